@@ -1,0 +1,32 @@
+"""Events as publishers make them and as subscribers are notified of them."""
+
+from msgspec import Struct
+
+from seriatim.model.names import Entries, Number, Topic
+
+
+class Event(Struct, frozen=True):
+    """One published fact. The id is given by the publisher and never used again."""
+
+    id: str
+    topic: Topic
+    publisher: str
+    payload: bytes = b""
+
+
+class Notification(Struct, frozen=True):
+    """An event handed to the application, in order unless `out_of_order` says otherwise."""
+
+    event: Event
+    number: Number
+    entries: Entries
+    out_of_order: bool = False
+
+
+class Gap(Struct, frozen=True):
+    """Numbers of a topic that this subscriber was not notified of, and why. Told in order with the events."""
+
+    topic: Topic
+    first: Number
+    last: Number
+    reason: str

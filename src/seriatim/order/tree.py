@@ -1,0 +1,133 @@
+"""The sequencing tree: which node numbers which topic, and where two topics meet.
+
+Pure arithmetic over a fixed shape. Every role holds the same tree; none of them changes it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from seriatim.model import Node, Topic, TreeError, UnknownTopic
+
+
+class SequencingTree:
+    """A rooted tree of nodes, and for every topic the node that is its home.
+
+    `parents` maps each node to its parent and the root to None. A topic that `homes` does not list lives on
+    `default_home`; without one it is unknown. One node is the smallest tree.
+    """
+
+    def __init__(
+        self,
+        parents: Mapping[Node, Node | None],
+        homes: Mapping[Topic, Node],
+        default_home: Node | None = None,
+    ) -> None:
+        self.parents: dict[Node, Node | None] = dict(parents)
+        self.homes: dict[Topic, Node] = dict(homes)
+        self.default_home = default_home
+        self.root = _check_shape(self.parents)
+        _check_homes(self.parents, self.homes, default_home)
+        self.paths: dict[Node, tuple[Node, ...]] = {node: self._climb(node) for node in self.parents}
+        self._meets: dict[tuple[Node, Node], Node] = {}
+
+    @classmethod
+    def single(cls, topics: Iterable[Topic] = (), node: Node = "root") -> "SequencingTree":
+        """One node that is home to every topic, also to topics not listed here."""
+        return cls({node: None}, dict.fromkeys(topics, node), default_home=node)
+
+    @classmethod
+    def chain(cls, homes: Mapping[Topic, int], length: int) -> "SequencingTree":
+        """The paper's layout: n1 is the root, n2 its child, n3 the child of n2, and so on."""
+        _check_size("length", length)
+        parents = {f"n{i}": f"n{i - 1}" if i > 1 else None for i in range(1, length + 1)}
+        return cls(parents, {topic: f"n{i}" for topic, i in homes.items()})
+
+    @classmethod
+    def star(cls, homes: Mapping[Topic, int], leaves: int) -> "SequencingTree":
+        """n0 is the root; n1 … n`leaves` are its children."""
+        _check_size("leaves", leaves)
+        parents: dict[Node, Node | None] = {"n0": None} | {f"n{i}": "n0" for i in range(1, leaves + 1)}
+        return cls(parents, {topic: f"n{i}" for topic, i in homes.items()})
+
+    def home(self, topic: Topic) -> Node:
+        """The node where this topic's numbers are given."""
+        node = self.homes.get(topic, self.default_home)
+        if node is None:
+            raise UnknownTopic(topic)
+        return node
+
+    def knows(self, topic: Topic) -> bool:
+        """Whether the topic has a home."""
+        return self.default_home is not None or topic in self.homes
+
+    def meet(self, topic: Topic, other: Topic) -> Node:
+        """The lowest node above both homes: where the two topics are ordered against each other."""
+        return self.meet_nodes(self.home(topic), self.home(other))
+
+    def meet_nodes(self, node: Node, other: Node) -> Node:
+        """Lowest common ancestor of two nodes (a node is its own ancestor)."""
+        if node == other:
+            return node
+        known = self._meets.get((node, other))
+        if known is None:
+            above = set(self.paths[other])
+            known = next(step for step in self.paths[node] if step in above)
+            self._meets[node, other] = known
+        return known
+
+    def next_hop(self, node: Node, target: Node) -> Node:
+        """The neighbour of `node` on the way to `target`."""
+        down = self.paths[target]
+        if node in down:
+            return down[down.index(node) - 1]
+        parent = self.parents[node]
+        assert parent is not None, "the root is above every node"
+        return parent
+
+    def highest(self, nodes: Iterable[Node], start: Node) -> Node:
+        """Of `nodes`, all on the way up from `start`, the one nearest the root; `start` if there are none."""
+        return min(nodes, key=lambda node: len(self.paths[node]), default=start)
+
+    def _climb(self, node: Node) -> tuple[Node, ...]:
+        path = [node]
+        while (parent := self.parents[path[-1]]) is not None:
+            path.append(parent)
+        return tuple(path)
+
+    def __repr__(self) -> str:
+        return f"SequencingTree({self.parents!r}, {self.homes!r}, default_home={self.default_home!r})"
+
+
+def _check_size(field: str, size: int) -> None:
+    if size < 1:
+        raise TreeError(field, f"{size} is too small", "give at least 1")
+
+
+def _check_shape(parents: Mapping[Node, Node | None]) -> Node:
+    if not parents:
+        raise TreeError("parents", "the tree has no nodes", "name at least one node, with parent None")
+    for node, parent in parents.items():
+        if not node:
+            raise TreeError("parents", "a node has an empty name", "give every node a name")
+        if parent is not None and parent not in parents:
+            raise TreeError(f"parents[{node!r}]", f"unknown parent {parent!r}", f"add {parent!r} or correct the name")
+    roots = [node for node, parent in parents.items() if parent is None]
+    if len(roots) > 1:
+        raise TreeError("parents", f"more than one root: {', '.join(roots)}", "give all but one of them a parent")
+    for start in parents:
+        seen = [start]
+        while (parent := parents[seen[-1]]) is not None:
+            if parent in seen:
+                cycle = " → ".join([*seen[seen.index(parent) :], parent])
+                raise TreeError(f"parents[{start!r}]", f"cycle {cycle}", "the tree needs one node with parent None")
+            seen.append(parent)
+    return roots[0]
+
+
+def _check_homes(parents: Mapping[Node, Node | None], homes: Mapping[Topic, Node], default: Node | None) -> None:
+    for topic, node in homes.items():
+        if not topic:
+            raise TreeError("homes", "a topic has an empty name", "give every topic a name")
+        if node not in parents:
+            raise TreeError(f"homes[{topic!r}]", f"unknown node {node!r}", f"use one of {', '.join(sorted(parents))}")
+    if default is not None and default not in parents:
+        raise TreeError("default_home", f"unknown node {default!r}", f"use one of {', '.join(sorted(parents))}")

@@ -1,0 +1,47 @@
+"""The seam between protocols and whatever drives them.
+
+A role of a protocol is a *machine*: it is given one input at a time and answers with `Effects`. It has no clock, no
+randomness, no socket, no task and no logger; time is handed in. The simulator, the explorer and the live runtime
+drive the same machines, so what one of them shows holds for all of them.
+"""
+
+from typing import Any, Protocol, TypeAlias
+
+from seriatim.model import Address
+
+Payload: TypeAlias = Any  # a frozen Struct from some protocol's messages.py
+
+
+class Effects:
+    """What a machine asks its driver to do, in order of obligation.
+
+    1. `persist`: append these records to the machine's journal, durably, before anything below leaves the process.
+       A machine is rebuilt by stepping through its journal. A journal that refuses an append means that another
+       process has taken over: drop these effects and stop.
+    2. `send`: hand each message to its target, in this order per target.
+    3. `notify`: give these to the application, in this order: Notification, Gap, and answers to its commands.
+    4. `wake_at`: call `tick` at this time or soon after; replaces any earlier wish. None: no wish.
+    """
+
+    __slots__ = ("notify", "persist", "send", "wake_at")
+
+    def __init__(self) -> None:
+        self.persist: list[Payload] = []
+        self.send: list[tuple[Address, Payload]] = []
+        self.notify: list[Payload] = []
+        self.wake_at: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Effects(persist={self.persist}, send={self.send}, notify={self.notify}, wake_at={self.wake_at})"
+
+
+class Machine(Protocol):
+    """One role of one protocol. `now` is in milliseconds and never runs backwards."""
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        """Take one message (or, from APPLICATION, one command)."""
+        ...
+
+    def tick(self, now: float) -> Effects:
+        """Let time pass: retransmit, expire, give up."""
+        ...
