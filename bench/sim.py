@@ -12,7 +12,7 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.sim.delays import Constant, Delay, Normal
 from seriatim.sim.engine import Simulator
 from seriatim.sim.network import Link, unreliable
-from seriatim.sim.process import Cost
+from seriatim.sim.process import Cost, Restore
 
 
 class Relay:
@@ -33,11 +33,14 @@ class Relay:
         return Effects()
 
 
+def start_relay(target: Address, wishes: bool) -> Restore:
+    return lambda records, epoch: Relay(target, wishes)
+
+
 def ring(machines: int, link: Link, cost: Cost | None = None, wishes: bool = False, tokens: int = 1000) -> Simulator:
     simulator = Simulator(seed=1, link=link)
     for index in range(machines):
-        relay = Relay(f"m{(index + 1) % machines}", wishes)
-        simulator.add(f"m{index}", lambda records, epoch, relay=relay: relay, cost)
+        simulator.add(f"m{index}", start_relay(f"m{(index + 1) % machines}", wishes), cost)
     for index in range(tokens):
         simulator.command(f"m{index % machines}", index)
     return simulator
@@ -58,7 +61,9 @@ def main(messages: int) -> None:
     measure("normal delay, 1,000 machines", ring(1_000, Link(normal)), messages)
     measure("normal delay, 10,000 machines", ring(10_000, Link(normal), tokens=10_000), messages)
     measure("normal delay, a timer wish with every step", ring(100, Link(normal), wishes=True), messages)
-    measure("duplication and reordering, 100 machines", ring(100, unreliable(normal, loss=0.0, duplication=0.0)), messages)
+    measure(
+        "reordering, 100 machines", ring(100, unreliable(normal, loss=0.0, duplication=0.0)), messages
+    )
     measure("processing and transmission, 100 machines", ring(100, Link(Constant(100.0)), Cost(1.0, 1.0)), messages)
 
 

@@ -24,7 +24,7 @@ from seriatim.sim.process import NEVER, Cost, Doom, Observe, Process, QueueStati
 
 # Is given what a machine wants its application to know: (address, notification, now).
 Notified: TypeAlias = Callable[[Address, Payload, float], None]
-Action: TypeAlias = Callable[[], None]
+Action: TypeAlias = Callable[[], object]
 
 
 class Counts(Struct):
@@ -37,6 +37,25 @@ class Counts(Struct):
     duplicated: int = 0
     crashes: int = 0
     fenced: int = 0  # processes stopped by their journal
+
+
+_Entry: TypeAlias = tuple[float, int, Any, Address | None, Any]
+
+
+class _Moment:
+    """Adds to the error of a machine the moment it failed in."""
+
+    def __init__(self, seed: int | str) -> None:
+        self.seed = seed
+        self.entry: _Entry | None = None
+
+    def __enter__(self) -> "_Moment":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and self.entry is not None:
+            now, _, process, source, message = self.entry
+            error.add_note(f"seed {self.seed}, {now} ms: {process} was given {message!r} by {source}")
 
 
 class _Role(Struct, frozen=True):
@@ -67,8 +86,9 @@ class Simulator:
         self._notified = notified
         self._roles: dict[Address, _Role] = {}
         # A process is None where the entry belongs to the world; typed loosely because the hot loop unpacks it.
-        self._heap: list[tuple[float, int, Any, Address | None, Any]] = []
+        self._heap: list[_Entry] = []
         self._tie = 0
+        self._moment = _Moment(seed)
 
     # ── machines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,13 +180,12 @@ class Simulator:
         heap = self._heap
         counts = self.counts
         steps_left = -1 if steps_max is None else steps_max
-        entry: tuple[float, int, Any, Address | None, Any] | None = None
-        try:
+        with self._moment as moment:
             while heap and heap[0][0] <= until_ms:
                 if steps_left == 0:
                     return False
                 steps_left -= 1
-                entry = heappop(heap)
+                moment.entry = entry = heappop(heap)
                 now, _, process, source, message = entry
                 self.now = now
                 if source is None:
@@ -179,7 +198,7 @@ class Simulator:
                 elif process.cost.processing_ms:
                     self._enqueue(process, source, message)
                 else:
-                    # The same as _step, _apply; written out because nearly all time is spent here.
+                    # The same as _step and _apply, written out because nearly all time is spent here.
                     counts.steps += 1
                     if process.observe is not None:
                         process.observe(source, message, now)
@@ -191,10 +210,6 @@ class Simulator:
                         self._send(process, effects.send)
                     if effects.wake_at != process.wake_at:
                         self._set_timer(process, effects.wake_at)
-        except Exception as error:
-            # Nothing is swallowed: a machine that fails shall fail with the moment it failed in.
-            error.add_note(f"at {self.now} ms of seed {self.seed}, handling {entry}")
-            raise
         if until_ms < NEVER:
             self.now = max(self.now, until_ms)
         return True

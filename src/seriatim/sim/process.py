@@ -5,6 +5,7 @@ The machine is pure; everything that makes it a process in a world is here: its 
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -123,7 +124,7 @@ class Process:
         queue.messages += 1
         queue.waited_ms += waited_ms
         queue.waited_ms_max = max(queue.waited_ms_max, waited_ms)
-        queue.length_max = max(queue.length_max, round(waited_ms / transmission_ms + 0.499))
+        queue.length_max = max(queue.length_max, ceil(waited_ms / transmission_ms - 1e-9))
         self.transmits_until = now + waited_ms + transmission_ms
         return self.transmits_until
 
