@@ -261,5 +261,13 @@ class Numbering(SequencerCore):
                     self._finish(topic, home, range_, range_.entries, now, effects)
 
     def _settle_wish(self) -> float | None:
-        dues = [queue[0][0] for queue in (self._leases, self._retries) if queue]
-        return min(dues, default=None)
+        wish = None
+        for queue in (self._leases, self._retries):
+            while queue:
+                due, topic, first = queue[0]
+                range_ = self.state.homes[topic].ranges.get(first)
+                if range_ is not None and range_.due == due:
+                    wish = due if wish is None or due < wish else wish
+                    break
+                queue.popleft()  # settled meanwhile: forget it now, or a busy node would carry a lease's worth of them
+        return wish
