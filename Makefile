@@ -39,13 +39,13 @@ format: $(INSTALLED_DEV) ## Rewrite the code in the project's format
 	$(BIN)/python -m ruff check --fix .
 
 bench: $(INSTALLED_DEV) ## Run the benchmarks
-	@set -e; for file in bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
 explore: $(INSTALLED) ## Try every interleaving of the small worlds
-	$(BIN)/seriatim explore $(ARGS)
+	$(BIN)/seriatim explore tree $(ARGS)
 
 swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
-	$(BIN)/seriatim explore --swarm $(WORLDS) $(ARGS)
+	$(BIN)/seriatim explore swarm --worlds $(WORLDS) $(ARGS)
 
 clean: ## Remove caches, build output and the virtual environment that make created
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
