@@ -23,6 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from seriatim.cli import COMMANDS
+from seriatim.order import GUARANTEES
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = sorted(
@@ -185,6 +186,12 @@ def test_every_page_of_docs_is_linked_from_the_index() -> None:
     linked = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
     missing = set((REPOSITORY / "docs").glob("*.md")) - linked - {index}
     assert not missing, f"link from {index}: {sorted(path.name for path in missing)}"
+
+
+def test_the_table_of_guarantees_is_the_one_in_the_code() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    table = [f"| `{guarantee.name}` | {guarantee.promise} |" for guarantee in GUARANTEES.values()]
+    assert "\n".join(table) in readme
 
 
 # ── the checks above, checked ─────────────────────────────────────────────────────────────────────────────────────
