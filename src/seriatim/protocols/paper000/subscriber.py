@@ -36,11 +36,13 @@ from seriatim.protocols.paper000.messages import (
 )
 from seriatim.protocols.paper000.ranks import Ranks, manager_of
 
+NOT_BEGUN: Number = -1  # the clock has no pair for a topic whose subscription is not complete
+
 
 class Held(Struct, frozen=True):
-    """Why something is not notified: its timestamp wants `wanted` of topic `waits_for`, the clock has `reached`.
+    """Why something stays in the buffer: `waits_for` must be exactly at `wanted`, and is at `reached`.
 
-    With `reached` > `wanted` it will never be notified: the clock does not run backwards.
+    With `reached` > `wanted` it will stay for ever: the clock does not run backwards.
     """
 
     event: Event | None  # None: a dummy
@@ -81,7 +83,9 @@ class Subscriber:
             case CompletedSubscription(timestamp) if self.state.opening is not None:
                 self._complete(timestamp, effects)
             case EnsNotify(topic, event):
-                if event is None or topic in self.state.topics:  # lines 01 and 09
+                if event is None and self._dummy_fits(message):  # lines 01-05
+                    self._update_clock(message)
+                elif event is None or topic in self.state.topics:  # lines 06 and 09-17: `_flush` looks at once
                     self.state.buffer.append(message)
             case _:
                 raise RemoteError(f"{source} sent subscriber {self.name} what it does not understand: {message!r}")
@@ -99,44 +103,44 @@ class Subscriber:
     # ── notify, Fig. 17 ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _flush(self, effects: Effects) -> None:
-        """Take from the buffer what fits the clock until nothing does. Lines 10-16, 20-26, and 02-05 for dummies."""
-        state = self.state
-        while (notice := next((notice for notice in state.buffer if self._mismatch(notice) is None), None)) is not None:
-            state.buffer.remove(notice)
+        """Lines 10-16 and 20-26: take from the buffer what is next until nothing is. A dummy is never notified."""
+        buffer = self.state.buffer
+        while (notice := next((notice for notice in buffer if self._mismatch(notice) is None), None)) is not None:
+            buffer.remove(notice)
             if notice.event is not None:
                 number = notice.timestamp[notice.topic]
                 effects.notify.append(Notification(notice.event, number, notice.timestamp))
-            for topic in state.clock:
-                state.clock[topic] = max(state.clock[topic], notice.timestamp.get(topic, 0))
+            self._update_clock(notice)
 
-    def _mismatch(self, notice: EnsNotify) -> Topic | None:
-        """The first topic that keeps the notice in the buffer; None if it is next."""
-        for topic, (wanted, reached) in self._conditions(notice).items():
-            if wanted != reached:
-                return topic
+    def _update_clock(self, notice: EnsNotify) -> None:
+        """updateSubLC: the larger number wins, for every topic of the clock that the timestamp mentions."""
+        clock = self.state.clock
+        for topic in clock:
+            clock[topic] = max(clock[topic], notice.timestamp.get(topic, 0))
+
+    def _dummy_fits(self, notice: EnsNotify) -> bool:
+        """Line 02. It asks about all topics of the clock but the dummy's own, also those the dummy does not mention."""
+        return all(
+            notice.timestamp.get(topic) == reached + 1
+            for topic, reached in self.state.clock.items()
+            if topic != notice.topic
+        )
+
+    def _mismatch(self, notice: EnsNotify) -> tuple[Topic, Number, Number] | None:
+        """isNext, with its reason: a topic, the number it must be at and the number it is at; None if all are equal."""
+        clock, timestamp = self.state.clock, notice.timestamp
+        own = notice.topic
+        if clock.get(own) != timestamp[own] - 1:
+            return own, timestamp[own] - 1, clock.get(own, NOT_BEGUN)
+        for topic, wanted in timestamp.items():
+            if topic in clock and topic != own and clock[topic] != wanted:
+                return topic, wanted, clock[topic]
         return None
 
-    def _conditions(self, notice: EnsNotify) -> dict[Topic, tuple[Number, Number]]:
-        """What must be equal: the number wanted of each topic and the number reached."""
-        clock, timestamp = self.state.clock, notice.timestamp
-        if notice.event is None:  # line 02: over all topics of the clock, also those the dummy does not mention
-            return {
-                topic: (timestamp.get(topic, 0) - 1, reached)
-                for topic, reached in clock.items()
-                if topic != notice.topic
-            }
-        own = {notice.topic: (timestamp[notice.topic] - 1, clock.get(notice.topic, -1))}  # -1: not begun
-        return own | {
-            topic: (wanted, clock[topic])
-            for topic, wanted in timestamp.items()
-            if topic in clock and topic != notice.topic
-        }
-
     def _explain(self, notice: EnsNotify) -> Held:
-        waits_for = self._mismatch(notice)
-        assert waits_for is not None, "a notice that fits was flushed"
-        wanted, reached = self._conditions(notice)[waits_for]
-        return Held(notice.event, notice.topic, notice.timestamp[notice.topic], waits_for, wanted, reached)
+        mismatch = self._mismatch(notice)
+        assert mismatch is not None, "what is next does not stay in the buffer"
+        return Held(notice.event, notice.topic, notice.timestamp[notice.topic], *mismatch)
 
     # ── subscribe, Fig. 18(a), and unsubscribe, Fig. 19(a) ────────────────────────────────────────────────────────
 
