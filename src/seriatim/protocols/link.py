@@ -6,11 +6,14 @@ from its journal also gets its unacknowledged messages back. There is one writer
 of the other side are refused.
 """
 
+from itertools import islice, takewhile
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
 Body = TypeVar("Body")
+
+RESENT_AT_ONCE = 256
 
 
 class Frame(Struct, Generic[Body], frozen=True, tag=True):
@@ -55,14 +58,19 @@ class Link(Struct, Generic[Body]):
         return Frame(epoch, 0, self.received)
 
     def resend(self, epoch: int, now: float, retry_ms: float) -> "list[Frame[Body]]":
-        """If it is time: everything unacknowledged, in order."""
+        """If it is time: the oldest unacknowledged messages, in order.
+
+        A bounded number of them: after a restart from the journal nothing counts as acknowledged, and the answer to
+        the first repeat tells how much of it really is.
+        """
         if self.resend_due is None or now < self.resend_due:
             return []
         self.resend_due = now + retry_ms
-        return [Frame(epoch, number, self.received, body) for number, body in sorted(self.unacknowledged.items())]
+        oldest = islice(self.unacknowledged.items(), RESENT_AT_ONCE)
+        return [Frame(epoch, number, self.received, body) for number, body in oldest]
 
     def _acknowledged(self, count: int) -> None:
-        for number in [number for number in self.unacknowledged if number <= count]:
+        for number in list(takewhile(lambda number: number <= count, self.unacknowledged)):
             del self.unacknowledged[number]
         if not self.unacknowledged:
             self.resend_due = None

@@ -224,16 +224,18 @@ class Updated(Struct, frozen=True, tag=True):
 
 
 class Refresh(Struct, frozen=True, tag=True):
-    """Subscriber → node: I am alive, my version is complete; joins up to it may be forgotten."""
+    """Subscriber → node: I am alive at `at`, my version is complete; joins up to it may be forgotten."""
 
     version: int
+    at: float
 
 
 class Refreshed(Struct, frozen=True, tag=True):
-    """Node → subscriber: I know you at this version. 0: I do not know you (any more)."""
+    """Node → subscriber: I know you at this version. 0: I do not know you (any more). `at` is the question's."""
 
     version: int
     node: Node
+    at: float
 
 
 class Inquire(Struct, frozen=True, tag=True):

@@ -73,6 +73,8 @@ class Publisher:
         self.name = name
         self.options = options
         self.state = state if state is not None else PublisherState()
+        outboxes = self.state.outboxes.items()
+        self._busy = {topic: None for topic, outbox in outboxes if not outbox.is_idle()}
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -86,8 +88,7 @@ class Publisher:
             case Appended() if source == BROKER:
                 self._on_appended(message, effects)
             case Refused() if self.tree.knows(message.topic) and source == self.tree.home(message.topic):
-                self._on_refused(message, effects)
-        self._pump(effects)
+                effects.notify.append(message)
         self._wish(effects, now)
         return effects
 
@@ -96,7 +97,8 @@ class Publisher:
         effects = Effects()
         if self.state.retry_due is not None and now >= self.state.retry_due:
             self.state.retry_due = None
-            for topic, outbox in self.state.outboxes.items():
+            for topic in self._busy:
+                outbox = self.state.outboxes[topic]
                 if outbox.asked:
                     self._ask(topic, outbox, effects)
                 for batch in outbox.batches.values():
@@ -131,28 +133,28 @@ class Publisher:
             outbox.queue.append(event)
             if self.options.causal:
                 self.state.line.append(event.topic)
+        for topic in dict.fromkeys(event.topic for event in message.events):
+            self._pump(topic, effects)
 
-    def _pump(self, effects: Effects) -> None:
-        """Start requests where events wait and nothing is under way."""
+    def _pump(self, topic: Topic, effects: Effects) -> None:
+        """Something changed on this topic: start a request if events wait and none is under way."""
+        outbox = self.state.outboxes[topic]
         if not self.options.causal:
-            for topic, outbox in self.state.outboxes.items():
-                if outbox.queue and not outbox.asked:
-                    outbox.asked = 1 if self.options.mode == "log" else self._batch_size(outbox)
-                    outbox.request += 1
-                    self._ask(topic, outbox, effects)
-            return
-        line = self.state.line
-        if line and all(outbox.is_idle() for outbox in self.state.outboxes.values()):
+            if outbox.queue and not outbox.asked:
+                self._begin(topic, outbox, len(outbox.queue), effects)
+        elif self.state.line and not self._busy:
+            line = self.state.line
             topic = line[0]
             run = next((i for i, each in enumerate(line) if each != topic), len(line))
             outbox = self.state.outboxes[topic]
-            outbox.asked = 1 if self.options.mode == "log" else min(run, self._batch_size(outbox))
+            self._begin(topic, outbox, run, effects)
             del line[: outbox.asked]
-            outbox.request += 1
-            self._ask(topic, outbox, effects)
 
-    def _batch_size(self, outbox: Outbox) -> int:
-        return min(len(outbox.queue), self.options.ticket_count_max)
+    def _begin(self, topic: Topic, outbox: Outbox, count: int, effects: Effects) -> None:
+        outbox.asked = 1 if self.options.mode == "log" else min(count, self.options.ticket_count_max)
+        outbox.request += 1
+        self._busy[topic] = None
+        self._ask(topic, outbox, effects)
 
     def _ask(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
         if self.options.mode == "log":
@@ -171,6 +173,7 @@ class Publisher:
             entries = message.entries if number == message.first or self.options.full_stamps else {}
             batch.slots[number] = Slot(event, entries)
             effects.send.append((BROKER, Write(message.topic, number, entries, event)))
+        self._pump(message.topic, effects)
 
     def _on_written(self, message: Written, effects: Effects) -> None:
         outbox = self.state.outboxes.get(message.topic)
@@ -190,6 +193,7 @@ class Publisher:
             if not batch.slots:
                 del outbox.batches[first]
                 effects.send.append((self.tree.home(message.topic), Settled(message.topic, first)))
+            self._rest(message.topic, outbox, effects)
             return
 
     def _on_appended(self, message: Appended, effects: Effects) -> None:
@@ -198,14 +202,15 @@ class Publisher:
             event = outbox.queue.pop(0)
             outbox.asked = 0
             effects.notify.append(Published(event, message.number, {}))
+            self._rest(message.topic, outbox, effects)
 
-    def _on_refused(self, message: Refused, effects: Effects) -> None:
-        """Too many open tickets: keep asking, later. Anything else is a wrong set-up that asking cannot cure."""
-        effects.notify.append(message)
+    def _rest(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
+        if outbox.is_idle():
+            self._busy.pop(topic, None)
+        self._pump(topic, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
-        busy = any(outbox.asked or outbox.batches for outbox in self.state.outboxes.values())
-        if not busy:
+        if not self._busy:
             self.state.retry_due = None
         elif self.state.retry_due is None:
             self.state.retry_due = now + self.options.retry_ms

@@ -546,7 +546,7 @@ class Sequencer:
             joins = self.state.joins.get(source)
             if joins is not None and message.version >= holder.version:
                 del self.state.joins[source]
-        effects.send.append((source, Refreshed(self._couplings.version(source), self.node)))
+        effects.send.append((source, Refreshed(self._couplings.version(source), self.node, message.at)))
 
     def _expire(self, now: float, effects: Effects) -> None:
         lease = self.options.subscriber_lease_ms
