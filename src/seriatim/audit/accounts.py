@@ -56,14 +56,14 @@ def _check_held(history: History, evidence: Evidence, findings: Findings) -> Non
     for subscriber, rows in evidence.rows.items():
         for row in rows:
             spans = held.get((subscriber, row.topic), ())
-            if any(span.since <= row.position and (span.until is None or row.position < span.until) for span in spans):
-                continue
-            findings.counts["phantom"] += 1
-            if findings.wants("phantom"):
-                sentence = (
-                    f"{subscriber} was notified of {row.event_id} on topic {row.topic}, which it did not hold then"
-                )
-                findings.add("phantom", sentence, (row, *spans))
+            for span in spans:
+                if span.since <= row.position and (span.until is None or row.position < span.until):
+                    break
+            else:
+                findings.counts["phantom"] += 1
+                if findings.wants("phantom"):
+                    what = f"{row.event_id} on topic {row.topic}, which it did not hold then"
+                    findings.add("phantom", f"{subscriber} was notified of {what}", (row, *spans))
 
 
 def _check_numbers(evidence: Evidence, findings: Findings) -> None:
@@ -87,8 +87,6 @@ def _check_numbers(evidence: Evidence, findings: Findings) -> None:
             reported.add(row.event_id)
             both = f"{other.number} and {row.number}"
             _show_numbers(f"{row.event_id} has the numbers {both} of topic {row.topic}", (other, row), findings)
-    if reported:
-        findings.doubt("numbers contradict each other, so a gap may not show", "completeness")
 
 
 def _show_numbers(sentence: str, witness: tuple[Row, ...], findings: Findings) -> None:
@@ -131,6 +129,9 @@ def check_completeness(history: History, evidence: Evidence, findings: Findings)
     if not history.subscriptions:
         findings.doubt("no subscriptions in the log: which events were owed is not known", "completeness")
         return
+    if findings.counts["number-mismatch"] or evidence.reused:
+        findings.doubt("ids or numbers contradict each other, so a gap cannot be told", "completeness")
+        return
     numbers = _Numbers(evidence)
     received: dict[tuple[str, Topic], list[Delivery]] = {}
     for subscriber, rows in evidence.rows.items():
@@ -149,9 +150,9 @@ def _check_subscription(
     subscription: Subscription, rows: list[Delivery], numbers: _Numbers, evidence: Evidence, findings: Findings
 ) -> None:
     subscriber, topic = subscription.subscriber, subscription.topic
-    got = {number: row for row in rows if (number := numbers.of(row)) is not None}
     who = f"{subscriber}, topic {topic}"
-    if any(numbers.of(row) is None for row in rows):
+    got = {number: row for row in rows if (number := numbers.of(row)) is not None}
+    if len(got) < len(rows) and any(numbers.of(row) is None for row in rows):
         findings.doubt(f"{who}: events without a number, so a gap would not show", "completeness")
         return
     start = subscription.start
@@ -161,8 +162,7 @@ def _check_subscription(
             findings.doubt(f"{who}: the cut is not recorded, so the first event owed is not known", "completeness")
     last = max(got, default=start) if subscription.end is None else subscription.end
     owed = numbers.between(topic, start, last)
-    notified = {row.event_id for row in rows}
-    missing = [number for number in owed if number not in got and numbers.rows[topic][number].event_id not in notified]
+    missing = [number for number in owed if number not in got]
     if missing and subscriber in evidence.incomplete:
         findings.doubt(f"{who}: number {missing[0]} may be in a row that is missing", "completeness")
     elif missing:

@@ -116,12 +116,13 @@ def check_causes(chains: Chains, evidence: Evidence, findings: Findings) -> None
         latest: dict[str, int] = {}
         for place, row in enumerate(rows):
             link = chains.links.get(row.event_id)
-            if link is None or not pasts.knows(link):
+            if link is None or (pasts.circular is not None and not pasts.knows(link)):
                 continue
-            if past.get(link.chain, 0) < link.rank:
+            chain, rank = link
+            if past.get(chain, 0) < rank:
                 pasts.take_in(past, link)
-                latest[link.chain] = link.rank
-            elif latest.get(link.chain, 0) < link.rank:
+                latest[chain] = rank
+            elif latest.get(chain, 0) < rank:
                 findings.counts["causal-inversion"] += 1
                 if findings.wants("causal-inversion"):
                     _show_causes(rows[: place + 1], pasts, evidence, findings)
@@ -176,15 +177,16 @@ class Pasts:
 
     def take_in(self, past: Past, link: Link) -> Past:
         """Add a publication and its past to a past; the entries that rose."""
-        known = past.get(link.chain, 0)
-        if known >= link.rank:
+        chain, rank = link
+        known = past.get(chain, 0)
+        if known >= rank:
             return {}
         risen = {}
-        for growth in self.growth[link.chain][known : link.rank]:
-            for chain, count in growth.items():
-                if past.get(chain, 0) < count:
-                    past[chain] = risen[chain] = count
-        past[link.chain] = risen[link.chain] = link.rank
+        for growth in self.growth[chain][known:rank]:
+            for other, count in growth.items():
+                if past.get(other, 0) < count:
+                    past[other] = risen[other] = count
+        past[chain] = risen[chain] = rank
         return risen
 
     def path(self, cause: Link, effect: Link) -> list[tuple[Link, Link, Delivery | None]]:
@@ -245,12 +247,13 @@ class Pasts:
 
     def _take_in_seen(self, author: _Author, seen: int) -> Link | None:
         """Add what the author had been notified of; the first that is not ready itself, if there is one."""
-        while author.rows_taken_in < len(author.rows) and author.rows[author.rows_taken_in].position < seen:
-            link = self.chains.links.get(author.rows[author.rows_taken_in].event_id)
-            if link is not None:
+        rows, past = author.rows, author.past
+        while author.rows_taken_in < len(rows) and rows[author.rows_taken_in].position < seen:
+            link = self.chains.links.get(rows[author.rows_taken_in].event_id)
+            if link is not None and past.get(link.chain, 0) < link.rank:
                 if not self.knows(link):
                     return link
-                author.grown.update(self.take_in(author.past, link))
+                author.grown.update(self.take_in(past, link))
             author.rows_taken_in += 1
         return None
 

@@ -35,7 +35,7 @@ class Evidence:
 
         for publication in publications:
             first = self.published.setdefault(publication.event_id, publication)
-            if first is not publication and first != publication:
+            if first != publication:
                 self.reused.setdefault(publication.event_id, (first, publication))
         unsorted: dict[str, list[Delivery]] = {}
         for row in deliveries:
@@ -93,8 +93,10 @@ class Evidence:
         placed = set()
         for row in rows:
             event_id = row.event_id
-            earlier = first.setdefault(event_id, row)
-            if earlier is not row:
+            if event_id not in first:
+                first[event_id] = row
+            else:
+                earlier = first[event_id]
                 if earlier.position != row.position:
                     self.repeats.append((earlier, row))
                 else:
