@@ -8,7 +8,8 @@ from the most recently raised one backwards, or look at each topic of the group.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import islice
 
 from msgspec import Struct, field
 
@@ -40,7 +41,7 @@ class PassageTable:
         self.state = state
         self.full = full
         by_age = sorted(state.passages.items(), key=lambda item: item[1].raised)
-        self._recent = OrderedDict((topic, passage) for topic, passage in by_age if passage.passed)
+        self._recent = OrderedDict((topic, None) for topic, passage in by_age if passage.passed)
 
     def passed(self, topic: Topic) -> Number:
         """How many events of the topic have passed here, as far as this node was told."""
@@ -53,29 +54,27 @@ class PassageTable:
         if number > passage.passed:
             passage.passed = number
             self.state.moment = passage.raised = self.state.moment + 1
-            self._recent[topic] = passage
+            self._recent[topic] = None
             self._recent.move_to_end(topic)
 
     def collect(
         self,
         topic: Topic,
-        couple: Iterable[Topic] = (),
-        uncouple: Iterable[Topic] = (),
-        once: Iterable[Topic] = (),
+        couple: Sequence[Topic] = (),
+        uncouple: Sequence[Topic] = (),
+        once: Sequence[Topic] = (),
     ) -> Entries:
         """The entries that `topic` must carry from here. A newly coupled topic gives its whole count as base."""
-        passages = self.state.passages
         passage = self._passage(topic)
         entries = self._whole(passage) if self.full else self._risen(passage)
-        for other in couple:
-            passage.group.add(other)
-        for other in sorted((*couple, *once)):
-            known = passages.get(other)
-            if known is not None and known.passed:
-                entries[other] = known.passed
-        for other in uncouple:
-            passage.group.discard(other)
         passage.collected = self.state.moment
+        if couple or uncouple or once:
+            passage.group.update(couple)
+            passage.group.difference_update(uncouple)
+            for other in sorted((*couple, *once)):
+                known = self.state.passages.get(other)
+                if known is not None and known.passed:
+                    entries[other] = known.passed
         return entries
 
     def _passage(self, topic: Topic) -> Passage:
@@ -91,22 +90,19 @@ class PassageTable:
 
     def _risen(self, passage: Passage) -> Entries:
         entries: Entries = {}
-        group, collected = passage.group, passage.collected
-        left_to_walk = len(group)
-        if not left_to_walk:
+        group = passage.group
+        if not group:
             return entries
-        for other, recent in reversed(self._recent.items()):
-            if recent.raised <= collected:
+        passages, recent, collected = self.state.passages, self._recent, passage.collected
+        for other in islice(reversed(recent), len(group)):
+            risen = passages[other]
+            if risen.raised <= collected:
                 return entries
-            if not left_to_walk:
-                break
-            left_to_walk -= 1
             if other in group:
-                entries[other] = recent.passed
-        else:
+                entries[other] = risen.passed
+        if len(recent) <= len(group):
             return entries
-        # More topics rose than the group has: the group is the shorter list.
-        passages = self.state.passages
+        # At least as many topics rose as the group has: the group is the shorter list.
         entries.clear()
         for other in sorted(group):
             known = passages.get(other)
