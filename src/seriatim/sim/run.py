@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from seriatim.model import Gap, History, Number
 from seriatim.sim.checkers import Violation, check_integrity, check_order, check_owed
-from seriatim.sim.engine import Counts, Simulator
+from seriatim.sim.engine import Counts, MachineFailed, Simulator
 from seriatim.sim.network import between
 from seriatim.sim.recorder import Recorder
 from seriatim.sim.scenario import Changing, Crash, Partition, Publishing, Replacement, Scenario
@@ -19,7 +19,7 @@ from seriatim.sim.tree_world import TreeWorld
 
 LIVENESS_MS = 60_000.0  # simulated time for everything owed to arrive, once healed
 QUIET_MS = 2_000.0  # simulated time after that, in which nothing wrong may happen any more
-STEPS_MAX = 20_000_000
+STEPS_MAX = 20_000_000  # per slice of time
 
 
 class World(Protocol):
@@ -69,13 +69,21 @@ class Run:
         self.world: World = TreeWorld(scenario, record_messages)
         self.healed_at_ms = scenario.duration_ms
         self.complete_at_ms: float | None = None
+        self._failures: list[Violation] = []
         for act in scenario.acts:
             self._plan(act)
         for fault in scenario.faults:
             self._plan(fault)
 
     def finish(self) -> Outcome:
-        """Both phases."""
+        """Both phases. A machine that fails ends the run, and is a violation."""
+        try:
+            self._play()
+        except MachineFailed as failed:
+            self._failures.append(Violation("failure", "", str(failed)))
+        return self.outcome()
+
+    def _play(self) -> None:
         simulator = self.world.simulator
         self._advance(self.scenario.duration_ms)
         self.healed_at_ms = simulator.now
@@ -88,7 +96,6 @@ class Run:
                 break
             slice_ms *= 2.0
         self._advance(simulator.now + QUIET_MS)
-        return self.outcome()
 
     def outcome(self) -> Outcome:
         """What has been seen so far."""
@@ -97,7 +104,7 @@ class Run:
             self.scenario,
             history,
             self.world.recorder.gaps,
-            tuple(check_integrity(history) + check_order(history)),
+            tuple(self._failures + check_integrity(history) + check_order(history)),
             tuple(self._missing(history)),
             self.world.simulator.counts,
             self.healed_at_ms,

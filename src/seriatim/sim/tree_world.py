@@ -38,7 +38,8 @@ class TreeWorld:
         self._reactions_left = scenario.reactions
         self._wanted: dict[Address, set[Topic]] = {name: set() for name in scenario.subscribers}
         self._publishers: dict[str, Address] = {}  # the incarnation that now publishes for a name
-        self._events: dict[Address, int] = {}
+        self._incarnations = dict.fromkeys(scenario.publishers, 1)
+        self._events: dict[Address, int] = {}  # how many each incarnation has published
         self._commands: dict[Address, deque[Callable[[], bool]]] = {}  # wait until their process runs
         self.simulator.add(BROKER, lambda records, epoch: self.broker)
         for node in self.tree.parents:
@@ -74,9 +75,9 @@ class TreeWorld:
     def restart(self, name: str) -> None:
         """Bring a role back: nodes and subscribers from their journals, a publisher as a new one under a new name."""
         if name in self._publishers:
-            old = self._publishers[name]
-            self.simulator.retire(old)
-            self._add_publisher(name, f"{name}~{len(self._events) + 1}")
+            self.simulator.retire(self._publishers[name])
+            self._incarnations[name] += 1
+            self._add_publisher(name, f"{name}~{self._incarnations[name]}")
         else:
             self.simulator.start(name)
             if name in self._wanted:
