@@ -21,9 +21,11 @@ from seriatim.protocols.tree.messages import (
     Appended,
     Delivered,
     Grown,
+    Kept,
     Listen,
     Listening,
     Stamped,
+    Trimmed,
     Unlisten,
     Watch,
     Write,
@@ -107,6 +109,8 @@ class Broker:
             _add(state.watchers, source)
             if state.log:
                 effects.send.append((source, Grown(topic, len(state.log))))
+            if state.first_available > 1:
+                effects.send.append((source, Trimmed(topic, state.first_available)))
 
     def _stamped(self, source: Address, message: Stamped, effects: Effects) -> None:
         """Keep a stamp once. A home that restarts repeats what it may not have sent; the repeat changes nothing."""
@@ -116,10 +120,10 @@ class Broker:
                 f"{source} stamped {message.topic} {message.first}…{message.last}, but the log has 1…{len(state.log)}"
             )
         index = bisect_left(state.stamps, message.first, key=_last)
-        if index < len(state.stamps) and state.stamps[index].first <= message.last:
-            return
-        state.stamps.insert(index, message)
-        effects.send.extend([(listener, message) for listener in state.listeners])
+        if index == len(state.stamps) or state.stamps[index].first > message.last:
+            state.stamps.insert(index, message)
+            effects.send.extend([(listener, message) for listener in state.listeners])
+        effects.send.append((source, Kept(message.topic, message.first)))
 
     # ── ticket mode ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,6 +150,8 @@ class Broker:
         effects.send.append((source, Listening(topic)))
         if message.after is None or not self.state.replays:
             return
+        if message.after < state.first_available - 1:
+            effects.send.append((source, Trimmed(topic, state.first_available)))
         after = max(message.after, state.first_available - 1)
         for number in range(after + 1, len(state.log) + 1):
             effects.send.append((source, Delivered(topic, number, None, state.log[number - 1])))
