@@ -118,7 +118,8 @@ class Process:
         self.journal.extend(effects.persist)
         self.wake_at = effects.wake_at
         if effects.notify:
-            self.log.extend(effects.notify)
+            noted = map(self.world.noted, effects.notify)
+            self.log.extend(payload for payload in noted if payload is not None)
             self.answered += sum(map(self.world.is_answer, effects.notify))
 
     def _spend(self, ticks: int = 0, crashes: int = 0, losses: int = 0, deaths: int = 0) -> None:
@@ -212,8 +213,7 @@ class Run:
     def send(self, source: Address, effects: Effects) -> None:
         """Put messages on their channels."""
         world = self.world
-        for target, message in effects.send:
-            channel = channel_of(world, source, target, message)
+        for channel, message in envelopes(world, source, effects):
             if world.is_bag(channel):
                 insort(self.bags.setdefault(channel, []), (encode(message), message), key=_first)
                 continue
@@ -262,12 +262,16 @@ class Run:
         return [violation for violation in found if violation is not None]
 
 
-def channel_of(world: World, source: Address, target: Address, message: Payload) -> Channel:
-    """The channel this message travels on."""
-    target = world.route(target, message)
-    if target not in world.roles:
-        raise InputError(f"message of {source}", f"nobody has the address {target!r}", "add a role for it to the world")
-    return Channel(source, target, world.lane(source, target, message))
+def envelopes(world: World, source: Address, effects: Effects) -> list[tuple[Channel, Payload]]:
+    """What is to be sent, with the channel each message travels on."""
+    found = []
+    for addressee, whole in effects.send:
+        for target, message in world.route(addressee, whole):
+            if target not in world.roles:
+                problem = f"nobody has the address {target!r}"
+                raise InputError(f"message of {source}", problem, "add a role for it to the world")
+            found.append((Channel(source, target, world.lane(source, target, message)), message))
+    return found
 
 
 def replay(world: World, transitions: Iterable[Transition]) -> Run:

@@ -2,8 +2,9 @@
 
 Two reductions, each of which can be switched off:
 
-- *Persistent sets.* If nothing that can still happen elsewhere is able to make anybody send to machine m, then m's own
-  transitions are all that must be tried now: whatever the others do commutes with them. This prunes states.
+- *Persistent sets.* If nothing that can still happen elsewhere is able to make anybody send to a member of a set of
+  machines, then the transitions of its members are all that must be tried now: whatever the others do commutes with
+  them. This prunes states.
 - *Sleep sets.* After trying t and then u, where they act on different machines, there is no need to try t right after
   u: it leads to the same state. This prunes transitions. Combined with a table of visited states as in Godefroid,
   Partial-Order Methods for the Verification of Concurrent Systems (1996), section 5: the sleep set is kept with
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from seriatim.explore.checks import Violation
-from seriatim.explore.space import Space, State
+from seriatim.explore.space import Offer, Space, State
 from seriatim.explore.world import Transition, encode
 from seriatim.model import InputError
 
@@ -86,6 +87,7 @@ class Search:
         self.progress = progress
         self.result = SearchResult()
         self._visited: dict[bytes, int] = {}  # digest → transitions asleep on every visit so far
+        self._undisturbed: dict[tuple[tuple[int, int, int], ...], list[int]] = {}
         self._stack: list[_Frame] = []
         self._on_stack: set[bytes] = set()
         self._began = 0.0
@@ -156,21 +158,33 @@ class Search:
         if via is not None and not any(offer.regular for offer in offers):
             self._stop_here(state, via)
         if self.options.persistent_sets:
-            best = None
-            for machine, offer in enumerate(offers):
-                if not offer.regular:
-                    continue
-                others = 0
-                for index, other in enumerate(offers):
-                    if index != machine:
-                        others |= other.edges
-                if others & space.leads_to[machine] == 0:
-                    size = len(offer.regular) + len(offer.optional)
-                    if best is None or size < len(best):
-                        best = [*offer.optional, *offer.regular]
-            if best is not None:
-                return best
+            offers = self._persistent(offers)
         return [transition for offer in offers for transition in (*offer.optional, *offer.regular)]
+
+    def _persistent(self, offers: list[Offer]) -> list[Offer]:
+        """What is offered by the cheapest set of machines that no other machine can disturb; else by all."""
+        key = tuple((offer.edges, len(offer.regular), len(offer.optional)) for offer in offers)
+        members = self._undisturbed.get(key)
+        if members is None:
+            leads_to = self.space.leads_to
+            best = sum(regular + optional for _, regular, optional in key) + 1
+            members = list(range(len(offers)))
+            for seed, offer in enumerate(offers):
+                if not offer.regular:
+                    continue  # what only may happen must not keep the rest from happening
+                chosen, disturbing, grew = {seed}, leads_to[seed], True
+                while grew:
+                    grew = False
+                    for machine, (edges, _, _) in enumerate(key):
+                        if machine not in chosen and edges & disturbing:
+                            chosen.add(machine)
+                            disturbing |= leads_to[machine]
+                            grew = True
+                size = sum(key[machine][1] + key[machine][2] for machine in chosen)
+                if size < best:
+                    best, members = size, sorted(chosen)
+            self._undisturbed[key] = members
+        return [offers[machine] for machine in members]
 
     def _stop_here(self, state: State, via: int) -> None:
         """Nothing is on its way and nobody is about to do anything: everything owed must be there."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from seriatim.explore.checks import Violation
-from seriatim.explore.run import ExplorerError, Process, Run, channel_of
+from seriatim.explore.run import ExplorerError, Process, Run, envelopes
 from seriatim.explore.world import REGULAR, TIMER, Budget, Channel, Stateful, Transition, World, encode
 from seriatim.model import APPLICATION, Address
 from seriatim.protocols.machine import Payload
@@ -197,8 +197,8 @@ class Space:
         if machine is not None:
             if address not in self._decoders:
                 self._decoders[address] = msgspec.msgpack.Decoder(type(machine.state))
-            coarser = getattr(machine, "canonical", None)
-            canonical = encode(machine.state) if coarser is None else coarser()
+            self.world.normalise(machine)
+            canonical = encode(machine.state)
             if (address, canonical) not in self._snapshots:
                 self._snapshots[address, canonical] = _plain.encode(machine.state)
             passive = process.issued == len(process.script) and self.world.passive(machine)
@@ -236,8 +236,7 @@ class Space:
         cause = _cause(transition)
         allowed = self.world.influence(before.address, cause)
         sends = []
-        for target, payload in effects.send:
-            channel = channel_of(self.world, before.address, target, payload)
+        for channel, payload in envelopes(self.world, before.address, effects):
             if (allowed is not None and channel.target not in allowed) or (before.passive and cause != TIMER):
                 raise ExplorerError(
                     f"{self.world.name}: {before.address} sent {type(payload).__name__} to {channel.target} because of "

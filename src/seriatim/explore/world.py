@@ -90,9 +90,9 @@ def everyone(target: Address, source: Address) -> None:
     """The influence of a world about which nothing is known."""
 
 
-def as_addressed(target: Address, message: Payload) -> Address:
+def as_addressed(target: Address, message: Payload) -> Sequence[tuple[Address, Payload]]:
     """Messages go to whom they are addressed."""
-    return target
+    return [(target, message)]
 
 
 def one_lane(source: Address, target: Address, message: Payload) -> str:
@@ -111,10 +111,12 @@ class World:
     - `influence(target, source)`: to whom `target` may send in reaction to a message from `source` (also APPLICATION
       and TIMER); None: to anyone. `passive(machine)`: whatever this machine is sent, it will send nothing. Both only
       serve to leave out interleavings; a machine that does otherwise stops the search with an error.
+    - `normalise(machine)`: wipe from the state of a machine what cannot matter in this world (timers, where time stands
+      still); `noted(payload)`: what of a notification the checks look at. The less is kept, the fewer states differ.
     - `patience`: how many rounds of ticks a world that came to rest is given before what is owed must be there. 0 for
       worlds without faults: there nothing may have to be repeated.
     - `route` and `seen_as`: one party may be played by several machines (a broker with a machine per topic, say).
-      `route` picks the machine a message goes to, `seen_as` the name under which others know such a machine.
+      `route` says which of them gets which part of a message, `seen_as` the name under which others know each.
     """
 
     name: str
@@ -124,7 +126,7 @@ class World:
     scripts: Mapping[Address, Sequence[Payload]] = field(default_factory=dict)
     one_at_a_time: frozenset[Address] = frozenset()
     budgets: Mapping[Address, Budget] = field(default_factory=dict)
-    route: Callable[[Address, Payload], Address] = as_addressed
+    route: Callable[[Address, Payload], Sequence[tuple[Address, Payload]]] = as_addressed
     seen_as: Mapping[Address, Address] = field(default_factory=dict)
     lane: Callable[[Address, Address, Payload], str] = one_lane
     is_bag: Callable[[Channel], bool] = lambda channel: False
@@ -133,6 +135,8 @@ class World:
     is_answer: Callable[[Payload], bool] = lambda payload: False
     influence: Callable[[Address, Address], frozenset[Address] | None] = everyone
     passive: Callable[[Any], bool] = lambda machine: False
+    normalise: Callable[[Any], None] = lambda machine: None
+    noted: Callable[[Payload], Payload | None] = lambda payload: payload
     patience: int = 0
     about: str = ""
 
