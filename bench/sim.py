@@ -61,9 +61,7 @@ def main(messages: int) -> None:
     measure("normal delay, 1,000 machines", ring(1_000, Link(normal)), messages)
     measure("normal delay, 10,000 machines", ring(10_000, Link(normal), tokens=10_000), messages)
     measure("normal delay, a timer wish with every step", ring(100, Link(normal), wishes=True), messages)
-    measure(
-        "reordering, 100 machines", ring(100, unreliable(normal, loss=0.0, duplication=0.0)), messages
-    )
+    measure("reordering, 100 machines", ring(100, unreliable(normal, loss=0.0, duplication=0.0)), messages)
     measure("processing and transmission, 100 machines", ring(100, Link(Constant(100.0)), Cost(1.0, 1.0)), messages)
 
 

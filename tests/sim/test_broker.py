@@ -3,22 +3,24 @@
 import msgspec
 import pytest
 
-from seriatim.model import Event, RemoteError
+from seriatim.model import APPLICATION, Event, RemoteError
 from seriatim.protocols.tree.messages import (
     Append,
     Appended,
     Delivered,
     Grown,
+    Kept,
     Listen,
     Listening,
     Stamped,
     Ticket,
+    Trimmed,
     Unlisten,
     Watch,
     Write,
     Written,
 )
-from seriatim.sim.broker import Broker
+from seriatim.sim.broker import Broker, Trim
 
 
 def event(name: str, topic: str = "A") -> Event:
@@ -41,7 +43,7 @@ def test_a_log_numbers_events_and_tells_watchers_and_listeners() -> None:
         ("p", Appended("A", "x", 1)),
     ]
     stamped = Stamped("A", 1, 1, {"B": 3})
-    assert say(broker, "n1", stamped) == [("s", stamped)]
+    assert say(broker, "n1", stamped) == [("s", stamped), ("n1", Kept("A", 1))]
     assert say(broker, "n2", Watch(frozenset({"B", "A"}))) == [("n2", Grown("A", 1))]
 
 
@@ -58,10 +60,13 @@ def test_a_repeated_stamp_changes_nothing() -> None:
     for name in "xyz":
         say(broker, "p", Append(event(name)))
     say(broker, "s", Listen("A"))
-    assert say(broker, "n1", Stamped("A", 2, 3, {})) != []
-    assert say(broker, "n1", Stamped("A", 1, 1, {})) != [], "stamps may arrive in any order"
-    for first, last in ((1, 1), (2, 3), (1, 3), (3, 3)):
-        assert say(broker, "n1", Stamped("A", first, last, {"B": 9})) == []
+    assert ("s", Stamped("A", 2, 3, {})) in say(broker, "n1", Stamped("A", 2, 3, {}))
+    assert ("s", Stamped("A", 1, 1, {})) in say(broker, "n1", Stamped("A", 1, 1, {})), "stamps come in any order"
+    for first, last in ((1, 1), (2, 3)):
+        assert say(broker, "n1", Stamped("A", first, last, {"B": 9})) == [("n1", Kept("A", first))]
+    for first, last in ((1, 3), (3, 3)):
+        with pytest.raises(RemoteError, match="has its stamp"):
+            say(broker, "n1", Stamped("A", first, last, {}))
     assert [stamped.first for stamped in broker.state.topics["A"].stamps] == [1, 2]
 
 
@@ -107,14 +112,18 @@ def test_after_unlisten_nothing_more_is_delivered() -> None:
     assert say(broker, "p", Append(event("x"))) == [("p", Appended("A", "x", 1))]
 
 
-def test_retention_limits_the_replay() -> None:
+def test_retention_limits_the_replay_and_everybody_concerned_is_told() -> None:
     broker = Broker()
     for name in "xyz":
         say(broker, "p", Append(event(name)))
+    say(broker, "n1", Watch(frozenset({"A"})))
     say(broker, "n1", Stamped("A", 1, 2, {}))
-    broker.trim("A", 3)
-    broker.trim("A", 2)
-    assert say(broker, "s", Listen("A", 0)) == [("s", Listening("A")), ("s", Delivered("A", 3, None, event("z")))]
+    assert say(broker, APPLICATION, Trim("A", 3)) == [("n1", Trimmed("A", 3))]
+    assert say(broker, APPLICATION, Trim("A", 2)) == [], "retention never goes back"
+    last = [("s", Listening("A")), ("s", Delivered("A", 3, None, event("z")))]
+    assert say(broker, "s", Listen("A", 2)) == last
+    assert say(broker, "s", Listen("A", 1)) == [last[0], ("s", Trimmed("A", 3)), last[1]]
+    assert say(broker, "n2", Watch(frozenset({"A"}))) == [("n2", Trimmed("A", 3)), ("n2", Grown("A", 3))]
 
 
 def test_plain_publish_subscribe_replays_nothing() -> None:
@@ -140,7 +149,7 @@ def test_a_restored_copy_behaves_like_the_original() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Ticket(1, "A", 1), Stamped("A", 1, 1, {}), Stamped("A", 0, 0, {}), Write("A", 0, {})],
+    [Ticket(1, "A", 1), Stamped("A", 1, 1, {}), Stamped("A", 0, 0, {}), Write("A", 0, {}), Trim("A", 2)],
 )
 def test_what_the_protocol_does_not_allow_is_refused(message: object) -> None:
     broker = Broker()

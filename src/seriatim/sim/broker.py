@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.model import Address, Entries, Event, Number, RemoteError, Topic
+from seriatim.model import APPLICATION, Address, Entries, Event, Number, RemoteError, Topic
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.messages import (
     Append,
@@ -31,6 +31,13 @@ from seriatim.protocols.tree.messages import (
     Write,
     Written,
 )
+
+
+class Trim(Struct, frozen=True, tag=True):
+    """Command to the broker: retention passes, and numbers below `first` are no longer replayed to anybody."""
+
+    topic: Topic
+    first: Number
 
 
 class Slot(Struct):
@@ -77,10 +84,15 @@ class Broker:
     def tick(self, now: float) -> Effects:
         return Effects()
 
-    def trim(self, topic: Topic, first_available: Number) -> None:
-        """Let retention pass: what is below `first_available` is no longer replayed to anybody."""
-        state = self._topic(topic)
-        state.first_available = max(state.first_available, first_available)
+    def _trim(self, source: Address, message: Trim, effects: Effects) -> None:
+        """Only replays end here: a slot stays write-once and a repeated append is still known."""
+        if source != APPLICATION:
+            raise RemoteError(f"{source} wanted to trim {message.topic}; only the broker's operator may")
+        state = self._topic(message.topic)
+        if message.first > state.first_available:
+            state.first_available = message.first
+            trimmed = Trimmed(message.topic, message.first)
+            effects.send.extend([(address, trimmed) for address in (*state.watchers, *state.listeners)])
 
     def _topic(self, topic: Topic) -> TopicState:
         state = self.state.topics.get(topic)
@@ -107,10 +119,10 @@ class Broker:
         for topic in sorted(message.topics):
             state = self._topic(topic)
             _add(state.watchers, source)
-            if state.log:
-                effects.send.append((source, Grown(topic, len(state.log))))
             if state.first_available > 1:
                 effects.send.append((source, Trimmed(topic, state.first_available)))
+            if state.log:
+                effects.send.append((source, Grown(topic, len(state.log))))
 
     def _stamped(self, source: Address, message: Stamped, effects: Effects) -> None:
         """Keep a stamp once. A home that restarts repeats what it may not have sent; the repeat changes nothing."""
@@ -120,9 +132,15 @@ class Broker:
                 f"{source} stamped {message.topic} {message.first}…{message.last}, but the log has 1…{len(state.log)}"
             )
         index = bisect_left(state.stamps, message.first, key=_last)
-        if index == len(state.stamps) or state.stamps[index].first > message.last:
+        known = state.stamps[index] if index < len(state.stamps) else None
+        if known is None or message.last < known.first:
             state.stamps.insert(index, message)
             effects.send.extend([(listener, message) for listener in state.listeners])
+        elif (known.first, known.last) != (message.first, message.last):
+            raise RemoteError(
+                f"{source} stamped {message.topic} {message.first}…{message.last}, "
+                f"but {known.first}…{known.last} has its stamp"
+            )
         effects.send.append((source, Kept(message.topic, message.first)))
 
     # ── ticket mode ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,9 +168,10 @@ class Broker:
         effects.send.append((source, Listening(topic)))
         if message.after is None or not self.state.replays:
             return
-        if message.after < state.first_available - 1:
+        after = message.after
+        if after < state.first_available - 1:
+            after = state.first_available - 1
             effects.send.append((source, Trimmed(topic, state.first_available)))
-        after = max(message.after, state.first_available - 1)
         for number in range(after + 1, len(state.log) + 1):
             effects.send.append((source, Delivered(topic, number, None, state.log[number - 1])))
         for stamped in state.stamps[bisect_right(state.stamps, after, key=_last) :]:
@@ -184,6 +203,7 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     Append: Broker._append,
     Watch: Broker._watch,
     Stamped: Broker._stamped,
+    Trim: Broker._trim,
     Write: Broker._write,
     Listen: Broker._listen,
     Unlisten: Broker._unlisten,

@@ -85,6 +85,7 @@ class Simulator:
         self.messages: list[Message] | None = [] if record_messages else None
         self._notified = notified
         self._roles: dict[Address, _Role] = {}
+        self._retired: set[Address] = set()
         # A process is None where the entry belongs to the world; typed loosely because the hot loop unpacks it.
         self._heap: list[_Entry] = []
         self._tie = 0
@@ -121,6 +122,11 @@ class Simulator:
             process.doom = doom
         elif process.running:
             self._stop(process)
+
+    def retire(self, address: Address) -> None:
+        """Stop a process whose address will not be used again; healing does not bring it back."""
+        self.crash(address)
+        self._retired.add(address)
 
     def is_running(self, address: Address) -> bool:
         self._role(address)
@@ -167,7 +173,7 @@ class Simulator:
         self._release(self.network.heal())
         for address, process in self.processes.items():
             process.doom = None
-            if not process.running:
+            if not process.running and address not in self._retired:
                 self.start(address)
 
     # ── running ───────────────────────────────────────────────────────────────────────────────────────────────────

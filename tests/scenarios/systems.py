@@ -1,0 +1,121 @@
+"""What a scenario needs to know about a protocol: how to build its machines, talk to them and read them."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from seriatim.model import Address, Event, Number, Topic
+from seriatim.protocols import paper000
+from seriatim.protocols.machine import Machine, Payload
+from seriatim.protocols.paper000.messages import EnsNotify
+
+
+@dataclass
+class Declaration:
+    """The first block of a scenario."""
+
+    protocol: str = ""
+    topics: list[Topic] = field(default_factory=list)
+    nodes: dict[Address, Address | None] = field(default_factory=dict)
+    homes: dict[Topic, Address] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    subscribers: dict[Address, list[Topic]] = field(default_factory=dict)
+    publishers: list[Address] = field(default_factory=list)
+
+    def read(self, line: str) -> None:
+        match line.split():
+            case ["protocol", name]:
+                self.protocol = name
+            case ["topics", *topics]:
+                self.topics += topics
+            case ["node", name, "under", parent]:
+                self.nodes[name] = parent
+            case ["node", name]:
+                self.nodes[name] = None
+            case ["home", node, *topics]:
+                self.homes |= dict.fromkeys(topics, node)
+            case ["option", name, value]:
+                self.options[name] = float(value) if value.replace(".", "").isdigit() else value
+            case ["option", name]:
+                self.options[name] = True
+            case ["subscriber", name, *topics]:
+                self.subscribers[name] = topics
+            case ["publisher", *names]:
+                self.publishers += names
+            case _:
+                raise AssertionError(f"{line!r} does not describe a world")
+
+
+class System(Protocol):
+    """One protocol, set up."""
+
+    machines: dict[Address, Machine]
+
+    def publish(self, events: tuple[Event, ...]) -> list[Payload]:
+        """The commands that publish these events."""
+
+    def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
+        """The commands that change a subscription."""
+
+    def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
+        """After which number topics begin, if this answer to the application says that they do."""
+
+    def notified(self, message: Payload) -> tuple[Event, Number] | None:
+        """The event, if the broker hands one out with this message."""
+
+    def explain(self, address: Address) -> dict[str, str]:
+        """What is held, and why."""
+
+    def restore(self, address: Address, journal: list[Payload]) -> Machine:
+        """The machine as it comes back after a crash."""
+
+
+class Paper000:
+    """The published algorithm. Its processes never crash, so nothing is restored."""
+
+    def __init__(self, world: Declaration) -> None:
+        self.machines = paper000.deploy(world.topics, world.subscribers, world.publishers, **world.options)
+
+    def publish(self, events: tuple[Event, ...]) -> list[Payload]:
+        return [paper000.Publish(event) for event in events]
+
+    def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
+        return [*map(paper000.Unsubscribe, remove), *map(paper000.Subscribe, add)]
+
+    def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
+        machine = self.machines[subscriber]
+        assert isinstance(machine, paper000.Subscriber)
+        return {answer.topic: machine.state.clock[answer.topic]} if isinstance(answer, paper000.Subscribed) else {}
+
+    def notified(self, message: Payload) -> tuple[Event, Number] | None:
+        if isinstance(message, EnsNotify) and message.event is not None:
+            return message.event, message.timestamp[message.topic]
+        return None
+
+    def explain(self, address: Address) -> dict[str, str]:
+        machine = self.machines[address]
+        if not isinstance(machine, paper000.Subscriber):
+            return {}
+        return {f"{_name(held)} ({held.topic} {held.number})": _reason(held) for held in machine.explain()}
+
+    def restore(self, address: Address, journal: list[Payload]) -> Machine:
+        raise AssertionError(f"{address}: the paper says nothing about coming back")
+
+
+def _name(held: paper000.Held) -> str:
+    return "a dummy" if held.event is None else held.event.id
+
+
+def _reason(held: paper000.Held) -> str:
+    if held.reached < 0:
+        return f"waits for the subscription to {held.waits_for}"
+    if held.reached < held.wanted:
+        return f"waits for {held.waits_for} {held.reached + 1}"
+    if held.waits_for == held.topic:
+        return f"stuck for ever: {held.topic} is already at {held.reached}"
+    return f"stuck for ever: it wants {held.waits_for} at {held.wanted}, which is already at {held.reached}"
+
+
+def build(world: Declaration) -> System:
+    systems = {"paper000": Paper000}
+    assert world.protocol in systems, f"protocol {world.protocol!r} is not one of {', '.join(systems)}"
+    return systems[world.protocol](world)
