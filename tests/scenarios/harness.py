@@ -9,12 +9,11 @@ from collections import defaultdict, deque
 from copy import deepcopy
 from dataclasses import dataclass
 
+from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, InputError, Notification, Number, Topic
+from seriatim.protocols.machine import Effects, Machine, Payload
 from tests.scenarios.show import show, show_value
 from tests.scenarios.systems import Declaration, System, build
 from tests.scenarios.transcript import Transcript
-
-from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, InputError, Notification, Number, Topic
-from seriatim.protocols.machine import Effects, Machine, Payload
 
 DELIVERIES_MAX = 10_000  # of one `run`: a world that chatters on is broken
 
@@ -68,6 +67,15 @@ class Scenario:
         }
         self.published: dict[str, tuple[Event, Number]] = {}
         self.output: list[str] = []
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Let the world begin: every machine wakes up once, and initial subscriptions are taken."""
+        for address, machine in self.system.machines.items():
+            self._obey(address, machine.tick(self.now))
+        for address, command in self.system.setup:
+            self._tell(address, [command])
+            self.drain(aloud=False)
 
     # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,8 +172,11 @@ class Scenario:
 
     def _deliver(self, channel: Channel, aloud: bool) -> None:
         message = self._take(channel)
-        if aloud:
-            self.output.append(f"{channel}: {show(message)}")
+        lost = channel.target in self.down
+        if aloud and (shown := show(message)):
+            self.output.append(f"{channel}: {shown}" + (" is lost" if lost else ""))
+        if lost:
+            return
         self._obey(channel.target, self.system.machines[channel.target].step(channel.source, message, self.now))
 
     def _obey(self, address: Address, effects: Effects) -> None:
@@ -235,7 +246,7 @@ class Scenario:
 
     def _blocked(self, channel: Channel) -> bool:
         whole = Channel(channel.source, channel.target)
-        return bool({channel, whole} & self.held) or channel.target in self.down
+        return bool({channel, whole} & self.held)
 
     # ── verdicts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
