@@ -8,7 +8,7 @@ from the most recently raised one backwards, or look at each topic of the group.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
@@ -59,23 +59,21 @@ class PassageTable:
     def collect(
         self,
         topic: Topic,
-        couple: Iterable[Topic] = (),
-        uncouple: Iterable[Topic] = (),
-        once: Iterable[Topic] = (),
+        couple: Sequence[Topic] = (),
+        uncouple: Sequence[Topic] = (),
+        once: Sequence[Topic] = (),
     ) -> Entries:
         """The entries that `topic` must carry from here. A newly coupled topic gives its whole count as base."""
-        passages = self.state.passages
         passage = self._passage(topic)
         entries = self._whole(passage) if self.full else self._risen(passage)
-        for other in couple:
-            passage.group.add(other)
-        for other in sorted((*couple, *once)):
-            known = passages.get(other)
-            if known is not None and known.passed:
-                entries[other] = known.passed
-        for other in uncouple:
-            passage.group.discard(other)
         passage.collected = self.state.moment
+        if couple or uncouple or once:
+            passage.group.update(couple)
+            passage.group.difference_update(uncouple)
+            for other in sorted((*couple, *once)):
+                known = self.state.passages.get(other)
+                if known is not None and known.passed:
+                    entries[other] = known.passed
         return entries
 
     def _passage(self, topic: Topic) -> Passage:
