@@ -89,12 +89,10 @@ class Scenario:
             case ["subscribe", subscriber, *topics]:
                 self._tell(subscriber, self.system.change(topics, []))
             case ["unsubscribe", subscriber, *topics]:
-                self._leave(subscriber, topics)
                 self._tell(subscriber, self.system.change([], topics))
             case ["change", subscriber, *changes]:
                 added = [each[1:] for each in changes if each[0] == "+"]
                 removed = [each[1:] for each in changes if each[0] == "-"]
-                self._leave(subscriber, removed)
                 self._tell(subscriber, self.system.change(added, removed))
             case ["deliver", source, target, *lane]:
                 self._deliver(self._channel(source, target, *lane), aloud=True)
@@ -213,9 +211,9 @@ class Scenario:
 
     def _pass_time(self, milliseconds: float) -> None:
         self.now += milliseconds
+        self.output.append(f"{milliseconds:.0f} ms pass")
         due = [address for address, wake_at in sorted(self.wake_at.items()) if wake_at <= self.now]
         for address in due:
-            self.output.append(f"{address} wakes up")
             self._obey(address, self.system.machines[address].tick(self.now))
 
     def _restart(self, address: Address) -> None:
@@ -250,10 +248,6 @@ class Scenario:
 
     # ── verdicts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _leave(self, subscriber: Address, topics: list[Topic]) -> None:
-        for topic in topics:
-            self.starts[subscriber].pop(topic, None)
-
     def _audit(self) -> list[str]:
         """Does anybody disagree about an order, and was anybody not notified of what it should have been?"""
         orders = {name: _order(log) for name, log in self.logs.items()}
@@ -268,9 +262,10 @@ class Scenario:
                         lines.append(f"{one} saw {pair[0]} before {pair[1]}, {other} saw {pair[1]} before {pair[0]}")
         verdict = ["order broken: " + line for line in lines] or ["order kept"]
         for subscriber, starts in self.starts.items():
+            held = self.system.held(subscriber)
             for event, number in self.published.values():
-                start = starts.get(event.topic)
-                if start is not None and number > start and event.id not in orders[subscriber]:
+                owed = event.topic in held and number > starts.get(event.topic, number)
+                if owed and event.id not in orders[subscriber]:
                     verdict.append(f"{subscriber} was not notified of {event.id} ({event.topic} {number})")
         return verdict
 

@@ -64,6 +64,9 @@ class System(Protocol):
     def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
         """The commands that change a subscription."""
 
+    def held(self, subscriber: Address) -> frozenset[Topic]:
+        """What the subscriber holds now."""
+
     def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
         """After which number topics begin, if this answer to the application says that they do."""
 
@@ -90,9 +93,16 @@ class Paper000:
     def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
         return [*map(paper000.Unsubscribe, remove), *map(paper000.Subscribe, add)]
 
-    def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
-        machine = self.machines[subscriber]
+    def _subscriber(self, address: Address) -> paper000.Subscriber:
+        machine = self.machines[address]
         assert isinstance(machine, paper000.Subscriber)
+        return machine
+
+    def held(self, subscriber: Address) -> frozenset[Topic]:
+        return frozenset(self._subscriber(subscriber).state.topics)
+
+    def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
+        machine = self._subscriber(subscriber)
         return {answer.topic: machine.state.clock[answer.topic]} if isinstance(answer, paper000.Subscribed) else {}
 
     def notified(self, message: Payload) -> tuple[Event, Number] | None:
@@ -101,10 +111,8 @@ class Paper000:
         return None
 
     def explain(self, address: Address) -> dict[str, str]:
-        machine = self.machines[address]
-        if not isinstance(machine, paper000.Subscriber):
-            return {}
-        return {f"{_name(held)} ({held.topic} {held.number})": _reason(held) for held in machine.explain()}
+        held = self._subscriber(address).explain()
+        return {f"{_name(each)} ({each.topic} {each.number})": _reason(each) for each in held}
 
     def restore(self, address: Address, journal: list[Payload]) -> Machine:
         raise AssertionError(f"{address}: the paper says nothing about coming back")
@@ -146,6 +154,11 @@ class Tree:
 
     def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
         return [tree_messages.Change(frozenset(add), frozenset(remove))]
+
+    def held(self, subscriber: Address) -> frozenset[Topic]:
+        machine = self.machines[subscriber]
+        assert isinstance(machine, Subscriber)
+        return machine.topics
 
     def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
         return answer.start if isinstance(answer, tree_messages.Changed) else {}
