@@ -261,13 +261,16 @@ class Numbering(SequencerCore):
                     self._finish(topic, home, range_, range_.entries, now, effects)
 
     def _settle_wish(self) -> float | None:
-        wish = None
-        for queue in (self._leases, self._retries):
-            while queue:
-                due, topic, first = queue[0]
-                range_ = self.state.homes[topic].ranges.get(first)
-                if range_ is not None and range_.due == due:
-                    wish = due if wish is None or due < wish else wish
-                    break
-                queue.popleft()  # settled meanwhile: forget it now, or a busy node would carry a lease's worth of them
-        return wish
+        lease = self._first_due(self._leases) if self._leases else None
+        retry = self._first_due(self._retries) if self._retries else None
+        return retry if lease is None or (retry is not None and retry < lease) else lease
+
+    def _first_due(self, queue: deque[tuple[float, Topic, Number]]) -> float | None:
+        homes = self.state.homes
+        while queue:
+            due, topic, first = queue[0]
+            range_ = homes[topic].ranges.get(first)
+            if range_ is not None and range_.due == due:
+                return due
+            queue.popleft()  # settled meanwhile: a busy node must not carry a whole lease's worth of them
+        return None
