@@ -9,12 +9,11 @@ from collections import defaultdict, deque
 from copy import deepcopy
 from dataclasses import dataclass
 
+from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, InputError, Notification, Number, Topic
+from seriatim.protocols.machine import Effects, Machine, Payload
 from tests.scenarios.show import show, show_value
 from tests.scenarios.systems import Declaration, System, build
 from tests.scenarios.transcript import Transcript
-
-from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, InputError, Notification, Number, Topic
-from seriatim.protocols.machine import Effects, Machine, Payload
 
 DELIVERIES_MAX = 10_000  # of one `run`: a world that chatters on is broken
 
@@ -68,6 +67,15 @@ class Scenario:
         }
         self.published: dict[str, tuple[Event, Number]] = {}
         self.output: list[str] = []
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Let the world begin: every machine wakes up once, and initial subscriptions are taken."""
+        for address, machine in self.system.machines.items():
+            self._obey(address, machine.tick(self.now))
+        for address, command in self.system.setup:
+            self._tell(address, [command])
+            self.drain(aloud=False)
 
     # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -81,12 +89,10 @@ class Scenario:
             case ["subscribe", subscriber, *topics]:
                 self._tell(subscriber, self.system.change(topics, []))
             case ["unsubscribe", subscriber, *topics]:
-                self._leave(subscriber, topics)
                 self._tell(subscriber, self.system.change([], topics))
             case ["change", subscriber, *changes]:
                 added = [each[1:] for each in changes if each[0] == "+"]
                 removed = [each[1:] for each in changes if each[0] == "-"]
-                self._leave(subscriber, removed)
                 self._tell(subscriber, self.system.change(added, removed))
             case ["deliver", source, target, *lane]:
                 self._deliver(self._channel(source, target, *lane), aloud=True)
@@ -164,8 +170,11 @@ class Scenario:
 
     def _deliver(self, channel: Channel, aloud: bool) -> None:
         message = self._take(channel)
-        if aloud:
-            self.output.append(f"{channel}: {show(message)}")
+        lost = channel.target in self.down
+        if aloud and (shown := show(message)):
+            self.output.append(f"{channel}: {shown}" + (" is lost" if lost else ""))
+        if lost:
+            return
         self._obey(channel.target, self.system.machines[channel.target].step(channel.source, message, self.now))
 
     def _obey(self, address: Address, effects: Effects) -> None:
@@ -202,9 +211,9 @@ class Scenario:
 
     def _pass_time(self, milliseconds: float) -> None:
         self.now += milliseconds
+        self.output.append(f"{milliseconds:.0f} ms pass")
         due = [address for address, wake_at in sorted(self.wake_at.items()) if wake_at <= self.now]
         for address in due:
-            self.output.append(f"{address} wakes up")
             self._obey(address, self.system.machines[address].tick(self.now))
 
     def _restart(self, address: Address) -> None:
@@ -235,13 +244,9 @@ class Scenario:
 
     def _blocked(self, channel: Channel) -> bool:
         whole = Channel(channel.source, channel.target)
-        return bool({channel, whole} & self.held) or channel.target in self.down
+        return bool({channel, whole} & self.held)
 
     # ── verdicts ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _leave(self, subscriber: Address, topics: list[Topic]) -> None:
-        for topic in topics:
-            self.starts[subscriber].pop(topic, None)
 
     def _audit(self) -> list[str]:
         """Does anybody disagree about an order, and was anybody not notified of what it should have been?"""
@@ -257,9 +262,10 @@ class Scenario:
                         lines.append(f"{one} saw {pair[0]} before {pair[1]}, {other} saw {pair[1]} before {pair[0]}")
         verdict = ["order broken: " + line for line in lines] or ["order kept"]
         for subscriber, starts in self.starts.items():
+            held = self.system.held(subscriber)
             for event, number in self.published.values():
-                start = starts.get(event.topic)
-                if start is not None and number > start and event.id not in orders[subscriber]:
+                owed = event.topic in held and number > starts.get(event.topic, number)
+                if owed and event.id not in orders[subscriber]:
                     verdict.append(f"{subscriber} was not notified of {event.id} ({event.topic} {number})")
         return verdict
 

@@ -6,6 +6,7 @@ A changed transcript is a changed behaviour: rewrite it with `--rewrite`, then r
 from pathlib import Path
 
 import pytest
+
 from tests.scenarios.harness import play
 from tests.scenarios.transcript import Transcript
 
