@@ -30,7 +30,7 @@ class _Log(Struct):
 
     position: int = 0
     received: dict[str, float] = field(default_factory=dict)  # event id → when it first arrived
-    joining: set[Topic] = field(default_factory=set)
+    joining: list[frozenset[Topic]] = field(default_factory=list)  # of each change under way, the topics it adds
     holdings: dict[Topic, _Holding] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class Recorder:
         log = self._log(subscriber)
         event = notification.event
         holding = log.holdings.get(event.topic)
-        if holding is None and event.topic in log.joining:
+        if holding is None and any(event.topic in topics for topics in log.joining):
             holding = log.holdings[event.topic] = _Holding(log.position)
         if holding is not None:
             holding.last = notification.number
@@ -91,13 +91,14 @@ class Recorder:
         self.gaps.setdefault(subscriber, []).append(gap)
 
     def joining(self, subscriber: str, topics: Iterable[Topic]) -> None:
-        """An application asked for topics: from now on they may begin."""
-        self._log(subscriber).joining.update(topics)
+        """An application asked for a change: from now on these topics may begin, until `holds` reports it complete."""
+        self._log(subscriber).joining.append(frozenset(topics))
 
     def holds(self, subscriber: str, topics: Iterable[Topic], start: Mapping[Topic, Number]) -> None:
         """A change is complete: the subscriber holds exactly these topics; `start` is where each new one begins."""
         log = self._log(subscriber)
         held = set(topics)
+        del log.joining[:1]
         for topic, holding in sorted(log.holdings.items()):
             rejoined = topic in start and holding.start is not None
             if topic not in held or rejoined:
@@ -106,7 +107,6 @@ class Recorder:
                 self._subscriptions.append(row)
                 del log.holdings[topic]
         for topic in sorted(held):
-            log.joining.discard(topic)
             holding = log.holdings.setdefault(topic, _Holding(log.position))
             holding.start = start.get(topic, holding.start)
             holding.complete = True

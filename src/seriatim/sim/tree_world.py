@@ -106,7 +106,9 @@ class TreeWorld:
         sentences = []
         for name, wanted in self._wanted.items():
             held = self.recorder.held(name)
-            if held != wanted:
+            subscriber = self.simulator.machine(name)
+            assert isinstance(subscriber, Subscriber)
+            if held != wanted or subscriber.state.changing or subscriber.state.waiting:
                 sentences.append(f"{name} wants {_names(wanted)} but holds {_names(held)}")
         for name, address in self._publishers.items():
             publisher = self.simulator.machine(address)
@@ -202,11 +204,13 @@ class TreeWorld:
         return self.simulator.command(name, Change(add, remove))
 
     def _resume(self, name: Address) -> None:
-        """A restarted application asks again for what its subscriber has forgotten."""
+        """A restarted application asks for the difference between what it wants and what its subscriber remembers."""
         subscriber = self.simulator.machine(name)
         assert isinstance(subscriber, Subscriber)
         wanted, holds = self._wanted[name], subscriber.topics
-        if wanted != holds and not self._commands.get(name):
+        self._commands.pop(name, None)
+        self.recorder.joining(name, holds)  # the change that was under way goes on
+        if wanted != holds:
             self._change(name, frozenset(wanted - holds), holds - wanted)
 
     def _received(self, name: Address, source: Address, message: Payload, now: float) -> None:
