@@ -35,6 +35,7 @@ from seriatim.model import (
 )
 from seriatim.order import HoldBack, Lane, Released, SequencingTree
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree.epochs import is_current
 from seriatim.protocols.tree.messages import (
     Answer,
     Began,
@@ -98,6 +99,7 @@ class SubscriberState(Struct):
     confirmed: dict[Node, float] = field(default_factory=dict)
     refresh_due: float | None = None
     ready: list[Notification | Gap] = field(default_factory=list)
+    epochs: dict[Node, int] = field(default_factory=dict)
 
 
 class Waiting(Struct, frozen=True):
@@ -164,16 +166,19 @@ class Subscriber:
             case Listening() if source == BROKER:
                 self._on_listening(message, effects)
             case Joined() if self._is_home(source, message.topic):
-                self._on_joined(message, now, effects)
-            case Updated():
-                self._on_updated(message, now, effects)
+                if is_current(self.state.epochs, source, message.epoch):
+                    self._on_joined(message, now, effects)
+            case Updated() if source == message.node:
+                if is_current(self.state.epochs, source, message.epoch):
+                    self._on_updated(message, now, effects)
             case Refused() if self._is_home(source, message.topic):
                 effects.notify.append(message)
             case Answer() if self._is_home(source, message.topic):
-                self._on_answer(message, now, effects)
+                if is_current(self.state.epochs, source, message.epoch):
+                    self._on_answer(message, now, effects)
             case Trimmed() if source == BROKER:
                 self._on_trimmed(message, now, effects)
-            case Refreshed():
+            case Refreshed() if source == message.node:
                 self._on_refreshed(message, now, effects)
         self._flush(now, effects)
         self._wish(now, effects)

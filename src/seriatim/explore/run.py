@@ -1,0 +1,291 @@
+"""One execution of a world, stepped in place: for random walks, replays and the way into an exhaustive search.
+
+A `Process` is one machine and everything that belongs to it alone: its clock, journal, log, script and budget. `Run`
+adds the channels between them. `space` freezes and thaws the very same processes, so both drivers mean the same by a
+transition.
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from seriatim.explore.checks import Violation
+from seriatim.explore.world import NO_BUDGET, Budget, Channel, Stateful, Transition, World, encode
+from seriatim.model import APPLICATION, Address, InputError, SeriatimError
+from seriatim.protocols.machine import Effects, Payload
+
+DRAIN_LIMIT = 100_000  # deliveries: no world here needs as many, so a world that does is chattering for ever
+
+
+class ExplorerError(SeriatimError):
+    """The world is not what its description says, or does not come to rest."""
+
+
+class Process:
+    """One machine with all that is its own. Time is the machine's own clock: only its own ticks move it."""
+
+    __slots__ = ("address", "answered", "budget", "clock", "issued", "journal", "log", "machine", "wake_at", "world")
+
+    def __init__(self, world: World, address: Address) -> None:
+        self.world = world
+        self.address = address
+        self.machine: Stateful | None = world.roles[address].create()
+        self.issued = 0
+        self.answered = 0
+        self.clock = 0.0
+        self.wake_at: float | None = None
+        self.journal: list[Payload] = []
+        self.log: list[Payload] = []
+        self.budget: Budget = world.budgets.get(address, NO_BUDGET)
+
+    @property
+    def script(self) -> Sequence[Payload]:
+        return self.world.scripts.get(self.address, ())
+
+    def waiting(self) -> int:
+        """Answers owed for the commands issued so far. A dead machine owes nothing."""
+        if self.machine is None:
+            return 0
+        answers = self.world.answers
+        return sum(answers(command) for command in self.script[: self.issued]) - self.answered
+
+    def own_transitions(self) -> list[Transition]:
+        """What can happen to this machine without a message."""
+        if self.machine is None:
+            return []
+        found = []
+        patient = self.address in self.world.one_at_a_time
+        if self.issued < len(self.script) and not (patient and self.waiting() > 0):
+            found.append(Transition("issue", self.address))
+        if self.budget.ticks and self.wake_at is not None:
+            found.append(Transition("tick", self.address))
+        if self.budget.crashes:
+            found.append(Transition("crash", self.address))
+        if self.budget.deaths:
+            found.append(Transition("die", self.address))
+        return found
+
+    def channel_transitions(self, channel: Channel, message: Payload, which: bytes) -> list[Transition]:
+        """What can be done with a message that is next on a channel to this machine."""
+        found = [Transition("deliver", *_at(channel), which)]
+        if self.machine is not None:
+            if self.budget.crashes:
+                found.append(Transition("crash", *_at(channel), which))
+            if self.budget.losses and self.world.may_lose(channel, message):
+                found.append(Transition("lose", *_at(channel), which))
+        return found
+
+    def take(self, transition: Transition, message: Payload | None) -> Effects:
+        """Let it happen. The effects that remain to be carried out are the messages to send."""
+        effects = Effects()
+        kind, machine = transition.kind, self.machine
+        if machine is None:
+            return effects
+        if kind == "deliver":
+            source = self.world.seen_as.get(transition.source, transition.source)
+            effects = machine.step(source, message, self.clock)
+        elif kind == "issue":
+            command = self.script[self.issued]
+            self.issued += 1
+            effects = machine.step(APPLICATION, command, self.clock)
+        elif kind == "tick":
+            self._spend(ticks=1)
+            self.clock = max(self.clock, self.wake_at or 0.0)
+            self.wake_at = None
+            effects = machine.tick(self.clock)
+        elif kind == "lose":
+            self._spend(losses=1)
+            return effects
+        elif kind == "crash":
+            self._spend(crashes=1)
+            if transition.source:  # it dies amid this message: after its journal had it, before anybody heard
+                source = self.world.seen_as.get(transition.source, transition.source)
+                self.journal.extend(machine.step(source, message, self.clock).persist)
+            restore = self.world.roles[self.address].restore
+            assert restore is not None, "checked when the world was made"
+            self.machine = restore(self.journal)
+            effects = self.machine.tick(self.clock)
+        else:
+            self._spend(deaths=1)
+            self.machine = None
+            return effects
+        self.obey(effects)
+        return effects
+
+    def obey(self, effects: Effects) -> None:
+        """Carry out what concerns this machine alone: its journal, its application and its next waking."""
+        self.journal.extend(effects.persist)
+        self.wake_at = effects.wake_at
+        if effects.notify:
+            noted = map(self.world.noted, effects.notify)
+            self.log.extend(payload for payload in noted if payload is not None)
+            self.answered += sum(map(self.world.is_answer, effects.notify))
+
+    def _spend(self, ticks: int = 0, crashes: int = 0, losses: int = 0, deaths: int = 0) -> None:
+        budget = self.budget
+        self.budget = Budget(
+            budget.ticks - ticks, budget.crashes - crashes, budget.losses - losses, budget.deaths - deaths
+        )
+
+
+class Run:
+    """A world under way. With `processes`, one that goes on from where these came to rest."""
+
+    def __init__(self, world: World, processes: dict[Address, Process] | None = None) -> None:
+        self.world = world
+        self.channels: dict[Channel, deque[Payload]] = {}  # never holds an empty queue
+        self.bags: dict[Channel, list[tuple[bytes, Payload]]] = {}  # the same for bags, sorted
+        if processes is not None:
+            self.processes = processes
+            return
+        self.processes = {address: Process(world, address) for address in world.roles}
+        for address in self.processes:
+            self._tick(address)
+        self.drain()
+        for address, command in world.setup:
+            process = self.processes[address]
+            assert process.machine is not None, "nobody dies before the run begins"
+            effects = process.machine.step(APPLICATION, command, process.clock)
+            process.obey(effects)
+            process.answered -= world.answers(command)  # so that only answers to the script count
+            self.send(address, effects)
+            self.drain()
+
+    # ── what can happen, and letting it happen ────────────────────────────────────────────────────────────────────
+
+    def enabled(self) -> list[Transition]:
+        """Everything that can happen now, in a fixed order."""
+        found = []
+        for process in self.processes.values():
+            found.extend(process.own_transitions())
+        for channel, queue in sorted(self.channels.items()):
+            found.extend(self.processes[channel.target].channel_transitions(channel, queue[0], b""))
+        for channel, bag in sorted(self.bags.items()):
+            for which, message in dict(bag).items():
+                found.extend(self.processes[channel.target].channel_transitions(channel, message, which))
+        return found
+
+    def take(self, transition: Transition) -> Payload | None:
+        """Let it happen; returns the message it consumed, if any."""
+        message = self._pop(transition) if transition.source else None
+        effects = self.processes[transition.target].take(transition, message)
+        self.send(transition.target, effects)
+        return message
+
+    def drain(self) -> list[tuple[Transition, Payload]]:
+        """Deliver everything, in a fixed order, until nothing is on its way."""
+        done: list[tuple[Transition, Payload]] = []
+        while self.channels or self.bags:
+            if len(done) == DRAIN_LIMIT:
+                raise ExplorerError(f"{self.world.name}: still chattering after {DRAIN_LIMIT} deliveries")
+            if self.channels:
+                transition = Transition("deliver", *_at(next(iter(self.channels))))
+            else:
+                channel, bag = next(iter(self.bags.items()))
+                transition = Transition("deliver", *_at(channel), bag[0][0])
+            done.append((transition, self.take(transition)))
+        return done
+
+    def settle(self) -> list[Violation]:
+        """Faults are over: let messages arrive and time pass until nothing is owed, or patience ends."""
+        for _ in range(self.world.patience):
+            self.drain()
+            wishes = {address: wish for address, each in self.processes.items() if (wish := each.wake_at) is not None}
+            if not wishes or not self.world.checks.stopped(self):
+                break
+            soonest = min(wishes.values())
+            for address, wish in wishes.items():
+                if wish == soonest:
+                    self._tick(address)
+        self.drain()
+        return self.world.checks.stopped(self)
+
+    def _tick(self, address: Address) -> None:
+        """A tick that no budget counts."""
+        process = self.processes[address]
+        if process.machine is not None:
+            process.clock = max(process.clock, process.wake_at or 0.0)
+            effects = process.machine.tick(process.clock)
+            process.obey(effects)
+            self.send(address, effects)
+
+    def send(self, source: Address, effects: Effects) -> None:
+        """Put messages on their channels."""
+        world = self.world
+        for channel, message in envelopes(world, source, effects):
+            if world.is_bag(channel):
+                insort(self.bags.setdefault(channel, []), (encode(message), message), key=_first)
+                continue
+            queue = self.channels.get(channel)
+            if queue is None:
+                queue = self.channels[channel] = deque()
+            queue.append(message)
+
+    def _pop(self, transition: Transition) -> Payload:
+        channel = transition.channel
+        if not transition.message:
+            queue = self.channels[channel]
+            message = queue.popleft()
+            if not queue:
+                del self.channels[channel]
+            return message
+        bag = self.bags[channel]
+        index = next(index for index, (which, _) in enumerate(bag) if which == transition.message)
+        message = bag.pop(index)[1]
+        if not bag:
+            del self.bags[channel]
+        return message
+
+    # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def addresses(self) -> Sequence[Address]:
+        return list(self.processes)
+
+    def machine(self, address: Address) -> Any:
+        return self.processes[address].machine
+
+    def log(self, address: Address) -> Sequence[Payload]:
+        return self.processes[address].log
+
+    def waiting(self, address: Address) -> int:
+        return self.processes[address].waiting()
+
+    def violations(self) -> list[Violation]:
+        """What the logs show to be broken so far."""
+        checks = self.world.checks
+        logs = [(address, process.log) for address, process in self.processes.items() if process.log]
+        found = [checks.log(address, log) for address, log in logs]
+        for index, (one, log) in enumerate(logs):
+            found.extend(checks.pair(one, log, other, other_log) for other, other_log in logs[index + 1 :])
+        return [violation for violation in found if violation is not None]
+
+
+def envelopes(world: World, source: Address, effects: Effects) -> list[tuple[Channel, Payload]]:
+    """What is to be sent, with the channel each message travels on."""
+    found = []
+    for addressee, whole in effects.send:
+        for target, message in world.route(addressee, whole):
+            if target not in world.roles:
+                problem = f"nobody has the address {target!r}"
+                raise InputError(f"message of {source}", problem, "add a role for it to the world")
+            found.append((Channel(source, target, world.lane(source, target, message)), message))
+    return found
+
+
+def replay(world: World, transitions: Iterable[Transition]) -> Run:
+    """Run the world along these transitions; those that cannot happen (any more) are left out."""
+    run = Run(world)
+    for transition in transitions:
+        if transition in run.enabled():
+            run.take(transition)
+    return run
+
+
+def _at(channel: Channel) -> tuple[Address, Address, str]:
+    return channel.target, channel.source, channel.lane
+
+
+def _first(pair: tuple[bytes, Payload]) -> bytes:
+    return pair[0]
