@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from seriatim.model import APPLICATION, BROKER, Event, InputError, Notification, RemoteError, UnknownTopic
+from seriatim.model import APPLICATION, BROKER, Event, InputError, Notification, RemoteError
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.paper000 import (
     Ens,
@@ -87,7 +87,7 @@ class TestPublisher:
         publisher.step(APPLICATION, Publish(event("e")), 0.0)
         with pytest.raises(InputError, match="'e'"):
             publisher.step(APPLICATION, Publish(event("e", "B")), 0.0)
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(InputError, match="'Z'"):
             publisher.step(APPLICATION, Publish(event("f", "Z")), 0.0)
         with pytest.raises(InputError, match="retry_ms"):
             Publisher("p", RANKS, retry_ms=0.0)
