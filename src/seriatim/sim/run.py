@@ -4,15 +4,18 @@ Safety: whatever happens, nobody sees another order, nothing twice, nothing that
 faults have ended, everything owed arrives within a bound; what does not is named, with what it waits for.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
 
+from seriatim.audit import audit
 from seriatim.model import Gap, History, Number
-from seriatim.sim.checkers import Violation, check_integrity, check_order, check_owed
+from seriatim.sim.checkers import Violation, check_integrity, check_owed
 from seriatim.sim.engine import Counts, MachineFailed, Simulator
 from seriatim.sim.network import between
+from seriatim.sim.paper_world import PaperWorld
 from seriatim.sim.recorder import Recorder
 from seriatim.sim.scenario import Changing, Crash, Partition, Publishing, Replacement, Scenario
 from seriatim.sim.tree_world import TreeWorld
@@ -56,6 +59,9 @@ class Outcome(Struct, frozen=True):
         return not self.violations and not self.missing
 
 
+_WORLDS: dict[str, Callable[[Scenario, bool], World]] = {"tree": TreeWorld, "paper000": PaperWorld}
+
+
 def run(scenario: Scenario, record_messages: bool = False) -> Outcome:
     """Play a scenario to its end."""
     return Run(scenario, record_messages).finish()
@@ -66,7 +72,7 @@ class Run:
 
     def __init__(self, scenario: Scenario, record_messages: bool = False) -> None:
         self.scenario = scenario
-        self.world: World = TreeWorld(scenario, record_messages)
+        self.world: World = _WORLDS[scenario.protocol](scenario, record_messages)
         self.healed_at_ms = scenario.duration_ms
         self.complete_at_ms: float | None = None
         self._failures: list[Violation] = []
@@ -104,7 +110,7 @@ class Run:
             self.scenario,
             history,
             self.world.recorder.gaps,
-            tuple(self._failures + check_integrity(history) + check_order(history)),
+            tuple(self._failures + check_integrity(history) + self._disorder(history)),
             tuple(self._missing(history)),
             self.world.simulator.counts,
             self.healed_at_ms,
@@ -131,6 +137,12 @@ class Run:
 
     def _history(self) -> History:
         return self.world.recorder.history(self.world.numbers(), self.world.simulator.messages or ())
+
+    def _disorder(self, history: History) -> list[Violation]:
+        """What the auditor finds against the promised order."""
+        promised = ["tno", "causal"] if self.scenario.causal else ["tno"]
+        anomalies = audit(history).anomalies_against(promised)
+        return [Violation(anomaly.name, "", anomaly.sentence) for anomaly in anomalies]
 
     def _missing(self, history: History) -> list[str]:
         """Sentences. An unreliable broker owes nobody an event: what it loses is no failure of the protocol."""
