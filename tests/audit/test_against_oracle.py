@@ -17,7 +17,7 @@ from tests.audit import worlds
 from tests.audit.oracle import judge
 from tests.audit.worlds import FAULTS, Fault, sound_history
 
-SEEDS = range(3000)
+SEEDS = range(2000)
 CHOSEN = [int(os.environ["SERIATIM_SEED"])] if "SERIATIM_SEED" in os.environ else SEEDS
 
 # The faults that leave no way out: whatever else holds, the auditor must find one of these by name.
@@ -60,7 +60,7 @@ def test_same_answers_as_the_oracle() -> None:
         assert answers == expected, f"{replay(seed)}\nfaults: {[fault.__name__ for fault in faults]}\n{history}"
         met.update(answers.items())
     if CHOSEN is SEEDS:  # the histories are worth the test: every guarantee was answered in every way, and often
-        assert all(met[name, answer] > 50 for name in GUARANTEES for answer in ("valid", "invalid", "unknown")), met
+        assert all(met[name, answer] > 30 for name in GUARANTEES for answer in ("valid", "invalid", "unknown")), met
 
 
 def test_a_fault_is_called_by_its_name() -> None:

@@ -56,7 +56,7 @@ class System(Protocol):
     """One protocol, set up."""
 
     machines: dict[Address, Machine]
-    setup: list[tuple[Address, Payload]]  # commands that are carried out before the story begins
+    setup: dict[Address, list[Topic]]  # subscriptions that are to be taken before the story begins
 
     def publish(self, events: tuple[Event, ...]) -> list[Payload]:
         """The commands that publish these events."""
@@ -84,7 +84,7 @@ class Paper000:
     """The published algorithm. Its processes never crash, so nothing is restored."""
 
     def __init__(self, world: Declaration) -> None:
-        self.setup: list[tuple[Address, Payload]] = []
+        self.setup: dict[Address, list[Topic]] = {}  # they are there from the start
         self.machines = paper000.deploy(world.topics, world.subscribers, world.publishers, **world.options)
 
     def publish(self, events: tuple[Event, ...]) -> list[Payload]:
@@ -142,12 +142,7 @@ class Tree:
         self.machines |= {node: SequencerNode(self.tree, node, self.options) for node in world.nodes}
         self.machines |= {name: Publisher(self.tree, name, self.options) for name in world.publishers}
         self.machines |= {name: Subscriber(self.tree, name, self.options) for name in world.subscribers}
-        self.setup = [
-            (name, command)
-            for name, topics in world.subscribers.items()
-            if topics
-            for command in self.change(topics, [])
-        ]
+        self.setup = {name: topics for name, topics in world.subscribers.items() if topics}
 
     def publish(self, events: tuple[Event, ...]) -> list[Payload]:
         return [tree_messages.Publish(events)]

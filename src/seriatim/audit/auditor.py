@@ -62,7 +62,7 @@ class Auditor:
         verdicts = {name: findings.verdict(name, valid_reason) for name in GUARANTEES}
         return Report(
             verdicts=verdicts,
-            anomalies=tuple(findings.anomalies),
+            anomalies=tuple(findings.listed()),
             counts={name: count for name, count in sorted(findings.counts.items()) if count},
             order=self._order if verdicts["acyclic"].answer == "valid" else None,
             deliveries=deliveries,
@@ -87,4 +87,4 @@ def order_violations(deliveries: Iterable[Delivery], limit: int = 10) -> list[An
     """
     findings = Findings(limit)
     check_agreement(Evidence(deliveries, (), findings), findings)
-    return findings.anomalies
+    return findings.listed()

@@ -5,7 +5,7 @@ Why each step loses nothing is in `docs/audit.md`; what they are for is in `agre
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple, TypeAlias
 
 Sequences: TypeAlias = Mapping[str, list[str]]  # subscriber → event ids in the order notified, each at most once
@@ -153,19 +153,19 @@ def shortest_cycle(sequences: Sequences, steps: int = CYCLE_STEPS) -> list[tuple
     The sequences must be those of one knot. The cycle is the shortest of the knot if `steps` allows a search from
     every event; otherwise it is the shortest through those that were tried.
     """
-    found = _search(sequences, steps)
-    return _search(restrict(sequences, {event for event, _ in found}), steps)
+    rows = sum(map(len, sequences.values()))
+    found = _search(sequences, starts=max(1, steps // rows))
+    # The shortest cycle through one event may hold a shorter one that avoids it: look once more among these few.
+    return _search(restrict(sequences, {event for event, _ in found}), starts=len(found))
 
 
-def _search(sequences: Sequences, steps: int) -> list[tuple[str, str]]:
+def _search(sequences: Sequences, starts: int) -> list[tuple[str, str]]:
     places: dict[str, list[tuple[str, int]]] = {}
     for name, sequence in sequences.items():
         for place, event in enumerate(sequence):
             places.setdefault(event, []).append((name, place))
-    rows = sum(map(len, sequences.values()))
-    starts = list(places)[: max(1, steps // rows)]
     shortest = None
-    for start in starts:
+    for start in islice(places, starts):
         cycle = _cycle_through(start, sequences, places)
         if shortest is None or len(cycle) < len(shortest):
             shortest = cycle

@@ -102,6 +102,11 @@ class Findings:
         self._shown[name] += 1
         self.anomalies.append(Anomaly(name, sentence, witness))
 
+    def listed(self) -> list[Anomaly]:
+        """What is shown, by name, weakest guarantee first."""
+        names = list(ANOMALIES)
+        return sorted(self.anomalies, key=lambda anomaly: names.index(anomaly.name))
+
     def doubt(self, reason: str, *guarantees: str) -> None:
         """Nothing better than `unknown` can be said about these guarantees, nor about any that implies them."""
         for name in guarantees:
