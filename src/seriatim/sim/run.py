@@ -49,7 +49,7 @@ class Outcome(Struct, frozen=True):
     history: History
     gaps: dict[str, list[Gap]]
     violations: tuple[Violation, ...]  # safety
-    missing: tuple[str, ...]  # liveness: what never came, and why
+    missing: tuple[str, ...]  # liveness: what never came, and why; empty if the run did not get to its end
     counts: Counts
     healed_at_ms: float
     complete_at_ms: float | None
@@ -76,6 +76,7 @@ class Run:
         self.healed_at_ms = scenario.duration_ms
         self.complete_at_ms: float | None = None
         self._failures: list[Violation] = []
+        self._is_over = False
         for act in scenario.acts:
             self._plan(act)
         for fault in scenario.faults:
@@ -102,6 +103,7 @@ class Run:
                 break
             slice_ms *= 2.0
         self._advance(simulator.now + QUIET_MS)
+        self._is_over = True
 
     def outcome(self) -> Outcome:
         """What has been seen so far."""
@@ -111,7 +113,7 @@ class Run:
             history,
             self.world.recorder.gaps,
             tuple(self._failures + check_integrity(history) + self._disorder(history)),
-            tuple(self._missing(history)),
+            tuple(self._missing(history)) if self._is_over else (),
             self.world.simulator.counts,
             self.healed_at_ms,
             self.complete_at_ms,

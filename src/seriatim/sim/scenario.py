@@ -151,7 +151,6 @@ class _Draw:
         self.as_printed = options.protocol == "paper000"  # which knows no crashes, loss or unordered brokers
 
     def scenario(self) -> Scenario:
-        # Every choice is drawn, also where an option overrules it: fixing one thing leaves the others as they were.
         random, options = self.random, self.options
         causal = self._choose(options.causal, random.random() < 0.2, when_as_printed=False)
         broker = self._choose(options.broker, random.choice(BROKERS))
