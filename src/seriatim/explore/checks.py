@@ -5,7 +5,7 @@ enough to look at the states where a run can stop, and a search that reaches all
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -18,6 +18,14 @@ class Violation(Struct, frozen=True):
 
     kind: str
     sentence: str
+
+
+class Issued(NamedTuple):
+    """A command, and how many notifications each machine had given to its application by then."""
+
+    address: Address
+    command: Payload
+    notified: Mapping[Address, int]
 
 
 class Stopped(Protocol):
@@ -36,6 +44,11 @@ class Stopped(Protocol):
 
     def waiting(self, address: Address) -> int:
         """How many answers its application is still owed."""
+        ...
+
+    @property
+    def issued(self) -> Sequence["Issued"]:
+        """The commands of the scripts, in the order they were issued; a search does not keep them."""
         ...
 
 

@@ -8,9 +8,10 @@ transition.
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from seriatim.explore.checks import Violation
+from seriatim.explore.checks import Issued, Violation
 from seriatim.explore.world import NO_BUDGET, Budget, Channel, Stateful, Transition, World, encode
 from seriatim.model import APPLICATION, Address, InputError, SeriatimError
 from seriatim.protocols.machine import Effects, Payload
@@ -22,15 +23,40 @@ class ExplorerError(SeriatimError):
     """The world is not what its description says, or does not come to rest."""
 
 
+class Zombie:
+    """A process that was replaced and does not know it yet: its machine, and how much of the journal it has seen."""
+
+    __slots__ = ("journal_last", "lives", "machine", "wake_at")
+
+    def __init__(self, machine: Stateful, journal_last: int, wake_at: float | None) -> None:
+        self.machine = machine
+        self.journal_last = journal_last
+        self.wake_at = wake_at
+        self.lives = 8  # how often it may still act
+
+
 class Process:
     """One machine with all that is its own. Time is the machine's own clock: only its own ticks move it."""
 
-    __slots__ = ("address", "answered", "budget", "clock", "issued", "journal", "log", "machine", "wake_at", "world")
+    __slots__ = (
+        "address",
+        "answered",
+        "budget",
+        "clock",
+        "issued",
+        "journal",
+        "log",
+        "machine",
+        "wake_at",
+        "world",
+        "zombie",
+    )
 
     def __init__(self, world: World, address: Address) -> None:
         self.world = world
         self.address = address
         self.machine: Stateful | None = world.roles[address].create()
+        self.zombie: Zombie | None = None
         self.issued = 0
         self.answered = 0
         self.clock = 0.0
@@ -50,13 +76,18 @@ class Process:
         answers = self.world.answers
         return sum(answers(command) for command in self.script[: self.issued]) - self.answered
 
+    def can_issue(self) -> bool:
+        """Whether its application may give the next command now."""
+        if self.machine is None or self.issued == len(self.script):
+            return False
+        return self.address not in self.world.one_at_a_time or self.waiting() <= 0
+
     def own_transitions(self) -> list[Transition]:
         """What can happen to this machine without a message."""
         if self.machine is None:
             return []
         found = []
-        patient = self.address in self.world.one_at_a_time
-        if self.issued < len(self.script) and not (patient and self.waiting() > 0):
+        if self.can_issue():
             found.append(Transition("issue", self.address))
         if self.budget.ticks and self.wake_at is not None:
             found.append(Transition("tick", self.address))
@@ -64,52 +95,65 @@ class Process:
             found.append(Transition("crash", self.address))
         if self.budget.deaths:
             found.append(Transition("die", self.address))
+        if self.budget.takeovers and self.zombie is None:
+            found.append(Transition("replace", self.address))
+        if self.zombie is not None:
+            found.append(Transition("haunt", self.address))
         return found
 
-    def channel_transitions(self, channel: Channel, message: Payload, which: bytes) -> list[Transition]:
+    def channel_transitions(self, channel: Channel, message: Payload, which: bytes = b"") -> list[Transition]:
         """What can be done with a message that is next on a channel to this machine."""
-        found = [Transition("deliver", *_at(channel), which)]
+        found = [Transition("deliver", *at(channel), which)]
         if self.machine is not None:
             if self.budget.crashes:
-                found.append(Transition("crash", *_at(channel), which))
-            if self.budget.losses and self.world.may_lose(channel, message):
-                found.append(Transition("lose", *_at(channel), which))
+                found.append(Transition("crash", *at(channel), which))
+            if (self.budget.losses or self.zombie is not None) and self.world.may_lose(channel, message):
+                if self.budget.losses:
+                    found.append(Transition("lose", *at(channel), which))
+                if self.zombie is not None:
+                    found.append(Transition("haunt", *at(channel), which))
         return found
 
     def take(self, transition: Transition, message: Payload | None) -> Effects:
         """Let it happen. The effects that remain to be carried out are the messages to send."""
-        effects = Effects()
         kind, machine = transition.kind, self.machine
         if machine is None:
-            return effects
+            return Effects()
         if kind == "deliver":
-            source = self.world.seen_as.get(transition.source, transition.source)
-            effects = machine.step(source, message, self.clock)
+            effects = machine.step(self._sender(transition), message, self.clock)
         elif kind == "issue":
             command = self.script[self.issued]
             self.issued += 1
             effects = machine.step(APPLICATION, command, self.clock)
         elif kind == "tick":
             self._spend(ticks=1)
-            self.clock = max(self.clock, self.wake_at or 0.0)
-            self.wake_at = None
-            effects = machine.tick(self.clock)
-        elif kind == "lose":
-            self._spend(losses=1)
-            return effects
+            effects = self._tick(machine)
         elif kind == "crash":
             self._spend(crashes=1)
-            if transition.source:  # it dies amid this message: after its journal had it, before anybody heard
-                source = self.world.seen_as.get(transition.source, transition.source)
-                self.journal.extend(machine.step(source, message, self.clock).persist)
-            restore = self.world.roles[self.address].restore
-            assert restore is not None, "checked when the world was made"
-            self.machine = restore(self.journal)
-            effects = self.machine.tick(self.clock)
+            if transition.source:
+                self.journal.extend(machine.step(self._sender(transition), message, self.clock).persist)
+            effects = self._restart()
+        elif kind == "replace":
+            self._spend(takeovers=1)
+            self.zombie = Zombie(machine, len(self.journal), self.wake_at)
+            effects = self._restart()
+        elif kind == "haunt":
+            return self._haunt(transition, message)
+        elif kind == "lose":
+            self._spend(losses=1)
+            return Effects()
         else:
             self._spend(deaths=1)
             self.machine = None
-            return effects
+            return Effects()
+        self.obey(effects)
+        return effects
+
+    def tick(self) -> Effects:
+        """A tick that no budget counts."""
+        if self.machine is None:
+            return Effects()
+        effects = self._tick(self.machine)
         self.obey(effects)
         return effects
 
@@ -122,11 +166,43 @@ class Process:
             self.log.extend(payload for payload in noted if payload is not None)
             self.answered += sum(map(self.world.is_answer, effects.notify))
 
-    def _spend(self, ticks: int = 0, crashes: int = 0, losses: int = 0, deaths: int = 0) -> None:
-        budget = self.budget
-        self.budget = Budget(
-            budget.ticks - ticks, budget.crashes - crashes, budget.losses - losses, budget.deaths - deaths
-        )
+    def _sender(self, transition: Transition) -> Address:
+        return self.world.seen_as.get(transition.source, transition.source)
+
+    def _tick(self, machine: Stateful) -> Effects:
+        self.clock = max(self.clock, self.wake_at or 0.0)
+        return machine.tick(self.clock)
+
+    def _restart(self) -> Effects:
+        """Another process takes over. Whoever waited for an answer of the old one waits no more."""
+        self.answered += max(0, self.waiting())
+        restore = self.world.roles[self.address].restore
+        assert restore is not None, "checked when the world was made"
+        self.machine = restore(self.journal)
+        return self.machine.tick(self.clock)
+
+    def _haunt(self, transition: Transition, message: Payload | None) -> Effects:
+        """The replaced process acts. Its journal refuses it, if it gets as far as that."""
+        zombie = self.zombie
+        assert zombie is not None, "only a process that was replaced haunts"
+        if transition.source:
+            effects = zombie.machine.step(self._sender(transition), message, self.clock)
+        else:
+            effects = zombie.machine.tick(max(self.clock, zombie.wake_at or 0.0))
+        zombie.wake_at = effects.wake_at
+        zombie.lives -= 1
+        if effects.persist and self.world.fenced and zombie.journal_last != len(self.journal):
+            self.zombie = None
+            return Effects()
+        self.journal.extend(effects.persist)
+        zombie.journal_last = len(self.journal)
+        if not zombie.lives:
+            self.zombie = None
+        return effects
+
+    def _spend(self, **amounts: int) -> None:
+        left = {name: getattr(self.budget, name) - amount for name, amount in amounts.items()}
+        self.budget = replace(self.budget, **left)
 
 
 class Run:
@@ -136,12 +212,13 @@ class Run:
         self.world = world
         self.channels: dict[Channel, deque[Payload]] = {}  # never holds an empty queue
         self.bags: dict[Channel, list[tuple[bytes, Payload]]] = {}  # the same for bags, sorted
+        self.issued: list[Issued] = []
         if processes is not None:
             self.processes = processes
             return
         self.processes = {address: Process(world, address) for address in world.roles}
-        for address in self.processes:
-            self._tick(address)
+        for address, process in self.processes.items():
+            self.send(address, process.tick())
         self.drain()
         for address, command in world.setup:
             process = self.processes[address]
@@ -160,7 +237,7 @@ class Run:
         for process in self.processes.values():
             found.extend(process.own_transitions())
         for channel, queue in sorted(self.channels.items()):
-            found.extend(self.processes[channel.target].channel_transitions(channel, queue[0], b""))
+            found.extend(self.processes[channel.target].channel_transitions(channel, queue[0]))
         for channel, bag in sorted(self.bags.items()):
             for which, message in dict(bag).items():
                 found.extend(self.processes[channel.target].channel_transitions(channel, message, which))
@@ -169,6 +246,10 @@ class Run:
     def take(self, transition: Transition) -> Payload | None:
         """Let it happen; returns the message it consumed, if any."""
         message = self._pop(transition) if transition.source else None
+        if transition.kind == "issue":
+            process = self.processes[transition.target]
+            notified = {address: len(each.log) for address, each in self.processes.items()}
+            self.issued.append(Issued(transition.target, process.script[process.issued], notified))
         effects = self.processes[transition.target].take(transition, message)
         self.send(transition.target, effects)
         return message
@@ -180,12 +261,17 @@ class Run:
             if len(done) == DRAIN_LIMIT:
                 raise ExplorerError(f"{self.world.name}: still chattering after {DRAIN_LIMIT} deliveries")
             if self.channels:
-                transition = Transition("deliver", *_at(next(iter(self.channels))))
+                transition = Transition("deliver", *at(next(iter(self.channels))))
             else:
                 channel, bag = next(iter(self.bags.items()))
-                transition = Transition("deliver", *_at(channel), bag[0][0])
+                transition = Transition("deliver", *at(channel), bag[0][0])
             done.append((transition, self.take(transition)))
         return done
+
+    def end_faults(self) -> None:
+        """From now on nothing fails, and nobody who was replaced still acts."""
+        for process in self.processes.values():
+            process.budget, process.zombie = NO_BUDGET, None
 
     def settle(self) -> list[Violation]:
         """Faults are over: let messages arrive and time pass until nothing is owed, or patience ends."""
@@ -197,18 +283,9 @@ class Run:
             soonest = min(wishes.values())
             for address, wish in wishes.items():
                 if wish == soonest:
-                    self._tick(address)
+                    self.send(address, self.processes[address].tick())
         self.drain()
         return self.world.checks.stopped(self)
-
-    def _tick(self, address: Address) -> None:
-        """A tick that no budget counts."""
-        process = self.processes[address]
-        if process.machine is not None:
-            process.clock = max(process.clock, process.wake_at or 0.0)
-            effects = process.machine.tick(process.clock)
-            process.obey(effects)
-            self.send(address, effects)
 
     def send(self, source: Address, effects: Effects) -> None:
         """Put messages on their channels."""
@@ -283,7 +360,8 @@ def replay(world: World, transitions: Iterable[Transition]) -> Run:
     return run
 
 
-def _at(channel: Channel) -> tuple[Address, Address, str]:
+def at(channel: Channel) -> tuple[Address, Address, str]:
+    """Target, source and lane, as a transition names them."""
     return channel.target, channel.source, channel.lane
 
 
