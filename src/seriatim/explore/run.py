@@ -150,7 +150,7 @@ class Process:
         return effects
 
     def tick(self) -> Effects:
-        """A tick that no budget counts."""
+        """Its time has come, by no fault."""
         if self.machine is None:
             return Effects()
         effects = self._tick(self.machine)
@@ -217,31 +217,23 @@ class Run:
             self.processes = processes
             return
         self.processes = {address: Process(world, address) for address in world.roles}
-        for address, process in self.processes.items():
-            self.send(address, process.tick())
+        for address in self.processes:
+            self.pass_time(address)
         self.drain()
         for address, command in world.setup:
-            process = self.processes[address]
-            assert process.machine is not None, "nobody dies before the run begins"
-            effects = process.machine.step(APPLICATION, command, process.clock)
-            process.obey(effects)
-            process.answered -= world.answers(command)  # so that only answers to the script count
-            self.send(address, effects)
-            self.drain()
+            self.issue_setup(address, command)
+
+    def issue_setup(self, address: Address, command: Payload) -> None:
+        """A command from before the scripts; everything it leads to happens at once."""
+        process = self.processes[address]
+        assert process.machine is not None, "nobody dies before the run begins"
+        effects = process.machine.step(APPLICATION, command, process.clock)
+        process.answered -= self.world.answers(command)  # so that only answers to the script count
+        process.obey(effects)
+        self.send(address, effects)
+        self.drain()
 
     # ── what can happen, and letting it happen ────────────────────────────────────────────────────────────────────
-
-    def enabled(self) -> list[Transition]:
-        """Everything that can happen now, in a fixed order."""
-        found = []
-        for process in self.processes.values():
-            found.extend(process.own_transitions())
-        for channel, queue in sorted(self.channels.items()):
-            found.extend(self.processes[channel.target].channel_transitions(channel, queue[0]))
-        for channel, bag in sorted(self.bags.items()):
-            for which, message in dict(bag).items():
-                found.extend(self.processes[channel.target].channel_transitions(channel, message, which))
-        return found
 
     def take(self, transition: Transition) -> Payload | None:
         """Let it happen; returns the message it consumed, if any."""
@@ -254,19 +246,21 @@ class Run:
         self.send(transition.target, effects)
         return message
 
-    def drain(self) -> list[tuple[Transition, Payload]]:
+    def pass_time(self, address: Address) -> None:
+        """A tick that no budget counts."""
+        self.send(address, self.processes[address].tick())
+
+    def drain(self) -> None:
         """Deliver everything, in a fixed order, until nothing is on its way."""
-        done: list[tuple[Transition, Payload]] = []
-        while self.channels or self.bags:
-            if len(done) == DRAIN_LIMIT:
-                raise ExplorerError(f"{self.world.name}: still chattering after {DRAIN_LIMIT} deliveries")
+        for _ in range(DRAIN_LIMIT):
             if self.channels:
-                transition = Transition("deliver", *at(next(iter(self.channels))))
-            else:
+                self.take(Transition("deliver", *at(next(iter(self.channels)))))
+            elif self.bags:
                 channel, bag = next(iter(self.bags.items()))
-                transition = Transition("deliver", *at(channel), bag[0][0])
-            done.append((transition, self.take(transition)))
-        return done
+                self.take(Transition("deliver", *at(channel), bag[0][0]))
+            else:
+                return
+        raise ExplorerError(f"{self.world.name}: still chattering after {DRAIN_LIMIT} deliveries")
 
     def end_faults(self) -> None:
         """From now on nothing fails, and nobody who was replaced still acts."""
@@ -283,7 +277,7 @@ class Run:
             soonest = min(wishes.values())
             for address, wish in wishes.items():
                 if wish == soonest:
-                    self.send(address, self.processes[address].tick())
+                    self.pass_time(address)
         self.drain()
         return self.world.checks.stopped(self)
 
@@ -329,6 +323,29 @@ class Run:
     def waiting(self, address: Address) -> int:
         return self.processes[address].waiting()
 
+    def follow(self, way: Iterable[Transition]) -> None:
+        """Go this way; transitions that cannot happen (any more) are left out."""
+        for transition in way:
+            if self._is_enabled(transition):
+                self.take(transition)
+
+    def _is_enabled(self, transition: Transition) -> bool:
+        process = self.processes[transition.target]
+        if not transition.source:
+            return transition in process.own_transitions()
+        channel, which = transition.channel, transition.message
+        if which:
+            waiting = dict(self.bags.get(channel, ()))
+            return which in waiting and transition in process.channel_transitions(channel, waiting[which], which)
+        queue = self.channels.get(channel)
+        return queue is not None and transition in process.channel_transitions(channel, queue[0])
+
+    def finish(self) -> list[Violation]:
+        """End the faults, let everything arrive that can, and say what is broken."""
+        self.end_faults()
+        owed = self.settle()
+        return [*self.violations(), *owed]
+
     def violations(self) -> list[Violation]:
         """What the logs show to be broken so far."""
         checks = self.world.checks
@@ -349,15 +366,6 @@ def envelopes(world: World, source: Address, effects: Effects) -> list[tuple[Cha
                 raise InputError(f"message of {source}", problem, "add a role for it to the world")
             found.append((Channel(source, target, world.lane(source, target, message)), message))
     return found
-
-
-def replay(world: World, transitions: Iterable[Transition]) -> Run:
-    """Run the world along these transitions; those that cannot happen (any more) are left out."""
-    run = Run(world)
-    for transition in transitions:
-        if transition in run.enabled():
-            run.take(transition)
-    return run
 
 
 def at(channel: Channel) -> tuple[Address, Address, str]:

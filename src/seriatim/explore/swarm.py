@@ -39,7 +39,9 @@ class SwarmOptions:
         if self.first < 0:
             raise InputError("first", f"{self.first} is negative", "worlds are counted from 0")
         if self.max_seconds is not None and self.max_seconds <= 0:
-            raise InputError("max_seconds", f"{self.max_seconds} is not positive", "give a positive bound or leave it out")
+            raise InputError(
+                "max_seconds", f"{self.max_seconds} is not positive", "give a positive bound or leave it out"
+            )
         cast_of(self.variant)
 
 
@@ -92,15 +94,8 @@ def walk_world(seed: int, index: int, variant: str | None = None) -> Walked:
     run = Run(world)
     walk = Walk(run, random)
     walk.go()
-    violations = finish(run)
+    violations = run.finish()
     return Walked(plan, world, walk.way, violations, sum(len(process.log) for process in run.processes.values()))
-
-
-def finish(run: Run) -> list[Violation]:
-    """The liveness phase; everything that is broken after it."""
-    run.end_faults()
-    owed = run.settle()
-    return [*run.violations(), *owed]
 
 
 def _walk_chunk(options: SwarmOptions, start: int, stop: int) -> SwarmResult:

@@ -367,4 +367,3 @@ def explained(machine: Any) -> list[str]:
             lines.append(f"the change to {', '.join(sorted(machine.topics)) or 'nothing'} waits for {', '.join(doors)}")
         return lines
     return list(machine.explain())
-
