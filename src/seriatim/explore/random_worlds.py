@@ -12,7 +12,7 @@ from seriatim.model import Address, Event, Node, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Change, Delivered, Grown, Publish, Stamped, Trimmed, Watch
+from seriatim.protocols.tree.messages import Change, Delivered, Grown, Listen, Publish, Stamped, Trimmed, Watch
 
 NODES_MAX = 7
 TOPICS = "ABCDEF"
@@ -23,7 +23,7 @@ STEPS_MAX = 5_000
 TICKS = 1_000  # as many as it takes: the walk decides how often time passes
 
 # The broker keeps its promises: what it delivers arrives, and it hears of its watchers. The rest may be lost.
-KEPT = (Delivered, Grown, Stamped, Trimmed, Watch)
+KEPT = (Delivered, Grown, Listen, Stamped, Trimmed, Watch)
 
 
 def random_of(seed: int, index: int) -> Random:

@@ -144,7 +144,7 @@ class Process:
             return Effects()
         else:
             self._spend(deaths=1)
-            self.machine = None
+            self.machine = self.wake_at = None
             return Effects()
         self.obey(effects)
         return effects
