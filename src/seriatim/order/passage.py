@@ -9,6 +9,7 @@ from the most recently raised one backwards, or look at each topic of the group.
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 
 from msgspec import Struct, field
 
@@ -40,7 +41,7 @@ class PassageTable:
         self.state = state
         self.full = full
         by_age = sorted(state.passages.items(), key=lambda item: item[1].raised)
-        self._recent = OrderedDict((topic, passage) for topic, passage in by_age if passage.passed)
+        self._recent = OrderedDict((topic, None) for topic, passage in by_age if passage.passed)
 
     def passed(self, topic: Topic) -> Number:
         """How many events of the topic have passed here, as far as this node was told."""
@@ -53,7 +54,7 @@ class PassageTable:
         if number > passage.passed:
             passage.passed = number
             self.state.moment = passage.raised = self.state.moment + 1
-            self._recent[topic] = passage
+            self._recent[topic] = None
             self._recent.move_to_end(topic)
 
     def collect(
@@ -89,22 +90,19 @@ class PassageTable:
 
     def _risen(self, passage: Passage) -> Entries:
         entries: Entries = {}
-        group, collected = passage.group, passage.collected
-        left_to_walk = len(group)
-        if not left_to_walk:
+        group = passage.group
+        if not group:
             return entries
-        for other, recent in reversed(self._recent.items()):
-            if recent.raised <= collected:
+        passages, recent, collected = self.state.passages, self._recent, passage.collected
+        for other in islice(reversed(recent), len(group)):
+            risen = passages[other]
+            if risen.raised <= collected:
                 return entries
-            if not left_to_walk:
-                break
-            left_to_walk -= 1
             if other in group:
-                entries[other] = recent.passed
-        else:
+                entries[other] = risen.passed
+        if len(recent) <= len(group):
             return entries
-        # More topics rose than the group has: the group is the shorter list.
-        passages = self.state.passages
+        # At least as many topics rose as the group has: the group is the shorter list.
         entries.clear()
         for other in sorted(group):
             known = passages.get(other)

@@ -44,6 +44,11 @@ class SequencerCore(ABC):
     def _is_home(self, topic: Topic) -> bool:
         return self.tree.knows(topic) and self.tree.home(topic) == self.node
 
+    def _why_not_home(self, topic: Topic) -> str:
+        if not self.tree.knows(topic):
+            return "no node is home to it; add it to the tree's homes"
+        return f"its home is {self.tree.home(topic)}, not {self.node}"
+
     def _home(self, topic: Topic) -> Home:
         home = self.state.homes.get(topic)
         if home is None:

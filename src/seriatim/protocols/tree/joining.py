@@ -6,7 +6,9 @@ the floor. So every event of T after the cut comes after everything the subscrib
 unstamped, on its other topics. Nothing is published and nobody else waits.
 """
 
-from seriatim.model import Address, Entries, Node, Topic
+from collections.abc import Set
+
+from seriatim.model import BROKER, Address, Entries, Node, Topic
 from seriatim.order import Shift
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree.core import SequencerCore
@@ -24,6 +26,7 @@ from seriatim.protocols.tree.messages import (
     Tell,
     Update,
     Updated,
+    Watch,
 )
 from seriatim.protocols.tree.state import Join
 
@@ -44,6 +47,7 @@ class Joining(SequencerCore):
             if known.start is not None:
                 self._answer_join(source, topic, known, effects)
             return
+        self._watch_unlisted({topic}, effects)
         self._apply(source, message.version, message.topics, now)
         join = Join(message.version, message.topics, message.left - message.topics, set())
         join.unannounced = set((message.topics | join.left) - {topic})
@@ -52,7 +56,7 @@ class Joining(SequencerCore):
 
     def _problem_with(self, message: Subscribe) -> str | None:
         if not self._is_home(message.topic):
-            return f"its home is not {self.node}"
+            return self._why_not_home(message.topic)
         if message.topic not in message.topics:
             return "topics must include the topic that is added"
         unknown = sorted(topic for topic in message.topics | message.left if not self.tree.knows(topic))
@@ -70,11 +74,18 @@ class Joining(SequencerCore):
 
     def _on_tell(self, message: Tell, now: float, effects: Effects) -> None:
         join = message.join
+        self._watch_unlisted(message.about, effects)
         self._apply(join.subscriber, join.version, message.topics, now)
         for topic in sorted(message.about):
             to = self.tree.meet(join.topic, topic)
             issued = self._home(topic).issued
             self._on_announce(self.node, Announce(topic, issued, to, join), now, effects)
+
+    def _watch_unlisted(self, topics: Set[Topic], effects: Effects) -> None:
+        """Topics that live here by default are not known beforehand: watch their logs once somebody wants them."""
+        new = frozenset(topic for topic in topics if topic not in self.tree.homes and topic not in self.state.homes)
+        if new and self.options.mode == "log":
+            effects.send.append((BROKER, Watch(new)))
 
     def _on_announce(self, source: Address, message: Announce, now: float, effects: Effects) -> None:
         self._passages.raise_to(message.topic, message.number)

@@ -9,7 +9,7 @@ void competes with the event for the broker's write-once slot. Log mode: a range
 stamp.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 
 from seriatim.model import BROKER, Address, Entries, Node, Number, Topic
 from seriatim.order import SequencingTree
@@ -46,12 +46,13 @@ class Numbering(SequencerCore):
         # Both in order of time, because all leases are of one length, and so are all retries.
         self._leases: deque[tuple[float, Topic, Number]] = deque()
         self._retries: deque[tuple[float, Topic, Number]] = deque()
+        self._idle_desks: OrderedDict[tuple[Topic, Address], tuple[float, int]] = OrderedDict()
 
     def _on_ticket(self, source: Address, ticket: Ticket, now: float, effects: Effects) -> None:
         home = self.state.homes.get(ticket.topic)
         if home is None:
             if not self._is_home(ticket.topic):
-                self._refuse(source, ticket.request, ticket.topic, f"its home is not {self.node}", effects)
+                self._refuse(source, ticket.request, ticket.topic, self._why_not_home(ticket.topic), effects)
                 return
             home = self._home(ticket.topic)
         desk = home.desks.get(source)
@@ -201,16 +202,18 @@ class Numbering(SequencerCore):
         open_slots = self._open_slots(range_)
         open_slots.discard(message.number)
         if not open_slots:
-            self._settle(home, range_)
+            self._settle(message.topic, home, range_, now)
 
     def _on_settled(self, source: Address, message: Settled, now: float, effects: Effects) -> None:
         home = self.state.homes.get(message.topic)
         range_ = home.ranges.get(message.first) if home is not None else None
         if home is not None and range_ is not None and range_.publisher == source:
-            self._settle(home, range_)
+            self._settle(message.topic, home, range_, now)
 
-    def _settle(self, home: Home, range_: Range) -> None:
+    def _settle(self, topic: Topic, home: Home, range_: Range, now: float) -> None:
         del home.ranges[range_.first]
+        self._idle_desks[topic, range_.publisher] = (now + self.options.lease_ms, range_.request)
+        self._idle_desks.move_to_end((topic, range_.publisher))
         left = self.state.open_tickets.get(range_.publisher, 0) - 1
         if left > 0:
             self.state.open_tickets[range_.publisher] = left
@@ -252,6 +255,14 @@ class Numbering(SequencerCore):
                 range_ = self.state.homes[topic].ranges.get(first)
                 if range_ is not None and range_.due == due:
                     self._chase(topic, range_, now, effects)
+        while self._idle_desks:
+            (topic, publisher), (due, request) = next(iter(self._idle_desks.items()))
+            if due > now:
+                break
+            del self._idle_desks[topic, publisher]
+            desks = self.state.homes[topic].desks
+            if (desk := desks.get(publisher)) is not None and desk.request == request:
+                del desks[publisher]  # too late for a repeat of its last request to be on its way
 
     def _settle_again(self, now: float, effects: Effects) -> None:
         """After a restart: nobody knows what of it arrived, so hand everything out again."""
@@ -261,13 +272,16 @@ class Numbering(SequencerCore):
                     self._finish(topic, home, range_, range_.entries, now, effects)
 
     def _settle_wish(self) -> float | None:
-        wish = None
-        for queue in (self._leases, self._retries):
-            while queue:
-                due, topic, first = queue[0]
-                range_ = self.state.homes[topic].ranges.get(first)
-                if range_ is not None and range_.due == due:
-                    wish = due if wish is None or due < wish else wish
-                    break
-                queue.popleft()  # settled meanwhile: forget it now, or a busy node would carry a lease's worth of them
-        return wish
+        lease = self._first_due(self._leases) if self._leases else None
+        retry = self._first_due(self._retries) if self._retries else None
+        return retry if lease is None or (retry is not None and retry < lease) else lease
+
+    def _first_due(self, queue: deque[tuple[float, Topic, Number]]) -> float | None:
+        homes = self.state.homes
+        while queue:
+            due, topic, first = queue[0]
+            range_ = homes[topic].ranges.get(first)
+            if range_ is not None and range_.due == due:
+                return due
+            queue.popleft()  # settled meanwhile: a busy node must not carry a whole lease's worth of them
+        return None

@@ -11,9 +11,10 @@ across topics.
 
 from msgspec import Struct, field
 
-from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Number, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree.epochs import is_current
 from seriatim.protocols.tree.messages import (
     Append,
     Appended,
@@ -61,6 +62,7 @@ class PublisherState(Struct):
     line: list[Topic] = field(default_factory=list)
     retry_due: float | None = None
     lost_slots: int = 0
+    epochs: dict[Node, int] = field(default_factory=dict)
 
 
 class Publisher:
@@ -81,13 +83,14 @@ class Publisher:
         match message:
             case Publish() if source == APPLICATION:
                 self._on_publish(message, effects)
-            case Granted() if self.tree.knows(message.topic) and source == self.tree.home(message.topic):
-                self._on_granted(message, effects)
+            case Granted() if self._is_home(source, message.topic):
+                if is_current(self.state.epochs, source, message.epoch):
+                    self._on_granted(message, effects)
             case Written() if source == BROKER:
                 self._on_written(message, effects)
             case Appended() if source == BROKER:
                 self._on_appended(message, effects)
-            case Refused() if self.tree.knows(message.topic) and source == self.tree.home(message.topic):
+            case Refused() if self._is_home(source, message.topic):
                 effects.notify.append(message)
         self._wish(effects, now)
         return effects
@@ -120,6 +123,9 @@ class Publisher:
             if waiting := len(outbox.queue) - outbox.asked:
                 lines.append(f"{waiting} events of {topic}: wait for the request under way")
         return lines
+
+    def _is_home(self, source: Address, topic: Topic) -> bool:
+        return self.tree.knows(topic) and source == self.tree.home(topic)
 
     def _on_publish(self, message: Publish, effects: Effects) -> None:
         for event in message.events:

@@ -118,8 +118,8 @@ class Sequencer(Numbering, Joining):
         for holder in self.state.couplings.holders.values():
             holder.heard_at = now
         if self.options.mode == "log":
-            topics = frozenset(topic for topic, node in self.tree.homes.items() if node == self.node)
-            effects.send.append((BROKER, Watch(topics)))
+            listed = (topic for topic, node in self.tree.homes.items() if node == self.node)
+            effects.send.append((BROKER, Watch(frozenset((*listed, *self.state.homes)))))
 
     def _expire(self, now: float, effects: Effects) -> None:
         lease = self.options.subscriber_lease_ms
