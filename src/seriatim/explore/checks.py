@@ -52,6 +52,13 @@ class Stopped(Protocol):
         ...
 
 
+class Fact(NamedTuple):
+    """A question that must have one answer only, whoever gives it and however often."""
+
+    question: str
+    answer: Any
+
+
 class Checks:
     """Nothing is promised. Worlds override what they do promise."""
 
@@ -64,6 +71,10 @@ class Checks:
     ) -> Violation | None:
         """Compare the logs of two machines."""
         return None
+
+    def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
+        """What this message to `target` lays down for good. A random walk refuses two answers to one question."""
+        return ()
 
     def stopped(self, world: Stopped) -> list[Violation]:
         """Look at a world where nothing more happens by itself: is everything there that was owed?"""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from seriatim.explore.checks import Issued, Violation
+from seriatim.explore.show import show
 from seriatim.explore.world import NO_BUDGET, Budget, Channel, Stateful, Transition, World, encode
 from seriatim.model import APPLICATION, Address, InputError, SeriatimError
 from seriatim.protocols.machine import Effects, Payload
@@ -213,6 +214,8 @@ class Run:
         self.channels: dict[Channel, deque[Payload]] = {}  # never holds an empty queue
         self.bags: dict[Channel, list[tuple[bytes, Payload]]] = {}  # the same for bags, sorted
         self.issued: list[Issued] = []
+        self.facts: dict[str, Any] = {}
+        self.contradictions: list[Violation] = []
         if processes is not None:
             self.processes = processes
             return
@@ -285,6 +288,11 @@ class Run:
         """Put messages on their channels."""
         world = self.world
         for channel, message in envelopes(world, source, effects):
+            for question, answer in world.checks.facts(channel.target, message):
+                known = self.facts.setdefault(question, answer)
+                if known != answer:
+                    sentence = f"{question}: {show(known)} at first, {show(answer)} later"
+                    self.contradictions.append(Violation("contradiction", sentence))
             if world.is_bag(channel):
                 insort(self.bags.setdefault(channel, []), (encode(message), message), key=_first)
                 continue
@@ -350,7 +358,7 @@ class Run:
         """What the logs show to be broken so far."""
         checks = self.world.checks
         logs = [(address, process.log) for address, process in self.processes.items() if process.log]
-        found = [checks.log(address, log) for address, log in logs]
+        found: list[Violation | None] = [*self.contradictions, *(checks.log(address, log) for address, log in logs)]
         for index, (one, log) in enumerate(logs):
             found.extend(checks.pair(one, log, other, other_log) for other, other_log in logs[index + 1 :])
         return [violation for violation in found if violation is not None]

@@ -10,13 +10,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from seriatim.explore.checks import Checks, Stopped, Violation, first_causal_inversion, first_duplicate, first_inversion
+from seriatim.explore.checks import (
+    Checks,
+    Fact,
+    Stopped,
+    Violation,
+    first_causal_inversion,
+    first_duplicate,
+    first_inversion,
+)
 from seriatim.explore.world import TIMER, Budget, Channel, Role, World
 from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Changed, Publish, Published, Stamped, Watch
+from seriatim.protocols.tree.messages import Change, Changed, Granted, Publish, Published, Stamped, Watch
 from seriatim.sim.broker import Broker
 
 
@@ -280,6 +288,15 @@ class TreeChecks(Checks):
             return None
         a, b = found
         return Violation("inversion", f"{one} was notified of {a} before {b}, {other} of {b} before {a}")
+
+    def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
+        """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
+        if type(message) is Granted:
+            request = Fact(f"{message.topic} for request {message.request} of {target}", message.first)
+            return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
+        if type(message) is Stamped:
+            return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
+        return ()
 
     def stopped(self, world: Stopped) -> list[Violation]:
         found = []
