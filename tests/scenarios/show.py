@@ -5,13 +5,20 @@ from typing import Any
 import msgspec
 
 from seriatim.model import Event
+from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree.messages import JoinId, Routed
 
 # Fields whose value speaks for itself; all others are written name=value.
 PLAIN = {"body", "entries", "event", "event_id", "join", "message", "number", "timestamp", "topic", "topics"}
 
 
 def show(message: Payload) -> str:
+    """The message in one line; nothing for a frame that only acknowledges."""
+    if isinstance(message, Frame):
+        return show(message.body) if message.body is not None else ""
+    if isinstance(message, Routed):
+        return f"{show(message.body)}, for {message.to}"
     words = [type(message).__name__]
     fields = {field.name: (getattr(message, field.name), field.default) for field in msgspec.structs.fields(message)}
     for name, (value, default) in fields.items():
@@ -34,6 +41,8 @@ def show_value(value: Any) -> str:
     match value:
         case Event():
             return value.id
+        case JoinId():
+            return f"{value.subscriber}+{value.topic}"
         case msgspec.Struct():
             return f"({show(value)})"
         case dict():

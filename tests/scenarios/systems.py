@@ -3,10 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from seriatim.model import Address, Event, Number, Topic
+from seriatim.model import BROKER, Address, Event, Number, Topic
+from seriatim.order import SequencingTree
 from seriatim.protocols import paper000
 from seriatim.protocols.machine import Machine, Payload
 from seriatim.protocols.paper000.messages import EnsNotify
+from seriatim.protocols.tree import messages as tree_messages
+from seriatim.protocols.tree.node import SequencerNode
+from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.publisher import Publisher
+from seriatim.protocols.tree.subscriber import Subscriber
+from seriatim.sim.broker import Broker
 
 
 @dataclass
@@ -34,7 +41,7 @@ class Declaration:
             case ["home", node, *topics]:
                 self.homes |= dict.fromkeys(topics, node)
             case ["option", name, value]:
-                self.options[name] = float(value) if value.replace(".", "").isdigit() else value
+                self.options[name] = int(value) if value.isdigit() else value
             case ["option", name]:
                 self.options[name] = True
             case ["subscriber", name, *topics]:
@@ -49,12 +56,16 @@ class System(Protocol):
     """One protocol, set up."""
 
     machines: dict[Address, Machine]
+    setup: dict[Address, list[Topic]]  # subscriptions that are to be taken before the story begins
 
     def publish(self, events: tuple[Event, ...]) -> list[Payload]:
         """The commands that publish these events."""
 
     def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
         """The commands that change a subscription."""
+
+    def held(self, subscriber: Address) -> frozenset[Topic]:
+        """What the subscriber holds now."""
 
     def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
         """After which number topics begin, if this answer to the application says that they do."""
@@ -73,6 +84,7 @@ class Paper000:
     """The published algorithm. Its processes never crash, so nothing is restored."""
 
     def __init__(self, world: Declaration) -> None:
+        self.setup: dict[Address, list[Topic]] = {}  # they are there from the start
         self.machines = paper000.deploy(world.topics, world.subscribers, world.publishers, **world.options)
 
     def publish(self, events: tuple[Event, ...]) -> list[Payload]:
@@ -81,9 +93,16 @@ class Paper000:
     def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
         return [*map(paper000.Unsubscribe, remove), *map(paper000.Subscribe, add)]
 
-    def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
-        machine = self.machines[subscriber]
+    def _subscriber(self, address: Address) -> paper000.Subscriber:
+        machine = self.machines[address]
         assert isinstance(machine, paper000.Subscriber)
+        return machine
+
+    def held(self, subscriber: Address) -> frozenset[Topic]:
+        return frozenset(self._subscriber(subscriber).state.topics)
+
+    def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
+        machine = self._subscriber(subscriber)
         return {answer.topic: machine.state.clock[answer.topic]} if isinstance(answer, paper000.Subscribed) else {}
 
     def notified(self, message: Payload) -> tuple[Event, Number] | None:
@@ -92,10 +111,8 @@ class Paper000:
         return None
 
     def explain(self, address: Address) -> dict[str, str]:
-        machine = self.machines[address]
-        if not isinstance(machine, paper000.Subscriber):
-            return {}
-        return {f"{_name(held)} ({held.topic} {held.number})": _reason(held) for held in machine.explain()}
+        held = self._subscriber(address).explain()
+        return {f"{_name(each)} ({each.topic} {each.number})": _reason(each) for each in held}
 
     def restore(self, address: Address, journal: list[Payload]) -> Machine:
         raise AssertionError(f"{address}: the paper says nothing about coming back")
@@ -115,7 +132,53 @@ def _reason(held: paper000.Held) -> str:
     return f"stuck for ever: it wants {held.waits_for} at {held.wanted}, which is already at {held.reached}"
 
 
+class Tree:
+    """The sequencing tree, on a broker that keeps what it is given."""
+
+    def __init__(self, world: Declaration) -> None:
+        self.tree = SequencingTree(world.nodes, world.homes)
+        self.options = TreeOptions(**world.options)
+        self.machines: dict[Address, Machine] = {BROKER: Broker(replays="time_to_live_ms" not in world.options)}
+        self.machines |= {node: SequencerNode(self.tree, node, self.options) for node in world.nodes}
+        self.machines |= {name: Publisher(self.tree, name, self.options) for name in world.publishers}
+        self.machines |= {name: Subscriber(self.tree, name, self.options) for name in world.subscribers}
+        self.setup = {name: topics for name, topics in world.subscribers.items() if topics}
+
+    def publish(self, events: tuple[Event, ...]) -> list[Payload]:
+        return [tree_messages.Publish(events)]
+
+    def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
+        return [tree_messages.Change(frozenset(add), frozenset(remove))]
+
+    def held(self, subscriber: Address) -> frozenset[Topic]:
+        machine = self.machines[subscriber]
+        assert isinstance(machine, Subscriber)
+        return machine.topics
+
+    def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
+        return answer.start if isinstance(answer, tree_messages.Changed) else {}
+
+    def notified(self, message: Payload) -> tuple[Event, Number] | None:
+        if isinstance(message, tree_messages.Delivered) and message.event is not None:
+            return message.event, message.number
+        return None
+
+    def explain(self, address: Address) -> dict[str, str]:
+        machine = self.machines[address]
+        if isinstance(machine, Subscriber):
+            return {f"{each.event_id or 'void'} ({each.topic} {each.number})": each.why for each in machine.explain()}
+        assert isinstance(machine, SequencerNode | Publisher)
+        return dict(line.split(": ", 1) for line in machine.explain())
+
+    def restore(self, address: Address, journal: list[Payload]) -> Machine:
+        if address in self.tree.parents:
+            return SequencerNode.take_over(self.tree, address, self.options, journal)
+        if isinstance(self.machines[address], Subscriber):
+            return Subscriber.resume(self.tree, address, self.options, journal)
+        raise AssertionError(f"{address}: a publisher that comes back takes a new name")
+
+
 def build(world: Declaration) -> System:
-    systems = {"paper000": Paper000}
+    systems: dict[str, type[Paper000] | type[Tree]] = {"paper000": Paper000, "tree": Tree}
     assert world.protocol in systems, f"protocol {world.protocol!r} is not one of {', '.join(systems)}"
     return systems[world.protocol](world)

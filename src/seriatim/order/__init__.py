@@ -1,13 +1,17 @@
 """Pure arithmetic of ordering, shared by protocols, simulator and auditors."""
 
 from seriatim.order.coupling import CouplingState, CouplingTable, Holder, Shift
+from seriatim.order.guarantees import GUARANTEES, Guarantee, implied_by, implies
 from seriatim.order.holdback import Held, HoldBack, Lane, Released
 from seriatim.order.passage import Passage, PassageState, PassageTable
+from seriatim.order.stamp import decode_entries, encode_entries
 from seriatim.order.tree import SequencingTree
 
 __all__ = [
+    "GUARANTEES",
     "CouplingState",
     "CouplingTable",
+    "Guarantee",
     "Held",
     "HoldBack",
     "Holder",
@@ -18,4 +22,8 @@ __all__ = [
     "Released",
     "SequencingTree",
     "Shift",
+    "decode_entries",
+    "encode_entries",
+    "implied_by",
+    "implies",
 ]

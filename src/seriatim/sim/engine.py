@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import APPLICATION, Address, InputError, Message
+from seriatim.model import APPLICATION, Address, InputError, Message, SeriatimError
 from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.sim.journal import Journal
 from seriatim.sim.network import Link, Network, Pair, Route
@@ -25,6 +25,8 @@ from seriatim.sim.process import NEVER, Cost, Doom, Observe, Process, QueueStati
 # Is given what a machine wants its application to know: (address, notification, now).
 Notified: TypeAlias = Callable[[Address, Payload, float], None]
 Action: TypeAlias = Callable[[], object]
+
+RESTLESS_MAX = 1_000  # ticks of one process without any time passing
 
 
 class Counts(Struct):
@@ -42,8 +44,13 @@ class Counts(Struct):
 _Entry: TypeAlias = tuple[float, int, Any, Address | None, Any]
 
 
+class MachineFailed(SeriatimError):
+    """A machine raised an error or never rests; the sentence says which one, when, and on what. A finding, not a bug
+    of the world: runs report it as a violation."""
+
+
 class _Moment:
-    """Adds to the error of a machine the moment it failed in."""
+    """Turns the error of a machine into one that names the moment it failed in."""
 
     def __init__(self, seed: int | str) -> None:
         self.seed = seed
@@ -53,9 +60,10 @@ class _Moment:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and self.entry is not None:
+        if isinstance(error, Exception) and not isinstance(error, MachineFailed) and self.entry is not None:
             now, _, process, source, message = self.entry
-            error.add_note(f"seed {self.seed}, {now} ms: {process} was given {message!r} by {source}")
+            given = f"{process} was given {message!r} by {source}" if source else f"{process or 'the world'} was woken"
+            raise MachineFailed(f"seed {self.seed}, {now} ms: {given}: {type(error).__name__}: {error}") from error
 
 
 class _Role(Struct, frozen=True):
@@ -352,6 +360,10 @@ class Simulator:
             self._set_timer(process, wake_at)
             return
         self.counts.ticks += 1
+        process.restless = process.restless + 1 if process.ticked_at == self.now else 0
+        process.ticked_at = self.now
+        if process.restless > RESTLESS_MAX:
+            raise MachineFailed(f"seed {self.seed}, {self.now} ms: {process} asks to be woken at once, for ever")
         self._apply(process, process.machine.tick(self.now))
 
     def _record(self, source: Address, target: Address, message: Payload, sent: float, received: float | None) -> None:

@@ -73,8 +73,10 @@ class Process:
         "machine",
         "observe",
         "queue",
+        "restless",
         "routes",
         "running",
+        "ticked_at",
         "timer_at",
         "transmits_until",
         "wake_at",
@@ -103,6 +105,8 @@ class Process:
         self.doom: Doom | None = None
         self.wake_at: float | None = None  # what the machine last wished
         self.timer_at = NEVER  # the earliest wake-up that is on the heap
+        self.ticked_at = -1.0
+        self.restless = 0  # how often it was woken again without time passing
         self.inbox: deque[tuple[Address, Payload]] = deque()  # waiting to be processed, the first one in work
         self.transmits_until = 0.0
 

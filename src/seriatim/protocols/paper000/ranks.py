@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from seriatim.model import Address, InputError, Number, Topic, UnknownTopic
+from seriatim.model import Address, InputError, Number, Topic
 
 
 def manager_of(topic: Topic) -> Address:
@@ -27,7 +27,7 @@ class Ranks:
     def check(self, topic: Topic) -> None:
         """Raise if there is no such topic."""
         if topic not in self._position:
-            raise UnknownTopic(topic)
+            raise InputError(f"topic {topic!r}", "it has no rank", "add it to the list of all topics")
 
     def precedes(self, topic: Topic, other: Topic) -> bool:
         """Whether topic → other."""

@@ -5,7 +5,8 @@ from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.publisher import Publisher, PublisherState
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState
-from seriatim.protocols.tree.subscriber import Subscriber, SubscriberState, Waiting
+from seriatim.protocols.tree.subscriber import Subscriber
+from seriatim.protocols.tree.subscriber_state import SubscriberState, Waiting
 
 __all__ = [
     "NodeState",

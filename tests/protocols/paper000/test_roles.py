@@ -1,9 +1,12 @@
 """Each role of paper 000 alone, line by line against the figures of its appendix."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from seriatim.model import APPLICATION, BROKER, Event, InputError, Notification, RemoteError, UnknownTopic
+from seriatim.model import APPLICATION, BROKER, Event, InputError, Notification, RemoteError
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.paper000 import (
     Ens,
@@ -84,7 +87,7 @@ class TestPublisher:
         publisher.step(APPLICATION, Publish(event("e")), 0.0)
         with pytest.raises(InputError, match="'e'"):
             publisher.step(APPLICATION, Publish(event("e", "B")), 0.0)
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(InputError, match="'Z'"):
             publisher.step(APPLICATION, Publish(event("f", "Z")), 0.0)
         with pytest.raises(InputError, match="retry_ms"):
             Publisher("p", RANKS, retry_ms=0.0)
@@ -262,3 +265,12 @@ def test_state_survives_encoding() -> None:
             machine.step(BROKER, EnsNotify("A", event("e"), {"A": 2}), 0.0)
         state = machine.state  # type: ignore[attr-defined]  # every role of this protocol has one
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=type(state)) == state
+
+
+def test_every_hole_in_the_readme_has_its_transcripts() -> None:
+    root = Path(__file__).parents[3]
+    readme = (root / "src/seriatim/protocols/paper000/README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:paper000|tree)_\w+)`", readme))
+    told = {path.stem for path in (root / "tests/scenarios").glob("*.txt")}
+    assert named <= told
+    assert {name for name in told if name.startswith("paper000_")} <= named

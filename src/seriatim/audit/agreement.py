@@ -1,0 +1,70 @@
+"""Do the subscribers agree? Checks `per-topic`, `tno` and `acyclic` together, without comparing subscribers in pairs.
+
+1. *Merge* all sequences. If that works, the merged order fits everybody: all three hold. Linear in the rows.
+2. *Knots.* If not, disagreements are inside the strongly connected components of "notified right before", and what a
+   subscriber saw between two events of a component is in it too. Each component, a *knot*, is judged alone.
+3. *Inversions.* In a knot, find the pairs of events that are seen in both orders. They break `tno`; those of one topic
+   break `per-topic`.
+4. *Cycles.* A knot without inversions breaks `acyclic` only: its shortest cycle is the witness.
+"""
+
+from itertools import chain
+
+from seriatim.audit.evidence import Evidence
+from seriatim.audit.knots import Pair, Sequences, find_inversions, find_knots, merge, restrict, shortest_cycle
+from seriatim.audit.report import Findings
+
+
+def check_agreement(evidence: Evidence, findings: Findings) -> tuple[str, ...] | None:
+    """Find where subscribers disagree. If they nowhere do: one order of all events that fits them all."""
+    sequences = {name: [row.event_id for row in rows] for name, rows in evidence.sequences.items()}
+    order = merge(sequences.values())
+    left = set(chain.from_iterable(sequences.values())).difference(order)
+    if not left:
+        return tuple(order)
+    # What comes after the last disagreement merges too, from the other end.
+    left.difference_update(merge([sequence[::-1] for sequence in restrict(sequences, left).values()]))
+    topics = {row.event_id: row.topic for rows in evidence.sequences.values() for row in rows}
+    for inside in find_knots(restrict(sequences, left)):
+        found = find_inversions(inside, topics)
+        findings.counts["topic-inversion"] += found.same_topic
+        findings.counts["inversion"] += found.across_topics
+        if found.same_topic_pair and findings.wants("topic-inversion"):
+            topic = topics[found.same_topic_pair[0]]
+            _show_inversion("topic-inversion", f"on topic {topic}, ", found.same_topic_pair, inside, evidence, findings)
+        if found.across_topics_pair and findings.wants("inversion"):
+            _show_inversion("inversion", "", found.across_topics_pair, inside, evidence, findings)
+        if not found.same_topic and not found.across_topics:
+            findings.counts["cycle"] += 1
+            if findings.wants("cycle"):
+                _show_cycle(inside, evidence, findings)
+    return None
+
+
+def _show_inversion(
+    name: str, where: str, pair: Pair, sequences: Sequences, evidence: Evidence, findings: Findings
+) -> None:
+    a, b = pair
+    seen = {subscriber: sequence for subscriber, sequence in sequences.items() if a in sequence and b in sequence}
+    first = next(subscriber for subscriber in seen)
+    if seen[first].index(b) < seen[first].index(a):
+        a, b = b, a
+    second = next(subscriber for subscriber, sequence in seen.items() if sequence.index(b) < sequence.index(a))
+    sentence = f"{where}{first} was notified of {a} before {b}, {second} of {b} before {a}"
+    witness = ((first, a), (first, b), (second, b), (second, a))
+    findings.add(name, sentence, tuple(evidence.row(subscriber, event) for subscriber, event in witness))
+
+
+def _show_cycle(sequences: Sequences, evidence: Evidence, findings: Findings) -> None:
+    cycle = shortest_cycle(sequences)
+    following = [event for event, _ in cycle[1:] + cycle[:1]]
+    steps = [
+        f"{subscriber} {'of' if i else 'was notified of'} {event} before {later}"
+        for i, ((event, subscriber), later) in enumerate(zip(cycle, following, strict=True))
+    ]
+    rows = [
+        evidence.row(subscriber, seen)
+        for (event, subscriber), later in zip(cycle, following, strict=True)
+        for seen in (event, later)
+    ]
+    findings.add("cycle", f"{', '.join(steps)}: no single order fits them all", tuple(rows))

@@ -1,0 +1,90 @@
+"""The reference auditor: a history in, a report out."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from seriatim.audit.accounts import check_completeness, check_integrity
+from seriatim.audit.agreement import check_agreement
+from seriatim.audit.causes import Chains, check_causes, check_fifo
+from seriatim.audit.evidence import Evidence
+from seriatim.audit.report import Anomaly, Findings, Report
+from seriatim.model import Delivery, History, InputError
+from seriatim.order import GUARANTEES
+
+CHECKED = ("fifo", "per-topic", "causal", "integrity", "completeness")  # the others follow from these
+EMPTY = "the log has no deliveries"
+ONLY_TAGGED = "no delivery can be used: all are tagged out_of_order or unusable"
+
+
+class Auditor:
+    """One audit. `run` does the work; `report` may be asked at any time, also after `run` was interrupted."""
+
+    def __init__(self, history: History, limit: int = 10) -> None:
+        if limit < 1:
+            raise InputError("limit", f"{limit} is too small", "show at least 1 anomaly of each name")
+        self._history = history
+        self._findings = Findings(limit)
+        self._findings.unchecked.update(CHECKED)
+        self._order: tuple[str, ...] | None = None
+        self._notified: Counter[str] = Counter()
+        self._subscribers = 0
+        self._out_of_order = 0
+
+    def run(self) -> None:
+        """Check everything, the cheapest first."""
+        findings = self._findings
+        evidence = Evidence(self._history.deliveries, self._history.publications, findings)
+        self._subscribers = len(evidence.rows)
+        self._out_of_order = evidence.out_of_order
+        for rows in evidence.rows.values():
+            self._notified.update({row.event_id for row in rows})
+        if not self._history.deliveries:
+            findings.doubt(EMPTY, *CHECKED)
+        elif not any(evidence.sequences.values()):
+            findings.doubt(ONLY_TAGGED, "fifo", "per-topic")
+        self._order = check_agreement(evidence, findings)
+        findings.unchecked.remove("per-topic")
+        check_integrity(self._history, evidence, findings)
+        findings.unchecked.remove("integrity")
+        check_completeness(self._history, evidence, findings)
+        findings.unchecked.remove("completeness")
+        chains = Chains(evidence, findings)
+        check_fifo(chains, evidence, findings)
+        findings.unchecked.remove("fifo")
+        check_causes(chains, evidence, findings)
+        findings.unchecked.remove("causal")
+
+    def report(self) -> Report:
+        """What is known so far."""
+        findings = self._findings
+        deliveries = len(self._history.deliveries)
+        valid_reason = f"no violation in {deliveries:,} deliveries to {self._subscribers:,} subscribers"
+        verdicts = {name: findings.verdict(name, valid_reason) for name in GUARANTEES}
+        return Report(
+            verdicts=verdicts,
+            anomalies=tuple(findings.listed()),
+            counts={name: count for name, count in sorted(findings.counts.items()) if count},
+            order=self._order if verdicts["acyclic"].answer == "valid" else None,
+            deliveries=deliveries,
+            subscribers=self._subscribers,
+            events=len(self._notified),
+            shared=sum(1 for count in self._notified.values() if count > 1),
+            out_of_order=self._out_of_order,
+        )
+
+
+def audit(history: History, limit: int = 10) -> Report:
+    """Judge a history: a verdict for every guarantee, and at most `limit` anomalies of each name with their witness."""
+    auditor = Auditor(history, limit)
+    auditor.run()
+    return auditor.report()
+
+
+def order_violations(deliveries: Iterable[Delivery], limit: int = 10) -> list[Anomaly]:
+    """Only where subscribers disagree: topic-inversion, inversion and cycle. For inner loops; it gives no verdict.
+
+    An empty list says that these rows fit one order. Whether rows are missing, repeated or tied, only `audit` says.
+    """
+    findings = Findings(limit)
+    check_agreement(Evidence(deliveries, (), findings), findings)
+    return findings.listed()

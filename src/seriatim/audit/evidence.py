@@ -1,0 +1,111 @@
+"""From rows to evidence: which deliveries may be used to judge the order, and what is wrong with the others.
+
+Nothing here trusts the system that wrote the log. Left out of the order, with what follows from it:
+
+- rows tagged `out_of_order`: the system said so itself (paper 000 §4); they are counted;
+- repeated notifications: the first one gives the event its place, the repeat is a `duplicate`;
+- rows of one subscriber at the same position: their order is not known, so no order can be called valid;
+- ids that stand for two events: the log cannot say which is which, so no order can be called valid.
+
+A hole in a subscriber's positions leaves nothing out, but rows are missing, so no order can be called valid either.
+"""
+
+from collections.abc import Iterable
+
+from seriatim.audit.report import Findings
+from seriatim.model import Delivery, Publication
+
+ORDER = ("fifo", "per-topic")  # a doubt about these is a doubt about every guarantee of order
+
+
+class Evidence:
+    """The deliveries of a history, by subscriber (in order of name) and position.
+
+    `rows` has all of them; `sequences` only those that may be used to judge the order, each event once.
+    """
+
+    def __init__(self, deliveries: Iterable[Delivery], publications: Iterable[Publication], findings: Findings) -> None:
+        self._findings = findings
+        self.repeats: list[tuple[Delivery, Delivery]] = []
+        self.reused: dict[str, tuple[Delivery | Publication, Delivery | Publication]] = {}
+        self.incomplete: set[str] = set()  # subscribers some of whose rows are missing
+        self.out_of_order = 0
+        self.rows: dict[str, list[Delivery]] = {}
+        self.published: dict[str, Publication] = {}
+
+        for publication in publications:
+            first = self.published.setdefault(publication.event_id, publication)
+            if first != publication:
+                self.reused.setdefault(publication.event_id, (first, publication))
+        unsorted: dict[str, list[Delivery]] = {}
+        for row in deliveries:
+            unsorted.setdefault(row.subscriber, []).append(row)
+        tied = {name: self._arrange(name, unsorted[name]) for name in sorted(unsorted)}
+        self._find_two_topics()
+        if self.reused:
+            example = min(self.reused)
+            findings.doubt(f"the id {example} stands for two events: their order cannot be told", *ORDER)
+        self.sequences: dict[str, list[Delivery]] = {
+            name: self._usable(rows, tied[name]) for name, rows in self.rows.items()
+        }
+
+    def row(self, subscriber: str, event_id: str) -> Delivery:
+        """The row that gives this event its place at this subscriber."""
+        return next(row for row in self.sequences[subscriber] if row.event_id == event_id)
+
+    def _arrange(self, subscriber: str, rows: list[Delivery]) -> set[int]:
+        """Sort the rows of one subscriber; the positions that more than one event claims."""
+        self.rows[subscriber] = rows
+        for index, row in enumerate(rows):
+            if row.position != index:
+                break
+        else:
+            return set()
+        rows.sort(key=lambda row: (row.position, row.event_id))
+        tied = set()
+        expected = 0
+        for i, row in enumerate(rows):
+            if i and rows[i - 1].position == row.position:
+                if rows[i - 1].event_id != row.event_id:
+                    tied.add(row.position)
+                continue
+            if row.position != expected and subscriber not in self.incomplete:
+                self.incomplete.add(subscriber)
+                self._findings.doubt(f"{subscriber}: no row for position {expected}, so rows are missing", *ORDER)
+            expected = row.position + 1
+        if tied:
+            self._findings.doubt(f"{subscriber}: different events at position {min(tied)}, order not known", *ORDER)
+        return tied
+
+    def _find_two_topics(self) -> None:
+        """An id is never used again: one that appears on two topics stands for two events."""
+        known: dict[str, Delivery | Publication] = dict(self.published)
+        for rows in self.rows.values():
+            for row in rows:
+                first = known.setdefault(row.event_id, row)
+                if first.topic != row.topic:
+                    self.reused.setdefault(row.event_id, (first, row))
+
+    def _usable(self, rows: list[Delivery], tied: set[int]) -> list[Delivery]:
+        """The rows that may be used to judge the order."""
+        usable = []
+        first: dict[str, Delivery] = {}
+        placed = set()
+        for row in rows:
+            event_id = row.event_id
+            if event_id not in first:
+                first[event_id] = row
+            else:
+                earlier = first[event_id]
+                if earlier.position != row.position:
+                    self.repeats.append((earlier, row))
+                else:
+                    reason = f"{row.subscriber}: {event_id} twice at position {row.position}, logged or notified twice"
+                    self._findings.doubt(reason, "integrity")
+            if row.out_of_order:
+                self.out_of_order += 1
+            elif event_id not in placed:
+                placed.add(event_id)
+                if row.position not in tied and event_id not in self.reused:
+                    usable.append(row)
+        return usable

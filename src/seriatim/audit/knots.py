@@ -1,0 +1,209 @@
+"""Sequences of ids: do they fit one order, and if not, which ids are in disagreement? Pure arithmetic, no log rows.
+
+Why each step loses nothing is in `docs/audit.md`; what they are for is in `agreement.py`.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, islice, pairwise
+from typing import NamedTuple, TypeAlias
+
+Sequences: TypeAlias = Mapping[str, list[str]]  # subscriber → event ids in the order notified, each at most once
+Pair: TypeAlias = tuple[str, str]
+
+COLUMNS = 8192  # ids whose before and after sets are held at a time: bounds memory, not the answer
+CYCLE_STEPS = 2_000_000  # ids visited in search of a knot's shortest cycle; after that the shortest so far is taken
+
+
+def restrict(sequences: Sequences, events: Collection[str]) -> Sequences:
+    """The same sequences with only these events (give a set), without the subscribers that saw none of them."""
+    inside = {name: [event for event in sequence if event in events] for name, sequence in sequences.items()}
+    return {name: sequence for name, sequence in inside.items() if sequence}
+
+
+def merge(sequences: Collection[list[str]]) -> list[str]:
+    """Take an event as soon as it is next in every sequence that has it; the events in the order taken.
+
+    That order fits every sequence. If not all events are taken, there is no order that fits them all.
+    """
+    missing = Counter(chain.from_iterable(sequences))  # in how many sequences the event is not yet next
+    waiting: dict[str, list[Iterator[str]]] = {}
+    taken = []
+    moving = [iter(sequence) for sequence in sequences]
+    while moving:
+        sequence = moving.pop()
+        for event in sequence:
+            if missing[event] == 1:
+                taken.append(event)
+                moving += waiting.pop(event, ())
+            else:
+                missing[event] -= 1
+                waiting.setdefault(event, []).append(sequence)
+                break
+    return taken
+
+
+def find_knots(sequences: Sequences) -> list[Sequences]:
+    """The sequences inside each strongly connected component, of two events or more, of "notified right before"."""
+    knots = _find_components(sequences)
+    knot_of = {event: i for i, knot in enumerate(knots) for event in knot}
+    inside: list[dict[str, list[str]]] = [{} for _ in knots]
+    for name, sequence in sequences.items():
+        for event in sequence:
+            if event in knot_of:
+                inside[knot_of[event]].setdefault(name, []).append(event)
+    return list(inside)
+
+
+def _find_components(sequences: Sequences) -> list[list[str]]:
+    """Two walks, one along the graph and one against it (Kosaraju)."""
+    # Dictionaries serve as sets that keep their order, so that the same log always gives the same report.
+    before: dict[str, dict[str, None]] = {event: {} for event in chain.from_iterable(sequences.values())}
+    after: dict[str, dict[str, None]] = {event: {} for event in before}
+    for earlier, later in chain.from_iterable(pairwise(sequence) for sequence in sequences.values()):
+        after[earlier][later] = None
+        before[later][earlier] = None
+
+    open_events = dict.fromkeys(after)
+    finished = []
+    while open_events:
+        root, _ = open_events.popitem()
+        path = [(root, iter(after[root]))]
+        while path:
+            event, following = path[-1]
+            for later in following:
+                if later in open_events:
+                    del open_events[later]
+                    path.append((later, iter(after[later])))
+                    break
+            else:
+                finished.append(event)
+                path.pop()
+
+    knots = []
+    unassigned = set(finished)
+    for root in reversed(finished):
+        if root in unassigned:
+            unassigned.remove(root)
+            knot = [root]
+            for event in knot:  # grows while we walk it
+                for earlier in before[event]:
+                    if earlier in unassigned:
+                        unassigned.remove(earlier)
+                        knot.append(earlier)
+            if len(knot) > 1:
+                knots.append(knot)
+    return knots
+
+
+class Inversions(NamedTuple):
+    """How many pairs of events are seen in both orders, and one such pair: of one topic, and of two."""
+
+    same_topic: int
+    across_topics: int
+    same_topic_pair: Pair | None
+    across_topics_pair: Pair | None
+
+
+def find_inversions(sequences: Sequences, topics: Mapping[str, str], columns: int = COLUMNS) -> Inversions:
+    """Count the pairs of events that some sequence has in one order and some other sequence in the other.
+
+    For every event: the set of events that anybody saw before it, and the set that anybody saw after it. What is in
+    both is inverted with it, and nothing else is. The sets are bits of integers, `columns` of them at a time.
+    """
+    events = list(dict.fromkeys(chain.from_iterable(sequences.values())))
+    same_topic = across_topics = 0
+    same_topic_pair = across_topics_pair = None
+    for start in range(0, len(events), columns):
+        block = events[start : start + columns]
+        bits = {event: 1 << i for i, event in enumerate(block)}
+        topic_bits: dict[str, int] = {}
+        for event, bit in bits.items():
+            topic_bits[topics[event]] = topic_bits.get(topics[event], 0) | bit
+        for event, both in _seen_on_both_sides(events, sequences, bits):
+            same = both & topic_bits.get(topics[event], 0)
+            across = both ^ same
+            same_topic += same.bit_count()
+            across_topics += across.bit_count()
+            if same and same_topic_pair is None:
+                same_topic_pair = event, block[_lowest(same)]
+            if across and across_topics_pair is None:
+                across_topics_pair = event, block[_lowest(across)]
+    # Every pair was met twice, once from each of its events.
+    return Inversions(same_topic // 2, across_topics // 2, same_topic_pair, across_topics_pair)
+
+
+def _seen_on_both_sides(events: list[str], sequences: Sequences, bits: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """For each event, if there are any: the events with a bit that somebody saw before and somebody saw after it."""
+    before = dict.fromkeys(events, 0)
+    after = dict.fromkeys(events, 0)
+    for sequence in sequences.values():
+        ahead = 0
+        for event in sequence:
+            ahead |= bits.get(event, 0)
+        if not ahead:
+            continue
+        passed = 0
+        for event in sequence:
+            bit = bits.get(event, 0)
+            ahead ^= bit
+            before[event] |= passed
+            after[event] |= ahead
+            passed |= bit
+    for event in events:
+        if both := before[event] & after[event]:
+            yield event, both
+
+
+def _lowest(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1
+
+
+def shortest_cycle(sequences: Sequences, steps: int = CYCLE_STEPS) -> list[tuple[str, str]]:
+    """A cycle [(event, subscriber who saw it before the next event), ...] from which no event can be left out.
+
+    The sequences must be those of one knot. The cycle is the shortest of the knot if `steps` allows a search from
+    every event; otherwise it is the shortest through those that were tried.
+    """
+    rows = sum(map(len, sequences.values()))
+    found = _search(sequences, starts=max(1, steps // rows))
+    # The shortest cycle through one event may hold a shorter one that avoids it: look once more among these few.
+    return _search(restrict(sequences, {event for event, _ in found}), starts=len(found))
+
+
+def _search(sequences: Sequences, starts: int) -> list[tuple[str, str]]:
+    places: dict[str, list[tuple[str, int]]] = {}
+    for name, sequence in sequences.items():
+        for place, event in enumerate(sequence):
+            places.setdefault(event, []).append((name, place))
+    shortest = None
+    for start in islice(places, starts):
+        cycle = _cycle_through(start, sequences, places)
+        if shortest is None or len(cycle) < len(shortest):
+            shortest = cycle
+        if len(shortest) == 2:
+            break
+    assert shortest is not None, "a knot has at least two events"
+    return shortest
+
+
+def _cycle_through(
+    start: str, sequences: Sequences, places: Mapping[str, list[tuple[str, int]]]
+) -> list[tuple[str, str]]:
+    """Breadth first over "somebody saw x before y". What is after a row was reached with it: each is visited once."""
+    reached_from = {name: len(sequence) for name, sequence in sequences.items()}
+    came_from: dict[str, tuple[str, str]] = {}
+    queue = [start]
+    for event in queue:  # grows while we walk it
+        for name, place in places[event]:
+            for later in sequences[name][place + 1 : reached_from[name]]:
+                if later not in came_from:
+                    came_from[later] = (event, name)
+                    queue.append(later)
+            reached_from[name] = min(reached_from[name], place + 1)
+        if start in came_from:
+            break
+    cycle = [came_from[start]]
+    while cycle[-1][0] != start:
+        cycle.append(came_from[cycle[-1][0]])
+    return cycle[::-1]

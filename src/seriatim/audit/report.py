@@ -1,0 +1,134 @@
+"""What an audit says: a verdict for every guarantee, and the named anomalies that prove each `invalid`.
+
+The checks write into `Findings`: anomalies (facts, with their witness) and doubts (why nothing can be promised). One
+rule, over the lattice of guarantees, turns them into verdicts: a guarantee is `invalid` if an anomaly breaks it or one
+that it implies; else `unknown` if there is a doubt about it or one that it implies; else `valid`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from seriatim.model import Delivery, Publication, Subscription
+from seriatim.order import GUARANTEES, implied_by
+
+Answer: TypeAlias = Literal["valid", "invalid", "unknown"]
+Row: TypeAlias = Delivery | Publication | Subscription
+
+STOPPED = "not checked: the audit was stopped"
+
+# Every anomaly, and the weakest guarantee that it breaks.
+ANOMALIES: dict[str, str] = {
+    "fifo-inversion": "fifo",
+    "fifo-inversion-across-topics": "fifo-across-topics",
+    "causal-inversion": "causal",
+    "topic-inversion": "per-topic",
+    "inversion": "tno",
+    "cycle": "acyclic",
+    "duplicate": "integrity",
+    "phantom": "integrity",
+    "reused-id": "integrity",
+    "number-mismatch": "integrity",
+    "gap": "completeness",
+}
+
+
+class Anomaly(Struct, frozen=True):
+    """One violation: what it is called, one sentence, and the rows that prove it. No row can be left out."""
+
+    name: str
+    sentence: str
+    witness: tuple[Row, ...]
+
+
+class Verdict(Struct, frozen=True):
+    """The answer for one guarantee. `valid` means: no violation in this log."""
+
+    guarantee: str
+    answer: Answer
+    reason: str
+
+
+class Report(Struct, frozen=True):
+    """An audit's result.
+
+    `counts` has every anomaly found, by name; `anomalies` shows at most a few of each. `order` is the certificate of
+    a valid `acyclic`: all event ids in an order that fits every subscriber (tagged rows and repeats left out).
+    `shared` counts the events that two or more subscribers were notified of: with none, agreement was not tested.
+    """
+
+    verdicts: dict[str, Verdict]
+    anomalies: tuple[Anomaly, ...]
+    counts: dict[str, int]
+    order: tuple[str, ...] | None
+    deliveries: int
+    subscribers: int
+    events: int
+    shared: int
+    out_of_order: int
+
+    def answer(self, guarantees: Iterable[str] = GUARANTEES) -> Answer:
+        """The worst answer among these guarantees: invalid, else unknown, else valid."""
+        answers = {self.verdicts[name].answer for name in guarantees}
+        if "invalid" in answers:
+            return "invalid"
+        return "unknown" if "unknown" in answers else "valid"
+
+    def anomalies_against(self, guarantees: Iterable[str]) -> tuple[Anomaly, ...]:
+        """The anomalies that break at least one of these guarantees."""
+        below = frozenset[str]().union(*(implied_by(name) for name in guarantees))
+        return tuple(anomaly for anomaly in self.anomalies if ANOMALIES[anomaly.name] in below)
+
+
+class Findings:
+    """What the checks have found so far. Keeps at most `limit` anomalies of each name, and counts the others."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.anomalies: list[Anomaly] = []
+        self.counts: Counter[str] = Counter()
+        self.doubts: dict[str, list[str]] = {}
+        self.unchecked: set[str] = set()  # guarantees whose check is not finished
+        self._shown: Counter[str] = Counter()
+
+    def wants(self, name: str) -> bool:
+        """Whether another anomaly of this name would be shown: if not, a witness need not be looked for."""
+        return self._shown[name] < self.limit
+
+    def add(self, name: str, sentence: str, witness: tuple[Row, ...]) -> None:
+        """Show an anomaly. Whoever finds it also counts it, wanted or not."""
+        self._shown[name] += 1
+        self.anomalies.append(Anomaly(name, sentence, witness))
+
+    def listed(self) -> list[Anomaly]:
+        """What is shown, by name, weakest guarantee first."""
+        names = list(ANOMALIES)
+        return sorted(self.anomalies, key=lambda anomaly: names.index(anomaly.name))
+
+    def doubt(self, reason: str, *guarantees: str) -> None:
+        """Nothing better than `unknown` can be said about these guarantees, nor about any that implies them."""
+        for name in guarantees:
+            self.doubts.setdefault(name, []).append(reason)
+
+    def verdict(self, guarantee: str, valid_reason: str) -> Verdict:
+        """The one rule that makes verdicts."""
+        below = implied_by(guarantee)
+        broken = [
+            f"{name} ({self.counts[name]:,})"
+            for name, breaks in ANOMALIES.items()
+            if breaks in below and self.counts[name]
+        ]
+        if broken:
+            return Verdict(guarantee, "invalid", ", ".join(broken))
+        # In the order of the lattice, so that the same log always gets the same reason; each reason once.
+        doubts = list(dict.fromkeys(reason for name in GUARANTEES if name in below for reason in self._doubts_on(name)))
+        if doubts:
+            more = f" (and {len(doubts) - 1} more)" if len(doubts) > 1 else ""
+            return Verdict(guarantee, "unknown", doubts[0] + more)
+        return Verdict(guarantee, "valid", valid_reason)
+
+    def _doubts_on(self, name: str) -> list[str]:
+        doubts = self.doubts.get(name, [])
+        return [STOPPED, *doubts] if name in self.unchecked else doubts

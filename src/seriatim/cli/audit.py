@@ -1,0 +1,147 @@
+"""`seriatim audit`: verdicts from logs."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from seriatim.audit import ANOMALIES, Auditor, Report, Row, read_history
+from seriatim.model import History, LogError
+from seriatim.order import GUARANTEES
+
+EXIT_CODES = {"valid": 0, "invalid": 1, "unknown": 3}
+EXIT_INTERRUPTED = 130
+LONG_DELIVERIES = 100_000  # more than this many take long enough to say so
+COLOURS = {"valid": "green", "invalid": "red", "unknown": "yellow"}
+MARGIN = max(map(len, GUARANTEES)) + 2
+
+HELP = f"""Check delivery logs: was the order kept?
+
+PATH is a folder with deliveries.jsonl (and, if known, publications.jsonl and subscriptions.jsonl), or one file of
+deliveries, .jsonl or .csv. A delivery needs four fields: subscriber, position (counting its notifications from 0),
+event_id and topic. Nothing else is needed to compare subscribers, and no clock is looked at.
+
+Each guarantee gets a verdict. `valid`: no violation in this log. `invalid`: violated, and the rows below prove it.
+`unknown`: the log does not tell, and why.
+
+\b
+Guarantees:
+{chr(10).join(f"  {name:{MARGIN}}{guarantee.promise}" for name, guarantee in GUARANTEES.items())}
+
+\b
+Examples:
+  seriatim audit run/
+  seriatim audit deliveries.csv --guarantee tno
+  seriatim audit run/ --guarantee tno --guarantee completeness --json
+
+\b
+Exit code: 0 all requested are valid, 1 one is invalid, 3 none is invalid but one is unknown,
+           2 the log cannot be read, 130 interrupted (what is known so far is printed).
+"""
+
+
+class _BadLog(click.ClickException):
+    exit_code = 2
+
+
+@click.command(help=HELP)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--guarantee",
+    "guarantees",
+    type=click.Choice(list(GUARANTEES)),
+    multiple=True,
+    metavar="NAME",
+    help="Only this guarantee; may be given again. Default: all of them.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Anomalies shown of each name."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
+def command(context: click.Context, path: Path, guarantees: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Check delivery logs: was the order kept?"""
+    requested = [name for name in GUARANTEES if name in guarantees or not guarantees]
+    try:
+        history = read_history(path)
+    except LogError as error:
+        raise _BadLog(str(error)) from None
+    except KeyboardInterrupt:
+        click.echo("interrupted while reading: nothing is known yet", err=True)
+        context.exit(EXIT_INTERRUPTED)
+    report, is_complete = _audit(history, limit)
+    if as_json:
+        click.echo(json.dumps(_as_json(report, requested), indent=2, ensure_ascii=False))
+    else:
+        for line in _as_text(report, requested):
+            click.echo(line)
+    context.exit(EXIT_CODES[report.answer(requested)] if is_complete else EXIT_INTERRUPTED)
+
+
+def _audit(history: History, limit: int) -> tuple[Report, bool]:
+    if len(history.deliveries) > LONG_DELIVERIES and sys.stderr.isatty():
+        click.echo(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C for what is known so far", err=True)
+    auditor = Auditor(history, limit)
+    try:
+        auditor.run()
+    except KeyboardInterrupt:
+        return auditor.report(), False
+    return auditor.report(), True
+
+
+def _as_text(report: Report, requested: Iterable[str]) -> Iterator[str]:
+    requested = list(requested)
+    counts = f"{report.deliveries:,} deliveries to {report.subscribers:,} subscribers"
+    yield f"{counts}; {report.events:,} events, {report.shared:,} of them notified to two or more"
+    if report.out_of_order:
+        yield f"{report.out_of_order:,} deliveries tagged out_of_order: not judged for order"
+    yield ""
+    for name in requested:
+        verdict = report.verdicts[name]
+        answer = click.style(f"{verdict.answer:9}", fg=COLOURS[verdict.answer])
+        yield f"{name:{MARGIN}}{answer}{verdict.reason}"
+    shown = ""
+    for anomaly in report.anomalies_against(requested):
+        if anomaly.name != shown:
+            shown = anomaly.name
+            yield ""
+            yield click.style(f"{shown}: {report.counts[shown]:,} found", bold=True)
+        yield f"  {anomaly.sentence}"
+        for row in anomaly.witness:
+            values = " ".join(f"{field}={value}" for field, value in _row(row).items() if field != "row")
+            yield f"    {_row(row)['row']:13}{values}"
+
+
+def _as_json(report: Report, requested: Iterable[str]) -> dict[str, Any]:
+    requested = list(requested)
+    return {
+        "answer": report.answer(requested),
+        "verdicts": {
+            name: {"answer": report.verdicts[name].answer, "reason": report.verdicts[name].reason} for name in requested
+        },
+        "anomalies": [
+            {
+                "name": anomaly.name,
+                "breaks": ANOMALIES[anomaly.name],
+                "sentence": anomaly.sentence,
+                "witness": [_row(row) for row in anomaly.witness],
+            }
+            for anomaly in report.anomalies_against(requested)
+        ],
+        "counts": report.counts,
+        "deliveries": report.deliveries,
+        "subscribers": report.subscribers,
+        "events": report.events,
+        "shared": report.shared,
+        "out_of_order": report.out_of_order,
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    """A row of a witness, with the name of its table first."""
+    fields: dict[str, Any] = msgspec.to_builtins(row)
+    return {"row": type(row).__name__.lower(), **fields}

@@ -1,0 +1,133 @@
+"""Logs as files: what is written is read again; what is wrong is named by file, line, field and fix."""
+
+from pathlib import Path
+
+import pytest
+
+from seriatim.audit import read_deliveries, read_history, write_history
+from seriatim.model import Delivery, History, LogError, Message, Publication, Subscription
+
+HISTORY = History(
+    deliveries=[
+        Delivery("s1", 0, "a", "A", 1, {"B": 2, "A": 1}, 1.5, 2.0),
+        Delivery("s1", 1, "ü \n,\"'", "B", out_of_order=True),
+    ],
+    publications=[Publication("a", "A", "p", 0.25, 0, 0, 1)],
+    subscriptions=[Subscription("s1", "A", 0, 5, 0, 1)],
+    messages=[Message("run", "p", "n1", "Ticket", 12)],
+)
+
+
+def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_history(HISTORY, tmp_path / "run")
+    assert read_history(tmp_path / "run") == HISTORY
+    assert read_history(str(tmp_path / "run" / "deliveries.jsonl")) == History(deliveries=HISTORY.deliveries)
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
+    other = [Delivery("s1", 0, "a", "A", 1, {"A": 1, "B": 2}, 1.5, 2.0), HISTORY.deliveries[1]]
+    write_history(HISTORY, tmp_path / "one")
+    write_history(History(deliveries=other), tmp_path / "other")
+    first, second = (tmp_path / name / "deliveries.jsonl" for name in ("one", "other"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_writing_leaves_nothing_of_an_earlier_run(tmp_path: Path) -> None:
+    write_history(HISTORY, tmp_path)
+    write_history(History(deliveries=HISTORY.deliveries), tmp_path)
+    assert read_history(tmp_path) == History(deliveries=HISTORY.deliveries)
+
+
+def test_only_deliveries_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "deliveries.jsonl").write_text("")
+    assert read_history(tmp_path) == History()
+
+
+def test_blank_lines_and_unknown_fields_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('\n{"subscriber": "s", "position": 0, "event_id": "a", "topic": "A", "colour": 1}\n\n')
+    assert read_deliveries(path) == [Delivery("s", 0, "a", "A")]
+
+
+def test_the_last_line_need_not_end(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"subscriber": "s", "position": 0, "event_id": "a", "topic": "A"}')
+    assert read_deliveries(path) == [Delivery("s", 0, "a", "A")]
+
+
+def test_csv(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(
+        "\ufeffsubscriber,position,event_id,topic,number,stamp,notified_at,out_of_order,colour\n"
+        's1,0,"a,1",A,7,"{""B"": 2}",2.5,true,red\n'
+        "s1,1,b,B,,,,false,\n",
+        encoding="utf-8",
+    )
+    assert read_history(path).deliveries == [
+        Delivery("s1", 0, "a,1", "A", 7, {"B": 2}, notified_at=2.5, out_of_order=True),
+        Delivery("s1", 1, "b", "B"),
+    ]
+
+
+GOOD = '{"subscriber": "s", "position": 0, "event_id": "a", "topic": "A"}\n'
+CUT_OFF = "the last line is cut off; copy the file again"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD + '{"subscriber": "s", "posi', f"log.jsonl line 2: {CUT_OFF}"),
+        (GOOD + "nonsense\n", "log.jsonl line 2: not a JSON object "),
+        (GOOD + "[1]\n" + GOOD, "log.jsonl line 2: Expected object, got array"),
+        (GOOD.replace("0", '"0"'), "log.jsonl line 1, field position: Expected int, got str; correct it"),
+        (GOOD.replace("0", "-1"), "log.jsonl line 1, field position: -1 is negative; count from 0"),
+        (GOOD.replace('"A"', '""'), "log.jsonl line 1, field topic: empty; give it a name"),
+        (GOOD.replace('"topic"', '"title"'), "log.jsonl line 1, field topic: Object missing required field topic; add"),
+        (GOOD.replace('"s"', '"\udcff"'), "log.jsonl line 1: not a JSON object "),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(LogError) as error:
+        read_history(path)
+    assert f"{tmp_path}/{message}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("s1,0,a,A\ns1,1", f"log.csv line 3: {CUT_OFF}"),
+        ("s1,0\ns1,1,a,A\n", "log.csv line 2: fewer cells than the 4 of the first line; add the missing cells"),
+        ("s1,0,a,A,5\n", "log.csv line 2: more cells than the 4 of the first line; quote"),
+        ("s1,x,a,A\n", "log.csv line 2, field position: Expected int, got str"),
+        ("s1,,a,A\n", "log.csv line 2, field position: Object missing required field position"),
+        ('s1,0,"a"b,A\n', "log.csv line 2: "),
+        ("s1,0,\udcff,A\n", "log.csv: not UTF-8"),
+    ],
+)
+def test_a_bad_line_of_a_table_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(("subscriber,position,event_id,topic\n" + text).encode(errors="surrogateescape"))
+    with pytest.raises(LogError) as error:
+        read_history(path)
+    assert f"{tmp_path}/{message}" in str(error.value)
+
+
+def test_a_bad_stamp_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("subscriber,position,event_id,topic,stamp\ns1,0,a,A,B:2\n")
+    with pytest.raises(LogError, match=r"line 2, field stamp: not a stamp .*; write it as JSON"):
+        read_history(path)
+
+
+def test_a_path_that_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="no such file or folder; correct the path"):
+        read_history(tmp_path / "none")
+    with pytest.raises(LogError, match=r"no deliveries\.jsonl in this folder"):
+        read_history(tmp_path)
+    with pytest.raises(LogError, match="No such file or directory; check the path"):
+        read_deliveries(tmp_path / "none.csv")
+    (tmp_path / "log.parquet").write_text("")
+    with pytest.raises(LogError, match=r"cannot read \.parquet; give a \.jsonl or \.csv file"):
+        read_history(tmp_path / "log.parquet")
