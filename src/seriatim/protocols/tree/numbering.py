@@ -46,34 +46,34 @@ class Numbering(SequencerCore):
         # Both in order of time, because all leases are of one length, and so are all retries.
         self._leases: deque[tuple[float, Topic, Number]] = deque()
         self._retries: deque[tuple[float, Topic, Number]] = deque()
-        self._idle_desks: OrderedDict[tuple[Topic, Address], tuple[float, int]] = OrderedDict()
+        self._idle_desks: OrderedDict[tuple[Topic, Address], float] = OrderedDict()
 
     def _on_ticket(self, source: Address, ticket: Ticket, now: float, effects: Effects) -> None:
         home = self.state.homes.get(ticket.topic)
-        if home is None:
-            if not self._is_home(ticket.topic):
-                self._refuse(source, ticket.request, ticket.topic, self._why_not_home(ticket.topic), effects)
-                return
-            home = self._home(ticket.topic)
-        desk = home.desks.get(source)
-        if desk is None:
-            desk = home.desks[source] = Desk()
-        if self._is_repeat(desk, ticket):
-            range_ = home.ranges.get(desk.first)
-            if ticket.request == desk.request and range_ is not None and range_.entries is not None:
-                effects.send.append((source, self._granted(ticket.topic, range_, range_.entries)))
+        if home is None and not self._is_home(ticket.topic):
+            self._refuse(source, ticket.request, ticket.topic, self._why_not_home(ticket.topic), effects)
             return
         if not 1 <= ticket.count <= self.options.ticket_count_max:
             limit = f"count {ticket.count} is not between 1 and {self.options.ticket_count_max}"
             self._refuse(source, ticket.request, ticket.topic, limit, effects)
             return
+        desk = home.desks.get(source) if home is not None else None
+        if desk is not None and desk.forget_at is not None and desk.forget_at <= now:
+            desk = None  # by recorded time, so that a replay decides the same; a tick only tidies up
+        if home is not None and desk is not None and self._is_repeat(desk, ticket):
+            range_ = home.ranges.get(desk.first)
+            if ticket.request == desk.request and range_ is not None and range_.entries is not None:
+                effects.send.append((source, self._granted(ticket.topic, range_, range_.entries)))
+            return
         open_tickets = self.state.open_tickets.get(source, 0)
         if open_tickets >= self.options.open_tickets_max:
             self._refuse(source, ticket.request, ticket.topic, f"{open_tickets} tickets are unsettled", effects)
             return
+        if home is None:
+            home = self._home(ticket.topic)
         self.state.open_tickets[source] = open_tickets + 1
         first = home.issued + 1
-        desk.request, desk.first = ticket.request, first
+        home.desks[source] = Desk(ticket.request, first)
         self._issue(ticket.topic, home, Range(first, home.issued + ticket.count, source, ticket.request), now, effects)
 
     def _is_repeat(self, desk: Desk, ticket: Ticket) -> bool:
@@ -212,8 +212,10 @@ class Numbering(SequencerCore):
 
     def _settle(self, topic: Topic, home: Home, range_: Range, now: float) -> None:
         del home.ranges[range_.first]
-        self._idle_desks[topic, range_.publisher] = (now + self.options.lease_ms, range_.request)
-        self._idle_desks.move_to_end((topic, range_.publisher))
+        desk = home.desks.get(range_.publisher)
+        if desk is not None and desk.request == range_.request:
+            desk.forget_at = self._idle_desks[topic, range_.publisher] = now + self.options.lease_ms
+            self._idle_desks.move_to_end((topic, range_.publisher))
         left = self.state.open_tickets.get(range_.publisher, 0) - 1
         if left > 0:
             self.state.open_tickets[range_.publisher] = left
@@ -256,13 +258,13 @@ class Numbering(SequencerCore):
                 if range_ is not None and range_.due == due:
                     self._chase(topic, range_, now, effects)
         while self._idle_desks:
-            (topic, publisher), (due, request) = next(iter(self._idle_desks.items()))
+            (topic, publisher), due = next(iter(self._idle_desks.items()))
             if due > now:
                 break
             del self._idle_desks[topic, publisher]
             desks = self.state.homes[topic].desks
-            if (desk := desks.get(publisher)) is not None and desk.request == request:
-                del desks[publisher]  # too late for a repeat of its last request to be on its way
+            if (desk := desks.get(publisher)) is not None and desk.forget_at == due:
+                del desks[publisher]
 
     def _settle_again(self, now: float, effects: Effects) -> None:
         """After a restart: nobody knows what of it arrived, so hand everything out again."""
