@@ -14,16 +14,37 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from seriatim.model import Address, Node
+from seriatim.model import BROKER, Address, Node
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.tree.messages import Announce, Cut, Pass, Routed, Stepped, TookOver
+from seriatim.protocols.tree.messages import (
+    Announce,
+    Cut,
+    Grown,
+    Inquire,
+    Kept,
+    Pass,
+    Refresh,
+    Routed,
+    Settled,
+    Stepped,
+    Subscribe,
+    Ticket,
+    TookOver,
+    Trimmed,
+    Update,
+    Written,
+)
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState
 
 BetweenNodes = Pass | Announce | Cut | Routed
+
+# What may come outside a link. Nobody else speaks for the broker, and nobody at all for a neighbouring node.
+FROM_BROKER = frozenset({Grown, Kept, Trimmed, Written})
+FROM_CLIENTS = frozenset({Inquire, Refresh, Settled, Subscribe, Ticket, Update})
 
 
 class NodeState(Struct):
@@ -71,10 +92,12 @@ class SequencerNode:
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if type(message) is not Frame:
+            if type(message) not in (FROM_BROKER if source == BROKER else FROM_CLIENTS):
+                return self._framed(self.sequencer.idle(), now)
             return self._framed(self.sequencer.step(source, message, now), now)
         link = self.state.links.get(source)
         if link is None:
-            return Effects()
+            return self._framed(self.sequencer.idle(), now)
         body = link.receive(message)
         effects = self.sequencer.step(source, body, now) if body is not None else self.sequencer.idle()
         effects = self._framed(effects, now)

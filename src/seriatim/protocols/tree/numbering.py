@@ -27,6 +27,7 @@ from seriatim.protocols.tree.messages import (
     Stamped,
     Ticket,
     Trimmed,
+    Watch,
     Write,
     Written,
 )
@@ -239,6 +240,9 @@ class Numbering(SequencerCore):
         entries: Entries = {}
         if home is None or message.number > home.issued:
             state = "unissued"
+            if self.options.mode == "log" and self._is_home(message.topic):
+                # The news that the log has grown may have been lost: the broker answers a watch with its length.
+                effects.send.append((BROKER, Watch(frozenset({message.topic}))))
         elif message.number in home.voids:
             state, entries = "void", home.voids[message.number]
         elif message.number < home.kept_from:

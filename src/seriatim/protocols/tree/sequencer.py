@@ -71,10 +71,10 @@ class Sequencer(Numbering, Joining):
         }
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
-        effects = Effects()
         handler = self._handlers.get(type(message))
         if handler is None:
-            return effects
+            return self.idle()
+        effects = Effects()
         if type(message) is not Inquire:
             effects.persist.append(Stepped(source, message, now))
         handler(source, message, now, effects)

@@ -75,7 +75,6 @@ class Subscriber:
         bounded = options.buffer_max is not None or options.time_to_live_ms is not None
         self._queue = self.holdback_type(self.state.lanes, bounded)
         self._unstamped = sum(len(holding.unstamped) for holding in self.state.holdings.values())
-        self._resume: set[Topic] = set()
 
     @classmethod
     def resume(
@@ -95,7 +94,8 @@ class Subscriber:
                     if holding is not None:
                         machine._queue.open(record.topic, record.number)
                         holding.stamped_to = record.number
-        machine._resume = {topic for topic, lane in machine.state.lanes.items() if lane.open}
+        machine.state.unheard = {topic for topic, lane in machine.state.lanes.items() if lane.open}
+        machine.state.retry_due = 0.0
         return machine
 
     # ── the seam ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,11 +133,10 @@ class Subscriber:
     def tick(self, now: float) -> Effects:
         """Repeat unanswered requests, ask after missing numbers, give up on what was held for too long."""
         effects = Effects()
-        for topic in sorted(self._resume):
-            effects.send.append((BROKER, Listen(topic, self.state.lanes[topic].done)))
-        self._resume.clear()
         if self.state.retry_due is not None and now >= self.state.retry_due:
             self.state.retry_due = None
+            for topic in sorted(self.state.unheard):
+                self._listen(topic, effects)
             self._ask(effects)
         if self.state.patience_due is not None and now >= self.state.patience_due:
             self.state.patience_due = None
@@ -288,6 +287,7 @@ class Subscriber:
         touched = self.topics | add
         for topic in sorted(remove):
             self._unstamped -= len(self.state.holdings.pop(topic).unstamped)
+            self.state.unheard.discard(topic)
             if topic not in add:
                 effects.send.append((BROKER, Unlisten(topic)))
             self._done(self._queue.close(topic), effects)
@@ -315,7 +315,13 @@ class Subscriber:
         request = Subscribe(self.state.version, topic, self.topics, frozenset(self.state.left))
         effects.send.append((self.tree.home(topic), request))
 
+    def _listen(self, topic: Topic, effects: Effects) -> None:
+        """Have the broker deliver a topic from where we are."""
+        self.state.unheard.add(topic)
+        effects.send.append((BROKER, Listen(topic, self.state.lanes[topic].done)))
+
     def _on_listening(self, message: Listening, effects: Effects) -> None:
+        self.state.unheard.discard(message.topic)
         changing = self.state.changing
         if changing is not None and message.topic in changing.listen:
             changing.listen.discard(message.topic)
@@ -335,7 +341,7 @@ class Subscriber:
         holding.floor = message.floor
         self._done(self._queue.open(topic, message.start), effects)
         if self.options.mode == "log":
-            effects.send.append((BROKER, Listen(topic, message.start)))
+            self._listen(topic, effects)
         early, holding.early = holding.early, {}
         for _, delivered in sorted(early.items()):
             self._on_delivered(delivered, now, effects)
@@ -435,7 +441,7 @@ class Subscriber:
 
     def _wish(self, now: float, effects: Effects) -> None:
         state, options = self.state, self.options
-        if state.changing is not None and state.retry_due is None:
+        if (state.changing is not None or state.unheard) and state.retry_due is None:
             state.retry_due = now + options.retry_ms
         if state.patience_due is None and (self._queue.size or self._unstamped):
             state.patience_due = now + options.patience_ms

@@ -39,6 +39,7 @@ class SubscriberState(Struct):
     left: set[Topic] = field(default_factory=set)
     changing: Changing | None = None
     waiting: list[Change] = field(default_factory=list)
+    unheard: set[Topic] = field(default_factory=set)  # started; the broker has not confirmed that it delivers them
     retry_due: float | None = None
     patience_due: float | None = None
     confirmed: dict[Node, float] = field(default_factory=dict)
