@@ -130,7 +130,7 @@ def test_stamps_that_overtake_each_other_are_used_in_order() -> None:
 
 def test_repeated_stamps_and_events_are_dropped() -> None:
     subscriber = holder()
-    once = [Stamped("A", 1, 2, {}), delivered("a1", 1), delivered("a2", 2)]
+    once: list[Delivered | Stamped] = [Stamped("A", 1, 2, {}), delivered("a1", 1), delivered("a2", 2)]
     assert notified(subscriber, *once) == ["a1", "a2"]
     assert notified(subscriber, *once, *once) == []
 

@@ -14,6 +14,7 @@ from seriatim.protocols.tree.messages import (
     Done,
     Joined,
     Listen,
+    Refreshed,
     Stamped,
     Subscribe,
     Update,
@@ -54,9 +55,7 @@ def test_what_was_held_is_held_again(mode: str) -> None:
     net = durable(mode)
     for subscriber in ("r", "s"):
         net.change(subscriber, "AB")
-    net.holds_back = lambda source, to, message: (
-        to == "s" and isinstance(message, Delivered) and message.topic == "A"
-    )
+    net.holds_back = lambda source, to, message: to == "s" and isinstance(message, Delivered) and message.topic == "A"
     net.publish("p", "A", "a1")
     net.publish("p", "B", "b1")
     assert net.notified("s") == []
@@ -76,9 +75,7 @@ def test_the_floor_of_a_topic_survives(mode: str) -> None:
     net.publish("p", "B", "b1")
     net.lose()
     net.crash("s")
-    net.holds_back = lambda source, to, message: (
-        to == "s" and isinstance(message, Delivered) and message.topic == "A"
-    )
+    net.holds_back = lambda source, to, message: to == "s" and isinstance(message, Delivered) and message.topic == "A"
     resume(net, "s")
     assert net.notified("s") == []
     net.release()
@@ -134,7 +131,7 @@ def test_a_lost_request_after_a_restart_is_repeated(mode: str) -> None:
 
 def test_log_mode_resumes_in_the_middle_of_a_stamped_range() -> None:
     options = options_for("log", durable=True)
-    journal = [
+    journal: list[Began | Joined | Done] = [
         Began(1, frozenset("AB"), frozenset()),
         Joined(1, "A", 0, {}),
         Joined(1, "B", 0, {}),
@@ -161,6 +158,21 @@ def test_resuming_twice_is_resuming_once(mode: str) -> None:
     assert snapshot(machines[0].state) == snapshot(machines[1].state)
     for topic in "AB":
         assert machines[0].state.lanes[topic].done == net.subscriber("s").state.lanes[topic].done
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_event_is_done_when_it_was_notified_not_while_the_lease_is_over(mode: str) -> None:
+    net = durable(mode, subscriber_lease_ms=300.0)
+    net.change("s", "A")
+    net.hold_back(Refreshed)
+    net.wait(301.0)
+    net.publish("p", "A", "a1")
+    assert net.notified("s") == []
+    net.lose()
+    net.crash("s")
+    resume(net, "s")
+    net.wait(200.0)
+    assert net.notified("s") == ["a1"]
 
 
 def test_a_subscriber_that_is_not_durable_persists_nothing() -> None:

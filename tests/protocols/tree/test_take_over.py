@@ -1,4 +1,4 @@
-"""Crash and takeover of a node: the journal rebuilds what it was, under a new epoch, and nobody notices but for time."""
+"""Crash and takeover of a node: the journal rebuilds it under a new epoch, and the others only notice a delay."""
 
 from random import Random
 from typing import Any
@@ -215,7 +215,8 @@ def test_clients_cannot_speak_for_nodes_or_the_broker(source: str, message: Any)
 
 
 @pytest.mark.parametrize(
-    ("source", "message"), [("x", "nonsense"), ("x", Grown("A", 1)), ("x", Frame(1, 1, 0, None)), ("p", Ticket(1, "A", 1))]
+    ("source", "message"),
+    [("x", "nonsense"), ("x", Grown("A", 1)), ("x", Frame(1, 1, 0, None)), ("p", Ticket(1, "A", 1))],
 )
 def test_what_is_ignored_does_not_cancel_the_wish_to_be_woken(source: str, message: Any) -> None:
     net = single()

@@ -93,7 +93,7 @@ class Subscriber:
                     holding = machine.state.holdings.get(record.topic)
                     if holding is not None:
                         machine._queue.open(record.topic, record.number)
-                        holding.stamped_to = record.number
+                        holding.stamped_to = max(holding.stamped_to, record.number)
         machine.state.unheard = {topic for topic, lane in machine.state.lanes.items() if lane.open}
         machine.state.retry_due = 0.0
         return machine
@@ -104,9 +104,9 @@ class Subscriber:
         effects = Effects()
         match message:
             case Delivered() if source == BROKER:
-                self._on_delivered(message, now, effects)
+                self._on_delivered(message, now)
             case Stamped() if source == BROKER:
-                self._on_stamped(message, now, effects)
+                self._on_stamped(message, now)
             case Change() if source == APPLICATION:
                 self._on_change(message, now, effects)
             case Listening() if source == BROKER:
@@ -141,7 +141,7 @@ class Subscriber:
         if self.state.patience_due is not None and now >= self.state.patience_due:
             self.state.patience_due = None
             self._inquire(now, effects)
-        self._expire(now, effects)
+        self._expire(now)
         self._refresh(now, effects)
         self._flush(now, effects)
         self._wish(now, effects)
@@ -177,7 +177,7 @@ class Subscriber:
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_delivered(self, message: Delivered, now: float, effects: Effects) -> None:
+    def _on_delivered(self, message: Delivered, now: float) -> None:
         holding = self.state.holdings.get(message.topic)
         if holding is None:
             return
@@ -185,17 +185,17 @@ class Subscriber:
         if not lane.open:
             holding.early.setdefault(message.number, message)
         elif message.number <= lane.done:
-            self._on_late(holding, message, effects)
+            self._on_late(holding, message)
         elif message.entries is not None:
-            self._admit(message.topic, message.number, message.entries, message.event, now, effects)
+            self._admit(message.topic, message.number, message.entries, message.event, now)
         elif message.number <= holding.stamped_to:
             entries = self._take_stamp(holding, message.number)
-            self._admit(message.topic, message.number, entries, message.event, now, effects)
+            self._admit(message.topic, message.number, entries, message.event, now)
         else:
             self._unstamped += message.number not in holding.unstamped
             holding.unstamped.setdefault(message.number, message.event)
 
-    def _on_stamped(self, message: Stamped, now: float, effects: Effects) -> None:
+    def _on_stamped(self, message: Stamped, now: float) -> None:
         holding = self.state.holdings.get(message.topic)
         if holding is None or not self.state.lanes[message.topic].open or message.last <= holding.stamped_to:
             return
@@ -209,26 +209,24 @@ class Subscriber:
                     event = holding.unstamped.pop(number)
                     self._unstamped -= 1
                     entries = self._take_stamp(holding, number)
-                    self._admit(message.topic, number, entries, event, now, effects)
+                    self._admit(message.topic, number, entries, event, now)
 
     def _take_stamp(self, holding: Holding, number: Number) -> Entries:
         stamp = holding.stamps.pop(number, None)
         return stamp.entries if stamp is not None else {}
 
-    def _admit(
-        self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float, effects: Effects
-    ) -> None:
+    def _admit(self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float) -> None:
         holding = self.state.holdings[topic]
         if number in self.state.lanes[topic].held:
             return
         if holding.floor and number == holding.start + 1:
             entries = {**entries, **{t: max(n, entries.get(t, 0)) for t, n in holding.floor.items()}}
-        self._done(self._queue.admit(topic, number, entries, event, now), effects)
+        self._done(self._queue.admit(topic, number, entries, event, now))
         if self.options.buffer_max is not None:
             while self._queue.size > self.options.buffer_max and (forced := self._queue.force_oldest()):
-                self._done(forced, effects, "the buffer was full")
+                self._done(forced, "the buffer was full")
 
-    def _done(self, released: list[Released], effects: Effects, why_skipped: str = "skipped") -> None:
+    def _done(self, released: list[Released], why_skipped: str = "skipped") -> None:
         for each in released:
             held = each.held
             holding = self.state.holdings[each.topic]
@@ -240,9 +238,9 @@ class Subscriber:
             elif held.event is not None:
                 self.state.ready.append(Notification(held.event, each.number, held.entries))
             if self.options.durable:
-                effects.persist.append(Done(each.topic, each.number))
+                self.state.ready.append(Done(each.topic, each.number))
 
-    def _on_late(self, holding: Holding, message: Delivered, effects: Effects) -> None:
+    def _on_late(self, holding: Holding, message: Delivered) -> None:
         """A number that is done: a repeat, unless we had given up on it."""
         for index, (first, last) in enumerate(holding.skipped):
             if first <= message.number <= last:
@@ -257,7 +255,8 @@ class Subscriber:
     def _flush(self, now: float, effects: Effects) -> None:
         """Notify, unless some node may have forgotten us: then what is ready might be in the wrong order."""
         if self.state.ready and not self._lapsed(now):
-            effects.notify.extend(self.state.ready)
+            for each in self.state.ready:
+                (effects.persist if type(each) is Done else effects.notify).append(each)
             self.state.ready.clear()
 
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -290,7 +289,7 @@ class Subscriber:
             self.state.unheard.discard(topic)
             if topic not in add:
                 effects.send.append((BROKER, Unlisten(topic)))
-            self._done(self._queue.close(topic), effects)
+            self._done(self._queue.close(topic))
         self.state.left = (self.state.left | remove) - add
         for topic in sorted(add):
             self.state.holdings[topic] = Holding()
@@ -339,12 +338,12 @@ class Subscriber:
         holding = self.state.holdings[topic]
         holding.start = holding.stamped_to = message.start
         holding.floor = message.floor
-        self._done(self._queue.open(topic, message.start), effects)
+        self._done(self._queue.open(topic, message.start))
         if self.options.mode == "log":
             self._listen(topic, effects)
         early, holding.early = holding.early, {}
         for _, delivered in sorted(early.items()):
-            self._on_delivered(delivered, now, effects)
+            self._on_delivered(delivered, now)
         self._finish_change(now, effects)
 
     def _on_updated(self, message: Updated, now: float, effects: Effects) -> None:
@@ -389,7 +388,7 @@ class Subscriber:
         if holding is None or message.number != self.state.lanes[message.topic].done + 1:
             return
         if message.state == "void":
-            self._admit(message.topic, message.number, message.entries, None, now, effects)
+            self._admit(message.topic, message.number, message.entries, None, now)
         elif message.state == "published":
             effects.send.append((BROKER, Listen(message.topic, message.number - 1)))
         elif message.state == "lost" and self.options.on_lost == "skip":
@@ -405,14 +404,14 @@ class Subscriber:
         self.state.waiting.insert(0, Change(topics, topics))
         self._next_change(now, effects)
 
-    def _expire(self, now: float, effects: Effects) -> None:
+    def _expire(self, now: float) -> None:
         """Unreliable brokers: nothing is held longer than its time to live."""
         time_to_live = self.options.time_to_live_ms
         while time_to_live is not None:
             since = self._queue.oldest_since()
             if since is None or since + time_to_live > now or not (forced := self._queue.force_oldest()):
                 return
-            self._done(forced, effects, "its time to live was over")
+            self._done(forced, "its time to live was over")
 
     # ── being known ───────────────────────────────────────────────────────────────────────────────────────────────
 
