@@ -74,7 +74,9 @@ class Numbering(SequencerCore):
             home = self._home(ticket.topic)
         self.state.open_tickets[source] = open_tickets + 1
         first = home.issued + 1
-        home.desks[source] = Desk(ticket.request, first)
+        if desk is None:
+            desk = home.desks[source] = Desk()
+        desk.request, desk.first, desk.forget_at = ticket.request, first, None
         self._issue(ticket.topic, home, Range(first, home.issued + ticket.count, source, ticket.request), now, effects)
 
     def _is_repeat(self, desk: Desk, ticket: Ticket) -> bool:
