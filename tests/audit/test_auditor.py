@@ -70,6 +70,7 @@ def test_topic_inversion() -> None:
     report = audit(History(log(s1="a1 b1 a2", s2="a2 a1")))
     assert sentences(report, "topic-inversion") == ["on topic A, s1 was notified of a1 before a2, s2 of a2 before a1"]
     assert answers(report, "per-topic", "tno", "acyclic", "causal-total") == ["invalid"] * 4
+    assert report.counts == {"topic-inversion": 1}
 
 
 def test_a_cycle_is_no_inversion() -> None:
