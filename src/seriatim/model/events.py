@@ -14,7 +14,7 @@ class Event(Struct, frozen=True):
     payload: bytes = b""
 
 
-class Notification(Struct, frozen=True):
+class Notification(Struct, frozen=True, tag=True):
     """An event handed to the application, in order unless `out_of_order` says otherwise."""
 
     event: Event
@@ -23,7 +23,7 @@ class Notification(Struct, frozen=True):
     out_of_order: bool = False
 
 
-class Gap(Struct, frozen=True):
+class Gap(Struct, frozen=True, tag=True):
     """Numbers of a topic that this subscriber was not notified of, and why. Told in order with the events."""
 
     topic: Topic

@@ -1,6 +1,29 @@
 """Pure arithmetic of ordering, shared by protocols, simulator and auditors."""
 
+from seriatim.order.coupling import CouplingState, CouplingTable, Holder, Shift
 from seriatim.order.guarantees import GUARANTEES, Guarantee, implied_by, implies
+from seriatim.order.holdback import Held, HoldBack, Lane, Released
+from seriatim.order.passage import Passage, PassageState, PassageTable
+from seriatim.order.stamp import decode_entries, encode_entries
 from seriatim.order.tree import SequencingTree
 
-__all__ = ["GUARANTEES", "Guarantee", "SequencingTree", "implied_by", "implies"]
+__all__ = [
+    "GUARANTEES",
+    "CouplingState",
+    "CouplingTable",
+    "Guarantee",
+    "Held",
+    "HoldBack",
+    "Holder",
+    "Lane",
+    "Passage",
+    "PassageState",
+    "PassageTable",
+    "Released",
+    "SequencingTree",
+    "Shift",
+    "decode_entries",
+    "encode_entries",
+    "implied_by",
+    "implies",
+]

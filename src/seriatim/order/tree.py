@@ -75,7 +75,8 @@ class SequencingTree:
         return known
 
     def next_hop(self, node: Node, target: Node) -> Node:
-        """The neighbour of `node` on the way to `target`."""
+        """The neighbour of `node` on the way to `target`, another node."""
+        assert node != target, "already there"
         down = self.paths[target]
         if node in down:
             return down[down.index(node) - 1]
@@ -113,13 +114,19 @@ def _check_shape(parents: Mapping[Node, Node | None]) -> Node:
     roots = [node for node, parent in parents.items() if parent is None]
     if len(roots) > 1:
         raise TreeError("parents", f"more than one root: {', '.join(roots)}", "give all but one of them a parent")
+    rooted: set[Node] = set()  # nodes whose way up is known to end, so that a long chain is walked only once
     for start in parents:
-        seen = [start]
-        while (parent := parents[seen[-1]]) is not None:
-            if parent in seen:
-                cycle = " → ".join([*seen[seen.index(parent) :], parent])
-                raise TreeError(f"parents[{start!r}]", f"cycle {cycle}", "the tree needs one node with parent None")
-            seen.append(parent)
+        climbed: list[Node] = []
+        above: Node | None = start
+        while above is not None and above not in rooted:
+            rooted.add(above)
+            climbed.append(above)
+            above = parents[above]
+        if above in climbed:
+            cycle = " → ".join([*climbed[climbed.index(above) :], above])
+            raise TreeError(
+                f"parents[{start!r}]", f"cycle {cycle}", "give one of them a parent outside the cycle, or None"
+            )
     return roots[0]
 
 

@@ -84,6 +84,20 @@ class Stamped(Struct, frozen=True, tag=True):
     epoch: int = 0
 
 
+class Kept(Struct, frozen=True, tag=True):
+    """Log mode, broker → home: the stamp channel holds the stamp of this range."""
+
+    topic: Topic
+    first: Number
+
+
+class Trimmed(Struct, frozen=True, tag=True):
+    """Broker → home and subscribers: the topic's log no longer keeps numbers below `first`."""
+
+    topic: Topic
+    first: Number
+
+
 class Write(Struct, frozen=True, tag=True):
     """Ticket mode, publisher or home → broker: put this into the slot (topic, number), if it is empty.
 
@@ -158,10 +172,10 @@ class Granted(Struct, frozen=True, tag=True):
 
 
 class Settled(Struct, frozen=True, tag=True):
-    """Publisher → home: every number of this request is in its slot; forget the request."""
+    """Publisher → home: every number of the range that begins with `first` is in its slot."""
 
-    request: int
     topic: Topic
+    first: Number
 
 
 class Refused(Struct, frozen=True, tag=True):
@@ -210,16 +224,18 @@ class Updated(Struct, frozen=True, tag=True):
 
 
 class Refresh(Struct, frozen=True, tag=True):
-    """Subscriber → node: I am alive, my version is complete; joins up to it may be forgotten."""
+    """Subscriber → node: I am alive at `at`, my version is complete; joins up to it may be forgotten."""
 
     version: int
+    at: float
 
 
 class Refreshed(Struct, frozen=True, tag=True):
-    """Node → subscriber: I know you at this version. 0: I do not know you (any more)."""
+    """Node → subscriber: I know you at this version. 0: I do not know you (any more). `at` is the question's."""
 
     version: int
     node: Node
+    at: float
 
 
 class Inquire(Struct, frozen=True, tag=True):
@@ -330,3 +346,56 @@ class Routed(Struct, frozen=True, tag=True):
 
     to: Node
     body: "Finished | Tell | Announced | CutDone"
+
+
+# ── what machines keep in their journals ──────────────────────────────────────────────────────────────────────────
+
+
+class TookOver(Struct, frozen=True, tag=True):
+    """A process took over a node: what follows in the journal is of this epoch."""
+
+    epoch: int
+
+
+class Began(Struct, frozen=True, tag=True):
+    """A subscriber began a change: what it removes is gone from now on."""
+
+    version: int
+    add: frozenset[Topic]
+    remove: frozenset[Topic]
+
+
+class Done(Struct, frozen=True, tag=True):
+    """A subscriber is done with the first `number` events of a topic."""
+
+    topic: Topic
+    number: Number
+
+
+class Forget(Struct, frozen=True, tag=True):
+    """A node to itself: this subscriber was silent for too long; drop it."""
+
+    subscriber: Address
+
+
+class Stepped(Struct, frozen=True, tag=True):
+    """A node was given this input. Stepping through all of them in order rebuilds the node."""
+
+    source: Address
+    message: (
+        Ticket
+        | Settled
+        | Grown
+        | Kept
+        | Trimmed
+        | Written
+        | Subscribe
+        | Update
+        | Refresh
+        | Pass
+        | Announce
+        | Cut
+        | Routed
+        | Forget
+    )
+    now: float

@@ -1,0 +1,59 @@
+# Seriatim. `make` alone lists the targets; nothing needs to be prepared first except Python 3.11 or newer.
+#
+#   PYTHON=python3.12   the interpreter to make the virtual environment with (default: the first one that fits)
+#   VENV=.venv          where the virtual environment lives
+#   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore and swarm
+
+VENV ?= .venv
+PYTHON ?=
+ARGS ?=
+BIN = $(VENV)/bin
+WORLDS ?= 2000
+
+# These files say "pyproject.toml, as it is now, is installed in the virtual environment".
+INSTALLED = $(VENV)/.installed
+INSTALLED_DEV = $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint types format bench explore swarm clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: $(INSTALLED) ## See an unordered network disagree, the same run ordered, and the audit of both
+	@$(BIN)/seriatim demo $(ARGS)
+
+test: lint types ## Check everything: format, lint, types, tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(INSTALLED_DEV) ## Check format and lint
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+
+types: $(INSTALLED_DEV) ## Check types (mypy, strict)
+	$(BIN)/python -m mypy
+
+format: $(INSTALLED_DEV) ## Rewrite the code in the project's format
+	$(BIN)/python -m ruff format .
+	$(BIN)/python -m ruff check --fix .
+
+bench: $(INSTALLED_DEV) ## Run the benchmarks
+	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+explore: $(INSTALLED) ## Try every interleaving of the small worlds
+	$(BIN)/seriatim explore tree $(ARGS)
+
+swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
+	$(BIN)/seriatim explore swarm --worlds $(WORLDS) $(ARGS)
+
+clean: ## Remove caches, build output and the virtual environment that make created
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@if [ -e "$(VENV)/.made-by-make" ]; then rm -rf "$(VENV)"; fi
+
+$(INSTALLED): pyproject.toml scripts/install
+	@sh scripts/install "$(VENV)" run $(PYTHON)
+
+$(INSTALLED_DEV): pyproject.toml scripts/install
+	@sh scripts/install "$(VENV)" dev $(PYTHON)

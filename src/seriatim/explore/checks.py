@@ -1,0 +1,119 @@
+"""What is checked, and how a broken promise is reported.
+
+Every check here is *stable*: once broken it stays broken whatever happens next, because logs only grow. Therefore it is
+enough to look at the states where a run can stop, and a search that reaches all of those misses nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from seriatim.model import Address
+from seriatim.protocols.machine import Payload
+
+
+class Violation(Struct, frozen=True):
+    """A promise that was broken: its name, and one sentence that shows it."""
+
+    kind: str
+    sentence: str
+
+
+class Issued(NamedTuple):
+    """A command, and how many notifications each machine had given to its application by then."""
+
+    address: Address
+    command: Payload
+    notified: Mapping[Address, int]
+
+
+class Stopped(Protocol):
+    """A world in which no message is on its way and no command is waiting to be issued."""
+
+    @property
+    def addresses(self) -> Sequence[Address]: ...
+
+    def machine(self, address: Address) -> Any:
+        """The machine, to look at; None if it is dead."""
+        ...
+
+    def log(self, address: Address) -> Sequence[Payload]:
+        """What it gave to its application, in order."""
+        ...
+
+    def waiting(self, address: Address) -> int:
+        """How many answers its application is still owed."""
+        ...
+
+    @property
+    def issued(self) -> Sequence["Issued"]:
+        """The commands of the scripts, in the order they were issued; a search does not keep them."""
+        ...
+
+
+class Fact(NamedTuple):
+    """A question that must have one answer only, whoever gives it and however often."""
+
+    question: str
+    answer: Any
+
+
+class Checks:
+    """Nothing is promised. Worlds override what they do promise."""
+
+    def log(self, address: Address, log: Sequence[Payload]) -> Violation | None:
+        """Look at the log of one machine."""
+        return None
+
+    def pair(
+        self, one: Address, log: Sequence[Payload], other: Address, other_log: Sequence[Payload]
+    ) -> Violation | None:
+        """Compare the logs of two machines."""
+        return None
+
+    def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
+        """What this message to `target` lays down for good. A random walk refuses two answers to one question."""
+        return ()
+
+    def stopped(self, world: Stopped) -> list[Violation]:
+        """Look at a world where nothing more happens by itself: is everything there that was owed?"""
+        return []
+
+
+def first_inversion(log: Sequence[str], other: Sequence[str]) -> tuple[str, str] | None:
+    """Two ids (a, b) that `log` has as a … b and `other` as b … a; None if the two agree on what they share.
+
+    Two logs agree on every pair iff what they share is one and the same sequence, so looking at neighbours is enough.
+    """
+    positions = {id: position for position, id in enumerate(log)}
+    previous = -1
+    for id in other:
+        position = positions.get(id)
+        if position is None:
+            continue
+        if position < previous:
+            return id, log[previous]
+        previous = position
+    return None
+
+
+def first_duplicate(log: Sequence[str]) -> str | None:
+    """An id that occurs twice, or None."""
+    seen: set[str] = set()
+    for id in log:
+        if id in seen:
+            return id
+        seen.add(id)
+    return None
+
+
+def first_causal_inversion(log: Sequence[str], causes: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
+    """(cause, effect) where `log` has the effect first; `causes` must be transitively closed."""
+    later = set(log)
+    for id in log:
+        later.discard(id)
+        early = later & causes.get(id, frozenset())
+        if early:
+            return min(early), id
+    return None

@@ -1,0 +1,386 @@
+"""Worlds of sequencing-tree machines: which machine plays which part, who can make whom send, and what is promised.
+
+The search explores the inner `Sequencer`, which is given the perfect links it assumes; worlds with faults run the whole
+`SequencerNode` with its links and journal. The broker may be played by one machine per topic: its topics have
+nothing in common, and the search then need not order what happens on different ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from seriatim.explore.checks import (
+    Checks,
+    Fact,
+    Stopped,
+    Violation,
+    first_causal_inversion,
+    first_duplicate,
+    first_inversion,
+)
+from seriatim.explore.world import TIMER, Budget, Channel, Role, World
+from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Number, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.messages import Change, Changed, Granted, Publish, Published, Stamped, Watch
+from seriatim.sim.broker import Broker
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The classes that play the roles. Variants replace one of them by a broken one."""
+
+    sequencer: type[Sequencer] = Sequencer
+    publisher: type[Publisher] = Publisher
+    subscriber: type[Subscriber] = Subscriber
+    broker: type[Broker] = Broker
+    fenced: bool = True
+
+
+PROPER = Cast()
+
+
+@dataclass(frozen=True)
+class TreeWorld:
+    """What there is to say about one world of the sequencing tree; `build` makes a `World` of it."""
+
+    name: str
+    tree: SequencingTree
+    options: TreeOptions
+    scripts: Mapping[Address, Sequence[Publish | Change]]
+    setup: Sequence[tuple[Address, Publish | Change]] = ()
+    about: str = ""
+    one_at_a_time: frozenset[Address] = frozenset()
+    budgets: Mapping[Address, Budget] = field(default_factory=dict)
+    may_lose: Callable[[Channel, Payload], bool] = lambda channel, message: True
+    readers: Mapping[Address, Address] = field(default_factory=dict)  # publisher → the subscriber it reacts to
+    with_links: bool = False
+    broker_per_topic: bool = True
+    patience: int = 0
+
+    def build(self, cast: Cast = PROPER) -> World:
+        """The world, played by this cast."""
+        parts = Parts(self, cast)
+        return World(
+            name=self.name,
+            about=self.about,
+            roles=parts.roles(),
+            checks=TreeChecks(self.tree, self.options, self.readers),
+            setup=self.setup,
+            scripts=self.scripts,
+            one_at_a_time=self.one_at_a_time,
+            budgets=self.budgets,
+            route=parts.route,
+            seen_as=dict.fromkeys(parts.brokers, BROKER),
+            lane=lane,
+            may_lose=self.may_lose,
+            answers=answers,
+            is_answer=is_answer,
+            influence=parts.influence,
+            passive=is_passive,
+            normalise=wipe_timers if self.is_timeless() else leave,
+            noted=noted,
+            patience=self.patience,
+            fenced=cast.fenced,
+        )
+
+    def is_timeless(self) -> bool:
+        """Whether no machine is ever ticked, so that what it would then do cannot matter."""
+        return self.patience == 0 and not any(budget.ticks or budget.crashes for budget in self.budgets.values())
+
+
+def publish(publisher: Address, topic: Topic, *ids: str) -> Publish:
+    """The command to publish events with these ids."""
+    return Publish(tuple(Event(id, topic, publisher) for id in ids))
+
+
+def change(add: str = "", remove: str = "") -> Change:
+    """The command to change a subscription; topics separated by blanks."""
+    return Change(frozenset(add.split()), frozenset(remove.split()))
+
+
+def answers(command: Publish | Change) -> int:
+    """One answer per change, and one per event."""
+    return len(command.events) if type(command) is Publish else 1
+
+
+def is_answer(payload: Payload) -> bool:
+    return type(payload) is Changed or type(payload) is Published
+
+
+def is_passive(machine: Any) -> bool:
+    """A subscriber with nothing to change and a publisher with nothing to publish only listen."""
+    if isinstance(machine, Subscriber):
+        return machine.state.changing is None and not machine.state.waiting
+    if isinstance(machine, Publisher):
+        return all(outbox.is_idle() and not outbox.queue for outbox in machine.state.outboxes.values())
+    return False
+
+
+def noted(payload: Payload) -> Payload | None:
+    """Checks look at which events came, in which order; not at stamps, and answers are counted."""
+    if type(payload) is not Notification:
+        return payload if type(payload) is Gap else None
+    return Notification(payload.event, payload.number, {}, payload.out_of_order) if payload.entries else payload
+
+
+def leave(machine: Any) -> None:
+    """Wipe nothing."""
+
+
+def wipe_timers(machine: Any) -> None:
+    """Forget when things are due, and of a node's moments all but their order."""
+    state = machine.state
+    if isinstance(machine, Subscriber):
+        state.retry_due = state.patience_due = state.refresh_due = None
+    elif isinstance(machine, Publisher):
+        state.retry_due = None
+    elif isinstance(machine, Sequencer):
+        passages = state.passages.passages.values()
+        moments = {0} | {each.raised for each in passages} | {each.collected for each in passages}
+        rank = {moment: position for position, moment in enumerate(sorted(moments))}
+        for passage in passages:
+            passage.raised, passage.collected = rank[passage.raised], rank[passage.collected]
+        state.passages.moment = len(rank) - 1
+
+
+def lane(source: Address, target: Address, message: Payload) -> str:
+    """Topics overtake each other on the way from the broker, and so do a topic's log and its stamp channel."""
+    if not source.startswith(BROKER):
+        return ""
+    return f"{message.topic} stamps" if type(message) is Stamped else str(message.topic)
+
+
+class Parts:
+    """Who plays what in one world, and who can make whom send."""
+
+    def __init__(self, plan: TreeWorld, cast: Cast) -> None:
+        self.plan, self.cast, self.tree = plan, cast, plan.tree
+        commands = [*plan.setup, *((address, each) for address, script in plan.scripts.items() for each in script)]
+        self.wants: dict[Address, set[Topic]] = {}  # topics each client ever publishes to or subscribes to
+        self.moves: dict[Address, set[Topic]] = {  # topics each subscriber still adds or removes
+            address: {topic for each in script if isinstance(each, Change) for topic in each.add | each.remove}
+            for address, script in plan.scripts.items()
+        }
+        self.publishers: list[Address] = []
+        for address, command in commands:
+            wanted = self.wants.setdefault(address, set())
+            if isinstance(command, Publish):
+                wanted.update(event.topic for event in command.events)
+                if address not in self.publishers:
+                    self.publishers.append(address)
+            else:
+                wanted.update(command.add)
+        self.subscribers = [address for address in self.wants if address not in self.publishers]
+        self.topics = sorted(self.tree.homes)
+        self.brokers = [self.broker(topic) for topic in self.topics] if plan.broker_per_topic else [BROKER]
+        self.neighbours = {node: self._neighbours(node) for node in self.tree.parents}
+
+    def broker(self, topic: Topic) -> Address:
+        return f"{BROKER} {topic}" if self.plan.broker_per_topic else BROKER
+
+    def roles(self) -> dict[Address, Role]:
+        options, tree, cast = self.plan.options, self.tree, self.cast
+        roles: dict[Address, Role] = {}
+        for node in tree.parents:
+            machine: Any = partial(cast.sequencer, tree, node, options)
+            restore: Any = None
+            if self.plan.with_links:
+                node_type = node_with(cast.sequencer)
+                machine = partial(node_type, tree, node, options)
+                restore = partial(node_type.take_over, tree, node, options)
+            roles[node] = Role(machine, machine, restore)
+        for broker in self.brokers:
+            roles[broker] = Role(cast.broker, partial(_thaw_broker, cast.broker))
+        for publisher in self.publishers:
+            machine = partial(cast.publisher, tree, publisher, options)
+            roles[publisher] = Role(machine, machine)
+        for subscriber in self.subscribers:
+            machine = partial(cast.subscriber, tree, subscriber, options)
+            restore = partial(cast.subscriber.resume, tree, subscriber, options) if options.durable else None
+            roles[subscriber] = Role(machine, machine, restore)
+        return roles
+
+    def route(self, target: Address, message: Payload) -> Sequence[tuple[Address, Payload]]:
+        if target != BROKER or not self.plan.broker_per_topic:
+            return [(target, message)]
+        if type(message) is Watch:
+            return [(self.broker(topic), Watch(frozenset({topic}))) for topic in sorted(message.topics)]
+        topic = message.event.topic if not hasattr(message, "topic") else message.topic
+        return [(self.broker(topic), message)]
+
+    def influence(self, target: Address, source: Address) -> frozenset[Address] | None:
+        """To whom `target` may send because of something from `source`."""
+        if source == TIMER:
+            return None
+        if target in self.tree.parents:
+            return frozenset(self._influence_at_node(target, source))
+        if target in self.brokers:
+            if source in self.subscribers:
+                return frozenset({source})
+            homes = {self.tree.home(topic) for topic in self._topics_of(target)}
+            listeners = {each for each in self.subscribers if self._topics_of(target) & self.wants[each]}
+            return frozenset({source} | listeners | homes)
+        topics = self.wants[target]
+        if target in self.subscribers:
+            moves, homes = self.moves.get(target, set()), {self.tree.home(topic) for topic in topics}
+            if source not in self.brokers:
+                return frozenset({self.broker(topic) for topic in moves} | homes)
+            joining = self._topics_of(source) & moves if self.plan.options.mode == "ticket" else set()
+            return frozenset(self.tree.home(topic) for topic in joining)
+        if target in self.publishers and not self.plan.options.causal and source != APPLICATION:
+            topics = {topic for topic in topics if source in (self.broker(topic), self.tree.home(topic))}
+        return frozenset({self.broker(topic) for topic in topics} | {self.tree.home(topic) for topic in topics})
+
+    def _influence_at_node(self, node: Address, source: Address) -> set[Address]:
+        if source in self.subscribers or source in self.publishers:
+            return self.neighbours[node] | {source}
+        if source in self.brokers or source == APPLICATION:
+            return {*self.neighbours[node], source} - {APPLICATION}
+        here = {topic for topic in self.topics if self.tree.home(topic) == node}
+        publishers = {each for each in self.publishers if self.wants[each] & here}
+        subscribers = {each for each in self.subscribers if self.wants[each] & here}
+        return self.neighbours[node] | publishers | subscribers | {self.broker(topic) for topic in here}
+
+    def _topics_of(self, broker: Address) -> set[Topic]:
+        return {topic for topic in self.topics if self.broker(topic) == broker}
+
+    def _neighbours(self, node: Address) -> set[Address]:
+        parent = self.tree.parents[node]
+        children = {child for child, above in self.tree.parents.items() if above == node}
+        return children if parent is None else children | {parent}
+
+
+def node_with(sequencer: type[Sequencer]) -> type[SequencerNode]:
+    """A node whose inner sequencer is of this type."""
+
+    class Node(SequencerNode):
+        sequencer_type = sequencer
+
+    return Node
+
+
+def _thaw_broker(broker_type: type[Broker], state: Any) -> Broker:
+    broker = broker_type()
+    broker.state = state
+    return broker
+
+
+class TreeChecks(Checks):
+    """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
+
+    def __init__(self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address]) -> None:
+        self.tree = tree
+        self.options = options
+        self.readers = readers
+
+    def log(self, address: Address, log: Sequence[Payload]) -> Violation | None:
+        id = first_duplicate(ordered_ids(log))
+        return None if id is None else Violation("duplicate", f"{address} was notified of {id} twice")
+
+    def pair(
+        self, one: Address, log: Sequence[Payload], other: Address, other_log: Sequence[Payload]
+    ) -> Violation | None:
+        found = first_inversion(ordered_ids(log), ordered_ids(other_log))
+        if found is None:
+            return None
+        a, b = found
+        return Violation("inversion", f"{one} was notified of {a} before {b}, {other} of {b} before {a}")
+
+    def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
+        """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
+        if type(message) is Granted:
+            request = Fact(f"{message.topic} for request {message.request} of {target}", message.first)
+            return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
+        if type(message) is Stamped:
+            return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
+        return ()
+
+    def stopped(self, world: Stopped) -> list[Violation]:
+        found = []
+        for address in world.addresses:
+            machine = world.machine(address)
+            if machine is None:
+                continue
+            if (waiting := world.waiting(address)) > 0:
+                reasons = "; ".join(map(str, explained(machine))) or "nothing that it knows of"
+                found.append(Violation("stuck", f"{address} waits for {waiting} answers: {reasons}"))
+            if isinstance(machine, Subscriber):
+                found.extend(self._owed(world, address, machine))
+        return found + self._causal(world) if self.options.causal else found
+
+    def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
+        found = []
+        if machine.state.ready:
+            found.append(
+                Violation("stuck", f"{address} keeps back {len(machine.state.ready)} events that are in order")
+            )
+        notified: dict[Topic, set[Number]] = {}
+        for payload in world.log(address):
+            if type(payload) is Notification:
+                notified.setdefault(payload.event.topic, set()).add(payload.number)
+        for topic, holding in sorted(machine.state.holdings.items()):
+            lane = machine.state.lanes[topic]
+            events, last = self._on_broker(world, topic)
+            if lane.open and lane.done < last:
+                reasons = "; ".join(explained(machine)) or "it has not arrived"
+                found.append(Violation("stuck", f"{address} was not notified of {topic} {lane.done + 1}: {reasons}"))
+            lost = sorted(n for n in events if holding.start < n <= lane.done and n not in notified.get(topic, ()))
+            if lane.open and lost:
+                found.append(Violation("loss", f"{address} passed over {topic} {lost[0]} without notifying it"))
+        return found
+
+    def _causal(self, world: Stopped) -> list[Violation]:
+        """A reaction comes after what its publisher had been notified of; in ticket mode also after its own events."""
+        causes: dict[str, frozenset[str]] = {}
+        own: dict[Address, frozenset[str]] = {}
+        for address, command, notified in world.issued:
+            if not isinstance(command, Publish):
+                continue
+            reader = self.readers.get(address, "")
+            seen = ordered_ids(world.log(reader)[: notified[reader]]) if reader else []
+            before = frozenset(seen).union(*(causes.get(id, frozenset()) for id in seen))
+            for event in command.events:
+                causes[event.id] = before | own.get(address, frozenset())
+                if self.options.mode == "ticket":
+                    own[address] = causes[event.id] | {event.id}
+        logs = [(address, ordered_ids(world.log(address))) for address in world.addresses]
+        found = [(address, first_causal_inversion(ids, causes)) for address, ids in logs if ids]
+        return [
+            Violation("causal inversion", f"{address} was notified of {pair[1]} before its cause {pair[0]}")
+            for address, pair in found
+            if pair is not None
+        ]
+
+    def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:
+        """The numbers of the topic's events, and the last number that was given out."""
+        broker = world.machine(f"{BROKER} {topic}" if BROKER not in world.addresses else BROKER)
+        node = world.machine(self.tree.home(topic))
+        sequencer = node.sequencer if isinstance(node, SequencerNode) else node
+        home = sequencer.state.homes.get(topic)
+        kept = broker.state.topics.get(topic)
+        if kept is None:
+            return [], home.issued if home is not None else 0
+        events = [*range(1, len(kept.log) + 1), *(slot.number for slot in kept.slots if slot.event is not None)]
+        return events, max(len(kept.log), home.issued if home is not None else 0)
+
+
+def ordered_ids(log: Sequence[Payload]) -> list[str]:
+    """The events of a log that were promised to be in order."""
+    return [payload.event.id for payload in log if type(payload) is Notification and not payload.out_of_order]
+
+
+def explained(machine: Any) -> list[str]:
+    """What a machine says it is waiting for."""
+    if isinstance(machine, Subscriber):
+        lines = [
+            f"{wait.event_id or 'a void'} ({wait.topic} {wait.number}) waits: {wait.why}" for wait in machine.explain()
+        ]
+        changing = machine.state.changing
+        if changing is not None:
+            doors = sorted(changing.join | changing.listen | changing.update)
+            lines.append(f"the change to {', '.join(sorted(machine.topics)) or 'nothing'} waits for {', '.join(doors)}")
+        return lines
+    return list(machine.explain())

@@ -1,0 +1,105 @@
+"""Who holds what, and which topics are therefore coupled.
+
+Two topics are *coupled* when enough current subscriptions hold both: two for total order, one for causal order. A
+node keeps the subscriptions that touch the topics homed on it and counts, for each of these topics, how many
+subscriptions hold it together with each other topic. The counts change by what a subscription changes, not by its
+size times the number of subscribers.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct, field
+
+from seriatim.model import Address, Topic
+
+
+class Holder(Struct):
+    """The latest subscription known of one subscriber. An empty set is kept, so that old news cannot revive it."""
+
+    version: int
+    topics: frozenset[Topic]
+    heard_at: float = 0.0
+
+
+class CouplingState(Struct):
+    """Plain data of a CouplingTable."""
+
+    holders: dict[Address, Holder] = field(default_factory=dict)
+    together: dict[Topic, dict[Topic, int]] = field(default_factory=dict)
+
+
+class Shift(Struct, frozen=True):
+    """One pair that became coupled, or stopped being so: `topic` is homed here."""
+
+    topic: Topic
+    other: Topic
+    coupled: bool
+
+
+class CouplingTable:
+    """Subscriptions touching the topics for which `homed` holds, and the pairs they couple."""
+
+    __slots__ = ("_homed", "state", "threshold")
+
+    def __init__(self, state: CouplingState, homed: Callable[[Topic], bool], threshold: int) -> None:
+        self.state = state
+        self.threshold = threshold
+        self._homed = homed
+
+    def version(self, subscriber: Address) -> int:
+        """Latest version known; 0 if the subscriber is unknown."""
+        holder = self.state.holders.get(subscriber)
+        return holder.version if holder is not None else 0
+
+    def group(self, topic: Topic) -> set[Topic]:
+        """The topics coupled with a topic homed here."""
+        counts = self.state.together.get(topic, {})
+        return {other for other, count in counts.items() if count >= self.threshold}
+
+    def apply(self, subscriber: Address, version: int, topics: frozenset[Topic], now: float) -> list[Shift]:
+        """Last write wins: a newer version replaces what was known, an older one changes nothing."""
+        holder = self.state.holders.get(subscriber)
+        if holder is None:
+            holder = self.state.holders[subscriber] = Holder(0, frozenset())
+        holder.heard_at = now
+        if version <= holder.version:
+            return []
+        before, holder.topics, holder.version = holder.topics, topics, version
+        return self._shift(before, topics)
+
+    def forget(self, subscriber: Address) -> list[Shift]:
+        """The subscriber is gone: as if it had left everything."""
+        holder = self.state.holders.pop(subscriber, None)
+        return self._shift(holder.topics, frozenset()) if holder is not None else []
+
+    def _shift(self, before: frozenset[Topic], after: frozenset[Topic]) -> list[Shift]:
+        shifts: list[Shift] = []
+        gone, new, kept = sorted(before - after), sorted(after - before), sorted(after & before)
+        for topic in filter(self._homed, gone):
+            for other in before:
+                if other != topic:
+                    self._count(topic, other, -1, shifts)
+        for topic in filter(self._homed, new):
+            for other in after:
+                if other != topic:
+                    self._count(topic, other, +1, shifts)
+        for topic in filter(self._homed, kept):
+            for other in gone:
+                self._count(topic, other, -1, shifts)
+            for other in new:
+                self._count(topic, other, +1, shifts)
+        shifts.sort(key=lambda shift: (shift.topic, shift.other))
+        return shifts
+
+    def _count(self, topic: Topic, other: Topic, by: int, shifts: list[Shift]) -> None:
+        counts = self.state.together.setdefault(topic, {})
+        before = counts.get(other, 0)
+        after = before + by
+        if after:
+            counts[other] = after
+        else:
+            del counts[other]
+            if not counts:
+                del self.state.together[topic]
+        if (before >= self.threshold) != (after >= self.threshold):
+            shifts.append(Shift(topic, other, after >= self.threshold))

@@ -1,0 +1,76 @@
+"""A link between two machines that neither loses, repeats nor reorders, over a network that may do all three.
+
+Each side numbers what it sends and keeps it until the other side acknowledges it. The receiver takes numbers in order
+and drops everything else; what was dropped is sent again. Both ends live inside machines, so a machine that is rebuilt
+from its journal also gets its unacknowledged messages back. There is one writer per link: frames of an earlier epoch
+of the other side are refused.
+"""
+
+from itertools import islice, takewhile
+from typing import Generic, TypeVar
+
+from msgspec import Struct, field
+
+Body = TypeVar("Body")
+
+RESENT_AT_ONCE = 256
+
+
+class Frame(Struct, Generic[Body], frozen=True, tag=True):
+    """One message on a link, or (number 0, no body) only an acknowledgement. `received` is the sender's own count."""
+
+    epoch: int
+    number: int
+    received: int
+    body: Body | None = None
+
+
+class Link(Struct, Generic[Body]):
+    """One end of a link. `sent` and `received` count messages from the beginning of the link, over all restarts."""
+
+    sent: int = 0
+    received: int = 0
+    peer_epoch: int = 0
+    unacknowledged: dict[int, Body] = field(default_factory=dict)
+    resend_due: float | None = None
+
+    def send(self, body: Body, epoch: int, now: float, retry_ms: float) -> "Frame[Body]":
+        """Number a message and keep it until it is acknowledged."""
+        self.sent += 1
+        self.unacknowledged[self.sent] = body
+        if self.resend_due is None:
+            self.resend_due = now + retry_ms
+        return Frame(epoch, self.sent, self.received, body)
+
+    def receive(self, frame: "Frame[Body]") -> Body | None:
+        """The body, if it is the next one. None: nothing to take; the frame may still have acknowledged something."""
+        if frame.epoch < self.peer_epoch:
+            return None
+        self.peer_epoch = frame.epoch
+        self._acknowledged(frame.received)
+        if frame.body is None or frame.number != self.received + 1:
+            return None
+        self.received += 1
+        return frame.body
+
+    def acknowledgement(self, epoch: int) -> "Frame[Body]":
+        """A frame that only tells how far we are."""
+        return Frame(epoch, 0, self.received)
+
+    def resend(self, epoch: int, now: float, retry_ms: float) -> "list[Frame[Body]]":
+        """If it is time: the oldest unacknowledged messages, in order.
+
+        A bounded number of them: after a restart from the journal nothing counts as acknowledged, and the answer to
+        the first repeat tells how much of it really is.
+        """
+        if self.resend_due is None or now < self.resend_due:
+            return []
+        self.resend_due = now + retry_ms
+        oldest = islice(self.unacknowledged.items(), RESENT_AT_ONCE)
+        return [Frame(epoch, number, self.received, body) for number, body in oldest]
+
+    def _acknowledged(self, count: int) -> None:
+        for number in list(takewhile(lambda number: number <= count, self.unacknowledged)):
+            del self.unacknowledged[number]
+        if not self.unacknowledged:
+            self.resend_due = None

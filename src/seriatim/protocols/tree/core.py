@@ -1,0 +1,62 @@
+"""What all parts of a sequencer share: its state, its place in the tree, and the way to other nodes.
+
+The sequencer is one machine written in three parts, each of which can be read alone: numbers (numbering.py),
+subscriptions (joining.py), and the seam to the driver (sequencer.py).
+"""
+
+from abc import ABC, abstractmethod
+
+from seriatim.model import Address, Node, Topic
+from seriatim.order import CouplingTable, PassageTable, SequencingTree
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.tree.messages import Announced, CutDone, Finished, Refused, Routed, Tell
+from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.state import Home, SequencerState
+
+
+class SequencerCore(ABC):
+    """One node. `state` is all it knows; everything else here is derived from it."""
+
+    def __init__(
+        self, tree: SequencingTree, node: Node, options: TreeOptions, state: SequencerState | None = None
+    ) -> None:
+        self.tree = tree
+        self.node = node
+        self.options = options
+        self.state = state if state is not None else SequencerState()
+        self._passages = PassageTable(self.state.passages, full=options.full_stamps)
+        self._couplings = CouplingTable(self.state.couplings, self._is_home, options.threshold)
+        self._parent = tree.parents[node]
+
+    @abstractmethod
+    def _take(self, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
+        """Handle what was routed to this node."""
+
+    def _route(self, to: Node, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
+        if to == self.node:
+            self._take(body, now, effects)
+        else:
+            effects.send.append((self.tree.next_hop(self.node, to), Routed(to, body)))
+
+    def _refuse(self, target: Address, request: int, topic: Topic, reason: str, effects: Effects) -> None:
+        effects.send.append((target, Refused(request, topic, reason)))
+
+    def _is_home(self, topic: Topic) -> bool:
+        return self.tree.knows(topic) and self.tree.home(topic) == self.node
+
+    def _why_not_home(self, topic: Topic) -> str:
+        if not self.tree.knows(topic):
+            return "no node is home to it; add it to the tree's homes"
+        return f"its home is {self.tree.home(topic)}, not {self.node}"
+
+    def _home(self, topic: Topic) -> Home:
+        home = self.state.homes.get(topic)
+        if home is None:
+            home = self.state.homes[topic] = Home(top=self.node)
+        return home
+
+    def _top(self, topic: Topic, others: set[Topic]) -> Node:
+        return self.tree.highest({self.tree.meet(topic, other) for other in others}, self.node)
+
+    def _meeting_here(self, topic: Topic, others: frozenset[Topic]) -> list[Topic]:
+        return [other for other in others if self.tree.meet(topic, other) == self.node]

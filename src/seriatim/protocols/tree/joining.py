@@ -1,0 +1,189 @@
+"""Subscriptions: starting a topic for a subscriber at a consistent cut, and forgetting subscribers.
+
+A subscriber that adds topic T asks home(T). Phase one: the home has every other topic of the subscriber, and every
+topic it ever left, *announced* up to where it meets T. Phase two, when all have reported: a *cut* climbs and collects
+the floor. So every event of T after the cut comes after everything the subscriber may have seen, or may still see
+unstamped, on its other topics. Nothing is published and nobody else waits.
+"""
+
+from collections.abc import Set
+
+from seriatim.model import BROKER, Address, Entries, Node, Topic
+from seriatim.order import Shift
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.tree.core import SequencerCore
+from seriatim.protocols.tree.messages import (
+    Announce,
+    Announced,
+    Cut,
+    CutDone,
+    Forget,
+    Joined,
+    JoinId,
+    Refresh,
+    Refreshed,
+    Subscribe,
+    Tell,
+    Update,
+    Updated,
+    Watch,
+)
+from seriatim.protocols.tree.state import Join
+
+
+class Joining(SequencerCore):
+    """The part of a sequencer that starts, changes and ends subscriptions."""
+
+    def _on_subscribe(self, source: Address, message: Subscribe, now: float, effects: Effects) -> None:
+        topic = message.topic
+        problem = self._problem_with(message)
+        if problem is not None:
+            self._refuse(source, message.version, topic, problem, effects)
+            return
+        if message.version < self._couplings.version(source):
+            return
+        known = self.state.joins.get(source, {}).get(topic)
+        if known is not None and known.version == message.version:
+            if known.start is not None:
+                self._answer_join(source, topic, known, effects)
+            return
+        self._watch_unlisted({topic}, effects)
+        self._apply(source, message.version, message.topics, now)
+        join = Join(message.version, message.topics, message.left - message.topics, set())
+        join.unannounced = set((message.topics | join.left) - {topic})
+        self.state.joins.setdefault(source, {})[topic] = join
+        self._await_announcements(JoinId(source, message.version, topic), join, now, effects)
+
+    def _problem_with(self, message: Subscribe) -> str | None:
+        if not self._is_home(message.topic):
+            return self._why_not_home(message.topic)
+        if message.topic not in message.topics:
+            return "topics must include the topic that is added"
+        unknown = sorted(topic for topic in message.topics | message.left if not self.tree.knows(topic))
+        return f"no node is home to {', '.join(unknown)}" if unknown else None
+
+    def _await_announcements(self, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
+        """Phase one: have the other topics announced where they meet this one. The cut waits for all of them."""
+        by_node: dict[Node, set[Topic]] = {}
+        for other in join.unannounced:
+            by_node.setdefault(self.tree.home(other), set()).add(other)
+        if not by_node:
+            self._cut(join_id, join, now, effects)
+        for node, about in sorted(by_node.items()):
+            self._route(node, Tell(join_id, join.topics, frozenset(about)), now, effects)
+
+    def _on_tell(self, message: Tell, now: float, effects: Effects) -> None:
+        join = message.join
+        self._watch_unlisted(message.about, effects)
+        self._apply(join.subscriber, join.version, message.topics, now)
+        for topic in sorted(message.about):
+            to = self.tree.meet(join.topic, topic)
+            issued = self._home(topic).issued
+            self._on_announce(self.node, Announce(topic, issued, to, join), now, effects)
+
+    def _watch_unlisted(self, topics: Set[Topic], effects: Effects) -> None:
+        """Topics that live here by default are not known beforehand: watch their logs once somebody wants them."""
+        new = frozenset(topic for topic in topics if topic not in self.tree.homes and topic not in self.state.homes)
+        if new and self.options.mode == "log":
+            effects.send.append((BROKER, Watch(new)))
+
+    def _on_announce(self, source: Address, message: Announce, now: float, effects: Effects) -> None:
+        self._passages.raise_to(message.topic, message.number)
+        if message.to == self.node:
+            home = self.tree.home(message.join.topic)
+            self._route(home, Announced(message.join, message.topic), now, effects)
+        else:
+            assert self._parent is not None, "a meeting point is above the home"
+            effects.send.append((self._parent, message))
+
+    def _on_announced(self, message: Announced, now: float, effects: Effects) -> None:
+        join = self._join(message.join)
+        if join is None or message.topic not in join.unannounced:
+            return
+        join.unannounced.discard(message.topic)
+        if not join.unannounced:
+            self._cut(message.join, join, now, effects)
+
+    def _cut(self, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
+        """Phase two: fix where the topic starts for this subscriber, and collect its floor on the way up."""
+        topic = join_id.topic
+        home = self._home(topic)
+        home.once |= self._left_topics(join)
+        members = join.topics - {topic}
+        message = Cut(join_id, home.issued, self._top(topic, set(members)), {}, members)
+        self._on_cut(self.node, message, now, effects)
+
+    def _left_topics(self, join: Join) -> frozenset[Topic]:
+        """The subscriber has seen events of topics it left: the next event of the new topic comes after them."""
+        return join.left
+
+    def _on_cut(self, source: Address, message: Cut, now: float, effects: Effects) -> None:
+        topic = message.join.topic
+        self._passages.raise_to(topic, message.start)
+        floor = {**message.floor, **self._floor(topic, message.members)}
+        if message.to == self.node:
+            self._route(self.tree.home(topic), CutDone(message.join, message.start, floor), now, effects)
+        else:
+            assert self._parent is not None, "a meeting point is above the home"
+            onwards = Cut(message.join, message.start, message.to, floor, message.members)
+            effects.send.append((self._parent, onwards))
+
+    def _floor(self, topic: Topic, members: frozenset[Topic]) -> Entries:
+        """The base of all later differences: what passed here before the cut comes before the first new event."""
+        here = sorted(self._meeting_here(topic, members))
+        return {other: passed for other in here if (passed := self._passages.passed(other))}
+
+    def _on_cut_done(self, message: CutDone, now: float, effects: Effects) -> None:
+        join = self._join(message.join)
+        if join is not None:
+            join.start, join.floor = message.start, message.floor
+            self._answer_join(message.join.subscriber, message.join.topic, join, effects)
+
+    def _answer_join(self, subscriber: Address, topic: Topic, join: Join, effects: Effects) -> None:
+        assert join.start is not None, "only a complete join is answered"
+        answer = Joined(join.version, topic, join.start, join.floor, self.state.epoch)
+        effects.send.append((subscriber, answer))
+
+    def _join(self, join_id: JoinId) -> Join | None:
+        join = self.state.joins.get(join_id.subscriber, {}).get(join_id.topic)
+        return join if join is not None and join.version == join_id.version else None
+
+    def _on_update(self, source: Address, message: Update, now: float, effects: Effects) -> None:
+        self._apply(source, message.version, message.topics, now)
+        effects.send.append((source, Updated(message.version, self.node, self.state.epoch)))
+
+    def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], now: float) -> None:
+        if version > self._couplings.version(subscriber):
+            self.state.joins.pop(subscriber, None)
+        for shift in self._couplings.apply(subscriber, version, topics, now):
+            self._shift(shift)
+
+    def _shift(self, shift: Shift) -> None:
+        """A pair became coupled or stopped being so: the topic's next event tells the nodes above."""
+        home = self._home(shift.topic)
+        if shift.coupled:
+            if shift.other in home.uncouple:
+                home.uncouple.discard(shift.other)
+            else:
+                home.couple.add(shift.other)
+        elif shift.other in home.couple:
+            home.couple.discard(shift.other)
+            home.once.add(shift.other)
+        else:
+            home.uncouple.add(shift.other)
+
+    def _on_refresh(self, source: Address, message: Refresh, now: float, effects: Effects) -> None:
+        holder = self.state.couplings.holders.get(source)
+        if holder is not None:
+            holder.heard_at = now
+            joins = self.state.joins.get(source)
+            if joins is not None and message.version >= holder.version:
+                del self.state.joins[source]
+        effects.send.append((source, Refreshed(self._couplings.version(source), self.node, message.at)))
+
+    def _on_forget(self, source: Address, message: Forget, now: float, effects: Effects) -> None:
+        if source != self.node:
+            return
+        self.state.joins.pop(message.subscriber, None)
+        for shift in self._couplings.forget(message.subscriber):
+            self._shift(shift)

@@ -1,0 +1,127 @@
+"""A sequencer as it runs: its journal, its epoch and its links to the neighbouring nodes.
+
+The inner sequencer assumes perfect links. This machine makes them: messages to neighbours travel in numbered,
+acknowledged frames (protocols/link.py). It also turns a journal back into a running node: every input that changed the
+sequencer was recorded before its effects left, so stepping through the records rebuilds the sequencer and, because it
+is deterministic, also every message it had not yet got acknowledged.
+
+Taking over a node means: read the journal, add one to the epoch, append `TookOver`. The journal accepts appends from
+one process only (each append names the last record it has seen), so whoever was running the node before is refused at
+its next append and stops before it can send anything.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from seriatim.model import Address, Node
+from seriatim.order import SequencingTree
+from seriatim.protocols.link import Frame, Link
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree.messages import Announce, Cut, Pass, Routed, Stepped, TookOver
+from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.sequencer import Sequencer
+from seriatim.protocols.tree.state import SequencerState
+
+BetweenNodes = Pass | Announce | Cut | Routed
+
+
+class NodeState(Struct):
+    """A sequencer's state and the state of its links."""
+
+    sequencer: SequencerState = field(default_factory=SequencerState)
+    links: dict[Node, Link[BetweenNodes]] = field(default_factory=dict)
+
+
+class SequencerNode:
+    """The machine a driver runs for one node of the tree."""
+
+    sequencer_type: type[Sequencer] = Sequencer
+
+    def __init__(self, tree: SequencingTree, node: Node, options: TreeOptions, state: NodeState | None = None) -> None:
+        self.options = options
+        self.state = state if state is not None else NodeState()
+        self.sequencer = self.sequencer_type(tree, node, options, self.state.sequencer)
+        neighbours = [child for child, parent in tree.parents.items() if parent == node]
+        if (parent := tree.parents[node]) is not None:
+            neighbours.append(parent)
+        for neighbour in neighbours:
+            self.state.links.setdefault(neighbour, Link())
+        self._to_persist: list[Payload] = []
+
+    @classmethod
+    def take_over(
+        cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Stepped | TookOver]
+    ) -> "SequencerNode":
+        """Rebuild the node from its journal under a new epoch, which its first tick records before anything else."""
+        machine = cls(tree, node, options)
+        for record in journal:
+            machine._replay(record)
+        state = machine.state.sequencer
+        state.epoch += 1
+        machine._to_persist.append(TookOver(state.epoch))
+        for link in machine.state.links.values():
+            link.resend_due = 0.0 if link.unacknowledged else None
+        return machine
+
+    @property
+    def epoch(self) -> int:
+        """Grows by one with each process that takes over."""
+        return self.state.sequencer.epoch
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        if type(message) is not Frame:
+            return self._framed(self.sequencer.step(source, message, now), now)
+        link = self.state.links.get(source)
+        if link is None:
+            return Effects()
+        body = link.receive(message)
+        effects = self.sequencer.step(source, body, now) if body is not None else self.sequencer.idle()
+        effects = self._framed(effects, now)
+        if message.body is not None and not any(target == source for target, _ in effects.send):
+            effects.send.append((source, link.acknowledgement(self.epoch)))
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        """Let the sequencer do what is due, and send again what neighbours have not acknowledged."""
+        effects = self._framed(self.sequencer.tick(now), now)
+        for neighbour, link in self.state.links.items():
+            for frame in link.resend(self.epoch, now, self.options.retry_ms):
+                effects.send.append((neighbour, frame))
+        self._wish(effects)
+        if self._to_persist:
+            effects.persist[:0] = self._to_persist
+            self._to_persist.clear()
+        return effects
+
+    def explain(self) -> list[str]:
+        """What is unfinished here, and what each of it waits for."""
+        lines = self.sequencer.explain()
+        for neighbour, link in sorted(self.state.links.items()):
+            if link.unacknowledged:
+                lines.append(f"{len(link.unacknowledged)} messages to {neighbour}: wait for its acknowledgement")
+        return lines
+
+    def _replay(self, record: Stepped | TookOver) -> None:
+        if isinstance(record, TookOver):
+            self.state.sequencer.epoch = record.epoch
+            return
+        link = self.state.links.get(record.source)
+        if link is not None:
+            link.received += 1
+        self._framed(self.sequencer.step(record.source, record.message, record.now), record.now)
+
+    def _framed(self, effects: Effects, now: float) -> Effects:
+        links = self.state.links
+        if links:
+            for index, (target, message) in enumerate(effects.send):
+                if (link := links.get(target)) is not None:
+                    effects.send[index] = (target, link.send(message, self.epoch, now, self.options.retry_ms))
+            self._wish(effects)
+        return effects
+
+    def _wish(self, effects: Effects) -> None:
+        for link in self.state.links.values():
+            due = link.resend_due
+            if due is not None and (effects.wake_at is None or due < effects.wake_at):
+                effects.wake_at = due

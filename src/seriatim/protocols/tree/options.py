@@ -1,0 +1,71 @@
+"""One options object for all roles of the sequencing tree; every role of a system is given the same one."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from seriatim.model import InputError
+
+
+class TreeOptions(Struct, frozen=True, kw_only=True):
+    """How a system orders. Times are in milliseconds."""
+
+    mode: Literal["log", "ticket"] = "log"
+    """log: the broker numbers events, the home stamps ranges. ticket: the publisher asks for numbers first."""
+
+    causal: bool = False
+    """Couple topics that one subscription holds together (else two), and keep each publisher's order over topics."""
+
+    full_stamps: bool = False
+    """Every event carries its whole stamp. Needed where the broker may lose events; differences are smaller."""
+
+    retry_ms: float = 500.0
+    """An unanswered request is repeated after this time."""
+
+    lease_ms: float = 10_000.0
+    """A granted number that is not in its slot after this time is voided by its home."""
+
+    subscriber_lease_ms: float | None = None
+    """A subscriber that no node confirms for this long stops notifying; nodes forget it after twice this time.
+    None: nodes never forget a subscriber (its couplings only make stamps larger; nobody waits for it)."""
+
+    patience_ms: float = 2_000.0
+    """After waiting this long for a number, a subscriber asks the number's home about it."""
+
+    on_lost: Literal["wait", "skip"] = "wait"
+    """What to do when the broker no longer keeps a number: wait (and say so), or rejoin and report a gap."""
+
+    buffer_max: int | None = None
+    """Unreliable brokers (paper 000 §4): hold at most this many events; the oldest is notified to make room."""
+
+    time_to_live_ms: float | None = None
+    """Unreliable brokers: hold an event at most this long."""
+
+    ticket_count_max: int = 65_536
+    """Largest range one ticket may ask for."""
+
+    open_tickets_max: int = 1_024
+    """Unsettled tickets one publisher may have at one node."""
+
+    durable: bool = False
+    """Subscribers persist what they were notified of, so that they resume after a restart."""
+
+    @property
+    def threshold(self) -> int:
+        """How many subscriptions must hold two topics for them to be coupled."""
+        return 1 if self.causal else 2
+
+    def __post_init__(self) -> None:
+        for name in ("retry_ms", "lease_ms", "patience_ms", "ticket_count_max", "open_tickets_max"):
+            if getattr(self, name) <= 0:
+                raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
+        for name in ("subscriber_lease_ms", "buffer_max", "time_to_live_ms"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise InputError(name, f"{value} is not positive", "give a number above 0, or None for no bound")
+        if (self.buffer_max is not None or self.time_to_live_ms is not None) and not self.full_stamps:
+            raise InputError(
+                "full_stamps",
+                "events may be skipped (buffer_max, time_to_live_ms), and a skipped difference is lost",
+                "set full_stamps=True",
+            )

@@ -1,0 +1,223 @@
+"""A publisher: one request per topic under way, and whatever gathers meanwhile goes into the next one.
+
+Ticket mode: ask the topic's home for as many numbers as events wait, write each event into its slot, tell the home
+when all are in. An event whose slot was voided in the meantime (we were slower than our lease) asks for a new number.
+Log mode: append to the topic's log; the broker numbers it.
+
+One request at a time keeps this publisher's events of a topic in their order. In causal mode there is one request at
+a time over all topics, and the next one waits until the events are on the broker: that keeps the publisher's own order
+across topics.
+"""
+
+from msgspec import Struct, field
+
+from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree.epochs import is_current
+from seriatim.protocols.tree.messages import (
+    Append,
+    Appended,
+    Granted,
+    Publish,
+    Published,
+    Refused,
+    Settled,
+    Ticket,
+    Write,
+    Written,
+)
+from seriatim.protocols.tree.options import TreeOptions
+
+
+class Slot(Struct):
+    """An event that has a number and is not yet known to be on the broker."""
+
+    event: Event
+    entries: Entries
+
+
+class Batch(Struct):
+    """The events of one granted range that are not yet in their slots."""
+
+    slots: dict[Number, Slot]
+
+
+class Outbox(Struct):
+    """What is under way on one topic."""
+
+    queue: list[Event] = field(default_factory=list)
+    request: int = 0
+    asked: int = 0  # how many events the request under way is for; 0: none is under way
+    batches: dict[Number, Batch] = field(default_factory=dict)
+
+    def is_idle(self) -> bool:
+        return not self.asked and not self.batches
+
+
+class PublisherState(Struct):
+    """Everything a publisher knows. `line` is the order of topics to serve next in causal mode."""
+
+    outboxes: dict[Topic, Outbox] = field(default_factory=dict)
+    line: list[Topic] = field(default_factory=list)
+    retry_due: float | None = None
+    lost_slots: int = 0
+    epochs: dict[Node, int] = field(default_factory=dict)
+
+
+class Publisher:
+    """The machine of one publisher. Its name must not be used again by a later incarnation."""
+
+    def __init__(
+        self, tree: SequencingTree, name: Address, options: TreeOptions, state: PublisherState | None = None
+    ) -> None:
+        self.tree = tree
+        self.name = name
+        self.options = options
+        self.state = state if state is not None else PublisherState()
+        outboxes = self.state.outboxes.items()
+        self._busy = {topic: None for topic, outbox in outboxes if not outbox.is_idle()}
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        match message:
+            case Publish() if source == APPLICATION:
+                self._on_publish(message, effects)
+            case Granted() if self._is_home(source, message.topic):
+                if is_current(self.state.epochs, source, message.epoch):
+                    self._on_granted(message, effects)
+            case Written() if source == BROKER:
+                self._on_written(message, effects)
+            case Appended() if source == BROKER:
+                self._on_appended(message, effects)
+            case Refused() if self._is_home(source, message.topic):
+                effects.notify.append(message)
+        self._wish(effects, now)
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        """Repeat what was not answered. Every request may be repeated: homes and slots know repeats."""
+        effects = Effects()
+        if self.state.retry_due is not None and now >= self.state.retry_due:
+            self.state.retry_due = None
+            for topic in self._busy:
+                outbox = self.state.outboxes[topic]
+                if outbox.asked:
+                    self._ask(topic, outbox, effects)
+                for batch in outbox.batches.values():
+                    for number, slot in batch.slots.items():
+                        effects.send.append((BROKER, Write(topic, number, slot.entries, slot.event)))
+        self._wish(effects, now)
+        return effects
+
+    def explain(self) -> list[str]:
+        """What is not published yet, and who has to answer."""
+        lines = []
+        for topic, outbox in sorted(self.state.outboxes.items()):
+            whom = "the broker" if self.options.mode == "log" else self.tree.home(topic)
+            if outbox.asked:
+                lines.append(f"{outbox.asked} events of {topic}: request {outbox.request} waits for {whom}")
+            for batch in outbox.batches.values():
+                numbers = ", ".join(map(str, batch.slots))
+                lines.append(f"{topic} {numbers}: waits for the broker to take it")
+            if waiting := len(outbox.queue) - outbox.asked:
+                lines.append(f"{waiting} events of {topic}: wait for the request under way")
+        return lines
+
+    def _is_home(self, source: Address, topic: Topic) -> bool:
+        return self.tree.knows(topic) and source == self.tree.home(topic)
+
+    def _on_publish(self, message: Publish, effects: Effects) -> None:
+        for event in message.events:
+            self.tree.home(event.topic)  # raises UnknownTopic before anything changes
+            if event.publisher != self.name:
+                raise InputError("event.publisher", f"{event.publisher!r} is not {self.name!r}", "use its own name")
+        for event in message.events:
+            outbox = self.state.outboxes.get(event.topic)
+            if outbox is None:
+                outbox = self.state.outboxes[event.topic] = Outbox()
+            outbox.queue.append(event)
+            if self.options.causal:
+                self.state.line.append(event.topic)
+        for topic in dict.fromkeys(event.topic for event in message.events):
+            self._pump(topic, effects)
+
+    def _pump(self, topic: Topic, effects: Effects) -> None:
+        """Something changed on this topic: start a request if events wait and none is under way."""
+        outbox = self.state.outboxes[topic]
+        if not self.options.causal:
+            if outbox.queue and not outbox.asked:
+                self._begin(topic, outbox, len(outbox.queue), effects)
+        elif self.state.line and not self._busy:
+            line = self.state.line
+            topic = line[0]
+            run = next((i for i, each in enumerate(line) if each != topic), len(line))
+            outbox = self.state.outboxes[topic]
+            self._begin(topic, outbox, run, effects)
+            del line[: outbox.asked]
+
+    def _begin(self, topic: Topic, outbox: Outbox, count: int, effects: Effects) -> None:
+        outbox.asked = 1 if self.options.mode == "log" else min(count, self.options.ticket_count_max)
+        outbox.request += 1
+        self._busy[topic] = None
+        self._ask(topic, outbox, effects)
+
+    def _ask(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
+        if self.options.mode == "log":
+            effects.send.append((BROKER, Append(outbox.queue[0])))
+        else:
+            effects.send.append((self.tree.home(topic), Ticket(outbox.request, topic, outbox.asked)))
+
+    def _on_granted(self, message: Granted, effects: Effects) -> None:
+        outbox = self.state.outboxes.get(message.topic)
+        if outbox is None or not outbox.asked or message.request != outbox.request:
+            return
+        events, outbox.queue = outbox.queue[: outbox.asked], outbox.queue[outbox.asked :]
+        outbox.asked = 0
+        batch = outbox.batches[message.first] = Batch({})
+        for number, event in enumerate(events, message.first):
+            entries = message.entries if number == message.first or self.options.full_stamps else {}
+            batch.slots[number] = Slot(event, entries)
+            effects.send.append((BROKER, Write(message.topic, number, entries, event)))
+        self._pump(message.topic, effects)
+
+    def _on_written(self, message: Written, effects: Effects) -> None:
+        outbox = self.state.outboxes.get(message.topic)
+        if outbox is None:
+            return
+        for first, batch in outbox.batches.items():
+            slot = batch.slots.pop(message.number, None)
+            if slot is None:
+                continue
+            if message.event_id == slot.event.id:
+                effects.notify.append(Published(slot.event, message.number, slot.entries))
+            else:  # voided before we got there: the event needs a new number
+                self.state.lost_slots += 1
+                outbox.queue.insert(outbox.asked, slot.event)
+                if self.options.causal:
+                    self.state.line.insert(0, message.topic)
+            if not batch.slots:
+                del outbox.batches[first]
+                effects.send.append((self.tree.home(message.topic), Settled(message.topic, first)))
+            self._rest(message.topic, outbox, effects)
+            return
+
+    def _on_appended(self, message: Appended, effects: Effects) -> None:
+        outbox = self.state.outboxes.get(message.topic)
+        if outbox is not None and outbox.asked and outbox.queue[0].id == message.event_id:
+            event = outbox.queue.pop(0)
+            outbox.asked = 0
+            effects.notify.append(Published(event, message.number, {}))
+            self._rest(message.topic, outbox, effects)
+
+    def _rest(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
+        if outbox.is_idle():
+            self._busy.pop(topic, None)
+        self._pump(topic, effects)
+
+    def _wish(self, effects: Effects, now: float) -> None:
+        if not self._busy:
+            self.state.retry_due = None
+        elif self.state.retry_due is None:
+            self.state.retry_due = now + self.options.retry_ms
+        effects.wake_at = self.state.retry_due

@@ -1,0 +1,152 @@
+"""A node of the sequencing tree: the machine that a driver steps.
+
+It handles one input at a time, and talks to its parent and children over FIFO, exactly-once links (node.py makes
+them). Giving out numbers is described in numbering.py, starting subscriptions in joining.py.
+
+Each correction to paper 000 is one small method, so that the checkers can be checked by replacing it: `_next_stop`
+(hop by hop), `_await_announcements` (two-phase start), `_floor` (floor), `_left_topics` (left topics), `_collect`
+(closing rule), `_is_repeat` (idempotent tickets), `_void_entries` (a void keeps the stamp).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from seriatim.model import BROKER, Address, Node
+from seriatim.order import SequencingTree
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree.joining import Joining
+from seriatim.protocols.tree.messages import (
+    Announce,
+    Announced,
+    Cut,
+    CutDone,
+    Finished,
+    Forget,
+    Grown,
+    Inquire,
+    Kept,
+    Pass,
+    Refresh,
+    Routed,
+    Settled,
+    Stepped,
+    Subscribe,
+    Tell,
+    Ticket,
+    Trimmed,
+    Update,
+    Watch,
+    Written,
+)
+from seriatim.protocols.tree.numbering import Numbering
+from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.state import SequencerState
+
+
+class Sequencer(Numbering, Joining):
+    """One node. `state` is all it knows; everything else here is derived from it."""
+
+    def __init__(
+        self, tree: SequencingTree, node: Node, options: TreeOptions, state: SequencerState | None = None
+    ) -> None:
+        super().__init__(tree, node, options, state)
+        self._started = False
+        self._expiry_due = 0.0
+        self._handlers: dict[type, Callable[[Address, Any, float, Effects], None]] = {
+            Announce: self._on_announce,
+            Cut: self._on_cut,
+            Forget: self._on_forget,
+            Grown: self._on_grown,
+            Inquire: self._on_inquire,
+            Kept: self._on_kept,
+            Pass: self._on_pass,
+            Refresh: self._on_refresh,
+            Routed: self._on_routed,
+            Settled: self._on_settled,
+            Subscribe: self._on_subscribe,
+            Ticket: self._on_ticket,
+            Trimmed: self._on_trimmed,
+            Update: self._on_update,
+            Written: self._on_written,
+        }
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            return effects
+        if type(message) is not Inquire:
+            effects.persist.append(Stepped(source, message, now))
+        handler(source, message, now, effects)
+        self._wish(effects)
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        """Void what outlived its lease, repeat what was not confirmed, forget who was silent for too long."""
+        effects = Effects()
+        if not self._started:
+            self._start(now, effects)
+        self._settle_due(now, effects)
+        self._expire(now, effects)
+        self._wish(effects)
+        return effects
+
+    def idle(self) -> Effects:
+        """Nothing happened; the wish for a tick still stands."""
+        effects = Effects()
+        self._wish(effects)
+        return effects
+
+    def explain(self) -> list[str]:
+        """What is unfinished here, and what each of it waits for."""
+        lines = []
+        for subscriber, joins in sorted(self.state.joins.items()):
+            for topic, join in sorted(joins.items()):
+                if join.start is None:
+                    waits = ", ".join(sorted(join.unannounced)) or "its cut to return"
+                    lines.append(f"{subscriber} joins {topic}: waits for {waits}")
+        for topic, home in sorted(self.state.homes.items()):
+            for range_ in home.ranges.values():
+                owner = f" of {range_.publisher}" if range_.publisher else ""
+                stage = "its stamp" if range_.entries is None else "its slots" if range_.publisher else "the broker"
+                lines.append(f"{topic} {range_.first}..{range_.last}{owner}: waits for {stage}")
+        return lines
+
+    def _start(self, now: float, effects: Effects) -> None:
+        self._started = True
+        self._settle_again(now, effects)
+        for holder in self.state.couplings.holders.values():
+            holder.heard_at = now
+        if self.options.mode == "log":
+            listed = (topic for topic, node in self.tree.homes.items() if node == self.node)
+            effects.send.append((BROKER, Watch(frozenset((*listed, *self.state.homes)))))
+
+    def _expire(self, now: float, effects: Effects) -> None:
+        lease = self.options.subscriber_lease_ms
+        if lease is None or now < self._expiry_due:
+            return
+        self._expiry_due = now + lease
+        silent = [name for name, holder in self.state.couplings.holders.items() if holder.heard_at + 2 * lease <= now]
+        for subscriber in sorted(silent):
+            forgotten = self.step(self.node, Forget(subscriber), now)
+            effects.persist.extend(forgotten.persist)
+
+    def _wish(self, effects: Effects) -> None:
+        wish = self._settle_wish()
+        if self.options.subscriber_lease_ms is not None and (wish is None or self._expiry_due < wish):
+            wish = self._expiry_due
+        effects.wake_at = wish
+
+    def _on_routed(self, source: Address, message: Routed, now: float, effects: Effects) -> None:
+        self._route(message.to, message.body, now, effects)
+
+    def _take(self, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
+        match body:
+            case Finished():
+                self._on_finished(body, now, effects)
+            case Tell():
+                self._on_tell(body, now, effects)
+            case Announced():
+                self._on_announced(body, now, effects)
+            case CutDone():
+                self._on_cut_done(body, now, effects)

@@ -1,0 +1,59 @@
+"""The state of a subscriber: plain data, like that of a sequencer (state.py), and what `explain` says of it."""
+
+from msgspec import Struct, field
+
+from seriatim.model import Entries, Event, Gap, Node, Notification, Number, Topic
+from seriatim.order import Lane
+from seriatim.protocols.tree.messages import Change, Delivered, Stamped
+
+
+class Holding(Struct):
+    """What a subscriber knows of one topic besides its lane in the hold-back queue."""
+
+    start: Number = 0
+    floor: Entries = field(default_factory=dict)
+    early: dict[Number, Delivered] = field(default_factory=dict)  # arrived before the start was known
+    stamped_to: Number = 0  # log mode: the stamps of all numbers up to here have arrived
+    stamps: dict[Number, Stamped] = field(default_factory=dict)  # log mode: ranges not yet used up, by first number
+    unstamped: dict[Number, Event | None] = field(default_factory=dict)  # log mode: events whose stamp is missing
+    skipped: list[tuple[Number, Number]] = field(default_factory=list)
+    missing_since: float | None = None
+
+
+class Changing(Struct):
+    """The change under way: what still has to be answered."""
+
+    add: set[Topic]
+    listen: set[Topic]
+    join: set[Topic]
+    update: set[Node]
+    since: float
+
+
+class SubscriberState(Struct):
+    """Everything a subscriber knows."""
+
+    version: int = 0
+    holdings: dict[Topic, Holding] = field(default_factory=dict)
+    lanes: dict[Topic, Lane] = field(default_factory=dict)
+    left: set[Topic] = field(default_factory=set)
+    changing: Changing | None = None
+    waiting: list[Change] = field(default_factory=list)
+    retry_due: float | None = None
+    patience_due: float | None = None
+    confirmed: dict[Node, float] = field(default_factory=dict)
+    refresh_due: float | None = None
+    ready: list[Notification | Gap] = field(default_factory=list)
+    epochs: dict[Node, int] = field(default_factory=dict)
+
+
+class Waiting(Struct, frozen=True):
+    """One held event: what it waits for, since when, and whose door to knock at."""
+
+    topic: Topic
+    number: Number
+    event_id: str | None
+    waits_for: tuple[Topic, Number]
+    since: float
+    home: Node
+    why: str

@@ -1,0 +1,80 @@
+"""The `seriatim` command itself: help without imports, suggestions, exit codes."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from seriatim import cli
+from seriatim.model import InputError
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, command: click.Command, *words: str) -> tuple[int, str]:
+    """Call `seriatim demo` with `command` in the demo's place; its exit code and what it wrote to stderr."""
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, cmd_name: command)
+    result = CliRunner().invoke(cli.main, ["demo", *words])
+    return result.exit_code, result.stderr
+
+
+def test_help_lists_every_command_without_importing_any() -> None:
+    code = (
+        "import sys\n"
+        "from seriatim.cli import COMMANDS, main\n"
+        "try:\n"
+        "    main(['--help'])\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print([name for name in COMMANDS if f'seriatim.cli.{name}' in sys.modules])\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for name, text in cli.COMMANDS.items():
+        assert name in shown and text in shown
+    assert shown.endswith("[]\n")
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_teaches(name: str) -> None:
+    result = CliRunner().invoke(cli.main, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"seriatim {name}" in result.stdout.partition("\n")[2], "show an example call below the usage line"
+
+
+def test_unknown_command_gets_a_suggestion() -> None:
+    result = CliRunner().invoke(cli.main, ["simulte"])
+    assert result.exit_code == 2
+    assert "Did you mean 'simulate'?" in result.stderr
+
+
+def test_unknown_command_like_no_other_gets_the_list() -> None:
+    result = CliRunner().invoke(cli.main, ["zzz"])
+    assert result.exit_code == 2
+    assert "Choose from audit, demo, explore, simulate." in result.stderr
+
+
+def test_bad_input_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def command() -> None:
+        raise InputError("delay_ms", "-1 is negative", "give 0 or more")
+
+    assert run_with(monkeypatch, command) == (2, "Error: delay_ms: -1 is negative; give 0 or more\n")
+
+
+def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def command() -> None:
+        raise KeyboardInterrupt
+
+    code, stderr = run_with(monkeypatch, command)
+    assert code == 130
+    assert stderr == "Interrupted.\n"
+
+
+def test_a_command_chooses_its_own_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    @click.pass_context
+    def command(context: click.Context) -> None:
+        context.exit(3)
+
+    assert run_with(monkeypatch, command) == (3, "")

@@ -1,0 +1,256 @@
+"""Every example in the documentation is run, and what the page shows must be what comes out.
+
+Blocks of a page run from top to bottom, in a folder of the page's own:
+
+- `python`: all blocks of a page share one namespace. A block `text output` after it is exactly what it prints.
+- `console`: a line `$ command` is run, the lines below it are exactly its output; with none, only success counts.
+  A line `...` stands for any lines. `console exit=1` says which exit code the last command has. `console no-run` is
+  for what cannot run inside a test (it takes minutes, or runs the tests): then only the named command must exist.
+- `toml` must parse; `text` and `mermaid` are only shown. Anything else is an error, so that no example goes unchecked.
+"""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from seriatim.cli import COMMANDS
+from seriatim.order import GUARANTEES
+
+REPOSITORY = Path(__file__).parent.parent
+PAGES = sorted(
+    [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "src").rglob("README.md")]
+)
+OPTIONS = {"python": r"", "console": r"no-run|exit=\d+", "text": r"output", "toml": r"", "mermaid": r""}
+FENCE = re.compile(r"^( *)(`{3,})(.*)$")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+COMMAND_SECONDS_MAX = 60
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+
+
+class Block(NamedTuple):
+    """A fenced block. `place` is where to look when it fails, `line` the line of its fence."""
+
+    place: str
+    line: int
+    language: str
+    option: str
+    text: str
+
+
+class Command(NamedTuple):
+    """One line after a `$`, and the output shown below it."""
+
+    words: str
+    shown: list[str]
+
+
+def blocks_of(page: str, text: str) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    blocks = []
+    lines = iter(enumerate(text.splitlines(), start=1))
+    for number, line in lines:
+        if not (fence := FENCE.match(line)):
+            continue
+        indent, ticks, info = fence.groups()
+        place = f"{page}:{number}"
+        language, _, option = info.strip().partition(" ")
+        assert language in OPTIONS, f"{place}: language {language!r}; use one of {', '.join(OPTIONS)}"
+        assert not option or re.fullmatch(OPTIONS[language], option), f"{place}: {language} knows no {option!r}"
+        inside = []
+        for _, content in lines:
+            if content.strip() == ticks:
+                break
+            inside.append(content.removeprefix(indent))
+        else:
+            pytest.fail(f"{place}: the block is never closed")
+        blocks.append(Block(place, number, language, option, "".join(f"{content}\n" for content in inside)))
+    return blocks
+
+
+def commands_of(block: Block) -> list[Command]:
+    """The commands of a console block. One that ends in a backslash goes on in the next line."""
+    commands: list[Command] = []
+    for line in block.text.splitlines():
+        if commands and commands[-1].words.endswith("\\"):
+            commands[-1] = Command(commands[-1].words[:-1] + line.removeprefix(">"), [])
+        elif line.startswith("$ "):
+            commands.append(Command(line[2:], []))
+        else:
+            assert commands, f"{block.place}: a console block begins with a line '$ command'"
+            commands[-1].shown.append(line)
+    assert commands, f"{block.place}: the console block is empty"
+    return commands
+
+
+def same_output(shown: list[str], actual: str) -> bool:
+    """Whether the output is what the page shows; a line `...` stands for any number of lines."""
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else re.escape(line.rstrip()) + r"[ \t]*\n" for line in shown)
+    if actual and not actual.endswith("\n"):
+        actual += "\n"
+    return re.fullmatch(pattern, actual) is not None
+
+
+def check_python(block: Block, module: ModuleType) -> str:
+    """Run the block in the page's namespace, with line numbers of the page; what it printed."""
+    code = compile("\n" * block.line + block.text, block.place.rpartition(":")[0], "exec")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, module.__dict__)
+    return printed.getvalue()
+
+
+def check_console(block: Block, folder: Path) -> None:
+    """Run each command in the page's folder, with this interpreter's commands and this source tree first."""
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": str(REPOSITORY / "src"),
+        "COLUMNS": "80",
+    }
+    commands = commands_of(block)
+    for i, command in enumerate(commands):
+        done = subprocess.run(
+            command.words,
+            shell=True,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_SECONDS_MAX,
+        )
+        is_last = i == len(commands) - 1
+        code = int(block.option.removeprefix("exit=")) if is_last and block.option else 0
+        what = f"{block.place}: $ {command.words}\n{done.stdout}"
+        assert done.returncode == code, f"{what}\nexit code {done.returncode}, the page says {code}"
+        if command.shown:
+            assert same_output(command.shown, done.stdout), f"{what}\nis not what the page shows"
+
+
+def check_exists(block: Block) -> None:
+    """A command that is not run must at least be there."""
+    targets = re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE)
+    for command in commands_of(block):
+        program, *words = command.words.split()
+        name = words[0] if words else ""
+        if program == "make":
+            known = name in targets
+        elif program == "seriatim":
+            known = name in COMMANDS
+        elif program == "python":
+            known = (REPOSITORY / name).is_file() or name == "-m"
+        else:
+            known = False
+        assert known, f"{block.place}: no such make target, seriatim command or file: {command.words}"
+
+
+@each_page
+def test_examples_do_what_the_page_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = blocks_of(str(page.relative_to(REPOSITORY)), page.read_text(encoding="utf-8"))
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)  # classes defined on the page look their module up by name
+    monkeypatch.chdir(tmp_path)
+    printed: str | None = None
+    for block in blocks:
+        if block.language == "python":
+            printed = check_python(block, module)
+        elif block.language == "console" and block.option == "no-run":
+            check_exists(block)
+        elif block.language == "console":
+            check_console(block, tmp_path)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+        elif block.option == "output":
+            assert printed is not None, f"{block.place}: no python block before this output"
+            assert block.text == printed, f"{block.place}: the page shows something else than the program prints"
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page}: broken link {target}"
+
+
+def test_every_page_of_docs_is_linked_from_the_index() -> None:
+    index = REPOSITORY / "docs" / "README.md"
+    linked = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
+    missing = set((REPOSITORY / "docs").glob("*.md")) - linked - {index}
+    assert not missing, f"link from {index}: {sorted(path.name for path in missing)}"
+
+
+def test_the_table_of_guarantees_is_the_one_in_the_code() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    table = [f"| `{guarantee.name}` | {guarantee.promise} |" for guarantee in GUARANTEES.values()]
+    assert "\n".join(table) in readme
+
+
+# ── the checks above, checked ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_blocks_know_their_place() -> None:
+    text = "a\n```python\nx = 1\n```\n- item\n  ```text output\n  one\n    two\n  ```\n"
+    first, second = blocks_of("page.md", text)
+    assert first == Block("page.md:2", 2, "python", "", "x = 1\n")
+    assert second == Block("page.md:6", 6, "text", "output", "one\n  two\n")
+
+
+@pytest.mark.parametrize("fence", ["```", "```bash", "```python no-run", "```console exit=x"])
+def test_an_unknown_kind_of_block_is_an_error(fence: str) -> None:
+    with pytest.raises(AssertionError, match=r"page\.md:1: "):
+        blocks_of("page.md", f"{fence}\n```\n")
+
+
+@pytest.mark.parametrize(
+    ("shown", "actual", "same"),
+    [
+        (["a", "b"], "a\nb\n", True),
+        (["a", "b"], "a\nb", True),
+        (["a"], "a\nb\n", False),
+        (["a", "..."], "a\nb\nc\n", True),
+        (["...", "c"], "a\nb\nc\n", True),
+        (["a", "...", "c"], "a\nc\n", True),
+        (["a", "...", "c"], "a\nb\n", False),
+        (["a.c"], "abc\n", False),
+    ],
+)
+def test_dots_stand_for_any_lines(shown: list[str], actual: str, same: bool) -> None:
+    assert same_output(shown, actual) is same
+
+
+def console(text: str, option: str = "") -> Block:
+    return Block("page.md:1", 1, "console", option, text)
+
+
+def test_commands_share_the_folder_and_are_compared(tmp_path: Path) -> None:
+    check_console(console("$ echo one > file\n$ cat \\\n> file\none\n"), tmp_path)
+    with pytest.raises(AssertionError, match="not what the page shows"):
+        check_console(console("$ cat file\ntwo\n"), tmp_path)
+
+
+def test_exit_codes_are_compared(tmp_path: Path) -> None:
+    check_console(console("$ true\n$ exit 3\n", "exit=3"), tmp_path)
+    with pytest.raises(AssertionError, match="exit code 3, the page says 0"):
+        check_console(console("$ exit 3\n"), tmp_path)
+
+
+def test_what_is_not_run_must_exist() -> None:
+    check_exists(console("$ make demo\n$ seriatim audit log\n$ python tests/test_docs.py\n", "no-run"))
+    with pytest.raises(AssertionError, match="make dmo"):
+        check_exists(console("$ make dmo\n", "no-run"))
+
+
+def test_errors_in_python_blocks_name_the_line_of_the_page() -> None:
+    (block,) = blocks_of("page.md", "text\n\n```python\nx = 1\nx / 0\n```\n")
+    with pytest.raises(ZeroDivisionError) as caught:
+        check_python(block, ModuleType("page"))
+    assert caught.traceback[-1].lineno + 1 == 5
