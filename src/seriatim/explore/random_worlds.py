@@ -1,0 +1,202 @@
+"""Random worlds of the sequencing tree, and the random way through each of them.
+
+World k of seed s is always the same world, walked the same way, on any machine and whatever was walked before it.
+"""
+
+from random import Random
+
+from seriatim.explore.run import Run, at
+from seriatim.explore.tree import TreeWorld
+from seriatim.explore.world import Budget, Channel, Transition
+from seriatim.model import Address, Event, Node, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.messages import Change, Delivered, Grown, Listen, Publish, Stamped, Trimmed, Watch
+
+NODES_MAX = 7
+TOPICS = "ABCDEF"
+SUBSCRIBERS_MAX = 6
+PUBLISHERS_MAX = 3
+PATIENCE = 400  # rounds of ticks: a lost request costs one, an unpublished number about twenty
+STEPS_MAX = 5_000
+TICKS = 1_000  # as many as it takes: the walk decides how often time passes
+
+# The broker keeps its promises: what it delivers arrives, and it hears of its watchers. The rest may be lost.
+KEPT = (Delivered, Grown, Listen, Stamped, Trimmed, Watch)
+
+
+def random_of(seed: int, index: int) -> Random:
+    """The source of chance of one world. Seeded by text, so that neighbouring worlds have nothing in common."""
+    return Random(f"{seed}/{index}")
+
+
+def random_world(random: Random, name: str) -> TreeWorld:
+    """A tree, topics, options, clients with something to do, and budgets for faults."""
+    topics = list(TOPICS[: random.randint(1, len(TOPICS))])
+    tree = _tree(random, topics)
+    options = TreeOptions(
+        mode=random.choice(["log", "ticket"]),
+        causal=random.random() < 0.3,
+        full_stamps=random.random() < 0.3,
+        durable=random.random() < 0.2,
+    )
+    subscribers = [f"s{i}" for i in range(1, random.randint(1, SUBSCRIBERS_MAX) + 1)]
+    publishers = [f"p{i}" for i in range(1, random.randint(1, PUBLISHERS_MAX) + 1)]
+    scripts: dict[Address, list[Publish | Change]] = {}
+    for subscriber in subscribers:
+        scripts[subscriber] = _changes(random, topics)
+    for publisher in publishers:
+        scripts[publisher] = _publications(random, publisher, topics)
+    return TreeWorld(
+        name=name,
+        tree=tree,
+        options=options,
+        scripts=scripts,
+        one_at_a_time=frozenset(client for client in scripts if random.random() < 0.5),
+        budgets=_budgets(random, tree, options, subscribers, publishers),
+        may_lose=may_lose,
+        readers={publisher: f"s{publisher[1:]}" for publisher in publishers if f"s{publisher[1:]}" in subscribers},
+        with_links=True,
+        broker_per_topic=False,
+        patience=PATIENCE,
+    )
+
+
+def may_lose(channel: Channel, message: Payload) -> bool:
+    return not isinstance(message, KEPT)
+
+
+def _tree(random: Random, topics: list[Topic]) -> SequencingTree:
+    size = random.randint(1, NODES_MAX)
+    parents: dict[Node, Node | None] = {"n1": None}
+    for i in range(2, size + 1):
+        parents[f"n{i}"] = f"n{random.randint(1, i - 1)}"
+    return SequencingTree(parents, {topic: f"n{random.randint(1, size)}" for topic in topics})
+
+
+def _changes(random: Random, topics: list[Topic]) -> list[Publish | Change]:
+    """Mostly joins at first, then anything."""
+    script: list[Publish | Change] = []
+    for i in range(random.randint(1, 5)):
+        add = [topic for topic in topics if random.random() < 0.4]
+        remove = [topic for topic in topics if i and topic not in add and random.random() < 0.4]
+        if not add and not remove:
+            add = [random.choice(topics)]
+        script.append(Change(frozenset(add), frozenset(remove)))
+    return script
+
+
+def _publications(random: Random, publisher: Address, topics: list[Topic]) -> list[Publish | Change]:
+    script: list[Publish | Change] = []
+    for i in range(1, random.randint(2, 7)):
+        chosen = [random.choice(topics) for _ in range(random.choice([1, 1, 1, 2, 3]))]
+        events = [Event(f"{publisher}.{i}.{j}", topic, publisher) for j, topic in enumerate(chosen, 1)]
+        script.append(Publish(tuple(events)))
+    return script
+
+
+def _budgets(
+    random: Random, tree: SequencingTree, options: TreeOptions, subscribers: list[Address], publishers: list[Address]
+) -> dict[Address, Budget]:
+    """A third of the worlds is without faults, so that plain mistakes are not drowned in them."""
+    if random.random() < 0.33:
+        return {}
+    budgets = {}
+    for node in tree.parents:
+        fate = random.random()
+        budgets[node] = Budget(
+            ticks=TICKS,
+            losses=random.randint(0, 2),
+            crashes=1 if fate < 0.3 else 0,
+            takeovers=1 if 0.3 <= fate < 0.5 else 0,
+        )
+    for publisher in publishers:
+        dies = int(random.random() < 0.3)
+        budgets[publisher] = Budget(ticks=TICKS, losses=random.randint(0, 2), deaths=dies)
+    for subscriber in subscribers:
+        fate = random.random()
+        budgets[subscriber] = Budget(
+            ticks=TICKS,
+            losses=random.randint(0, 2),
+            deaths=int(fate < 0.1),
+            crashes=int(options.durable and fate > 0.5),
+        )
+    budgets["broker"] = Budget(losses=random.randint(0, 2))
+    return budgets
+
+
+class Walk:
+    """A random way through a run. Some channels are slow, so that one part of a world can run far ahead of another."""
+
+    def __init__(self, run: Run, random: Random) -> None:
+        self.run = run
+        self.random = random
+        self.way: list[Transition] = []
+        self._slow: dict[Channel, bool] = {}
+        self._slow_share = random.choice([0.0, 0.2, 0.5])
+        self._issue_share = random.choice([0.05, 0.15, 0.4])
+        self._fault_share = random.choice([0.02, 0.1])
+
+    def go(self) -> None:
+        """Safety phase: commands, messages and faults in any order, until there is nothing left to ask for.
+
+        What is still on its way then arrives in random order too, but nothing fails any more.
+        """
+        random, run = self.random, self.run
+        clients = [process for process in run.processes.values() if process.script]
+        faulty = [process for process in run.processes.values() if process.address in run.world.budgets]
+        for _ in range(STEPS_MAX):
+            clients = [each for each in clients if each.machine is not None and each.issued < len(each.script)]
+            if not clients:
+                break
+            draw = random.random()
+            if faulty and draw < self._fault_share:
+                self._fault(random.choice(faulty).address)
+            elif draw < self._fault_share + self._issue_share or not run.channels:
+                able = [each for each in clients if each.can_issue()]
+                if able:
+                    self._take(Transition("issue", random.choice(able).address))
+                elif not run.channels and not self._hurry():  # all wait for an answer that was lost
+                    break
+            else:
+                self._deliver()
+        run.end_faults()
+        while run.channels and len(self.way) < 2 * STEPS_MAX:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        random, channels = self.random, list(self.run.channels)
+        channel = random.choice(channels)
+        for _ in range(3):
+            if channel not in self._slow:
+                self._slow[channel] = random.random() < self._slow_share
+            if not self._slow[channel]:
+                break
+            channel = random.choice(channels)
+        self._take(Transition("deliver", *at(channel)))
+
+    def _fault(self, address: Address) -> None:
+        """One of the things that may go wrong with this machine."""
+        run, process = self.run, self.run.processes[address]
+        found = [each for each in process.own_transitions() if each.kind != "issue"]
+        inbox = [channel for channel in run.channels if channel.target == address]
+        if inbox:
+            channel = self.random.choice(inbox)
+            found += process.channel_transitions(channel, run.channels[channel][0])[1:]
+        if address.startswith("s"):  # what a subscriber journalled it has notified: it crashes between two steps only
+            found = [each for each in found if each.kind != "crash" or not each.source]
+        if found:
+            self._take(self.random.choice(found))
+
+    def _hurry(self) -> bool:
+        """Nothing moves: let the time come that somebody waits for. False: nobody waits for any."""
+        ticks = [each for process in self.run.processes.values() for each in process.own_transitions()]
+        ticks = [each for each in ticks if each.kind == "tick"]
+        if ticks:
+            self._take(min(ticks, key=lambda each: self.run.processes[each.target].wake_at or 0.0))
+        return bool(ticks)
+
+    def _take(self, transition: Transition) -> None:
+        self.way.append(transition)
+        self.run.take(transition)
