@@ -42,6 +42,8 @@ def test_an_empty_log_says_nothing() -> None:
     report = audit(History())
     assert {verdict.answer for verdict in report.verdicts.values()} == {"unknown"}
     assert report.verdicts["tno"].reason == EMPTY
+    reused = History(publications=published(p="a1", q="a1"), subscriptions=[Subscription("s1", "A", 0, 1, 0, end=1)])
+    assert {verdict.reason for verdict in audit(reused).verdicts.values()} == {EMPTY}
 
 
 def test_agreement_comes_with_an_order_that_fits_everybody() -> None:
