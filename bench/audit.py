@@ -1,6 +1,7 @@
 """How long an audit takes, and how that grows: `python bench/audit.py [--rows-max 1000000]`.
 
-Processor time, so that a busy machine does not matter. Three kinds of log, each from a seeded generator, so that the same rows are audited every time:
+Processor time, so that a busy machine does not matter. Three kinds of log, each from a seeded generator, so that the
+same rows are audited every time:
 
 - `ordered`: every subscriber reads one log of all events, with publications, causes, numbers and subscriptions;
 - `swapped`: the same, but here and there two neighbouring notifications change places;

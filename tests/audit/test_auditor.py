@@ -42,6 +42,8 @@ def test_an_empty_log_says_nothing() -> None:
     report = audit(History())
     assert {verdict.answer for verdict in report.verdicts.values()} == {"unknown"}
     assert report.verdicts["tno"].reason == EMPTY
+    reused = History(publications=published(p="a1", q="a1"), subscriptions=[Subscription("s1", "A", 0, 1, 0, end=1)])
+    assert {verdict.reason for verdict in audit(reused).verdicts.values()} == {EMPTY}
 
 
 def test_agreement_comes_with_an_order_that_fits_everybody() -> None:
@@ -229,6 +231,19 @@ def test_a_number_that_never_became_an_event_is_no_gap() -> None:
     history = full(log(s1="a1 a3"), published(p="a1 a2 a3"))
     del history.publications[1]
     assert audit(history).verdicts["completeness"].answer == "valid"
+
+
+def test_what_was_owed_without_a_subscription_is_unknown() -> None:
+    history = full(log(s1="a1 a2", s2="a1"), published(p="a1 a2"))
+    history.subscriptions = [row for row in history.subscriptions if row.subscriber == "s1"]
+    assert audit(history).verdicts["completeness"].reason == "s2, topic A: no subscription tells what was owed"
+
+
+def test_an_event_without_a_number_may_be_missing() -> None:
+    history = full(log(s1="a1"), published(p="a1"))
+    history.publications.append(Publication("a2", "A", "q"))
+    reason = "s1, topic A: publications without a number, so a gap may not show"
+    assert audit(history).verdicts["completeness"].reason == reason
 
 
 def test_what_may_still_come_is_unknown() -> None:

@@ -33,14 +33,16 @@ class Auditor:
     def run(self) -> None:
         """Check everything, the cheapest first."""
         findings = self._findings
+        if not self._history.deliveries:
+            findings.doubt(EMPTY, *CHECKED)
+            findings.unchecked.clear()
+            return
         evidence = Evidence(self._history.deliveries, self._history.publications, findings)
         self._subscribers = len(evidence.rows)
         self._out_of_order = evidence.out_of_order
         for rows in evidence.rows.values():
             self._notified.update({row.event_id for row in rows})
-        if not self._history.deliveries:
-            findings.doubt(EMPTY, *CHECKED)
-        elif not any(evidence.sequences.values()):
+        if not any(evidence.sequences.values()):
             findings.doubt(ONLY_TAGGED, "fifo", "per-topic")
         self._order = check_agreement(evidence, findings)
         findings.unchecked.remove("per-topic")
