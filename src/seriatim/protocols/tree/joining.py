@@ -186,11 +186,11 @@ class Joining(SequencerCore):
             joins = self.state.joins.get(source)
             if joins is not None and message.version >= holder.version:
                 del self.state.joins[source]
-        effects.send.append((source, Refreshed(self._couplings.version(source), self.node, message.at)))
+        couplings = self._couplings
+        answer = Refreshed(couplings.version(source), couplings.since(source), self.node, message.at)
+        effects.send.append((source, answer))
 
     def _on_forget(self, source: Address, message: Forget, now: float, effects: Effects) -> None:
-        if source != self.node:
-            return
         self.state.joins.pop(message.subscriber, None)
         for shift in self._couplings.forget(message.subscriber):
             self._shift(shift)
