@@ -9,6 +9,8 @@ a time over all topics, and the next one waits until the events are on the broke
 across topics.
 """
 
+from bisect import bisect
+
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
@@ -49,6 +51,7 @@ class Outbox(Struct):
     queue: list[Event] = field(default_factory=list)
     request: int = 0
     asked: int = 0  # how many events the request under way is for; 0: none is under way
+    lost: list[Number] = field(default_factory=list)  # numbers that the next events of the queue had and lost
     batches: dict[Number, Batch] = field(default_factory=dict)
 
     def is_idle(self) -> bool:
@@ -158,6 +161,7 @@ class Publisher:
 
     def _begin(self, topic: Topic, outbox: Outbox, count: int, effects: Effects) -> None:
         outbox.asked = 1 if self.options.mode == "log" else min(count, self.options.ticket_count_max)
+        del outbox.lost[: outbox.asked]
         outbox.request += 1
         self._busy[topic] = None
         self._ask(topic, outbox, effects)
@@ -193,7 +197,9 @@ class Publisher:
                 effects.notify.append(Published(slot.event, message.number, slot.entries))
             else:  # voided before we got there: the event needs a new number
                 self.state.lost_slots += 1
-                outbox.queue.insert(outbox.asked, slot.event)
+                position = bisect(outbox.lost, message.number)
+                outbox.lost.insert(position, message.number)
+                outbox.queue.insert(outbox.asked + position, slot.event)
                 if self.options.causal:
                     self.state.line.insert(0, message.topic)
             if not batch.slots:
