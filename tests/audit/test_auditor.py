@@ -313,13 +313,13 @@ def test_a_stopped_audit_tells_what_it_knows(monkeypatch: pytest.MonkeyPatch) ->
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("seriatim.audit.auditor.check_fifo", stop)
-    auditor = Auditor(History(log(s1="a b", s2="b a"), published(p="a b")))
+    monkeypatch.setattr("seriatim.audit.auditor.check_causes", stop)
+    auditor = Auditor(History(log(s1="a b", s2="b a"), published(p="a", q="b")))
     with pytest.raises(KeyboardInterrupt):
         auditor.run()
     report = auditor.report()
-    assert answers(report, "tno", "per-topic", "fifo", "causal") == ["invalid", "valid", "unknown", "unknown"]
-    assert report.verdicts["fifo"].reason == STOPPED
+    assert answers(report, "tno", "per-topic", "fifo", "causal") == ["invalid", "valid", "valid", "unknown"]
+    assert report.verdicts["causal"].reason == STOPPED
     assert {verdict.answer for verdict in Auditor(History()).report().verdicts.values()} == {"unknown"}
 
 

@@ -31,7 +31,7 @@ class Auditor:
         self._out_of_order = 0
 
     def run(self) -> None:
-        """Check everything, the cheapest first."""
+        """Check everything, the cheapest first, so that an interrupted audit knows as much as it can."""
         findings = self._findings
         if not self._history.deliveries:
             findings.doubt(EMPTY, *CHECKED)
@@ -44,8 +44,6 @@ class Auditor:
             self._notified.update({row.event_id for row in rows})
         if not any(evidence.sequences.values()):
             findings.doubt(ONLY_TAGGED, "fifo", "per-topic")
-        self._order = check_agreement(evidence, findings)
-        findings.unchecked.remove("per-topic")
         check_integrity(self._history, evidence, findings)
         findings.unchecked.remove("integrity")
         check_completeness(self._history, evidence, findings)
@@ -53,6 +51,8 @@ class Auditor:
         chains = Chains(evidence, findings)
         check_fifo(chains, evidence, findings)
         findings.unchecked.remove("fifo")
+        self._order = check_agreement(evidence, findings)
+        findings.unchecked.remove("per-topic")
         check_causes(chains, evidence, findings)
         findings.unchecked.remove("causal")
 
