@@ -42,8 +42,14 @@ def test_an_empty_log_says_nothing() -> None:
     report = audit(History())
     assert {verdict.answer for verdict in report.verdicts.values()} == {"unknown"}
     assert report.verdicts["tno"].reason == EMPTY
-    reused = History(publications=published(p="a1", q="a1"), subscriptions=[Subscription("s1", "A", 0, 1, 0, end=1)])
+    reused = History(publications=published(p="a1", q="a1"))
     assert {verdict.reason for verdict in audit(reused).verdicts.values()} == {EMPTY}
+    owed = History(
+        publications=[Publication("a1", "A", "p", number=1)], subscriptions=[Subscription("s1", "A", 0, start=0, end=1)]
+    )
+    verdicts = audit(owed).verdicts
+    assert verdicts["completeness"].answer == "invalid"
+    assert verdicts["tno"].answer == "unknown"
 
 
 def test_agreement_comes_with_an_order_that_fits_everybody() -> None:

@@ -35,14 +35,15 @@ class Auditor:
         findings = self._findings
         if not self._history.deliveries:
             findings.doubt(EMPTY, *CHECKED)
-            findings.unchecked.clear()
-            return
+            if not self._history.subscriptions:  # with them, what nobody was notified of can still be missed
+                findings.unchecked.clear()
+                return
         evidence = Evidence(self._history.deliveries, self._history.publications, findings)
         self._subscribers = len(evidence.rows)
         self._out_of_order = evidence.out_of_order
         for rows in evidence.rows.values():
             self._notified.update({row.event_id for row in rows})
-        if not any(evidence.sequences.values()):
+        if self._history.deliveries and not any(evidence.sequences.values()):
             findings.doubt(ONLY_TAGGED, "fifo", "per-topic")
         check_integrity(self._history, evidence, findings)
         findings.unchecked.remove("integrity")

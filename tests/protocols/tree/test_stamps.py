@@ -80,7 +80,9 @@ def test_one_holder_couples_in_causal_mode_two_in_total_order() -> None:
 def test_a_finished_stamp_returns_to_the_home() -> None:
     net = net_of(CHAIN, "AC", "AC")
     stamp(net, "A")
-    down = [(source, to) for source, to, sent in net.sent if isinstance(sent, Routed) and isinstance(sent.body, Finished)]
+    down = [
+        (source, to) for source, to, sent in net.sent if isinstance(sent, Routed) and isinstance(sent.body, Finished)
+    ]
     assert down == [("n1", "n2"), ("n2", "n3")]
     assert [source for source, _, sent in net.sent if isinstance(sent, Granted)] == ["n3"]
 
