@@ -160,14 +160,14 @@ def test_lost_requests_and_answers_are_repeated() -> None:
         net.wait(20.0)
         net.publish("p", "A", "a1")
         assert net.notified("s") == ["a1"], kind
-    for kind in (Update, Updated):
+    for update in (Update, Updated):
         net = single()
         net.change("s", "AB")
-        net.hold_back(kind)
+        net.hold_back(update)
         net.change("s", remove="A")
         net.lose()
         net.wait(20.0)
-        assert len(net.all_told("s", Changed)) == 2, kind
+        assert len(net.all_told("s", Changed)) == 2, update
 
 
 def test_a_repeated_subscribe_gets_the_same_answer() -> None:

@@ -4,7 +4,7 @@ from msgspec import Struct, field
 
 from seriatim.model import Entries, Event, Gap, Node, Notification, Number, Topic
 from seriatim.order import Lane
-from seriatim.protocols.tree.messages import Change, Delivered, Stamped
+from seriatim.protocols.tree.messages import Change, Delivered, Done, Stamped
 
 
 class Holding(Struct):
@@ -42,11 +42,12 @@ class SubscriberState(Struct):
     changing: Changing | None = None
     unheard: set[Topic] = field(default_factory=set)  # the broker has not confirmed that it delivers these
     waiting: list[Change] = field(default_factory=list)
+    unheard: set[Topic] = field(default_factory=set)  # started; the broker has not confirmed that it delivers them
     retry_due: float | None = None
     patience_due: float | None = None
     confirmed: dict[Node, float] = field(default_factory=dict)
     refresh_due: float | None = None
-    ready: list[Notification | Gap] = field(default_factory=list)
+    ready: list[Notification | Gap | Done] = field(default_factory=list)  # Done: persist it with what precedes it
     epochs: dict[Node, int] = field(default_factory=dict)
 
 
