@@ -12,12 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from seriatim.explore.checks import Issued, Violation
-from seriatim.explore.show import show
+from seriatim.explore.show import show, show_transition
 from seriatim.explore.world import NO_BUDGET, Budget, Channel, Stateful, Transition, World, encode
 from seriatim.model import APPLICATION, Address, InputError, SeriatimError
 from seriatim.protocols.machine import Effects, Payload
 
 DRAIN_LIMIT = 100_000  # deliveries: no world here needs as many, so a world that does is chattering for ever
+
+
+# A machine that raises one of these has failed: nothing a world does may break a machine.
+FAILURES = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError, SeriatimError)
 
 
 class ExplorerError(SeriatimError):
@@ -216,6 +220,7 @@ class Run:
         self.issued: list[Issued] = []
         self.facts: dict[str, Any] = {}
         self.contradictions: list[Violation] = []
+        self.failures: list[Violation] = []
         if processes is not None:
             self.processes = processes
             return
@@ -241,11 +246,17 @@ class Run:
     def take(self, transition: Transition) -> Payload | None:
         """Let it happen; returns the message it consumed, if any."""
         message = self._pop(transition) if transition.source else None
+        process = self.processes[transition.target]
         if transition.kind == "issue":
-            process = self.processes[transition.target]
             notified = {address: len(each.log) for address, each in self.processes.items()}
             self.issued.append(Issued(transition.target, process.script[process.issued], notified))
-        effects = self.processes[transition.target].take(transition, message)
+        try:
+            effects = process.take(transition, message)
+        except FAILURES as error:
+            what = f"{process.address} failed at {show_transition(transition, message)}"
+            self.failures.append(Violation("failure", f"{what}: {type(error).__name__}: {error}"))
+            process.machine = process.wake_at = None
+            return message
         self.send(transition.target, effects)
         return message
 
@@ -352,7 +363,7 @@ class Run:
         """End the faults, let everything arrive that can, and say what is broken."""
         self.end_faults()
         owed = self.settle()
-        return [*self.violations(), *owed]
+        return [*self.failures, *self.violations(), *owed]
 
     def violations(self) -> list[Violation]:
         """What the logs show to be broken so far."""
