@@ -14,10 +14,14 @@ from seriatim.model import Address, Topic
 
 
 class Holder(Struct):
-    """The latest subscription known of one subscriber. An empty set is kept, so that old news cannot revive it."""
+    """The latest subscription known of one subscriber. An empty set is kept, so that old news cannot revive it.
+
+    `since` is the version at which the subscriber became known here, for the first time or after it was forgotten.
+    """
 
     version: int
     topics: frozenset[Topic]
+    since: int
     heard_at: float = 0.0
 
 
@@ -51,6 +55,11 @@ class CouplingTable:
         holder = self.state.holders.get(subscriber)
         return holder.version if holder is not None else 0
 
+    def since(self, subscriber: Address) -> int:
+        """From which version on the subscriber has been known without a break; 0 if it is unknown."""
+        holder = self.state.holders.get(subscriber)
+        return holder.since if holder is not None else 0
+
     def group(self, topic: Topic) -> set[Topic]:
         """The topics coupled with a topic homed here."""
         counts = self.state.together.get(topic, {})
@@ -60,7 +69,7 @@ class CouplingTable:
         """Last write wins: a newer version replaces what was known, an older one changes nothing."""
         holder = self.state.holders.get(subscriber)
         if holder is None:
-            holder = self.state.holders[subscriber] = Holder(0, frozenset())
+            holder = self.state.holders[subscriber] = Holder(0, frozenset(), version)
         holder.heard_at = now
         if version <= holder.version:
             return []

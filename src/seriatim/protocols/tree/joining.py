@@ -59,7 +59,10 @@ class Joining(SequencerCore):
             return self._why_not_home(message.topic)
         if message.topic not in message.topics:
             return "topics must include the topic that is added"
-        unknown = sorted(topic for topic in message.topics | message.left if not self.tree.knows(topic))
+        return self._problem_with_topics(message.topics | message.left)
+
+    def _problem_with_topics(self, topics: frozenset[Topic]) -> str | None:
+        unknown = sorted(topic for topic in topics if not self.tree.knows(topic))
         return f"no node is home to {', '.join(unknown)}" if unknown else None
 
     def _await_announcements(self, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
@@ -149,6 +152,10 @@ class Joining(SequencerCore):
         return join if join is not None and join.version == join_id.version else None
 
     def _on_update(self, source: Address, message: Update, now: float, effects: Effects) -> None:
+        problem = self._problem_with_topics(message.topics)
+        if problem is not None:
+            self._refuse(source, message.version, "", problem, effects)
+            return
         self._apply(source, message.version, message.topics, now)
         effects.send.append((source, Updated(message.version, self.node, self.state.epoch)))
 
@@ -179,11 +186,11 @@ class Joining(SequencerCore):
             joins = self.state.joins.get(source)
             if joins is not None and message.version >= holder.version:
                 del self.state.joins[source]
-        effects.send.append((source, Refreshed(self._couplings.version(source), self.node, message.at)))
+        couplings = self._couplings
+        answer = Refreshed(couplings.version(source), couplings.since(source), self.node, message.at)
+        effects.send.append((source, answer))
 
     def _on_forget(self, source: Address, message: Forget, now: float, effects: Effects) -> None:
-        if source != self.node:
-            return
         self.state.joins.pop(message.subscriber, None)
         for shift in self._couplings.forget(message.subscriber):
             self._shift(shift)

@@ -224,16 +224,20 @@ class Updated(Struct, frozen=True, tag=True):
 
 
 class Refresh(Struct, frozen=True, tag=True):
-    """Subscriber → node: I am alive at `at`, my version is complete; joins up to it may be forgotten."""
+    """Subscriber → node: I am alive at `at`; changes up to this version are complete, their joins may be forgotten."""
 
     version: int
     at: float
 
 
 class Refreshed(Struct, frozen=True, tag=True):
-    """Node → subscriber: I know you at this version. 0: I do not know you (any more). `at` is the question's."""
+    """Node → subscriber: I know you at this version, and have known you without a break since version `since`.
+
+    0: I do not know you (any more). `at` is the question's.
+    """
 
     version: int
+    since: int
     node: Node
     at: float
 

@@ -42,10 +42,7 @@ class SequencerNode:
         self.options = options
         self.state = state if state is not None else NodeState()
         self.sequencer = self.sequencer_type(tree, node, options, self.state.sequencer)
-        neighbours = [child for child, parent in tree.parents.items() if parent == node]
-        if (parent := tree.parents[node]) is not None:
-            neighbours.append(parent)
-        for neighbour in neighbours:
+        for neighbour in tree.neighbours(node):
             self.state.links.setdefault(neighbour, Link())
         self._to_persist: list[Payload] = []
 
@@ -53,7 +50,7 @@ class SequencerNode:
     def take_over(
         cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Stepped | TookOver]
     ) -> "SequencerNode":
-        """Rebuild the node from its journal under a new epoch, which its first tick records before anything else."""
+        """Rebuild the node from its journal under a new epoch, which is recorded before anything leaves it."""
         machine = cls(tree, node, options)
         for record in journal:
             machine._replay(record)
@@ -70,11 +67,11 @@ class SequencerNode:
         return self.state.sequencer.epoch
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
-        if type(message) is not Frame:
-            return self._framed(self.sequencer.step(source, message, now), now)
         link = self.state.links.get(source)
-        if link is None:
-            return Effects()
+        if type(message) is not Frame and link is None:
+            return self._framed(self.sequencer.step(source, message, now), now)
+        if type(message) is not Frame or link is None:  # neighbours send frames, and nobody else does
+            return self._framed(self.sequencer.idle(), now)
         body = link.receive(message)
         effects = self.sequencer.step(source, body, now) if body is not None else self.sequencer.idle()
         effects = self._framed(effects, now)
@@ -89,9 +86,6 @@ class SequencerNode:
             for frame in link.resend(self.epoch, now, self.options.retry_ms):
                 effects.send.append((neighbour, frame))
         self._wish(effects)
-        if self._to_persist:
-            effects.persist[:0] = self._to_persist
-            self._to_persist.clear()
         return effects
 
     def explain(self) -> list[str]:
@@ -112,6 +106,9 @@ class SequencerNode:
         self._framed(self.sequencer.step(record.source, record.message, record.now), record.now)
 
     def _framed(self, effects: Effects, now: float) -> Effects:
+        if self._to_persist:
+            effects.persist[:0] = self._to_persist
+            self._to_persist.clear()
         links = self.state.links
         if links:
             for index, (target, message) in enumerate(effects.send):

@@ -38,9 +38,10 @@ class Slot(Struct):
 
 
 class Batch(Struct):
-    """The events of one granted range that are not yet in their slots."""
+    """The events of one granted range that are not yet in their slots, and those whose slots were voided."""
 
     slots: dict[Number, Slot]
+    lost: dict[Number, Event] = field(default_factory=dict)
 
 
 class Outbox(Struct):
@@ -193,14 +194,20 @@ class Publisher:
                 effects.notify.append(Published(slot.event, message.number, slot.entries))
             else:  # voided before we got there: the event needs a new number
                 self.state.lost_slots += 1
-                outbox.queue.insert(outbox.asked, slot.event)
-                if self.options.causal:
-                    self.state.line.insert(0, message.topic)
+                batch.lost[message.number] = slot.event
             if not batch.slots:
                 del outbox.batches[first]
                 effects.send.append((self.tree.home(message.topic), Settled(message.topic, first)))
+                self._publish_again(message.topic, outbox, batch)
             self._rest(message.topic, outbox, effects)
             return
+
+    def _publish_again(self, topic: Topic, outbox: Outbox, batch: Batch) -> None:
+        """What lost its slot goes first, in its old order: a request under way is for a count, not for an event."""
+        again = [event for _, event in sorted(batch.lost.items())]
+        outbox.queue[:0] = again
+        if self.options.causal:
+            self.state.line[:0] = [topic] * len(again)
 
     def _on_appended(self, message: Appended, effects: Effects) -> None:
         outbox = self.state.outboxes.get(message.topic)

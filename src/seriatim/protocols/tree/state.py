@@ -23,10 +23,14 @@ class Range(Struct):
 
 
 class Desk(Struct):
-    """What a home remembers of one publisher: its last request, so that a repeat gets the same answer."""
+    """What a home remembers of one publisher: its last request, so that a repeat gets the same answer.
+
+    `forget_at`: the request is settled; later than this no repeat of it can be on its way.
+    """
 
     request: int = 0
     first: Number = 0
+    forget_at: float | None = None
 
 
 class Home(Struct):

@@ -10,6 +10,7 @@ from seriatim.protocols.tree.messages import Change, Delivered, Stamped
 class Holding(Struct):
     """What a subscriber knows of one topic besides its lane in the hold-back queue."""
 
+    version: int = 0  # of the change that brought the topic
     start: Number = 0
     floor: Entries = field(default_factory=dict)
     early: dict[Number, Delivered] = field(default_factory=dict)  # arrived before the start was known
@@ -18,6 +19,7 @@ class Holding(Struct):
     unstamped: dict[Number, Event | None] = field(default_factory=dict)  # log mode: events whose stamp is missing
     skipped: list[tuple[Number, Number]] = field(default_factory=list)
     missing_since: float | None = None
+    begins_anew_after: Number | None = None  # it was held before: the application has seen, or was told of, so many
 
 
 class Changing(Struct):
@@ -38,6 +40,7 @@ class SubscriberState(Struct):
     lanes: dict[Topic, Lane] = field(default_factory=dict)
     left: set[Topic] = field(default_factory=set)
     changing: Changing | None = None
+    unheard: set[Topic] = field(default_factory=set)  # the broker has not confirmed that it delivers these
     waiting: list[Change] = field(default_factory=list)
     retry_due: float | None = None
     patience_due: float | None = None
