@@ -253,6 +253,9 @@ class Run:
         try:
             effects = process.take(transition, message)
         except FAILURES as error:
+            if transition.kind == "haunt":  # it was replaced, and nobody hears of its end
+                process.zombie = None
+                return message
             what = f"{process.address} failed at {show_transition(transition, message)}"
             self.failures.append(Violation("failure", f"{what}: {type(error).__name__}: {error}"))
             process.machine = process.wake_at = None
