@@ -12,7 +12,7 @@ from seriatim.model import Address, Event, Node, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Change, Delivered, Grown, Listen, Publish, Stamped, Trimmed, Watch
+from seriatim.protocols.tree.messages import Change, Delivered, Grown, Publish, Stamped, Trimmed, Watch
 
 NODES_MAX = 7
 TOPICS = "ABCDEF"
@@ -21,10 +21,11 @@ PUBLISHERS_MAX = 3
 PATIENCE = 400  # rounds of ticks: a lost request costs one, an unpublished number about twenty
 STEPS_MAX = 5_000
 SLOW = 0.02  # how often a step does not care which channels are slow
+HURRIES_MAX = 50
 TICKS = 1_000  # as many as it takes: the walk decides how often time passes
 
 # The broker keeps its promises: what it delivers arrives, and it hears of its watchers. The rest may be lost.
-KEPT = (Delivered, Grown, Listen, Stamped, Trimmed, Watch)
+KEPT = (Delivered, Grown, Stamped, Trimmed, Watch)
 
 
 def random_of(seed: int, index: int) -> Random:
@@ -163,6 +164,7 @@ class Walk:
         random, run = self.random, self.run
         clients = [process for process in run.processes.values() if process.script]
         faulty = [process for process in run.processes.values() if process.address in run.world.budgets]
+        hurries = 0
         for _ in range(STEPS_MAX):
             clients = [each for each in clients if each.machine is not None and each.issued < len(each.script)]
             if not clients:
@@ -181,8 +183,10 @@ class Walk:
                     continue
             if run.channels:
                 self._deliver(fast)
-            elif not self._hurry():  # all wait for an answer that was lost
+            elif hurries == HURRIES_MAX or not self._hurry():  # all wait for an answer that was lost
                 break
+            else:
+                hurries += 1
         run.end_faults()
         while run.channels and len(self.way) < 2 * STEPS_MAX:
             self._deliver(self._fast_channels())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seriatim.explore.checks import Issued, Violation
+from seriatim.explore.checks import Fact, Issued, Violation
 from seriatim.explore.show import show, show_transition
 from seriatim.explore.world import NO_BUDGET, Budget, Channel, Stateful, Transition, World, encode
 from seriatim.model import APPLICATION, Address, InputError, SeriatimError
@@ -218,7 +218,7 @@ class Run:
         self.channels: dict[Channel, deque[Payload]] = {}  # never holds an empty queue
         self.bags: dict[Channel, list[tuple[bytes, Payload]]] = {}  # the same for bags, sorted
         self.issued: list[Issued] = []
-        self.facts: dict[str, Any] = {}
+        self.facts: dict[str, tuple[Any, float]] = {}
         self.contradictions: list[Violation] = []
         self.failures: list[Violation] = []
         if processes is not None:
@@ -292,6 +292,8 @@ class Run:
             if not wishes or not self.world.checks.stopped(self):
                 break
             soonest = min(wishes.values())
+            for process in self.processes.values():  # clocks may have run apart; from now on they all move
+                process.clock = max(process.clock, soonest)
             for address, wish in wishes.items():
                 if wish == soonest:
                     self.pass_time(address)
@@ -302,11 +304,8 @@ class Run:
         """Put messages on their channels."""
         world = self.world
         for channel, message in envelopes(world, source, effects):
-            for question, answer in world.checks.facts(channel.target, message):
-                known = self.facts.setdefault(question, answer)
-                if known != answer:
-                    sentence = f"{question}: {show(known)} at first, {show(answer)} later"
-                    self.contradictions.append(Violation("contradiction", sentence))
+            for fact in world.checks.facts(channel.target, message):
+                self._lay_down(fact, self.processes[source].clock)
             if world.is_bag(channel):
                 insort(self.bags.setdefault(channel, []), (encode(message), message), key=_first)
                 continue
@@ -314,6 +313,13 @@ class Run:
             if queue is None:
                 queue = self.channels[channel] = deque()
             queue.append(message)
+
+    def _lay_down(self, fact: Fact, now: float) -> None:
+        known, since = self.facts.get(fact.question, (fact.answer, now))
+        if known != fact.answer and now - since < fact.lifetime_ms:
+            sentence = f"{fact.question}: {show(known)} at first, {show(fact.answer)} later"
+            self.contradictions.append(Violation("contradiction", sentence))
+        self.facts[fact.question] = fact.answer, now
 
     def _pop(self, transition: Transition) -> Payload:
         channel = transition.channel

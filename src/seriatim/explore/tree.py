@@ -312,7 +312,8 @@ class TreeChecks(Checks):
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
         if type(message) is Granted:
-            request = Fact(f"{message.topic} for request {message.request} of {target}", message.first)
+            question = f"{message.topic} for request {message.request} of {target}"
+            request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
         if type(message) is Stamped:
             return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
