@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.model import BROKER
+from seriatim.model import BROKER, InputError
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.messages import (
     Announce,
@@ -266,33 +266,10 @@ def test_a_time_to_live_that_ends_during_a_join_does_not_spin() -> None:
     assert wires.seen("s") == ["a1"]
 
 
-def test_log_mode_with_full_stamps_every_number_of_a_range_carries_its_stamp() -> None:
-    """The first event of a range gets lost; the second still comes after what the range's stamp names."""
-    options = TreeOptions(mode="log", full_stamps=True, time_to_live_ms=1_000.0)
-    wires = Wires(options, {"A": "root", "B": "root"}, subscribers=["s", "t"], publishers=["p", "q"])
-    wires.change("s", add="A B")
-    wires.change("t", add="A B")
-    wires.cut("s", BROKER)
-    wires.cut("root", BROKER)
-    wires.publish("p", "A", "a1")
-    wires.publish("p", "B", "b1")
-    wires.publish("q", "B", "b2")
-    wires.lose(BROKER, "root")
-    wires.away -= {("root", BROKER), (BROKER, "root")}
-    for news in (Grown("A", 1), Grown("B", 2)):  # b1 and b2 are one range
-        wires.step(BROKER, "root", news)
-    wires.run()
-    assert wires.seen("t") == ["a1", "b1", "b2"]
-    messages = wires.lose(BROKER, "s")
-    for message in messages:
-        if message.topic == "B" and not (isinstance(message, Delivered) and message.number == 1):
-            wires.step(BROKER, "s", message)
-    wires.pass_time(1_500)
-    for message in messages:
-        if message.topic == "A":
-            wires.step(BROKER, "s", message)
-    assert wires.seen("s") == ["b2", "late a1"]
-    assert wires.gaps("s") == [("B", 1, 1), ("A", 1, 1)]
+def test_log_mode_gives_nothing_up() -> None:
+    """An event given up before its stamp came would later be notified as if it were in order."""
+    with pytest.raises(InputError, match="mode"):
+        TreeOptions(mode="log", full_stamps=True, time_to_live_ms=1_000.0)
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────

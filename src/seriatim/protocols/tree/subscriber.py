@@ -204,8 +204,6 @@ class Subscriber:
         while (following := holding.stamps.get(holding.stamped_to + 1)) is not None:
             holding.stamped_to = following.last
             for number in range(following.first, following.last + 1):
-                if self.options.full_stamps:  # the first of the range may never come
-                    holding.stamps[number] = following
                 if number in holding.unstamped:
                     event = holding.unstamped.pop(number)
                     self._unstamped -= 1
@@ -219,11 +217,8 @@ class Subscriber:
     def _admit(
         self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float, effects: Effects
     ) -> None:
-        holding, lane = self.state.holdings[topic], self.state.lanes[topic]
-        if number in lane.held:
-            return
-        if number <= lane.done:  # given up while its stamp was on its way
-            self._on_late(holding, Delivered(topic, number, entries, event), effects)
+        holding = self.state.holdings[topic]
+        if number in self.state.lanes[topic].held:
             return
         if holding.floor and number == holding.start + 1:
             entries = {**entries, **{t: max(n, entries.get(t, 0)) for t, n in holding.floor.items()}}
@@ -240,8 +235,6 @@ class Subscriber:
             if held is None:
                 holding.skipped.append((each.skipped_from, each.number))
                 del holding.skipped[:-MISSING_REMEMBERED]
-                used = min(each.number, holding.stamped_to)
-                holding.stamps = {number: stamp for number, stamp in holding.stamps.items() if number > used}
                 self.state.ready.append(Gap(each.topic, each.skipped_from, each.number, why_skipped))
             elif held.event is not None:
                 self.state.ready.append(Notification(held.event, each.number, held.entries))
@@ -420,7 +413,9 @@ class Subscriber:
         lane = self.state.lanes.get(message.topic)
         if lane is None or not lane.open or self.options.on_lost != "skip":
             return
-        missing, unstamped = lane.done + 1, self.state.holdings[message.topic].unstamped
+        holding = self.state.holdings[message.topic]
+        unstamped = holding.unstamped if holding.missing_since is None else {}  # its stamp may still be on its way
+        missing = lane.done + 1
         while missing in lane.held or missing in unstamped:
             missing += 1
         if missing < message.first:
