@@ -1,6 +1,5 @@
 """Whole runs: the tree survives what the scenarios do to it, the printed algorithm does not, and seeds replay."""
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -22,6 +21,15 @@ for seed in (3, 4, 11):
 """
 
 
+# Worlds that the tree did not survive once, and why.
+ROUGH = {"broker": "fifo", "crashes": 6, "loss": 0.1, "changes": 8}
+MENDED = {
+    "a ticket voided before its answer arrived is never answered": (16, {"mode": "ticket", **ROUGH}),
+    "a join that a crash interrupted forgets what came meanwhile": (155, {"mode": "ticket", **ROUGH}),
+    "the time to live of an event that waits for a join wakes for ever": (0, {}),
+}
+
+
 def explained(outcome: Outcome, options: str) -> str:
     """What pytest shows when a run fails, with the line that replays it."""
     wrong = [violation.sentence for violation in outcome.violations] + list(outcome.missing)
@@ -39,14 +47,20 @@ def test_the_tree_keeps_its_promises(seed: int, broker: str) -> None:
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("mode", ["log", "ticket"])
 def test_the_tree_survives_crashes_and_loss(seed: int, mode: str) -> None:
-    outcome = run(draw(seed, Options(mode=mode, broker="fifo", crashes=6, loss=0.1, changes=8)))  # type: ignore[arg-type]
+    outcome = run(draw(seed, Options(mode=mode, **ROUGH)))  # type: ignore[arg-type]
     assert outcome.is_fine, explained(outcome, f"--mode {mode} --broker fifo --crashes 6 --loss 0.1 --changes 8")
+
+
+@pytest.mark.parametrize("finding", MENDED)
+def test_what_was_once_broken(finding: str) -> None:
+    seed, options = MENDED[finding]
+    assert run(draw(seed, Options(**options))).is_fine  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_causal_order_holds_where_it_is_promised(seed: int) -> None:
-    outcome = run(draw(seed, Options(causal=True, broker="fifo")))
-    assert outcome.is_fine, explained(outcome, "--causal --broker fifo")
+    outcome = run(draw(seed, Options(causal=True, broker="fifo", publishers=3)))
+    assert outcome.is_fine, explained(outcome, "--causal --broker fifo --publishers 3")
     assert any(row.seen for row in outcome.history.publications), "without reactions there is nothing to judge"
 
 
@@ -82,7 +96,7 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process() -> None:
         program = [sys.executable, "-c", FINGERPRINT]
         prints.add(subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout)
     assert len(prints) == 1
-    assert hashlib.sha256().hexdigest() not in prints.pop()
+    assert len(prints.pop().splitlines()) == 3
 
 
 def test_a_run_can_be_asked_before_it_is_over() -> None:

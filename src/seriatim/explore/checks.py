@@ -5,6 +5,7 @@ enough to look at the states where a run can stop, and a search that reaches all
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -53,10 +54,11 @@ class Stopped(Protocol):
 
 
 class Fact(NamedTuple):
-    """A question that must have one answer only, whoever gives it and however often."""
+    """A question that must have one answer only, whoever gives it, for a time after it was given last."""
 
     question: str
     answer: Any
+    lifetime_ms: float = inf
 
 
 class Checks:

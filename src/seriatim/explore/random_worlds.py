@@ -12,7 +12,7 @@ from seriatim.model import Address, Event, Node, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Change, Delivered, Grown, Listen, Publish, Stamped, Trimmed, Watch
+from seriatim.protocols.tree.messages import Change, Delivered, Grown, Publish, Stamped, Trimmed, Watch
 
 NODES_MAX = 7
 TOPICS = "ABCDEF"
@@ -20,10 +20,12 @@ SUBSCRIBERS_MAX = 6
 PUBLISHERS_MAX = 3
 PATIENCE = 400  # rounds of ticks: a lost request costs one, an unpublished number about twenty
 STEPS_MAX = 5_000
+SLOW = 0.02  # how often a step does not care which channels are slow
+HURRIES_MAX = 50
 TICKS = 1_000  # as many as it takes: the walk decides how often time passes
 
 # The broker keeps its promises: what it delivers arrives, and it hears of its watchers. The rest may be lost.
-KEPT = (Delivered, Grown, Listen, Stamped, Trimmed, Watch)
+KEPT = (Delivered, Grown, Stamped, Trimmed, Watch)
 
 
 def random_of(seed: int, index: int) -> Random:
@@ -32,22 +34,26 @@ def random_of(seed: int, index: int) -> Random:
 
 
 def random_world(random: Random, name: str) -> TreeWorld:
-    """A tree, topics, options, clients with something to do, and budgets for faults."""
-    topics = list(TOPICS[: random.randint(1, len(TOPICS))])
+    """A tree, topics, options, clients with something to do, and budgets for faults.
+
+    Half of the worlds are small and busy: most rules are about few topics that the same few subscribers change a lot.
+    """
+    busy = random.random() < 0.5
+    topics = list(TOPICS[: random.randint(2, 3) if busy else random.randint(1, len(TOPICS))])
     tree = _tree(random, topics)
     options = TreeOptions(
         mode=random.choice(["log", "ticket"]),
-        causal=random.random() < 0.3,
-        full_stamps=random.random() < 0.3,
+        causal=random.random() < 0.25,
+        full_stamps=random.random() < 0.25,
         durable=random.random() < 0.2,
     )
-    subscribers = [f"s{i}" for i in range(1, random.randint(1, SUBSCRIBERS_MAX) + 1)]
+    subscribers = [f"s{i}" for i in range(1, random.randint(2, 3 if busy else SUBSCRIBERS_MAX) + 1)]
     publishers = [f"p{i}" for i in range(1, random.randint(1, PUBLISHERS_MAX) + 1)]
     scripts: dict[Address, list[Publish | Change]] = {}
     for subscriber in subscribers:
         scripts[subscriber] = _changes(random, topics)
     for publisher in publishers:
-        scripts[publisher] = _publications(random, publisher, topics)
+        scripts[publisher] = _publications(random, publisher, topics, random.randint(2, 8 if busy else 5))
     return TreeWorld(
         name=name,
         tree=tree,
@@ -59,6 +65,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         readers={publisher: f"s{publisher[1:]}" for publisher in publishers if f"s{publisher[1:]}" in subscribers},
         with_links=True,
         broker_per_topic=False,
+        reconnecting=random.random() < 0.25,
         patience=PATIENCE,
     )
 
@@ -76,20 +83,25 @@ def _tree(random: Random, topics: list[Topic]) -> SequencingTree:
 
 
 def _changes(random: Random, topics: list[Topic]) -> list[Publish | Change]:
-    """Mostly joins at first, then anything."""
+    """Joins, leaves, moves and mixtures of them."""
     script: list[Publish | Change] = []
-    for i in range(random.randint(1, 5)):
-        add = [topic for topic in topics if random.random() < 0.4]
-        remove = [topic for topic in topics if i and topic not in add and random.random() < 0.4]
+    held: set[Topic] = set()
+    eager = random.choice([0.4, 0.8])
+    for _ in range(random.randint(1, 5)):
+        kind = random.choice(["join", "join", "leave", "leave", "move", "mixed"]) if held else "join"
+        add = [topic for topic in topics if kind != "leave" and topic not in held and random.random() < eager]
+        share = 1.0 if kind == "move" else 0.4
+        remove = [topic for topic in topics if kind != "join" and topic in held and random.random() < share]
         if not add and not remove:
             add = [random.choice(topics)]
         script.append(Change(frozenset(add), frozenset(remove)))
+        held = (held | set(add)) - set(remove)
     return script
 
 
-def _publications(random: Random, publisher: Address, topics: list[Topic]) -> list[Publish | Change]:
+def _publications(random: Random, publisher: Address, topics: list[Topic], count: int) -> list[Publish | Change]:
     script: list[Publish | Change] = []
-    for i in range(1, random.randint(2, 7)):
+    for i in range(1, count + 1):
         chosen = [random.choice(topics) for _ in range(random.choice([1, 1, 1, 2, 3]))]
         events = [Event(f"{publisher}.{i}.{j}", topic, publisher) for j, topic in enumerate(chosen, 1)]
         script.append(Publish(tuple(events)))
@@ -127,16 +139,22 @@ def _budgets(
 
 
 class Walk:
-    """A random way through a run. Some channels are slow, so that one part of a world can run far ahead of another."""
+    """A random way through a run.
+
+    Some channels are slow, so that one part of a world can run far ahead of another. A calm walk lets the fast ones
+    run dry before the next command: stories of many commands, in which only what is slow is late. A hasty one mixes
+    everything.
+    """
 
     def __init__(self, run: Run, random: Random) -> None:
         self.run = run
         self.random = random
         self.way: list[Transition] = []
         self._slow: dict[Channel, bool] = {}
-        self._slow_share = random.choice([0.0, 0.2, 0.5])
-        self._issue_share = random.choice([0.05, 0.15, 0.4])
-        self._fault_share = random.choice([0.02, 0.1])
+        self._slow_share = random.choice([0.0, 0.15, 0.4])
+        self._calm = random.random() < 0.5
+        self._issue_share = 0.0 if self._calm else random.choice([0.03, 0.1, 0.3])
+        self._fault_share = random.choice([0.02, 0.1, 0.25])
 
     def go(self) -> None:
         """Safety phase: commands, messages and faults in any order, until there is nothing left to ask for.
@@ -146,6 +164,7 @@ class Walk:
         random, run = self.random, self.run
         clients = [process for process in run.processes.values() if process.script]
         faulty = [process for process in run.processes.values() if process.address in run.world.budgets]
+        hurries = 0
         for _ in range(STEPS_MAX):
             clients = [each for each in clients if each.machine is not None and each.issued < len(each.script)]
             if not clients:
@@ -153,28 +172,37 @@ class Walk:
             draw = random.random()
             if faulty and draw < self._fault_share:
                 self._fault(random.choice(faulty).address)
-            elif draw < self._fault_share + self._issue_share or not run.channels:
+                continue
+            fast = self._fast_channels()
+            if draw < self._fault_share + self._issue_share or (not fast and random.random() < 0.9):
                 able = [each for each in clients if each.can_issue()]
                 if able:
                     self._take(Transition("issue", random.choice(able).address))
-                elif not run.channels and not self._hurry():  # all wait for an answer that was lost
-                    break
+                    if random.random() < 0.2:
+                        self._slow.clear()  # other channels are slow from now on
+                    continue
+            if run.channels:
+                self._deliver(fast)
+            elif hurries == HURRIES_MAX or not self._hurry():  # all wait for an answer that was lost
+                break
             else:
-                self._deliver()
+                hurries += 1
         run.end_faults()
         while run.channels and len(self.way) < 2 * STEPS_MAX:
-            self._deliver()
+            self._deliver(self._fast_channels())
 
-    def _deliver(self) -> None:
-        random, channels = self.random, list(self.run.channels)
-        channel = random.choice(channels)
-        for _ in range(3):
-            if channel not in self._slow:
-                self._slow[channel] = random.random() < self._slow_share
-            if not self._slow[channel]:
-                break
-            channel = random.choice(channels)
-        self._take(Transition("deliver", *at(channel)))
+    def _fast_channels(self) -> list[Channel]:
+        slow = self._slow
+        for channel in self.run.channels:
+            if channel not in slow:
+                slow[channel] = self.random.random() < self._slow_share
+        return [channel for channel in self.run.channels if not slow[channel]]
+
+    def _deliver(self, fast: list[Channel]) -> None:
+        """Take a message from a fast channel; from a slow one seldom, or if there is nothing else."""
+        random = self.random
+        channels = fast if fast and random.random() >= SLOW else list(self.run.channels)
+        self._take(Transition("deliver", *at(random.choice(channels))))
 
     def _fault(self, address: Address) -> None:
         """One of the things that may go wrong with this machine."""

@@ -11,13 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seriatim.explore.checks import Issued, Violation
-from seriatim.explore.show import show
+from seriatim.explore.checks import Fact, Issued, Violation
+from seriatim.explore.show import show, show_transition
 from seriatim.explore.world import NO_BUDGET, Budget, Channel, Stateful, Transition, World, encode
 from seriatim.model import APPLICATION, Address, InputError, SeriatimError
 from seriatim.protocols.machine import Effects, Payload
 
 DRAIN_LIMIT = 100_000  # deliveries: no world here needs as many, so a world that does is chattering for ever
+
+
+# A machine that raises one of these has failed: nothing a world does may break a machine.
+FAILURES = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError, SeriatimError)
 
 
 class ExplorerError(SeriatimError):
@@ -214,8 +218,9 @@ class Run:
         self.channels: dict[Channel, deque[Payload]] = {}  # never holds an empty queue
         self.bags: dict[Channel, list[tuple[bytes, Payload]]] = {}  # the same for bags, sorted
         self.issued: list[Issued] = []
-        self.facts: dict[str, Any] = {}
+        self.facts: dict[str, tuple[Any, float]] = {}
         self.contradictions: list[Violation] = []
+        self.failures: list[Violation] = []
         if processes is not None:
             self.processes = processes
             return
@@ -241,11 +246,20 @@ class Run:
     def take(self, transition: Transition) -> Payload | None:
         """Let it happen; returns the message it consumed, if any."""
         message = self._pop(transition) if transition.source else None
+        process = self.processes[transition.target]
         if transition.kind == "issue":
-            process = self.processes[transition.target]
             notified = {address: len(each.log) for address, each in self.processes.items()}
             self.issued.append(Issued(transition.target, process.script[process.issued], notified))
-        effects = self.processes[transition.target].take(transition, message)
+        try:
+            effects = process.take(transition, message)
+        except FAILURES as error:
+            if transition.kind == "haunt":  # it was replaced, and nobody hears of its end
+                process.zombie = None
+                return message
+            what = f"{process.address} failed at {show_transition(transition, message)}"
+            self.failures.append(Violation("failure", f"{what}: {type(error).__name__}: {error}"))
+            process.machine = process.wake_at = None
+            return message
         self.send(transition.target, effects)
         return message
 
@@ -278,6 +292,8 @@ class Run:
             if not wishes or not self.world.checks.stopped(self):
                 break
             soonest = min(wishes.values())
+            for process in self.processes.values():  # clocks may have run apart; from now on they all move
+                process.clock = max(process.clock, soonest)
             for address, wish in wishes.items():
                 if wish == soonest:
                     self.pass_time(address)
@@ -288,11 +304,8 @@ class Run:
         """Put messages on their channels."""
         world = self.world
         for channel, message in envelopes(world, source, effects):
-            for question, answer in world.checks.facts(channel.target, message):
-                known = self.facts.setdefault(question, answer)
-                if known != answer:
-                    sentence = f"{question}: {show(known)} at first, {show(answer)} later"
-                    self.contradictions.append(Violation("contradiction", sentence))
+            for fact in world.checks.facts(channel.target, message):
+                self._lay_down(fact, self.processes[source].clock)
             if world.is_bag(channel):
                 insort(self.bags.setdefault(channel, []), (encode(message), message), key=_first)
                 continue
@@ -300,6 +313,13 @@ class Run:
             if queue is None:
                 queue = self.channels[channel] = deque()
             queue.append(message)
+
+    def _lay_down(self, fact: Fact, now: float) -> None:
+        known, since = self.facts.get(fact.question, (fact.answer, now))
+        if known != fact.answer and now - since < fact.lifetime_ms:
+            sentence = f"{fact.question}: {show(known)} at first, {show(fact.answer)} later"
+            self.contradictions.append(Violation("contradiction", sentence))
+        self.facts[fact.question] = fact.answer, now
 
     def _pop(self, transition: Transition) -> Payload:
         channel = transition.channel
@@ -352,7 +372,7 @@ class Run:
         """End the faults, let everything arrive that can, and say what is broken."""
         self.end_faults()
         owed = self.settle()
-        return [*self.violations(), *owed]
+        return [*self.failures, *self.violations(), *owed]
 
     def violations(self) -> list[Violation]:
         """What the logs show to be broken so far."""

@@ -24,7 +24,19 @@ from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notificatio
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Changed, Granted, Publish, Published, Stamped, Watch
+from seriatim.protocols.tree.messages import (
+    Change,
+    Changed,
+    Granted,
+    Publish,
+    Published,
+    Refresh,
+    Stamped,
+    Subscribe,
+    Ticket,
+    Update,
+    Watch,
+)
 from seriatim.sim.broker import Broker
 
 
@@ -57,6 +69,7 @@ class TreeWorld:
     may_lose: Callable[[Channel, Payload], bool] = lambda channel, message: True
     readers: Mapping[Address, Address] = field(default_factory=dict)  # publisher → the subscriber it reacts to
     with_links: bool = False
+    reconnecting: bool = False  # requests of clients to nodes can overtake each other
     broker_per_topic: bool = True
     patience: int = 0
 
@@ -74,7 +87,7 @@ class TreeWorld:
             budgets=self.budgets,
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
-            lane=lane,
+            lane=lane_of_reconnecting if self.reconnecting else lane,
             may_lose=self.may_lose,
             answers=answers,
             is_answer=is_answer,
@@ -151,6 +164,13 @@ def lane(source: Address, target: Address, message: Payload) -> str:
     if not source.startswith(BROKER):
         return ""
     return f"{message.topic} stamps" if type(message) is Stamped else str(message.topic)
+
+
+def lane_of_reconnecting(source: Address, target: Address, message: Payload) -> str:
+    """A client that reconnects can have its repeated requests arrive after newer ones."""
+    if type(message) in (Subscribe, Update, Refresh):
+        return f"version {message.version}"
+    return f"{message.topic} {message.request}" if type(message) is Ticket else lane(source, target, message)
 
 
 class Parts:
@@ -292,7 +312,8 @@ class TreeChecks(Checks):
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
         if type(message) is Granted:
-            request = Fact(f"{message.topic} for request {message.request} of {target}", message.first)
+            question = f"{message.topic} for request {message.request} of {target}"
+            request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
         if type(message) is Stamped:
             return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
@@ -359,8 +380,8 @@ class TreeChecks(Checks):
         broker = world.machine(f"{BROKER} {topic}" if BROKER not in world.addresses else BROKER)
         node = world.machine(self.tree.home(topic))
         sequencer = node.sequencer if isinstance(node, SequencerNode) else node
-        home = sequencer.state.homes.get(topic)
-        kept = broker.state.topics.get(topic)
+        home = sequencer.state.homes.get(topic) if sequencer is not None else None
+        kept = broker.state.topics.get(topic) if broker is not None else None
         if kept is None:
             return [], home.issued if home is not None else 0
         events = [*range(1, len(kept.log) + 1), *(slot.number for slot in kept.slots if slot.event is not None)]

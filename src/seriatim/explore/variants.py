@@ -11,7 +11,7 @@ import msgspec
 
 from seriatim.explore.tree import PROPER, Cast
 from seriatim.model import Address, Entries, InputError, Node, Number, Topic
-from seriatim.order import HoldBack, Lane
+from seriatim.order import HoldBack, Lane, Shift
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
 from seriatim.protocols.tree.messages import Delivered, JoinId, Pass, Ticket, Write, Written
@@ -60,6 +60,13 @@ class AbruptSequencer(Sequencer):
     def _collect(self, message: Pass) -> Entries:
         entries = super()._collect(message)
         return {topic: number for topic, number in entries.items() if topic not in message.uncouple}
+
+    def _shift(self, shift: Shift) -> None:
+        home = self._home(shift.topic)
+        was_new = not shift.coupled and shift.other in home.couple
+        super()._shift(shift)
+        if was_new:  # coupled and uncoupled between two events
+            home.once.discard(shift.other)
 
 
 class BaselessSequencer(Sequencer):

@@ -74,11 +74,12 @@ class HoldBack:
         lane.open = True
         return self._advance(topic, lane, start)
 
-    def close(self, topic: Topic) -> list[Released]:
-        """Stop holding a topic: what is held of it is dropped, and nothing waits for it any more."""
-        lane = self.lanes.pop(topic)
-        self.size -= len(lane.held)
-        return self._run(self._wake_up_to(topic, None))
+    def close(self, topics: Iterable[Topic]) -> list[Released]:
+        """Stop holding topics: what is held of them is dropped, and then nothing waits for them any more."""
+        closed = sorted(topics)
+        for topic in closed:
+            self.size -= len(self.lanes.pop(topic).held)
+        return self._run(deque(waiter for topic in closed for waiter in self._wake_up_to(topic, None)))
 
     def admit(self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float) -> list[Released]:
         """Take one event of an open lane that is neither done nor held yet."""

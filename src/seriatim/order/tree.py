@@ -74,6 +74,12 @@ class SequencingTree:
             self._meets[node, other] = known
         return known
 
+    def neighbours(self, node: Node) -> list[Node]:
+        """The children of a node, and its parent if it has one."""
+        children = [child for child, parent in self.parents.items() if parent == node]
+        parent = self.parents[node]
+        return children if parent is None else [*children, parent]
+
     def next_hop(self, node: Node, target: Node) -> Node:
         """The neighbour of `node` on the way to `target`, another node."""
         assert node != target, "already there"

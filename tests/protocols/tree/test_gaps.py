@@ -159,7 +159,9 @@ def test_what_is_lost_is_skipped_by_joining_again() -> None:
     asked = subscriber.step(BROKER, Listening("A"), 200.0)
     assert messages(asked, Subscribe) == [Subscribe(2, "A", frozenset("AB"))]
     started = subscriber.step("root", Joined(2, "A", 5, {"B": 1}, epoch=1), 200.0)
-    assert started.notify == [Changed(2, frozenset("AB"), {"A": 5})], "what lies before 5 is the gap"
+    changed, gap = started.notify
+    assert changed == Changed(2, frozenset("AB"), {"A": 5})
+    assert gap == Gap("A", 1, 5, "the topic began anew")
 
 
 def test_retention_that_passes_a_waiting_subscriber_makes_it_join_again() -> None:

@@ -59,7 +59,10 @@ class Joining(SequencerCore):
             return self._why_not_home(message.topic)
         if message.topic not in message.topics:
             return "topics must include the topic that is added"
-        unknown = sorted(topic for topic in message.topics | message.left if not self.tree.knows(topic))
+        return self._problem_with_topics(message.topics | message.left)
+
+    def _problem_with_topics(self, topics: frozenset[Topic]) -> str | None:
+        unknown = sorted(topic for topic in topics if not self.tree.knows(topic))
         return f"no node is home to {', '.join(unknown)}" if unknown else None
 
     def _await_announcements(self, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
@@ -141,7 +144,8 @@ class Joining(SequencerCore):
 
     def _answer_join(self, subscriber: Address, topic: Topic, join: Join, effects: Effects) -> None:
         assert join.start is not None, "only a complete join is answered"
-        answer = Joined(join.version, topic, join.start, join.floor, self.state.epoch)
+        acquaintance = self._couplings.acquaintance(subscriber)
+        answer = Joined(join.version, topic, join.start, join.floor, self.state.epoch, acquaintance)
         effects.send.append((subscriber, answer))
 
     def _join(self, join_id: JoinId) -> Join | None:
@@ -149,6 +153,10 @@ class Joining(SequencerCore):
         return join if join is not None and join.version == join_id.version else None
 
     def _on_update(self, source: Address, message: Update, now: float, effects: Effects) -> None:
+        problem = self._problem_with_topics(message.topics)
+        if problem is not None:
+            self._refuse(source, message.version, "", problem, effects)
+            return
         self._apply(source, message.version, message.topics, now)
         effects.send.append((source, Updated(message.version, self.node, self.state.epoch)))
 
@@ -179,11 +187,10 @@ class Joining(SequencerCore):
             joins = self.state.joins.get(source)
             if joins is not None and message.version >= holder.version:
                 del self.state.joins[source]
-        effects.send.append((source, Refreshed(self._couplings.version(source), self.node, message.at)))
+        version, acquaintance = self._couplings.version(source), self._couplings.acquaintance(source)
+        effects.send.append((source, Refreshed(version, self.node, message.at, acquaintance)))
 
     def _on_forget(self, source: Address, message: Forget, now: float, effects: Effects) -> None:
-        if source != self.node:
-            return
         self.state.joins.pop(message.subscriber, None)
         for shift in self._couplings.forget(message.subscriber):
             self._shift(shift)

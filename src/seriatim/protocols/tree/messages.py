@@ -206,6 +206,7 @@ class Joined(Struct, frozen=True, tag=True):
     start: Number
     floor: Entries
     epoch: int = 0
+    acquaintance: int = 0
 
 
 class Update(Struct, frozen=True, tag=True):
@@ -224,18 +225,22 @@ class Updated(Struct, frozen=True, tag=True):
 
 
 class Refresh(Struct, frozen=True, tag=True):
-    """Subscriber → node: I am alive at `at`, my version is complete; joins up to it may be forgotten."""
+    """Subscriber → node: I am alive at `at`; changes up to this version are complete, their joins may be forgotten."""
 
     version: int
     at: float
 
 
 class Refreshed(Struct, frozen=True, tag=True):
-    """Node → subscriber: I know you at this version. 0: I do not know you (any more). `at` is the question's."""
+    """Node → subscriber: I know you at this version. 0: I do not know you (any more). `at` is the question's.
+
+    The acquaintance is that of `Joined` unless the node has forgotten the subscriber in between.
+    """
 
     version: int
     node: Node
     at: float
+    acquaintance: int = 0
 
 
 class Inquire(Struct, frozen=True, tag=True):

@@ -14,37 +14,16 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from seriatim.model import BROKER, Address, Node
+from seriatim.model import Address, Node
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.tree.messages import (
-    Announce,
-    Cut,
-    Grown,
-    Inquire,
-    Kept,
-    Pass,
-    Refresh,
-    Routed,
-    Settled,
-    Stepped,
-    Subscribe,
-    Ticket,
-    TookOver,
-    Trimmed,
-    Update,
-    Written,
-)
+from seriatim.protocols.tree.messages import Announce, Cut, Pass, Routed, Stepped, TookOver
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState
 
 BetweenNodes = Pass | Announce | Cut | Routed
-
-# What may come outside a link. Nobody else speaks for the broker, and nobody at all for a neighbouring node.
-FROM_BROKER = frozenset({Grown, Kept, Trimmed, Written})
-FROM_CLIENTS = frozenset({Inquire, Refresh, Settled, Subscribe, Ticket, Update})
 
 
 class NodeState(Struct):
@@ -63,10 +42,7 @@ class SequencerNode:
         self.options = options
         self.state = state if state is not None else NodeState()
         self.sequencer = self.sequencer_type(tree, node, options, self.state.sequencer)
-        neighbours = [child for child, parent in tree.parents.items() if parent == node]
-        if (parent := tree.parents[node]) is not None:
-            neighbours.append(parent)
-        for neighbour in neighbours:
+        for neighbour in tree.neighbours(node):
             self.state.links.setdefault(neighbour, Link())
         self._to_persist: list[Payload] = []
 
@@ -74,7 +50,7 @@ class SequencerNode:
     def take_over(
         cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Stepped | TookOver]
     ) -> "SequencerNode":
-        """Rebuild the node from its journal under a new epoch, which its first tick records before anything else."""
+        """Rebuild the node from its journal under a new epoch, which is recorded before anything leaves it."""
         machine = cls(tree, node, options)
         for record in journal:
             machine._replay(record)
@@ -91,12 +67,10 @@ class SequencerNode:
         return self.state.sequencer.epoch
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
-        if type(message) is not Frame:
-            if type(message) not in (FROM_BROKER if source == BROKER else FROM_CLIENTS):
-                return self._framed(self.sequencer.idle(), now)
-            return self._framed(self.sequencer.step(source, message, now), now)
         link = self.state.links.get(source)
-        if link is None:
+        if type(message) is not Frame and link is None:
+            return self._framed(self.sequencer.step(source, message, now), now)
+        if type(message) is not Frame or link is None:  # neighbours send frames, and nobody else does
             return self._framed(self.sequencer.idle(), now)
         body = link.receive(message)
         effects = self.sequencer.step(source, body, now) if body is not None else self.sequencer.idle()
@@ -112,9 +86,6 @@ class SequencerNode:
             for frame in link.resend(self.epoch, now, self.options.retry_ms):
                 effects.send.append((neighbour, frame))
         self._wish(effects)
-        if self._to_persist:
-            effects.persist[:0] = self._to_persist
-            self._to_persist.clear()
         return effects
 
     def explain(self) -> list[str]:
@@ -135,6 +106,9 @@ class SequencerNode:
         self._framed(self.sequencer.step(record.source, record.message, record.now), record.now)
 
     def _framed(self, effects: Effects, now: float) -> Effects:
+        if self._to_persist:
+            effects.persist[:0] = self._to_persist
+            self._to_persist.clear()
         links = self.state.links
         if links:
             for index, (target, message) in enumerate(effects.send):

@@ -50,18 +50,15 @@ class Numbering(SequencerCore):
         self._idle_desks: OrderedDict[tuple[Topic, Address], float] = OrderedDict()
 
     def _on_ticket(self, source: Address, ticket: Ticket, now: float, effects: Effects) -> None:
-        home = self.state.homes.get(ticket.topic)
-        if home is None and not self._is_home(ticket.topic):
-            self._refuse(source, ticket.request, ticket.topic, self._why_not_home(ticket.topic), effects)
+        problem = self._problem_with_ticket(ticket)
+        if problem is not None:
+            self._refuse(source, ticket.request, ticket.topic, problem, effects)
             return
-        if not 1 <= ticket.count <= self.options.ticket_count_max:
-            limit = f"count {ticket.count} is not between 1 and {self.options.ticket_count_max}"
-            self._refuse(source, ticket.request, ticket.topic, limit, effects)
-            return
-        desk = home.desks.get(source) if home is not None else None
-        if desk is not None and desk.forget_at is not None and desk.forget_at <= now:
-            desk = None  # by recorded time, so that a replay decides the same; a tick only tidies up
-        if home is not None and desk is not None and self._is_repeat(desk, ticket):
+        home = self._home(ticket.topic)
+        desk = home.desks.get(source)
+        if desk is None or (desk.forget_at is not None and desk.forget_at <= now):
+            desk = Desk()
+        if self._is_repeat(desk, ticket):
             range_ = home.ranges.get(desk.first)
             if ticket.request == desk.request and range_ is not None and range_.entries is not None:
                 effects.send.append((source, self._granted(ticket.topic, range_, range_.entries)))
@@ -70,14 +67,19 @@ class Numbering(SequencerCore):
         if open_tickets >= self.options.open_tickets_max:
             self._refuse(source, ticket.request, ticket.topic, f"{open_tickets} tickets are unsettled", effects)
             return
-        if home is None:
-            home = self._home(ticket.topic)
         self.state.open_tickets[source] = open_tickets + 1
         first = home.issued + 1
-        if desk is None:
-            desk = home.desks[source] = Desk()
-        desk.request, desk.first, desk.forget_at = ticket.request, first, None
+        home.desks[source] = Desk(ticket.request, first)
         self._issue(ticket.topic, home, Range(first, home.issued + ticket.count, source, ticket.request), now, effects)
+
+    def _problem_with_ticket(self, ticket: Ticket) -> str | None:
+        if self.options.mode == "log":
+            return "numbers are positions in the topic's log; append to it"
+        if ticket.topic not in self.state.homes and not self._is_home(ticket.topic):
+            return self._why_not_home(ticket.topic)
+        if not 1 <= ticket.count <= self.options.ticket_count_max:
+            return f"count {ticket.count} is not between 1 and {self.options.ticket_count_max}"
+        return None
 
     def _is_repeat(self, desk: Desk, ticket: Ticket) -> bool:
         """A publisher numbers its requests for a topic upwards, and has one at a time under way."""
@@ -154,7 +156,7 @@ class Numbering(SequencerCore):
         return self._parent
 
     def _on_finished(self, message: Finished, now: float, effects: Effects) -> None:
-        home = self._home(message.topic)
+        home = self.state.homes[message.topic]
         self._finish(message.topic, home, home.ranges[message.first], message.entries, now, effects)
 
     def _finish(self, topic: Topic, home: Home, range_: Range, entries: Entries, now: float, effects: Effects) -> None:
@@ -194,9 +196,9 @@ class Numbering(SequencerCore):
         return range_.entries if number == range_.first or self.options.full_stamps else {}
 
     def _on_written(self, source: Address, message: Written, now: float, effects: Effects) -> None:
-        home = self._home(message.topic)
-        range_ = self._range_of(home, message.number)
-        if range_ is None or range_.entries is None:
+        home = self.state.homes.get(message.topic)
+        range_ = self._range_of(home, message.number) if home is not None else None
+        if home is None or range_ is None or range_.entries is None:
             return
         if message.event_id is None:
             home.voids[message.number] = self._void_entries(range_, message.number)
@@ -210,14 +212,17 @@ class Numbering(SequencerCore):
     def _on_settled(self, source: Address, message: Settled, now: float, effects: Effects) -> None:
         home = self.state.homes.get(message.topic)
         range_ = home.ranges.get(message.first) if home is not None else None
-        if home is not None and range_ is not None and range_.publisher == source:
+        if home is None or range_ is None or range_.publisher != source:
+            return
+        if range_.entries is not None:  # nobody can have filled slots before they were granted
             self._settle(message.topic, home, range_, now)
 
     def _settle(self, topic: Topic, home: Home, range_: Range, now: float) -> None:
         del home.ranges[range_.first]
         desk = home.desks.get(range_.publisher)
         if desk is not None and desk.request == range_.request:
-            desk.forget_at = self._idle_desks[topic, range_.publisher] = now + self.options.lease_ms
+            desk.forget_at = due = now + self.options.lease_ms
+            self._idle_desks[topic, range_.publisher] = due
             self._idle_desks.move_to_end((topic, range_.publisher))
         left = self.state.open_tickets.get(range_.publisher, 0) - 1
         if left > 0:
@@ -226,13 +231,16 @@ class Numbering(SequencerCore):
             self.state.open_tickets.pop(range_.publisher, None)
 
     def _on_kept(self, source: Address, message: Kept, now: float, effects: Effects) -> None:
-        home = self._home(message.topic)
-        if (range_ := home.ranges.get(message.first)) is not None and not range_.publisher:
+        home = self.state.homes.get(message.topic)
+        if home is None or (range_ := home.ranges.get(message.first)) is None:
+            return
+        if not range_.publisher:
             del home.ranges[message.first]
 
     def _on_trimmed(self, source: Address, message: Trimmed, now: float, effects: Effects) -> None:
-        home = self._home(message.topic)
-        home.kept_from = max(home.kept_from, message.first)
+        if self._is_home(message.topic):
+            home = self._home(message.topic)
+            home.kept_from = max(home.kept_from, message.first)
 
     def _range_of(self, home: Home, number: Number) -> Range | None:
         return next((each for each in home.ranges.values() if each.first <= number <= each.last), None)
@@ -243,8 +251,7 @@ class Numbering(SequencerCore):
         if home is None or message.number > home.issued:
             state = "unissued"
             if self.options.mode == "log" and self._is_home(message.topic):
-                # The news that the log has grown may have been lost: the broker answers a watch with its length.
-                effects.send.append((BROKER, Watch(frozenset({message.topic}))))
+                effects.send.append((BROKER, Watch(frozenset({message.topic}))))  # it may have grown without our notice
         elif message.number in home.voids:
             state, entries = "void", home.voids[message.number]
         elif message.number < home.kept_from:
@@ -270,7 +277,7 @@ class Numbering(SequencerCore):
             del self._idle_desks[topic, publisher]
             desks = self.state.homes[topic].desks
             if (desk := desks.get(publisher)) is not None and desk.forget_at == due:
-                del desks[publisher]
+                del desks[publisher]  # counts as forgotten already: a tick is not journaled, so it must change nothing
 
     def _settle_again(self, now: float, effects: Effects) -> None:
         """After a restart: nobody knows what of it arrived, so hand everything out again."""

@@ -63,7 +63,14 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise InputError(name, f"{value} is not positive", "give a number above 0, or None for no bound")
-        if (self.buffer_max is not None or self.time_to_live_ms is not None) and not self.full_stamps:
+        bounded = self.buffer_max is not None or self.time_to_live_ms is not None
+        if bounded and self.mode == "log":
+            raise InputError(
+                "mode",
+                "a log does not lose events, so none is given up (buffer_max, time_to_live_ms)",
+                'set mode="ticket", or let on_lost decide about what the log no longer keeps',
+            )
+        if bounded and not self.full_stamps:
             raise InputError(
                 "full_stamps",
                 "events may be skipped (buffer_max, time_to_live_ms), and a skipped difference is lost",

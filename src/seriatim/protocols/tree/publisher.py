@@ -203,7 +203,7 @@ class Publisher:
             return
 
     def _publish_again(self, topic: Topic, outbox: Outbox, batch: Batch) -> None:
-        """What lost its slot goes first, in its old order. A request under way is for a count, not for given events."""
+        """What lost its slot goes first, in its old order: a request under way is for a count, not for an event."""
         again = [event for _, event in sorted(batch.lost.items())]
         outbox.queue[:0] = again
         if self.options.causal:

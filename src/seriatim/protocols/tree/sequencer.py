@@ -52,29 +52,32 @@ class Sequencer(Numbering, Joining):
         super().__init__(tree, node, options, state)
         self._started = False
         self._expiry_due = 0.0
-        self._handlers: dict[type, Callable[[Address, Any, float, Effects], None]] = {
-            Announce: self._on_announce,
-            Cut: self._on_cut,
-            Forget: self._on_forget,
-            Grown: self._on_grown,
-            Inquire: self._on_inquire,
-            Kept: self._on_kept,
-            Pass: self._on_pass,
-            Refresh: self._on_refresh,
-            Routed: self._on_routed,
-            Settled: self._on_settled,
-            Subscribe: self._on_subscribe,
-            Ticket: self._on_ticket,
-            Trimmed: self._on_trimmed,
-            Update: self._on_update,
-            Written: self._on_written,
+        neighbours = frozenset(tree.neighbours(node))
+        broker, itself = frozenset({BROKER}), frozenset({node})
+        # What each message is handled by, and who may send it; None: any client.
+        self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], frozenset[Address] | None]] = {
+            Announce: (self._on_announce, neighbours),
+            Cut: (self._on_cut, neighbours),
+            Forget: (self._on_forget, itself),
+            Grown: (self._on_grown, broker),
+            Inquire: (self._on_inquire, None),
+            Kept: (self._on_kept, broker),
+            Pass: (self._on_pass, neighbours),
+            Refresh: (self._on_refresh, None),
+            Routed: (self._on_routed, neighbours),
+            Settled: (self._on_settled, None),
+            Subscribe: (self._on_subscribe, None),
+            Ticket: (self._on_ticket, None),
+            Trimmed: (self._on_trimmed, broker),
+            Update: (self._on_update, None),
+            Written: (self._on_written, broker),
         }
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            return self.idle()
         effects = Effects()
+        handler, sources = self._handlers.get(type(message), (None, None))
+        if handler is None or (sources is not None and source not in sources):
+            return self.idle()  # not for a node, or not for this sender to say
         if type(message) is not Inquire:
             effects.persist.append(Stepped(source, message, now))
         handler(source, message, now, effects)

@@ -25,7 +25,7 @@ class Range(Struct):
 class Desk(Struct):
     """What a home remembers of one publisher: its last request, so that a repeat gets the same answer.
 
-    A lease after that request was settled no repeat of it can be on its way: whatever comes then is a new request.
+    `forget_at`: the request is settled; later than this no repeat of it can be on its way.
     """
 
     request: int = 0

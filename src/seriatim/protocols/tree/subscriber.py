@@ -16,7 +16,7 @@ or (lost for good) rejoin the topic and report the gap. On unreliable brokers ev
 a bounded number; whatever comes too late is notified at once, tagged `out_of_order`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from seriatim.model import (
     APPLICATION,
@@ -93,7 +93,8 @@ class Subscriber:
                     holding = machine.state.holdings.get(record.topic)
                     if holding is not None:
                         machine._queue.open(record.topic, record.number)
-                        holding.stamped_to = max(holding.stamped_to, record.number)
+                        holding.stamped_to = machine.state.lanes[record.topic].done
+                        machine._forget_ready({record.topic})
         machine.state.unheard = {topic for topic, lane in machine.state.lanes.items() if lane.open}
         machine.state.retry_due = 0.0
         return machine
@@ -104,9 +105,9 @@ class Subscriber:
         effects = Effects()
         match message:
             case Delivered() if source == BROKER:
-                self._on_delivered(message, now)
+                self._on_delivered(message, now, effects)
             case Stamped() if source == BROKER:
-                self._on_stamped(message, now)
+                self._on_stamped(message, now, effects)
             case Change() if source == APPLICATION:
                 self._on_change(message, now, effects)
             case Listening() if source == BROKER:
@@ -117,7 +118,7 @@ class Subscriber:
             case Updated() if source == message.node:
                 if is_current(self.state.epochs, source, message.epoch):
                     self._on_updated(message, now, effects)
-            case Refused() if self._is_home(source, message.topic):
+            case Refused() if source in self.tree.parents:
                 effects.notify.append(message)
             case Answer() if self._is_home(source, message.topic):
                 if is_current(self.state.epochs, source, message.epoch):
@@ -135,13 +136,11 @@ class Subscriber:
         effects = Effects()
         if self.state.retry_due is not None and now >= self.state.retry_due:
             self.state.retry_due = None
-            for topic in sorted(self.state.unheard):
-                self._listen(topic, effects)
             self._ask(effects)
         if self.state.patience_due is not None and now >= self.state.patience_due:
             self.state.patience_due = None
             self._inquire(now, effects)
-        self._expire(now)
+        self._expire(now, effects)
         self._refresh(now, effects)
         self._flush(now, effects)
         self._wish(now, effects)
@@ -177,7 +176,7 @@ class Subscriber:
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_delivered(self, message: Delivered, now: float) -> None:
+    def _on_delivered(self, message: Delivered, now: float, effects: Effects) -> None:
         holding = self.state.holdings.get(message.topic)
         if holding is None:
             return
@@ -185,17 +184,17 @@ class Subscriber:
         if not lane.open:
             holding.early.setdefault(message.number, message)
         elif message.number <= lane.done:
-            self._on_late(holding, message)
+            self._on_late(holding, message, effects)
         elif message.entries is not None:
-            self._admit(message.topic, message.number, message.entries, message.event, now)
+            self._admit(message.topic, message.number, message.entries, message.event, now, effects)
         elif message.number <= holding.stamped_to:
             entries = self._take_stamp(holding, message.number)
-            self._admit(message.topic, message.number, entries, message.event, now)
+            self._admit(message.topic, message.number, entries, message.event, now, effects)
         else:
             self._unstamped += message.number not in holding.unstamped
             holding.unstamped.setdefault(message.number, message.event)
 
-    def _on_stamped(self, message: Stamped, now: float) -> None:
+    def _on_stamped(self, message: Stamped, now: float, effects: Effects) -> None:
         holding = self.state.holdings.get(message.topic)
         if holding is None or not self.state.lanes[message.topic].open or message.last <= holding.stamped_to:
             return
@@ -209,24 +208,26 @@ class Subscriber:
                     event = holding.unstamped.pop(number)
                     self._unstamped -= 1
                     entries = self._take_stamp(holding, number)
-                    self._admit(message.topic, number, entries, event, now)
+                    self._admit(message.topic, number, entries, event, now, effects)
 
     def _take_stamp(self, holding: Holding, number: Number) -> Entries:
         stamp = holding.stamps.pop(number, None)
         return stamp.entries if stamp is not None else {}
 
-    def _admit(self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float) -> None:
+    def _admit(
+        self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float, effects: Effects
+    ) -> None:
         holding = self.state.holdings[topic]
         if number in self.state.lanes[topic].held:
             return
         if holding.floor and number == holding.start + 1:
             entries = {**entries, **{t: max(n, entries.get(t, 0)) for t, n in holding.floor.items()}}
-        self._done(self._queue.admit(topic, number, entries, event, now))
+        self._done(self._queue.admit(topic, number, entries, event, now), effects)
         if self.options.buffer_max is not None:
             while self._queue.size > self.options.buffer_max and (forced := self._queue.force_oldest()):
-                self._done(forced, "the buffer was full")
+                self._done(forced, effects, "the buffer was full")
 
-    def _done(self, released: list[Released], why_skipped: str = "skipped") -> None:
+    def _done(self, released: list[Released], effects: Effects, why_skipped: str = "skipped") -> None:
         for each in released:
             held = each.held
             holding = self.state.holdings[each.topic]
@@ -237,10 +238,8 @@ class Subscriber:
                 self.state.ready.append(Gap(each.topic, each.skipped_from, each.number, why_skipped))
             elif held.event is not None:
                 self.state.ready.append(Notification(held.event, each.number, held.entries))
-            if self.options.durable:
-                self.state.ready.append(Done(each.topic, each.number))
 
-    def _on_late(self, holding: Holding, message: Delivered) -> None:
+    def _on_late(self, holding: Holding, message: Delivered, effects: Effects) -> None:
         """A number that is done: a repeat, unless we had given up on it."""
         for index, (first, last) in enumerate(holding.skipped):
             if first <= message.number <= last:
@@ -254,10 +253,16 @@ class Subscriber:
 
     def _flush(self, now: float, effects: Effects) -> None:
         """Notify, unless some node may have forgotten us: then what is ready might be in the wrong order."""
-        if self.state.ready and not self._lapsed(now):
-            for each in self.state.ready:
-                (effects.persist if type(each) is Done else effects.notify).append(each)
-            self.state.ready.clear()
+        if not self.state.ready or self._lapsed(now):
+            return
+        if self.options.durable:
+            effects.persist.extend(Done(topic, number) for topic, number in map(_told, self.state.ready))
+        effects.notify.extend(self.state.ready)
+        self.state.ready.clear()
+
+    def _forget_ready(self, topics: Set[Topic]) -> None:
+        """What was kept back while a lease had lapsed is not told after its topic is left."""
+        self.state.ready = [each for each in self.state.ready if _told(each)[0] not in topics]
 
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,6 +280,7 @@ class Subscriber:
             add = change.add - (self.topics - change.remove)
             remove = change.remove & self.topics
             if add or remove:
+                self._flush(now, effects)
                 effects.persist.extend([Began(self.state.version + 1, add, remove)] if self.options.durable else [])
                 self._begin(add, remove, now, effects)
                 self._ask(effects)
@@ -284,22 +290,31 @@ class Subscriber:
     def _begin(self, add: frozenset[Topic], remove: frozenset[Topic], now: float, effects: Effects) -> None:
         self.state.version += 1
         touched = self.topics | add
+        told = {topic: self._told_of(topic) for topic in remove & add}
+        self._forget_ready(remove)
         for topic in sorted(remove):
             self._unstamped -= len(self.state.holdings.pop(topic).unstamped)
             self.state.unheard.discard(topic)
             if topic not in add:
                 effects.send.append((BROKER, Unlisten(topic)))
-            self._done(self._queue.close(topic))
+        self._done(self._queue.close(remove), effects)
         self.state.left = (self.state.left | remove) - add
         for topic in sorted(add):
-            self.state.holdings[topic] = Holding()
+            self.state.holdings[topic] = Holding(begins_anew_after=told.get(topic))
             self._queue.join(topic)
         listen = set(add) if self.options.mode == "ticket" else set()
         update = set() if add else {self.tree.home(topic) for topic in touched}
         self.state.changing = Changing(set(add), listen, set(add), update, now)
 
+    def _told_of(self, topic: Topic) -> Number:
+        """How many numbers of a topic are done and not still kept back."""
+        kept_back = [each for each in self.state.ready if _told(each)[0] == topic]
+        return _told_from(kept_back[0]) - 1 if kept_back else self.state.lanes[topic].done
+
     def _ask(self, effects: Effects) -> None:
-        """Send every request of the change under way that has not been answered. All of them may be repeated."""
+        """Send every request that has not been answered. All of them may be repeated."""
+        for topic in sorted(self.state.unheard):
+            effects.send.append((BROKER, Listen(topic, self.state.lanes[topic].done)))
         changing = self.state.changing
         if changing is None:
             return
@@ -313,11 +328,6 @@ class Subscriber:
     def _ask_to_join(self, topic: Topic, effects: Effects) -> None:
         request = Subscribe(self.state.version, topic, self.topics, frozenset(self.state.left))
         effects.send.append((self.tree.home(topic), request))
-
-    def _listen(self, topic: Topic, effects: Effects) -> None:
-        """Have the broker deliver a topic from where we are."""
-        self.state.unheard.add(topic)
-        effects.send.append((BROKER, Listen(topic, self.state.lanes[topic].done)))
 
     def _on_listening(self, message: Listening, effects: Effects) -> None:
         self.state.unheard.discard(message.topic)
@@ -337,13 +347,18 @@ class Subscriber:
         changing.listen.discard(topic)
         holding = self.state.holdings[topic]
         holding.start = holding.stamped_to = message.start
-        holding.floor = message.floor
-        self._done(self._queue.open(topic, message.start))
+        holding.floor, holding.acquaintance = message.floor, message.acquaintance
+        self.state.confirmed.setdefault(self.tree.home(topic), changing.since)
+        if holding.begins_anew_after is not None and holding.begins_anew_after < message.start:
+            gap = Gap(topic, holding.begins_anew_after + 1, message.start, "the topic began anew")
+            self.state.ready.append(gap)
+        self._done(self._queue.open(topic, message.start), effects)
         if self.options.mode == "log":
-            self._listen(topic, effects)
+            self.state.unheard.add(topic)
+            effects.send.append((BROKER, Listen(topic, message.start)))
         early, holding.early = holding.early, {}
         for _, delivered in sorted(early.items()):
-            self._on_delivered(delivered, now)
+            self._on_delivered(delivered, now, effects)
         self._finish_change(now, effects)
 
     def _on_updated(self, message: Updated, now: float, effects: Effects) -> None:
@@ -360,7 +375,7 @@ class Subscriber:
         start = {topic: self.state.holdings[topic].start for topic in sorted(changing.add)}
         effects.notify.append(Changed(self.state.version, self.topics, start))
         nodes = {self.tree.home(topic) for topic in self.topics}
-        self.state.confirmed = dict.fromkeys(sorted(nodes), changing.since)
+        self.state.confirmed = {node: self.state.confirmed[node] for node in sorted(nodes)}
         for node in sorted({self.tree.home(topic) for topic in changing.add}):
             effects.send.append((node, Refresh(self.state.version, now)))
         self._next_change(now, effects)
@@ -384,11 +399,11 @@ class Subscriber:
         return sorted(missing.items())
 
     def _on_answer(self, message: Answer, now: float, effects: Effects) -> None:
-        holding = self.state.holdings.get(message.topic)
-        if holding is None or message.number != self.state.lanes[message.topic].done + 1:
+        lane = self.state.lanes.get(message.topic)
+        if lane is None or not lane.open or message.number != lane.done + 1 or message.number in lane.held:
             return
         if message.state == "void":
-            self._admit(message.topic, message.number, message.entries, None, now)
+            self._admit(message.topic, message.number, message.entries, None, now, effects)
         elif message.state == "published":
             effects.send.append((BROKER, Listen(message.topic, message.number - 1)))
         elif message.state == "lost" and self.options.on_lost == "skip":
@@ -396,22 +411,31 @@ class Subscriber:
 
     def _on_trimmed(self, message: Trimmed, now: float, effects: Effects) -> None:
         lane = self.state.lanes.get(message.topic)
-        if lane is not None and lane.open and message.first > lane.done + 1 and self.options.on_lost == "skip":
+        if lane is None or not lane.open or self.options.on_lost != "skip":
+            return
+        holding = self.state.holdings[message.topic]
+        unstamped = holding.unstamped if holding.missing_since is None else {}  # its stamp may still be on its way
+        missing = lane.done + 1
+        while missing in lane.held or missing in unstamped:
+            missing += 1
+        if missing < message.first:
             self._rejoin(frozenset({message.topic}), now, effects)
 
     def _rejoin(self, topics: frozenset[Topic], now: float, effects: Effects) -> None:
-        """Begin these topics anew. What lies between is a gap that Changed.start lets the application see."""
-        self.state.waiting.insert(0, Change(topics, topics))
+        """Begin these topics anew. What lies between is reported as a gap when the new start is known."""
+        change = Change(topics, topics)
+        if change not in self.state.waiting:
+            self.state.waiting.insert(0, change)
         self._next_change(now, effects)
 
-    def _expire(self, now: float) -> None:
+    def _expire(self, now: float, effects: Effects) -> None:
         """Unreliable brokers: nothing is held longer than its time to live."""
         time_to_live = self.options.time_to_live_ms
         while time_to_live is not None:
             since = self._queue.oldest_since()
             if since is None or since + time_to_live > now or not (forced := self._queue.force_oldest()):
                 return
-            self._done(forced, "its time to live was over")
+            self._done(forced, effects, "its time to live was over")
 
     # ── being known ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -423,24 +447,26 @@ class Subscriber:
         lease = self.options.subscriber_lease_ms
         if lease is not None and self.state.refresh_due is not None and now >= self.state.refresh_due:
             self.state.refresh_due = None
+            complete = self.state.version - (self.state.changing is not None)
             for node in self.state.confirmed:
-                effects.send.append((node, Refresh(self.state.version, now)))
+                effects.send.append((node, Refresh(complete, now)))
 
     def _on_refreshed(self, message: Refreshed, now: float, effects: Effects) -> None:
-        lease = self.options.subscriber_lease_ms
-        if lease is None or message.node not in self.state.confirmed or self.state.changing is not None:
-            return
-        if message.version == self.state.version:
-            self.state.confirmed[message.node] = max(message.at, self.state.confirmed[message.node])
-        elif message.version < self.state.version:  # the node has forgotten us: what is ready may be wrongly ordered
-            self.state.ready.clear()
+        confirmed = self.state.confirmed
+        if self.options.subscriber_lease_ms is None or message.at <= confirmed.get(message.node, message.at):
+            return  # nobody asked, or an old answer
+        holdings, lanes = self.state.holdings.items(), self.state.lanes
+        here = [each for topic, each in holdings if lanes[topic].open and self.tree.home(topic) == message.node]
+        if all(each.acquaintance == message.acquaintance for each in here):
+            confirmed[message.node] = message.at
+        elif self.state.changing is None:  # the node has forgotten us: what is ready may be wrongly ordered
             self._rejoin(self.topics, now, effects)
 
     # ── timers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _wish(self, now: float, effects: Effects) -> None:
         state, options = self.state, self.options
-        if (state.changing is not None or state.unheard) and state.retry_due is None:
+        if state.retry_due is None and (state.changing is not None or state.unheard):
             state.retry_due = now + options.retry_ms
         if state.patience_due is None and (self._queue.size or self._unstamped):
             state.patience_due = now + options.patience_ms
@@ -448,5 +474,16 @@ class Subscriber:
             state.refresh_due = now + options.subscriber_lease_ms / 3
         wishes = [due for due in (state.retry_due, state.patience_due, state.refresh_due) if due is not None]
         if options.time_to_live_ms is not None and (since := self._queue.oldest_since()) is not None:
-            wishes.append(since + options.time_to_live_ms)
+            due = since + options.time_to_live_ms
+            stuck = due <= now and state.changing is not None  # waits for a topic that is being joined
+            wishes.append(now + options.retry_ms if stuck else due)
         effects.wake_at = min(wishes, default=None)
+
+
+def _told(each: Notification | Gap) -> tuple[Topic, Number]:
+    """Of which topic, and up to which number, this tells the application."""
+    return (each.topic, each.last) if isinstance(each, Gap) else (each.event.topic, each.number)
+
+
+def _told_from(each: Notification | Gap) -> Number:
+    return each.first if isinstance(each, Gap) else each.number

@@ -4,12 +4,13 @@ from msgspec import Struct, field
 
 from seriatim.model import Entries, Event, Gap, Node, Notification, Number, Topic
 from seriatim.order import Lane
-from seriatim.protocols.tree.messages import Change, Delivered, Done, Stamped
+from seriatim.protocols.tree.messages import Change, Delivered, Stamped
 
 
 class Holding(Struct):
     """What a subscriber knows of one topic besides its lane in the hold-back queue."""
 
+    acquaintance: int = 0  # with the topic's home, at the time of the start
     start: Number = 0
     floor: Entries = field(default_factory=dict)
     early: dict[Number, Delivered] = field(default_factory=dict)  # arrived before the start was known
@@ -18,6 +19,7 @@ class Holding(Struct):
     unstamped: dict[Number, Event | None] = field(default_factory=dict)  # log mode: events whose stamp is missing
     skipped: list[tuple[Number, Number]] = field(default_factory=list)
     missing_since: float | None = None
+    begins_anew_after: Number | None = None  # it was held before: the application has seen, or was told of, so many
 
 
 class Changing(Struct):
@@ -38,13 +40,13 @@ class SubscriberState(Struct):
     lanes: dict[Topic, Lane] = field(default_factory=dict)
     left: set[Topic] = field(default_factory=set)
     changing: Changing | None = None
+    unheard: set[Topic] = field(default_factory=set)  # the broker has not confirmed that it delivers these
     waiting: list[Change] = field(default_factory=list)
-    unheard: set[Topic] = field(default_factory=set)  # started; the broker has not confirmed that it delivers them
     retry_due: float | None = None
     patience_due: float | None = None
     confirmed: dict[Node, float] = field(default_factory=dict)
     refresh_due: float | None = None
-    ready: list[Notification | Gap | Done] = field(default_factory=list)  # Done: persist it with what precedes it
+    ready: list[Notification | Gap] = field(default_factory=list)
     epochs: dict[Node, int] = field(default_factory=dict)
 
 
