@@ -1,8 +1,9 @@
 """What a ticket and a notification cost, and how the cost grows.
 
 Every figure is processor time of one core and stands beside a *peer* measured in the same run: a bare counter that
-builds the same answer, or a bare loop that builds the same notification. Work is timed in short slices and the fastest
-one counts, since a neighbour on the same machine only ever makes it slower.
+builds the same answer, or a bare loop that builds the same notification. The rows of a table are measured by turns, in
+short slices of which the fastest counts: other work on the same machine only ever makes a slice slower, and it hits all
+rows alike.
 
 Run: python bench/tree.py
 """
@@ -10,7 +11,7 @@ Run: python bench/tree.py
 from collections.abc import Callable
 from random import Random
 from time import process_time
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from seriatim.model import APPLICATION, BROKER, Event, Notification, Topic
 from seriatim.order import SequencingTree
@@ -40,23 +41,34 @@ Item = TypeVar("Item")
 Work = Callable[[list[Item]], None]
 
 
-def cost_of(work: Work[Item], items: list[Item]) -> float:
-    """Microseconds per item in the fastest slice."""
-    fastest = float("inf")
-    for start in range(0, len(items), SLICE):
-        piece = items[start : start + SLICE]
-        began = process_time()
-        work(piece)
-        fastest = min(fastest, (process_time() - began) / len(piece))
-    return fastest * 1e6
+class Row(NamedTuple):
+    """One line of a table: work done on each item in turn, each of which stands for so many events."""
+
+    name: str
+    work: Work[Any]
+    items: list[Any]
+    events: int = 1
 
 
-def heading(title: str, *columns: str) -> None:
-    print(f"\n{title:<58} {'each':>11} {'vs peer':>8}", *columns)
+def costs_of(rows: list[Row]) -> list[float]:
+    """Microseconds per item of each row, in its fastest slice."""
+    fastest = [float("inf")] * len(rows)
+    for start in range(0, ITEMS, SLICE):
+        for index, row in enumerate(rows):
+            piece = row.items[start : start + SLICE]
+            began = process_time()
+            row.work(piece)
+            fastest[index] = min(fastest[index], (process_time() - began) / len(piece))
+    return [seconds * 1e6 for seconds in fastest]
 
 
-def row(name: str, cost: float, peer: float, *more: str) -> None:
-    print(f"{name:<58} {cost:>8.2f} us {cost / peer:>7.1f}x", *more)
+def table(title: str, peer: Row, rows: list[Row]) -> None:
+    """Rows beside the peer; the last column is relative to the first row."""
+    print(f"\n{title:<58} {'each':>11} {'vs peer':>8} {'vs first':>9} {'events/s':>12}")
+    peer_cost, *costs = costs_of([peer, *rows])
+    for row, cost in zip([peer, *rows], [peer_cost, *costs], strict=True):
+        ratios = f"{cost / peer_cost:>7.1f}x {cost / costs[0]:>8.2f}x"
+        print(f"{row.name:<58} {cost:>8.2f} us {ratios} {row.events * 1e6 / cost:>12,.0f}")
 
 
 # ── tickets ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -124,32 +136,33 @@ def watch(node: SequencerNode) -> Work[tuple[Grown, Kept]]:
     return work
 
 
-def throughput() -> float:
-    heading("Throughput of one node, 20 coupled topics each", "  events/s")
-    peer = cost_of(count_only(COUPLED), tickets(COUPLED))
-    row("peer: a bare counter that builds the same answer", peer, peer, f"{1e6 / peer:>12,.0f}")
-    for name, topics, size in (
-        ("tickets one by one", COUPLED, 1),
-        ("tickets for ranges of 100", COUPLED, 100),
-        ("tickets one by one, a topic without a group", ["alone"], 1),
-    ):
-        cost = cost_of(ask(node_with([topics])), tickets(topics, size))
-        row(name, cost, peer, f"{size * 1e6 / cost:>12,.0f}")
-    for size in (1, 100):
-        cost = cost_of(watch(node_with([COUPLED], LOG_MODE)), growth(COUPLED, size))
-        row(f"log mode, the log grows by {size}", cost, peer, f"{size * 1e6 / cost:>12,.0f}")
-    return peer
+def counter() -> Row:
+    return Row("peer: a bare counter that builds the same answer", count_only(COUPLED), tickets(COUPLED))
 
 
-def unrelated(peer: float) -> None:
-    heading("Cost of a ticket beside unrelated topics", "   vs 1x")
+def throughput() -> None:
+    alone = ["alone"]
+    rows = [
+        Row("tickets one by one", ask(node_with([COUPLED])), tickets(COUPLED)),
+        Row("tickets for ranges of 100", ask(node_with([COUPLED])), tickets(COUPLED, 100), 100),
+        Row("tickets one by one, a topic without a group", ask(node_with([alone])), tickets(alone)),
+        Row("log mode, the log grows by 1", watch(node_with([COUPLED], LOG_MODE)), growth(COUPLED, 1)),
+        Row("log mode, the log grows by 100", watch(node_with([COUPLED], LOG_MODE)), growth(COUPLED, 100), 100),
+    ]
+    table("Throughput of one node, 20 coupled topics each", counter(), rows)
+
+
+def unrelated() -> None:
     groups = [[f"other {group} {index}" for index in range(5)] for group in range(2_000)]
-    base: dict[bool, float] = {}
-    for present, publishing in ((20, 0), (200, 0), (2_000, 0), (20, 20), (200, 200), (2_000, 2_000), (2_000, 20)):
-        cost = cost_of(ask(beside(groups[:present])), mixed(groups[:publishing]))
-        base.setdefault(publishing > 0, cost)
-        name = f"{5 * present:>6,} topics, {2 * present:>5,} subscribers; {5 * publishing:>6,} topics publish"
-        row(name, cost, peer, f"{cost / base[publishing > 0]:>7.2f}x")
+    for title, cases in (
+        ("Beside unrelated topics", ((20, 0), (200, 0), (2_000, 0))),
+        ("Beside unrelated topics that publish as much", ((20, 20), (200, 200), (2_000, 2_000), (2_000, 20))),
+    ):
+        rows = []
+        for present, publishing in cases:
+            name = f"{5 * present:>6,} topics, {2 * present:>5,} subscribers; {5 * publishing:>6,} topics publish"
+            rows.append(Row(name, ask(beside(groups[:present])), mixed(groups[:publishing])))
+        table(title, counter(), rows)
 
 
 def beside(others: list[list[Topic]]) -> SequencerNode:
@@ -166,13 +179,12 @@ def mixed(publishing: list[list[Topic]]) -> list[Ticket]:
         return ours
     theirs = tickets([topic for group in publishing for topic in group])
     theirs = [Ticket(ticket.request + 1, ticket.topic, 1) for ticket in theirs]
-    return [ticket for pair in zip(ours, theirs, strict=True) for ticket in pair]
+    return [ticket for pair in zip(ours, theirs, strict=True) for ticket in pair][:ITEMS]
 
 
-def group_sizes(peer: float) -> None:
-    heading("Cost of a ticket in a large group, few topics rise", "   vs 1x")
+def group_sizes() -> None:
     rising = [f"rising {index}" for index in range(4)]
-    base = 0.0
+    rows = []
     for size in (20, 200, 2_000):
         # The others live on another node and meet ours here, so that only our own groups are kept here.
         homes = dict.fromkeys(rising, "root") | {f"other {index}": "leaf" for index in range(size - 3)}
@@ -180,9 +192,8 @@ def group_sizes(peer: float) -> None:
         node.tick(0.0)
         for subscriber in ("a", "b"):
             node.step(subscriber, Update(1, frozenset(homes)), 0.0)
-        cost = cost_of(ask(node), tickets(rising))
-        base = base or cost
-        row(f"{size:>6,} topics in the group", cost, peer, f"{cost / base:>7.2f}x")
+        rows.append(Row(f"{size:>6,} topics in the group", ask(node), tickets(rising)))
+    table("In a large group of which four topics rise", counter(), rows)
 
 
 # ── notifications ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,32 +238,23 @@ def notify_only(arrivals: list[Delivered]) -> None:
 
 
 def notifications() -> None:
-    heading("Cost of a notification, half of them held for a moment", "   vs 1x")
     arrivals = pairs()
-    peer = cost_of(notify_only, arrivals)
-    row("peer: a bare loop that builds the same notification", peer, peer)
-    base = 0.0
+    peer = Row("peer: a bare loop that builds the same notification", notify_only, arrivals)
+    rows = []
     for held in (100, 1_000, 10_000):
         subscriber = holder(["A", "B", "full"])
         for number in range(2, held + 2):  # they wait for number 1, which never comes
             subscriber.step(BROKER, Delivered("full", number, {}, None), 0.0)
-        cost = cost_of(deliver(subscriber), arrivals)
-        base = base or cost
-        row(f"{held:>6,} other events held", cost, peer, f"{cost / base:>7.2f}x")
-    base = 0.0
+        rows.append(Row(f"{held:>6,} other events held", deliver(subscriber), arrivals))
     for topics in (10, 100, 1_000):
-        cost = cost_of(deliver(holder(["A", "B", *(f"other {index}" for index in range(topics - 2))])), arrivals)
-        base = base or cost
-        row(f"{topics:>6,} topics held", cost, peer, f"{cost / base:>7.2f}x")
-
-
-def main() -> None:
-    print(f"Processor time per operation, the fastest of {ITEMS // SLICE} slices of {SLICE:,}.")
-    peer = throughput()
-    unrelated(peer)
-    group_sizes(peer)
-    notifications()
+        others = [f"other {index}" for index in range(topics - 2)]
+        rows.append(Row(f"{topics:>6,} topics held", deliver(holder(["A", "B", *others])), arrivals))
+    table("Notifications, half of them held for a moment", peer, rows)
 
 
 if __name__ == "__main__":
-    main()
+    print(f"Processor time per operation, the fastest of {ITEMS // SLICE} slices of {SLICE:,}.")
+    throughput()
+    unrelated()
+    group_sizes()
+    notifications()
