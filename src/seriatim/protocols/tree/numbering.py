@@ -97,17 +97,20 @@ class Numbering(SequencerCore):
         home.ranges[range_.first] = range_
         if home.couple or home.uncouple or home.once:
             group = self._couplings.group(topic)
+            top = self._top(topic, group | home.uncouple | home.once)
+            if self.options.full_stamps:  # what was collected once is collected always
+                top = self.tree.highest({top, home.top}, self.node)
             message = Pass(
                 topic,
                 range_.first,
                 range_.last,
-                self._top(topic, group | home.uncouple | home.once),
+                top,
                 {},
                 frozenset(home.couple),
                 frozenset(home.uncouple),
                 frozenset(home.once),
             )
-            home.top = self._top(topic, group)
+            home.top = top if self.options.full_stamps else self._top(topic, group)
             home.couple.clear()
             home.uncouple.clear()
             home.once.clear()
