@@ -288,6 +288,9 @@ class Numbering(SequencerCore):
             for range_ in home.ranges.values():
                 if range_.entries is not None:
                     self._finish(topic, home, range_, range_.entries, now, effects)
+            for publisher, desk in home.desks.items():
+                if desk.forget_at is not None:
+                    self._idle_desks[topic, publisher] = desk.forget_at
 
     def _settle_wish(self) -> float | None:
         lease = self._first_due(self._leases) if self._leases else None
