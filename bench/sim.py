@@ -1,11 +1,13 @@
 """How fast is the engine? Messages per second through machines that do next to nothing.
 
+Processor time, not the clock on the wall, so that a busy machine distorts it less; it still does.
+
 Run: python bench/sim.py [messages]
 """
 
 import cProfile
 import sys
-from time import perf_counter
+from time import process_time
 
 from seriatim.model import Address
 from seriatim.protocols.machine import Effects, Payload
@@ -47,9 +49,9 @@ def ring(machines: int, link: Link, cost: Cost | None = None, wishes: bool = Fal
 
 
 def measure(name: str, simulator: Simulator, messages: int) -> None:
-    start = perf_counter()
+    start = process_time()
     simulator.run(steps_max=messages)
-    seconds = perf_counter() - start
+    seconds = process_time() - start
     rate = simulator.counts.steps / seconds
     print(f"{name:<44} {rate:>10,.0f} messages/s  {1e6 / rate:5.2f} us each  10 million in {1e7 / rate:4.0f} s")
 

@@ -154,11 +154,11 @@ def _causes(history: History) -> tuple[Edges, bool]:
         or (len({row.sequence for row in own_rows} - {None}) == len(own_rows))
     }
     edges = set(own)
-    known = any(row.seen is not None for row in history.publications)
+    known = True
     for row in rows:
         notified = _rows(row.publisher, history)
         if row.seen is None:
-            known = known and not notified
+            known = False
             continue
         if row.seen > max((other.position for other in notified), default=-1) + 1:
             known = False
@@ -224,7 +224,6 @@ def _completeness(history: History) -> str:
     if not history.subscriptions or _reused(history) or _numbers_contradict(history):
         return "unknown"
     published = {row.event_id: row for row in history.publications}
-    known = True
     broken = False
 
     def number_of(row: Delivery) -> int | None:
@@ -232,6 +231,8 @@ def _completeness(history: History) -> str:
             return published[row.event_id].number
         return row.number
 
+    stays = {(stay.subscriber, stay.topic) for stay in history.subscriptions}
+    known = all((row.subscriber, row.topic) in stays for row in history.deliveries)
     for stay in history.subscriptions:
         rows = [
             row
@@ -262,6 +263,8 @@ def _completeness(history: History) -> str:
                 broken = True
             elif number in events or not voids_told:
                 known = False
+        if any(row.number is None for row in on_topic):
+            known = False
         if stay.until is None and any(number is not None and number > last for number in events):
             known = False
     return "invalid" if broken else "valid" if known else "unknown"

@@ -111,9 +111,11 @@ SHOWN_BY_ROWS_ALONE = sorted(set(ANOMALIES) - {"gap", "phantom"})
 
 
 def history_of(anomaly: Anomaly, without: int | None = None) -> History:
+    """The rows of the witness, and a bystander: a log without any delivery would not be judged."""
+    bystander = Delivery("bystander", 0, "bystander", "bystander")
     rows = [row for i, row in enumerate(anomaly.witness) if i != without]
     return History(
-        deliveries=[row for row in rows if isinstance(row, Delivery)],
+        deliveries=[bystander, *(row for row in rows if isinstance(row, Delivery))],
         publications=[row for row in rows if isinstance(row, Publication)],
         subscriptions=[row for row in rows if isinstance(row, Subscription)],
     )

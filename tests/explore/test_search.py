@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.explore.toys import broadcast, lock, ping_pong, retry
 
-from seriatim.explore.run import ExplorerError, replay
+from seriatim.explore.run import ExplorerError, Run
 from seriatim.explore.search import SearchOptions, SearchResult, search
 from seriatim.explore.space import Space
 from seriatim.explore.world import World
@@ -81,7 +81,9 @@ def test_stops_at_the_first_violation_with_the_way_that_led_there() -> None:
     assert not result.exhausted
     [(violation, way)] = result.violations.items()
     assert violation.kind == "inversion"
-    assert replay(world, way).violations() == [violation]
+    run = Run(world)
+    run.follow(way)
+    assert run.violations() == [violation]
 
 
 def test_the_same_world_is_searched_the_same_way() -> None:

@@ -137,6 +137,8 @@ def check_completeness(history: History, evidence: Evidence, findings: Findings)
     for subscriber, rows in evidence.rows.items():
         for row in rows:
             received.setdefault((subscriber, row.topic), []).append(row)
+    for subscriber, topic in sorted(received.keys() - {(row.subscriber, row.topic) for row in history.subscriptions}):
+        findings.doubt(f"{subscriber}, topic {topic}: no subscription tells what was owed", "completeness")
     for subscription in history.subscriptions:
         rows = received.get((subscription.subscriber, subscription.topic), [])
         start = bisect_left(rows, subscription.since, key=lambda row: row.position)
@@ -173,7 +175,9 @@ def _check_subscription(
             what = f"{proof.event_id} (number {missing[0]} of topic {topic})"
             sentence = f"{subscriber} held the topic but was never notified of {what}, though owed up to number {last}"
             findings.add("gap", sentence, (subscription, proof, *later))
-    if last - start > len(owed) and not numbers.voids_known.get(topic):
+    if numbers.voids_known.get(topic) is False:
+        findings.doubt(f"{who}: publications without a number, so a gap may not show", "completeness")
+    elif last - start > len(owed) and topic not in numbers.voids_known:
         findings.doubt(f"{who}: numbers that no row tells of may be events or voids", "completeness")
     if subscription.until is None and (tail := numbers.between(topic, last)):
         findings.doubt(f"{who}: number {tail[0]} not notified yet, late or lost", "completeness")

@@ -25,8 +25,7 @@ def check_agreement(evidence: Evidence, findings: Findings) -> tuple[str, ...] |
     # What comes after the last disagreement merges too, from the other end.
     left.difference_update(merge([sequence[::-1] for sequence in restrict(sequences, left).values()]))
     topics = {row.event_id: row.topic for rows in evidence.sequences.values() for row in rows}
-    for knot in find_knots(restrict(sequences, left)):
-        inside = restrict(sequences, set(knot))
+    for inside in find_knots(restrict(sequences, left)):
         found = find_inversions(inside, topics)
         findings.counts["topic-inversion"] += found.same_topic
         findings.counts["inversion"] += found.across_topics

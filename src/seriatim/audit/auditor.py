@@ -31,19 +31,20 @@ class Auditor:
         self._out_of_order = 0
 
     def run(self) -> None:
-        """Check everything, the cheapest first."""
+        """Check everything, the cheapest first, so that an interrupted audit knows as much as it can."""
         findings = self._findings
+        if not self._history.deliveries:
+            findings.doubt(EMPTY, *CHECKED)
+            if not self._history.subscriptions:  # with them, what nobody was notified of can still be missed
+                findings.unchecked.clear()
+                return
         evidence = Evidence(self._history.deliveries, self._history.publications, findings)
         self._subscribers = len(evidence.rows)
         self._out_of_order = evidence.out_of_order
         for rows in evidence.rows.values():
             self._notified.update({row.event_id for row in rows})
-        if not self._history.deliveries:
-            findings.doubt(EMPTY, *CHECKED)
-        elif not any(evidence.sequences.values()):
+        if self._history.deliveries and not any(evidence.sequences.values()):
             findings.doubt(ONLY_TAGGED, "fifo", "per-topic")
-        self._order = check_agreement(evidence, findings)
-        findings.unchecked.remove("per-topic")
         check_integrity(self._history, evidence, findings)
         findings.unchecked.remove("integrity")
         check_completeness(self._history, evidence, findings)
@@ -51,6 +52,8 @@ class Auditor:
         chains = Chains(evidence, findings)
         check_fifo(chains, evidence, findings)
         findings.unchecked.remove("fifo")
+        self._order = check_agreement(evidence, findings)
+        findings.unchecked.remove("per-topic")
         check_causes(chains, evidence, findings)
         findings.unchecked.remove("causal")
 

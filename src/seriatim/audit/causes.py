@@ -135,11 +135,10 @@ def _doubt_causes(chains: Chains, evidence: Evidence, findings: Findings) -> Non
     for publications in chains.publications.values():
         highest = 0
         for row in publications:
-            rows = evidence.rows.get(row.publisher)
             if row.seen is None:
-                if rows:
-                    findings.doubt(f"{row.event_id}: what {row.publisher} had seen is not recorded", "causal")
+                findings.doubt(f"{row.event_id}: what {row.publisher} had seen is not recorded", "causal")
                 continue
+            rows = evidence.rows.get(row.publisher)
             if row.seen > (rows[-1].position + 1 if rows else 0):
                 reason = f"{row.event_id}: {row.publisher} had seen {row.seen} notifications, the log has fewer"
                 findings.doubt(reason, "causal")

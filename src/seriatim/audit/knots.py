@@ -43,8 +43,20 @@ def merge(sequences: Collection[list[str]]) -> list[str]:
     return taken
 
 
-def find_knots(sequences: Sequences) -> list[list[str]]:
-    """The strongly connected components, of two events or more, of the graph "notified right before" (Kosaraju)."""
+def find_knots(sequences: Sequences) -> list[Sequences]:
+    """The sequences inside each strongly connected component, of two events or more, of "notified right before"."""
+    knots = _find_components(sequences)
+    knot_of = {event: i for i, knot in enumerate(knots) for event in knot}
+    inside: list[dict[str, list[str]]] = [{} for _ in knots]
+    for name, sequence in sequences.items():
+        for event in sequence:
+            if event in knot_of:
+                inside[knot_of[event]].setdefault(name, []).append(event)
+    return list(inside)
+
+
+def _find_components(sequences: Sequences) -> list[list[str]]:
+    """Two walks, one along the graph and one against it (Kosaraju)."""
     # Dictionaries serve as sets that keep their order, so that the same log always gives the same report.
     before: dict[str, dict[str, None]] = {event: {} for event in chain.from_iterable(sequences.values())}
     after: dict[str, dict[str, None]] = {event: {} for event in before}

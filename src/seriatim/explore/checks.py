@@ -5,7 +5,8 @@ enough to look at the states where a run can stop, and a search that reaches all
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -18,6 +19,14 @@ class Violation(Struct, frozen=True):
 
     kind: str
     sentence: str
+
+
+class Issued(NamedTuple):
+    """A command, and how many notifications each machine had given to its application by then."""
+
+    address: Address
+    command: Payload
+    notified: Mapping[Address, int]
 
 
 class Stopped(Protocol):
@@ -38,6 +47,19 @@ class Stopped(Protocol):
         """How many answers its application is still owed."""
         ...
 
+    @property
+    def issued(self) -> Sequence["Issued"]:
+        """The commands of the scripts, in the order they were issued; a search does not keep them."""
+        ...
+
+
+class Fact(NamedTuple):
+    """A question that must have one answer only, whoever gives it, for a time after it was given last."""
+
+    question: str
+    answer: Any
+    lifetime_ms: float = inf
+
 
 class Checks:
     """Nothing is promised. Worlds override what they do promise."""
@@ -51,6 +73,10 @@ class Checks:
     ) -> Violation | None:
         """Compare the logs of two machines."""
         return None
+
+    def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
+        """What this message to `target` lays down for good. A random walk refuses two answers to one question."""
+        return ()
 
     def stopped(self, world: Stopped) -> list[Violation]:
         """Look at a world where nothing more happens by itself: is everything there that was owed?"""

@@ -17,7 +17,7 @@ import msgspec
 from seriatim.explore.checks import Violation
 from seriatim.explore.run import ExplorerError, Process, Run, envelopes
 from seriatim.explore.world import REGULAR, TIMER, Budget, Channel, Stateful, Transition, World, encode
-from seriatim.model import APPLICATION, Address
+from seriatim.model import APPLICATION, Address, InputError
 from seriatim.protocols.machine import Payload
 
 _plain = msgspec.msgpack.Encoder()
@@ -75,6 +75,9 @@ class Space:
     """The states and transitions of one world."""
 
     def __init__(self, world: World) -> None:
+        haunted = [address for address, budget in world.budgets.items() if budget.takeovers]
+        if haunted:
+            raise InputError(f"budgets[{haunted[0]!r}].takeovers", "a search has no zombies", "walk this world instead")
         self.world = world
         self.addresses: list[Address] = list(world.roles)
         self.count = len(self.addresses)
@@ -182,6 +185,7 @@ class Space:
         process.journal = [self.messages.values[record] for record in local.journal]
         process.log = self.log_payloads(local.log)
         process.budget = local.budget
+        process.zombie = None
         return process
 
     # ── freezing and thawing ──────────────────────────────────────────────────────────────────────────────────────

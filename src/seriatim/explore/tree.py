@@ -10,13 +10,33 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from seriatim.explore.checks import Checks, Stopped, Violation, first_duplicate, first_inversion
-from seriatim.explore.world import NO_BUDGET, TIMER, Budget, Channel, Role, World
+from seriatim.explore.checks import (
+    Checks,
+    Fact,
+    Stopped,
+    Violation,
+    first_causal_inversion,
+    first_duplicate,
+    first_inversion,
+)
+from seriatim.explore.world import TIMER, Budget, Channel, Role, World
 from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Changed, Publish, Published, Stamped, Watch
+from seriatim.protocols.tree.messages import (
+    Change,
+    Changed,
+    Granted,
+    Publish,
+    Published,
+    Refresh,
+    Stamped,
+    Subscribe,
+    Ticket,
+    Update,
+    Watch,
+)
 from seriatim.sim.broker import Broker
 
 
@@ -28,6 +48,7 @@ class Cast:
     publisher: type[Publisher] = Publisher
     subscriber: type[Subscriber] = Subscriber
     broker: type[Broker] = Broker
+    fenced: bool = True
 
 
 PROPER = Cast()
@@ -46,7 +67,9 @@ class TreeWorld:
     one_at_a_time: frozenset[Address] = frozenset()
     budgets: Mapping[Address, Budget] = field(default_factory=dict)
     may_lose: Callable[[Channel, Payload], bool] = lambda channel, message: True
+    readers: Mapping[Address, Address] = field(default_factory=dict)  # publisher → the subscriber it reacts to
     with_links: bool = False
+    reconnecting: bool = False  # requests of clients to nodes can overtake each other
     broker_per_topic: bool = True
     patience: int = 0
 
@@ -57,14 +80,14 @@ class TreeWorld:
             name=self.name,
             about=self.about,
             roles=parts.roles(),
-            checks=TreeChecks(self.tree),
+            checks=TreeChecks(self.tree, self.options, self.readers),
             setup=self.setup,
             scripts=self.scripts,
             one_at_a_time=self.one_at_a_time,
             budgets=self.budgets,
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
-            lane=lane,
+            lane=lane_of_reconnecting if self.reconnecting else lane,
             may_lose=self.may_lose,
             answers=answers,
             is_answer=is_answer,
@@ -73,6 +96,7 @@ class TreeWorld:
             normalise=wipe_timers if self.is_timeless() else leave,
             noted=noted,
             patience=self.patience,
+            fenced=cast.fenced,
         )
 
     def is_timeless(self) -> bool:
@@ -142,6 +166,13 @@ def lane(source: Address, target: Address, message: Payload) -> str:
     return f"{message.topic} stamps" if type(message) is Stamped else str(message.topic)
 
 
+def lane_of_reconnecting(source: Address, target: Address, message: Payload) -> str:
+    """A client that reconnects can have its repeated requests arrive after newer ones."""
+    if type(message) in (Subscribe, Update, Refresh):
+        return f"version {message.version}"
+    return f"{message.topic} {message.request}" if type(message) is Ticket else lane(source, target, message)
+
+
 class Parts:
     """Who plays what in one world, and who can make whom send."""
 
@@ -149,6 +180,10 @@ class Parts:
         self.plan, self.cast, self.tree = plan, cast, plan.tree
         commands = [*plan.setup, *((address, each) for address, script in plan.scripts.items() for each in script)]
         self.wants: dict[Address, set[Topic]] = {}  # topics each client ever publishes to or subscribes to
+        self.moves: dict[Address, set[Topic]] = {  # topics each subscriber still adds or removes
+            address: {topic for each in script if isinstance(each, Change) for topic in each.add | each.remove}
+            for address, script in plan.scripts.items()
+        }
         self.publishers: list[Address] = []
         for address, command in commands:
             wanted = self.wants.setdefault(address, set())
@@ -171,9 +206,9 @@ class Parts:
         roles: dict[Address, Role] = {}
         for node in tree.parents:
             machine: Any = partial(cast.sequencer, tree, node, options)
-            restore = None
+            restore: Any = None
             if self.plan.with_links:
-                node_type = type("Node", (SequencerNode,), {"sequencer_type": cast.sequencer})
+                node_type = node_with(cast.sequencer)
                 machine = partial(node_type, tree, node, options)
                 restore = partial(node_type.take_over, tree, node, options)
             roles[node] = Role(machine, machine, restore)
@@ -209,6 +244,12 @@ class Parts:
             listeners = {each for each in self.subscribers if self._topics_of(target) & self.wants[each]}
             return frozenset({source} | listeners | homes)
         topics = self.wants[target]
+        if target in self.subscribers:
+            moves, homes = self.moves.get(target, set()), {self.tree.home(topic) for topic in topics}
+            if source not in self.brokers:
+                return frozenset({self.broker(topic) for topic in moves} | homes)
+            joining = self._topics_of(source) & moves if self.plan.options.mode == "ticket" else set()
+            return frozenset(self.tree.home(topic) for topic in joining)
         if target in self.publishers and not self.plan.options.causal and source != APPLICATION:
             topics = {topic for topic in topics if source in (self.broker(topic), self.tree.home(topic))}
         return frozenset({self.broker(topic) for topic in topics} | {self.tree.home(topic) for topic in topics})
@@ -232,6 +273,15 @@ class Parts:
         return children if parent is None else children | {parent}
 
 
+def node_with(sequencer: type[Sequencer]) -> type[SequencerNode]:
+    """A node whose inner sequencer is of this type."""
+
+    class Node(SequencerNode):
+        sequencer_type = sequencer
+
+    return Node
+
+
 def _thaw_broker(broker_type: type[Broker], state: Any) -> Broker:
     broker = broker_type()
     broker.state = state
@@ -241,8 +291,10 @@ def _thaw_broker(broker_type: type[Broker], state: Any) -> Broker:
 class TreeChecks(Checks):
     """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
 
-    def __init__(self, tree: SequencingTree) -> None:
+    def __init__(self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address]) -> None:
         self.tree = tree
+        self.options = options
+        self.readers = readers
 
     def log(self, address: Address, log: Sequence[Payload]) -> Violation | None:
         id = first_duplicate(ordered_ids(log))
@@ -257,6 +309,16 @@ class TreeChecks(Checks):
         a, b = found
         return Violation("inversion", f"{one} was notified of {a} before {b}, {other} of {b} before {a}")
 
+    def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
+        """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
+        if type(message) is Granted:
+            question = f"{message.topic} for request {message.request} of {target}"
+            request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
+            return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
+        if type(message) is Stamped:
+            return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
+        return ()
+
     def stopped(self, world: Stopped) -> list[Violation]:
         found = []
         for address in world.addresses:
@@ -268,7 +330,7 @@ class TreeChecks(Checks):
                 found.append(Violation("stuck", f"{address} waits for {waiting} answers: {reasons}"))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))
-        return found
+        return found + self._causal(world) if self.options.causal else found
 
     def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
         found = []
@@ -291,13 +353,35 @@ class TreeChecks(Checks):
                 found.append(Violation("loss", f"{address} passed over {topic} {lost[0]} without notifying it"))
         return found
 
+    def _causal(self, world: Stopped) -> list[Violation]:
+        """A reaction comes after what its publisher had been notified of; in ticket mode also after its own events."""
+        causes: dict[str, frozenset[str]] = {}
+        own: dict[Address, frozenset[str]] = {}
+        for address, command, notified in world.issued:
+            if not isinstance(command, Publish):
+                continue
+            reader = self.readers.get(address, "")
+            seen = ordered_ids(world.log(reader)[: notified[reader]]) if reader else []
+            before = frozenset(seen).union(*(causes.get(id, frozenset()) for id in seen))
+            for event in command.events:
+                causes[event.id] = before | own.get(address, frozenset())
+                if self.options.mode == "ticket":
+                    own[address] = causes[event.id] | {event.id}
+        logs = [(address, ordered_ids(world.log(address))) for address in world.addresses]
+        found = [(address, first_causal_inversion(ids, causes)) for address, ids in logs if ids]
+        return [
+            Violation("causal inversion", f"{address} was notified of {pair[1]} before its cause {pair[0]}")
+            for address, pair in found
+            if pair is not None
+        ]
+
     def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:
         """The numbers of the topic's events, and the last number that was given out."""
         broker = world.machine(f"{BROKER} {topic}" if BROKER not in world.addresses else BROKER)
         node = world.machine(self.tree.home(topic))
         sequencer = node.sequencer if isinstance(node, SequencerNode) else node
-        home = sequencer.state.homes.get(topic)
-        kept = broker.state.topics.get(topic)
+        home = sequencer.state.homes.get(topic) if sequencer is not None else None
+        kept = broker.state.topics.get(topic) if broker is not None else None
         if kept is None:
             return [], home.issued if home is not None else 0
         events = [*range(1, len(kept.log) + 1), *(slot.number for slot in kept.slots if slot.event is not None)]
@@ -321,8 +405,3 @@ def explained(machine: Any) -> list[str]:
             lines.append(f"the change to {', '.join(sorted(machine.topics)) or 'nothing'} waits for {', '.join(doors)}")
         return lines
     return list(machine.explain())
-
-
-def budgets_of(addresses: Sequence[Address], budget: Budget = NO_BUDGET) -> dict[Address, Budget]:
-    """The same budget for each of them."""
-    return dict.fromkeys(addresses, budget)

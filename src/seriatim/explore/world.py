@@ -9,7 +9,7 @@ fact both reductions of `search` stand on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -20,13 +20,18 @@ from seriatim.protocols.machine import Machine, Payload
 
 TIMER: Address = "timer"  # as a cause of messages: a tick or a fault
 
-Kind: TypeAlias = Literal["deliver", "issue", "tick", "crash", "die", "lose"]
+Kind: TypeAlias = Literal["deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt"]
 
 REGULAR: frozenset[str] = frozenset({"deliver", "issue"})  # the others may happen, but nobody can count on them
 
 
 class Transition(NamedTuple):
-    """One thing that can happen to `target`. Only `deliver`, `lose` and a `crash` amid a message name a channel.
+    """One thing that can happen to `target`. Those that consume a message name its channel.
+
+    - `deliver` a message; `issue` the next command; `tick`: its time has come.
+    - `crash`: the process dies and another takes over from its journal; with a channel: amid a message, after its
+      journal had it and before anybody heard. `die`: it is never seen again. `lose` a message on the way to it.
+    - `replace`: another process takes over while the old one still runs; `haunt`: the old one takes a message or ticks.
 
     `message` is empty except for a bag, where it says which of the waiting messages is taken.
     """
@@ -81,6 +86,7 @@ class Budget:
     crashes: int = 0
     losses: int = 0
     deaths: int = 0
+    takeovers: int = 0
 
 
 NO_BUDGET = Budget()
@@ -115,6 +121,7 @@ class World:
       still); `noted(payload)`: what of a notification the checks look at. The less is kept, the fewer states differ.
     - `patience`: how many rounds of ticks a world that came to rest is given before what is owed must be there. 0 for
       worlds without faults: there nothing may have to be repeated.
+    - `fenced`: a journal refuses the appends of a process that was replaced. Off only to see what happens then.
     - `route` and `seen_as`: one party may be played by several machines (a broker with a machine per topic, say).
       `route` says which of them gets which part of a message, `seen_as` the name under which others know each.
     """
@@ -138,6 +145,7 @@ class World:
     normalise: Callable[[Any], None] = lambda machine: None
     noted: Callable[[Payload], Payload | None] = lambda payload: payload
     patience: int = 0
+    fenced: bool = True
     about: str = ""
 
     def __post_init__(self) -> None:
@@ -155,9 +163,11 @@ class World:
                         place, f"unknown machine {address!r}", f"use one of {', '.join(sorted(self.roles))}"
                     )
         for address, budget in self.budgets.items():
-            if min(budget.ticks, budget.crashes, budget.losses, budget.deaths) < 0:
+            if min(astuple(budget)) < 0:
                 raise InputError(f"budgets[{address!r}]", "a count is negative", "give 0 or more")
-            if budget.crashes and self.roles[address].restore is None:
-                raise InputError(f"budgets[{address!r}].crashes", "it has no journal", "give its role a `restore`")
+            if (budget.crashes or budget.takeovers) and self.roles[address].restore is None:
+                raise InputError(
+                    f"budgets[{address!r}]", "it has no journal to crash with", "give its role a `restore`"
+                )
         if self.patience < 0:
             raise InputError("patience", f"{self.patience} is negative", "give 0 or more")

@@ -1,64 +1,76 @@
 """The small worlds that are searched exhaustively, by name."""
 
+from collections.abc import Mapping, Sequence
+
 from seriatim.explore.tree import TreeWorld, change, publish
-from seriatim.model import InputError
+from seriatim.model import Address, InputError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.messages import Change, Publish
 
-LOG = TreeOptions(mode="log")
-TICKET = TreeOptions(mode="ticket")
+Script = Mapping[Address, Sequence[Publish | Change]]
 
+ONE = SequencingTree.single("AB")
+TWO = SequencingTree.chain({"A": 1, "B": 2}, 2)
+CHAIN = SequencingTree.chain({"A": 1, "B": 2, "C": 3}, 3)
+STAR = SequencingTree.star({"A": 1, "B": 2, "C": 3}, 3)
 
-def _pair(mode: str, tree: SequencingTree, name: str, about: str) -> TreeWorld:
-    """Two topics, two subscribers: y joins B while z, which holds both, leaves it; events on both topics meanwhile."""
-    return TreeWorld(
-        name=name,
-        about=about,
-        tree=tree,
-        options=LOG if mode == "log" else TICKET,
-        setup=[("y", change("A")), ("z", change("A B"))],
-        scripts={
-            "y": [change("B")],
-            "z": [change(remove="B")],
-            "p": [publish("p", "A", "a1"), publish("p", "A", "a2")],
-            "q": [publish("q", "B", "b1"), publish("q", "B", "b2")],
-        },
-    )
+# z has seen e and leaves its topic; then f, on the topic it keeps. y holds both all the time.
+LEAVING: Script = {"z": [change(remove="B")], "p": [publish("p", "B", "e")], "q": [publish("q", "A", "f")]}
 
+# z has seen e and moves to the other topic, where f comes. y holds both; z never does.
+MOVING: Script = {"z": [change("B", "A")], "p": [publish("p", "A", "e")], "q": [publish("q", "B", "f")]}
 
-def _joiners(mode: str, tree: SequencingTree, name: str, about: str) -> TreeWorld:
-    """Three topics, three subscribers that all join at once, each a different pair, with an event on every topic."""
-    return TreeWorld(
-        name=name,
-        about=about,
-        tree=tree,
-        options=LOG if mode == "log" else TICKET,
-        scripts={
-            "x": [change("A B")],
-            "y": [change("B C")],
-            "z": [change("A C")],
-            "p": [publish("p", "A", "a1")],
-            "q": [publish("q", "B", "b1")],
-            "r": [publish("r", "C", "c1")],
-        },
-    )
+# y joins B while z, which holds both, leaves it, with one event on each topic meanwhile, or two.
+PAIR: Script = {
+    "y": [change("B")],
+    "z": [change(remove="B")],
+    "p": [publish("p", "A", "a1")],
+    "q": [publish("q", "B", "b1")],
+}
+PAIR_TWICE: Script = {
+    **PAIR,
+    "p": [publish("p", "A", "a1"), publish("p", "A", "a2")],
+    "q": [publish("q", "B", "b1"), publish("q", "B", "b2")],
+}
+
+# x, y and z hold one topic each and join the next one at the same time.
+JOINING: Script = {
+    "x": [change("B")],
+    "y": [change("C")],
+    "z": [change("A")],
+    "p": [publish("p", "A", "a1")],
+    "q": [publish("q", "B", "b1")],
+}
+JOINING_ALL: Script = {**JOINING, "r": [publish("r", "C", "c1")]}
+
+BOTH = [("y", change("A B")), ("z", change("A B"))]
+APART = [("y", change("A B")), ("z", change("A"))]
+UNEVEN = [("y", change("A")), ("z", change("A B"))]
+ROUND = [("x", change("A")), ("y", change("B")), ("z", change("C"))]
+
+STORIES: list[tuple[str, SequencingTree, list[tuple[Address, Change]], Script, str]] = [
+    ("leave", ONE, BOTH, LEAVING, "2 topics on one node; z leaves one of them, y keeps both; 2 events"),
+    ("move", ONE, APART, MOVING, "2 topics on one node; z moves from one to the other, y holds both; 2 events"),
+    ("pair", ONE, UNEVEN, PAIR, "2 topics on one node; y joins B while z leaves it; 2 events"),
+    ("pair-twice", ONE, UNEVEN, PAIR_TWICE, "the same with 4 events"),
+    ("pair-chain", TWO, UNEVEN, PAIR, "2 topics on a chain of 2 nodes; y joins B while z leaves it; 2 events"),
+    ("pair-chain-twice", TWO, UNEVEN, PAIR_TWICE, "the same with 4 events"),
+    ("chain", CHAIN, ROUND, JOINING, "3 topics on a chain of 3 nodes; 3 subscribers join at once; 2 events"),
+    ("chain-all", CHAIN, ROUND, JOINING_ALL, "the same with 3 events"),
+    ("star", STAR, ROUND, JOINING, "3 topics on a star of 4 nodes; 3 subscribers join at once; 2 events"),
+    ("star-all", STAR, ROUND, JOINING_ALL, "the same with 3 events"),
+]
 
 
 def named_worlds() -> dict[str, TreeWorld]:
-    """All of them."""
-    single, split = SequencingTree.single("AB"), SequencingTree.chain({"A": 1, "B": 2}, 2)
-    chain, star = SequencingTree.chain({"A": 1, "B": 2, "C": 3}, 3), SequencingTree.star({"A": 1, "B": 2, "C": 3}, 3)
-    worlds = [
-        _pair("log", single, "pair", "2 topics on one node; y joins B while z leaves it; 2 events on each"),
-        _pair("log", split, "pair-chain", "the same on two nodes"),
-        _pair("ticket", single, "pair-ticket", "the same on one node, ticket mode"),
-        _pair("ticket", split, "pair-chain-ticket", "the same on two nodes, ticket mode"),
-        _joiners("log", chain, "chain", "3 topics on a chain of 3 nodes; 3 subscribers join pairs of them at once"),
-        _joiners("log", star, "star", "the same on a star with 3 leaves"),
-        _joiners("ticket", chain, "chain-ticket", "3 topics on a chain of 3 nodes, 3 joiners, ticket mode"),
-        _joiners("ticket", star, "star-ticket", "the same on a star, ticket mode"),
-    ]
-    return {world.name: world for world in worlds}
+    """All of them: each story in log mode under its name, and in ticket mode."""
+    worlds = {}
+    for name, tree, setup, scripts, about in STORIES:
+        worlds[name] = TreeWorld(name, tree, TreeOptions(mode="log"), scripts, setup, about)
+        ticket = f"{name}-ticket"
+        worlds[ticket] = TreeWorld(ticket, tree, TreeOptions(mode="ticket"), scripts, setup, f"{about}; ticket mode")
+    return worlds
 
 
 def named_world(name: str) -> TreeWorld:

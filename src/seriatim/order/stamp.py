@@ -5,14 +5,17 @@ operator hands out. Entries are sorted by id and each id is written as its dista
 large group most ids take one byte. Numbers are absolute: a subscriber that has just joined can read every stamp.
 
     stamp := count, then per entry: distance to the previous id, number      (all unsigned varints, 7 bits a byte)
+
+Equal stamps are equal bytes: a varint is accepted in its shortest form only.
 """
 
 from collections.abc import Mapping
 
-from seriatim.model import Entries, RemoteError, Topic, UnknownTopic
+from seriatim.model import Entries, InputError, RemoteError, Topic, UnknownTopic
 
 ENTRIES_MAX = 100_000  # a stamp that claims more is not one of ours
 VARINT_BYTES_MAX = 9
+VALUE_MAX = 1 << 7 * VARINT_BYTES_MAX
 
 
 def encode_entries(entries: Entries, ids: Mapping[Topic, int]) -> bytes:
@@ -54,8 +57,8 @@ def decode_entries(data: bytes, topics: Mapping[int, Topic]) -> Entries:
 
 
 def _put(out: bytearray, value: int) -> None:
-    if value < 0:
-        raise RemoteError(f"{value} is negative; ids and numbers are not")
+    if not 0 <= value < VALUE_MAX:
+        raise InputError("stamp", f"{value} cannot be written", f"give ids and numbers from 0 to {VALUE_MAX - 1}")
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -70,5 +73,7 @@ def _get(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at + index]
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
+            if byte == 0 and index > 0:
+                raise RemoteError("a number in the stamp is not in its shortest form")
             return value, at + index + 1
     raise RemoteError("a number in the stamp is too long")

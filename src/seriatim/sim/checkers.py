@@ -13,9 +13,9 @@ from seriatim.model import Delivery, Gap, History, Number, Subscription, Topic
 
 
 class Violation(Struct, frozen=True):
-    """One broken promise."""
+    """One broken promise. No subscriber: it is about several of them, or about another role."""
 
-    kind: str  # lost, duplicate, phantom, misnumbered, inversion
+    kind: str  # lost, duplicate, phantom, misnumbered, inversion, failure, or the name of an auditor's anomaly
     subscriber: str
     sentence: str
 

@@ -4,15 +4,18 @@ Safety: whatever happens, nobody sees another order, nothing twice, nothing that
 faults have ended, everything owed arrives within a bound; what does not is named, with what it waits for.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
 
+from seriatim.audit import audit
 from seriatim.model import Gap, History, Number
-from seriatim.sim.checkers import Violation, check_integrity, check_order, check_owed
+from seriatim.sim.checkers import Violation, check_integrity, check_owed
 from seriatim.sim.engine import Counts, MachineFailed, Simulator
 from seriatim.sim.network import between
+from seriatim.sim.paper_world import PaperWorld
 from seriatim.sim.recorder import Recorder
 from seriatim.sim.scenario import Changing, Crash, Partition, Publishing, Replacement, Scenario
 from seriatim.sim.tree_world import TreeWorld
@@ -46,7 +49,7 @@ class Outcome(Struct, frozen=True):
     history: History
     gaps: dict[str, list[Gap]]
     violations: tuple[Violation, ...]  # safety
-    missing: tuple[str, ...]  # liveness: what never came, and why
+    missing: tuple[str, ...]  # liveness: what never came, and why; empty if the run did not get to its end
     counts: Counts
     healed_at_ms: float
     complete_at_ms: float | None
@@ -54,6 +57,9 @@ class Outcome(Struct, frozen=True):
     @property
     def is_fine(self) -> bool:
         return not self.violations and not self.missing
+
+
+_WORLDS: dict[str, Callable[[Scenario, bool], World]] = {"tree": TreeWorld, "paper000": PaperWorld}
 
 
 def run(scenario: Scenario, record_messages: bool = False) -> Outcome:
@@ -66,10 +72,11 @@ class Run:
 
     def __init__(self, scenario: Scenario, record_messages: bool = False) -> None:
         self.scenario = scenario
-        self.world: World = TreeWorld(scenario, record_messages)
+        self.world: World = _WORLDS[scenario.protocol](scenario, record_messages)
         self.healed_at_ms = scenario.duration_ms
         self.complete_at_ms: float | None = None
         self._failures: list[Violation] = []
+        self._is_over = False
         for act in scenario.acts:
             self._plan(act)
         for fault in scenario.faults:
@@ -96,6 +103,7 @@ class Run:
                 break
             slice_ms *= 2.0
         self._advance(simulator.now + QUIET_MS)
+        self._is_over = True
 
     def outcome(self) -> Outcome:
         """What has been seen so far."""
@@ -104,8 +112,8 @@ class Run:
             self.scenario,
             history,
             self.world.recorder.gaps,
-            tuple(self._failures + check_integrity(history) + check_order(history)),
-            tuple(self._missing(history)),
+            tuple(self._failures + check_integrity(history) + self._disorder(history)),
+            tuple(self._missing(history)) if self._is_over else (),
             self.world.simulator.counts,
             self.healed_at_ms,
             self.complete_at_ms,
@@ -131,6 +139,12 @@ class Run:
 
     def _history(self) -> History:
         return self.world.recorder.history(self.world.numbers(), self.world.simulator.messages or ())
+
+    def _disorder(self, history: History) -> list[Violation]:
+        """What the auditor finds against the promised order."""
+        promised = ["tno", "causal"] if self.scenario.causal else ["tno"]
+        anomalies = audit(history).anomalies_against(promised)
+        return [Violation(anomaly.name, "", anomaly.sentence) for anomaly in anomalies]
 
     def _missing(self, history: History) -> list[str]:
         """Sentences. An unreliable broker owes nobody an event: what it loses is no failure of the protocol."""

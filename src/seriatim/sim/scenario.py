@@ -151,14 +151,13 @@ class _Draw:
         self.as_printed = options.protocol == "paper000"  # which knows no crashes, loss or unordered brokers
 
     def scenario(self) -> Scenario:
-        # Every choice is drawn, also where an option overrules it: fixing one thing leaves the others as they were.
         random, options = self.random, self.options
-        causal = self._choose(options.causal, random.random() < 0.2)
+        causal = self._choose(options.causal, random.random() < 0.2, when_as_printed=False)
         broker = self._choose(options.broker, random.choice(BROKERS))
         if options.broker is None and (self.as_printed or (broker == "unreliable" and options.mode == "log")):
             broker = "fifo"
         needs_tickets = causal or broker == "unreliable"
-        mode = self._choose(options.mode, random.choice(MODES))
+        mode = self._choose(options.mode, random.choice(MODES), when_as_printed="ticket")
         if options.mode is None and needs_tickets:
             mode = "ticket"
         causal = causal and mode == "ticket"

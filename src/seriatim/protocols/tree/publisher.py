@@ -9,8 +9,6 @@ a time over all topics, and the next one waits until the events are on the broke
 across topics.
 """
 
-from bisect import bisect
-
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
@@ -40,9 +38,10 @@ class Slot(Struct):
 
 
 class Batch(Struct):
-    """The events of one granted range that are not yet in their slots."""
+    """The events of one granted range that are not yet in their slots, and those whose slots were voided."""
 
     slots: dict[Number, Slot]
+    lost: dict[Number, Event] = field(default_factory=dict)
 
 
 class Outbox(Struct):
@@ -51,7 +50,6 @@ class Outbox(Struct):
     queue: list[Event] = field(default_factory=list)
     request: int = 0
     asked: int = 0  # how many events the request under way is for; 0: none is under way
-    lost: list[Number] = field(default_factory=list)  # numbers that the next events of the queue had and lost
     batches: dict[Number, Batch] = field(default_factory=dict)
 
     def is_idle(self) -> bool:
@@ -161,7 +159,6 @@ class Publisher:
 
     def _begin(self, topic: Topic, outbox: Outbox, count: int, effects: Effects) -> None:
         outbox.asked = 1 if self.options.mode == "log" else min(count, self.options.ticket_count_max)
-        del outbox.lost[: outbox.asked]
         outbox.request += 1
         self._busy[topic] = None
         self._ask(topic, outbox, effects)
@@ -197,16 +194,20 @@ class Publisher:
                 effects.notify.append(Published(slot.event, message.number, slot.entries))
             else:  # voided before we got there: the event needs a new number
                 self.state.lost_slots += 1
-                position = bisect(outbox.lost, message.number)
-                outbox.lost.insert(position, message.number)
-                outbox.queue.insert(outbox.asked + position, slot.event)
-                if self.options.causal:
-                    self.state.line.insert(0, message.topic)
+                batch.lost[message.number] = slot.event
             if not batch.slots:
                 del outbox.batches[first]
                 effects.send.append((self.tree.home(message.topic), Settled(message.topic, first)))
+                self._publish_again(message.topic, outbox, batch)
             self._rest(message.topic, outbox, effects)
             return
+
+    def _publish_again(self, topic: Topic, outbox: Outbox, batch: Batch) -> None:
+        """What lost its slot goes first, in its old order: a request under way is for a count, not for an event."""
+        again = [event for _, event in sorted(batch.lost.items())]
+        outbox.queue[:0] = again
+        if self.options.causal:
+            self.state.line[:0] = [topic] * len(again)
 
     def _on_appended(self, message: Appended, effects: Effects) -> None:
         outbox = self.state.outboxes.get(message.topic)
