@@ -16,12 +16,12 @@ from seriatim.model import Address, Topic
 class Holder(Struct):
     """The latest subscription known of one subscriber. An empty set is kept, so that old news cannot revive it.
 
-    `since` is the version at which the subscriber became known here, for the first time or after it was forgotten.
+    `acquaintance` is another number when the subscriber becomes known again after it was forgotten.
     """
 
     version: int
     topics: frozenset[Topic]
-    since: int
+    acquaintance: int
     heard_at: float = 0.0
 
 
@@ -30,6 +30,7 @@ class CouplingState(Struct):
 
     holders: dict[Address, Holder] = field(default_factory=dict)
     together: dict[Topic, dict[Topic, int]] = field(default_factory=dict)
+    forgotten: int = 0  # how often somebody was forgotten
 
 
 class Shift(Struct, frozen=True):
@@ -55,10 +56,10 @@ class CouplingTable:
         holder = self.state.holders.get(subscriber)
         return holder.version if holder is not None else 0
 
-    def since(self, subscriber: Address) -> int:
-        """From which version on the subscriber has been known without a break; 0 if it is unknown."""
+    def acquaintance(self, subscriber: Address) -> int:
+        """The same number as long as the subscriber is known without a break; 0 if it is unknown."""
         holder = self.state.holders.get(subscriber)
-        return holder.since if holder is not None else 0
+        return holder.acquaintance if holder is not None else 0
 
     def group(self, topic: Topic) -> set[Topic]:
         """The topics coupled with a topic homed here."""
@@ -69,7 +70,7 @@ class CouplingTable:
         """Last write wins: a newer version replaces what was known, an older one changes nothing."""
         holder = self.state.holders.get(subscriber)
         if holder is None:
-            holder = self.state.holders[subscriber] = Holder(0, frozenset(), version)
+            holder = self.state.holders[subscriber] = Holder(0, frozenset(), self.state.forgotten + 1)
         holder.heard_at = now
         if version <= holder.version:
             return []
@@ -79,7 +80,10 @@ class CouplingTable:
     def forget(self, subscriber: Address) -> list[Shift]:
         """The subscriber is gone: as if it had left everything."""
         holder = self.state.holders.pop(subscriber, None)
-        return self._shift(holder.topics, frozenset()) if holder is not None else []
+        if holder is None:
+            return []
+        self.state.forgotten += 1
+        return self._shift(holder.topics, frozenset())
 
     def _shift(self, before: frozenset[Topic], after: frozenset[Topic]) -> list[Shift]:
         shifts: list[Shift] = []

@@ -159,6 +159,31 @@ def test_a_change_made_while_forgotten_does_not_vouch_for_the_time_in_between() 
     assert common == wires.seen("s")
 
 
+def test_a_join_that_outlasts_its_lease_does_not_vouch_for_the_time_in_between() -> None:
+    """s has begun A and B, C's home cannot be reached. The other homes must not forget s unnoticed meanwhile."""
+    options = TreeOptions(mode="ticket", subscriber_lease_ms=3_000.0)
+    wires = Wires(options, PAIR | {"C": "top"}, FORK, subscribers=["s", "t"], publishers=["p"])
+    wires.change("t", add="A B")
+    wires.cut("s", "top")
+    wires.change("s", add="A B C")
+    wires.pass_time(1_000)
+    wires.cut("s", "left", "right")
+    wires.pass_time(10_000)  # both forget it
+    for wire in (("s", "left"), ("left", "s"), ("s", "right"), ("right", "s")):
+        wires.lose(*wire)
+    wires.cut("s", BROKER)
+    wires.publish("p", "B", "b1")
+    wires.publish("p", "A", "a1")
+    wires.publish("p", "B", "b2")
+    for message in sorted(wires.lose(BROKER, "s"), key=lambda each: each.topic, reverse=True):
+        wires.step(BROKER, "s", message)
+    wires.heal()
+    wires.pass_time(20_000)
+    assert wires.machines["s"].state.changing is None
+    assert wires.seen("s") in ([], ["b1", "a1", "b2"])
+    assert wires.seen("t") == ["b1", "a1", "b2"]
+
+
 def test_an_answer_from_before_the_latest_change_is_no_reason_to_begin_anew() -> None:
     wires = leased()
     wires.cut("right", "s")

@@ -12,6 +12,7 @@ from seriatim.protocols.tree.messages import (
     Joined,
     Kept,
     Listen,
+    Listening,
     Stamped,
     Trimmed,
     Update,
@@ -129,7 +130,7 @@ def test_stamps_that_overtake_each_other_are_used_in_order() -> None:
 
 def test_repeated_stamps_and_events_are_dropped() -> None:
     subscriber = holder()
-    once = [Stamped("A", 1, 2, {}), delivered("a1", 1), delivered("a2", 2)]
+    once: list[Delivered | Stamped] = [Stamped("A", 1, 2, {}), delivered("a1", 1), delivered("a2", 2)]
     assert notified(subscriber, *once) == ["a1", "a2"]
     assert notified(subscriber, *once, *once) == []
 
@@ -166,6 +167,32 @@ def test_a_lost_stamp_or_confirmation_costs_time_and_nothing_else() -> None:
         net.wait(50.0)
         assert net.notified("s") == ["x"]
         assert net.node().explain() == []
+
+
+def test_a_subscriber_listens_until_the_broker_says_that_it_delivers() -> None:
+    for kind in (Listen, Listening):
+        net = single("log")
+        net.hold_back(kind)
+        net.change("s", "A")
+        net.publish("p", "A", "x")
+        net.lose()
+        net.wait(20.0)
+        assert net.notified("s") == ["x"], kind
+        net.sent.clear()
+        net.wait(100.0)
+        assert net.all_sent(Listen) == []
+
+
+def test_news_of_a_log_that_was_lost_is_asked_for_when_somebody_waits() -> None:
+    for kind in (Watch, Grown):
+        net = single("log", topics="") if kind is Watch else single("log")
+        net.hold_back(kind)
+        net.change("s", "A")
+        net.publish("p", "A", "x")
+        net.lose()
+        assert net.notified("s") == [], kind
+        net.wait(150.0)
+        assert net.notified("s") == ["x"], kind
 
 
 def test_who_joins_late_reads_the_log_from_its_start() -> None:

@@ -162,7 +162,7 @@ def test_events_that_lost_their_slots_keep_their_order_and_go_first(causal: bool
     p.publish("later")
     for number in arrivals:
         p.say(BROKER, Written("A", number, None))
-    # Request 2 is under way: if causal for all of them, else only for `later`; it is for a count, not for certain events.
+    # Request 2 is under way, if causal for all of them, else for `later`: for a count, not for certain events.
     count = p.machine.state.outboxes["A"].asked
     assert count == (4 if causal else 1)
     sent = p.say("root", Granted(2, "A", 4, 3 + count, {}))

@@ -52,7 +52,7 @@ def test_a_join_is_told_where_the_topic_starts_and_what_comes_before(shape: str)
     net.publish("p", "A", "a1", "a2")
     net.publish("p", "B", "b1")
     net.change("s", "B")
-    assert joined(net, "B") == Joined(2, "B", start=1, floor={"A": 2}, epoch=1)
+    assert joined(net, "B") == Joined(2, "B", start=1, floor={"A": 2}, epoch=1, acquaintance=1)
     assert net.all_told("s", Changed)[-1] == Changed(2, frozenset("AB"), {"B": 1})
 
 
@@ -76,7 +76,7 @@ def test_a_topic_without_others_starts_without_a_floor() -> None:
     net = single()
     net.publish("p", "A", "a1")
     net.change("s", "A")
-    assert joined(net, "A") == Joined(1, "A", start=1, floor={}, epoch=1)
+    assert joined(net, "A") == Joined(1, "A", start=1, floor={}, epoch=1, acquaintance=1)
 
 
 def test_no_cut_before_every_other_topic_was_announced() -> None:
@@ -160,14 +160,14 @@ def test_lost_requests_and_answers_are_repeated() -> None:
         net.wait(20.0)
         net.publish("p", "A", "a1")
         assert net.notified("s") == ["a1"], kind
-    for kind in (Update, Updated):
+    for update in (Update, Updated):
         net = single()
         net.change("s", "AB")
-        net.hold_back(kind)
+        net.hold_back(update)
         net.change("s", remove="A")
         net.lose()
         net.wait(20.0)
-        assert len(net.all_told("s", Changed)) == 2, kind
+        assert len(net.all_told("s", Changed)) == 2, update
 
 
 def test_a_repeated_subscribe_gets_the_same_answer() -> None:
@@ -178,7 +178,7 @@ def test_a_repeated_subscribe_gets_the_same_answer() -> None:
     net.publish("p", "B", "b1")
     net.step("s", "root", ask)
     first, second = net.all_sent(Joined)
-    assert first == second == Joined(1, "B", 0, {"A": 1}, epoch=1)
+    assert first == second == Joined(1, "B", 0, {"A": 1}, epoch=1, acquaintance=1)
 
 
 @pytest.mark.parametrize(

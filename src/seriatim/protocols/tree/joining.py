@@ -144,7 +144,8 @@ class Joining(SequencerCore):
 
     def _answer_join(self, subscriber: Address, topic: Topic, join: Join, effects: Effects) -> None:
         assert join.start is not None, "only a complete join is answered"
-        answer = Joined(join.version, topic, join.start, join.floor, self.state.epoch)
+        acquaintance = self._couplings.acquaintance(subscriber)
+        answer = Joined(join.version, topic, join.start, join.floor, self.state.epoch, acquaintance)
         effects.send.append((subscriber, answer))
 
     def _join(self, join_id: JoinId) -> Join | None:
@@ -186,9 +187,8 @@ class Joining(SequencerCore):
             joins = self.state.joins.get(source)
             if joins is not None and message.version >= holder.version:
                 del self.state.joins[source]
-        couplings = self._couplings
-        answer = Refreshed(couplings.version(source), couplings.since(source), self.node, message.at)
-        effects.send.append((source, answer))
+        version, acquaintance = self._couplings.version(source), self._couplings.acquaintance(source)
+        effects.send.append((source, Refreshed(version, self.node, message.at, acquaintance)))
 
     def _on_forget(self, source: Address, message: Forget, now: float, effects: Effects) -> None:
         self.state.joins.pop(message.subscriber, None)

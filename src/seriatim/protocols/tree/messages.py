@@ -206,6 +206,7 @@ class Joined(Struct, frozen=True, tag=True):
     start: Number
     floor: Entries
     epoch: int = 0
+    acquaintance: int = 0
 
 
 class Update(Struct, frozen=True, tag=True):
@@ -231,15 +232,15 @@ class Refresh(Struct, frozen=True, tag=True):
 
 
 class Refreshed(Struct, frozen=True, tag=True):
-    """Node → subscriber: I know you at this version, and have known you without a break since version `since`.
+    """Node → subscriber: I know you at this version. 0: I do not know you (any more). `at` is the question's.
 
-    0: I do not know you (any more). `at` is the question's.
+    The acquaintance is that of `Joined` unless the node has forgotten the subscriber in between.
     """
 
     version: int
-    since: int
     node: Node
     at: float
+    acquaintance: int = 0
 
 
 class Inquire(Struct, frozen=True, tag=True):

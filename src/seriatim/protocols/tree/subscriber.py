@@ -300,7 +300,7 @@ class Subscriber:
         self._done(self._queue.close(remove), effects)
         self.state.left = (self.state.left | remove) - add
         for topic in sorted(add):
-            self.state.holdings[topic] = Holding(self.state.version, begins_anew_after=told.get(topic))
+            self.state.holdings[topic] = Holding(begins_anew_after=told.get(topic))
             self._queue.join(topic)
         listen = set(add) if self.options.mode == "ticket" else set()
         update = set() if add else {self.tree.home(topic) for topic in touched}
@@ -347,7 +347,8 @@ class Subscriber:
         changing.listen.discard(topic)
         holding = self.state.holdings[topic]
         holding.start = holding.stamped_to = message.start
-        holding.floor = message.floor
+        holding.floor, holding.acquaintance = message.floor, message.acquaintance
+        self.state.confirmed.setdefault(self.tree.home(topic), changing.since)
         if holding.begins_anew_after is not None and holding.begins_anew_after < message.start:
             gap = Gap(topic, holding.begins_anew_after + 1, message.start, "the topic began anew")
             self.state.ready.append(gap)
@@ -374,8 +375,7 @@ class Subscriber:
         start = {topic: self.state.holdings[topic].start for topic in sorted(changing.add)}
         effects.notify.append(Changed(self.state.version, self.topics, start))
         nodes = {self.tree.home(topic) for topic in self.topics}
-        # A node of topics held before is confirmed by its own word only: it may have forgotten us and been told anew.
-        self.state.confirmed = {node: self.state.confirmed.get(node, changing.since) for node in sorted(nodes)}
+        self.state.confirmed = {node: self.state.confirmed[node] for node in sorted(nodes)}
         for node in sorted({self.tree.home(topic) for topic in changing.add}):
             effects.send.append((node, Refresh(self.state.version, now)))
         self._next_change(now, effects)
@@ -455,9 +455,9 @@ class Subscriber:
         confirmed = self.state.confirmed
         if self.options.subscriber_lease_ms is None or message.at <= confirmed.get(message.node, message.at):
             return  # nobody asked, or an old answer
-        holdings = self.state.holdings.items()
-        joined = [holding.version for topic, holding in holdings if self.tree.home(topic) == message.node]
-        if message.version > 0 and message.since <= min(joined, default=message.since):
+        holdings, lanes = self.state.holdings.items(), self.state.lanes
+        here = [each for topic, each in holdings if lanes[topic].open and self.tree.home(topic) == message.node]
+        if all(each.acquaintance == message.acquaintance for each in here):
             confirmed[message.node] = message.at
         elif self.state.changing is None:  # the node has forgotten us: what is ready may be wrongly ordered
             self._rejoin(self.topics, now, effects)

@@ -10,7 +10,7 @@ from seriatim.protocols.tree.messages import Change, Delivered, Stamped
 class Holding(Struct):
     """What a subscriber knows of one topic besides its lane in the hold-back queue."""
 
-    version: int = 0  # of the change that brought the topic
+    acquaintance: int = 0  # with the topic's home, at the time of the start
     start: Number = 0
     floor: Entries = field(default_factory=dict)
     early: dict[Number, Delivered] = field(default_factory=dict)  # arrived before the start was known
