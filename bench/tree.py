@@ -1,0 +1,258 @@
+"""What a ticket and a notification cost, and how the cost grows.
+
+Every figure is processor time of one core and stands beside a *peer* measured in the same run: a bare counter that
+builds the same answer, or a bare loop that builds the same notification. Work is timed in short slices and the fastest
+one counts, since a neighbour on the same machine only ever makes it slower.
+
+Run: python bench/tree.py
+"""
+
+from collections.abc import Callable
+from random import Random
+from time import process_time
+from typing import TypeVar
+
+from seriatim.model import APPLICATION, BROKER, Event, Notification, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.messages import (
+    Change,
+    Delivered,
+    Granted,
+    Grown,
+    Joined,
+    Kept,
+    Listening,
+    Settled,
+    Stepped,
+    Ticket,
+    Update,
+)
+
+ITEMS = 60_000
+SLICE = 2_000
+TICKET_MODE = TreeOptions(mode="ticket")
+LOG_MODE = TreeOptions(mode="log")
+COUPLED = [f"coupled {index}" for index in range(21)]  # each has the 20 others in its group
+
+Item = TypeVar("Item")
+Work = Callable[[list[Item]], None]
+
+
+def cost_of(work: Work[Item], items: list[Item]) -> float:
+    """Microseconds per item in the fastest slice."""
+    fastest = float("inf")
+    for start in range(0, len(items), SLICE):
+        piece = items[start : start + SLICE]
+        began = process_time()
+        work(piece)
+        fastest = min(fastest, (process_time() - began) / len(piece))
+    return fastest * 1e6
+
+
+def heading(title: str, *columns: str) -> None:
+    print(f"\n{title:<58} {'each':>11} {'vs peer':>8}", *columns)
+
+
+def row(name: str, cost: float, peer: float, *more: str) -> None:
+    print(f"{name:<58} {cost:>8.2f} us {cost / peer:>7.1f}x", *more)
+
+
+# ── tickets ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def node_with(groups: list[list[Topic]], options: TreeOptions = TICKET_MODE) -> SequencerNode:
+    """One node; two subscribers hold each group."""
+    node = SequencerNode(SequencingTree.single([topic for group in groups for topic in group]), "root", options)
+    node.tick(0.0)
+    for index, group in enumerate(groups):
+        for twin in "ab":
+            node.step(f"s{index}{twin}", Update(1, frozenset(group)), 0.0)
+    return node
+
+
+def tickets(topics: list[Topic], size: int = 1) -> list[Ticket]:
+    random = Random(1)
+    return [Ticket(request, random.choice(topics), size) for request in range(1, ITEMS + 1)]
+
+
+def ask(node: SequencerNode) -> Work[Ticket]:
+    """Each ticket is granted and settled, as it is when nothing fails: two inputs of the node."""
+
+    def work(asked: list[Ticket]) -> None:
+        for ticket in asked:
+            _, granted = node.step("p", ticket, 0.0).send[0]
+            node.step("p", Settled(ticket.topic, granted.first), 0.0)
+
+    return work
+
+
+def count_only(topics: list[Topic]) -> Work[Ticket]:
+    """Peer: one counter per topic, the same answers and the same records; no order across topics and no memory."""
+    issued = dict.fromkeys(topics, 0)
+
+    def work(asked: list[Ticket]) -> None:
+        for ticket in asked:
+            effects = Effects()
+            effects.persist.append(Stepped("p", ticket, 0.0))
+            first = issued[ticket.topic] + 1
+            last = issued[ticket.topic] = issued[ticket.topic] + ticket.count
+            effects.send.append(("p", Granted(ticket.request, ticket.topic, first, last, {}, 1)))
+
+    return work
+
+
+def growth(topics: list[Topic], size: int) -> list[tuple[Grown, Kept]]:
+    """Log mode: logs grow by `size` each time, and the broker keeps each stamp."""
+    random = Random(1)
+    lengths = dict.fromkeys(topics, 0)
+    news = []
+    for _ in range(ITEMS):
+        topic = random.choice(topics)
+        first, lengths[topic] = lengths[topic] + 1, lengths[topic] + size
+        news.append((Grown(topic, lengths[topic]), Kept(topic, first)))
+    return news
+
+
+def watch(node: SequencerNode) -> Work[tuple[Grown, Kept]]:
+    def work(news: list[tuple[Grown, Kept]]) -> None:
+        for grown, kept in news:
+            node.step(BROKER, grown, 0.0)
+            node.step(BROKER, kept, 0.0)
+
+    return work
+
+
+def throughput() -> float:
+    heading("Throughput of one node, 20 coupled topics each", "  events/s")
+    peer = cost_of(count_only(COUPLED), tickets(COUPLED))
+    row("peer: a bare counter that builds the same answer", peer, peer, f"{1e6 / peer:>12,.0f}")
+    for name, topics, size in (
+        ("tickets one by one", COUPLED, 1),
+        ("tickets for ranges of 100", COUPLED, 100),
+        ("tickets one by one, a topic without a group", ["alone"], 1),
+    ):
+        cost = cost_of(ask(node_with([topics])), tickets(topics, size))
+        row(name, cost, peer, f"{size * 1e6 / cost:>12,.0f}")
+    for size in (1, 100):
+        cost = cost_of(watch(node_with([COUPLED], LOG_MODE)), growth(COUPLED, size))
+        row(f"log mode, the log grows by {size}", cost, peer, f"{size * 1e6 / cost:>12,.0f}")
+    return peer
+
+
+def unrelated(peer: float) -> None:
+    heading("Cost of a ticket beside unrelated topics", "   vs 1x")
+    groups = [[f"other {group} {index}" for index in range(5)] for group in range(2_000)]
+    base: dict[bool, float] = {}
+    for present, publishing in ((20, 0), (200, 0), (2_000, 0), (20, 20), (200, 200), (2_000, 2_000), (2_000, 20)):
+        cost = cost_of(ask(beside(groups[:present])), mixed(groups[:publishing]))
+        base.setdefault(publishing > 0, cost)
+        name = f"{5 * present:>6,} topics, {2 * present:>5,} subscribers; {5 * publishing:>6,} topics publish"
+        row(name, cost, peer, f"{cost / base[publishing > 0]:>7.2f}x")
+
+
+def beside(others: list[list[Topic]]) -> SequencerNode:
+    """A node that also has these groups of topics, each of which has an event."""
+    node = node_with([COUPLED, *others])
+    ask(node)([Ticket(1, topic, 1) for group in others for topic in group])
+    return node
+
+
+def mixed(publishing: list[list[Topic]]) -> list[Ticket]:
+    """Tickets for the coupled topics. If others publish too, every second ticket is for one of those."""
+    ours = tickets(COUPLED)
+    if not publishing:
+        return ours
+    theirs = tickets([topic for group in publishing for topic in group])
+    theirs = [Ticket(ticket.request + 1, ticket.topic, 1) for ticket in theirs]
+    return [ticket for pair in zip(ours, theirs, strict=True) for ticket in pair]
+
+
+def group_sizes(peer: float) -> None:
+    heading("Cost of a ticket in a large group, few topics rise", "   vs 1x")
+    rising = [f"rising {index}" for index in range(4)]
+    base = 0.0
+    for size in (20, 200, 2_000):
+        # The others live on another node and meet ours here, so that only our own groups are kept here.
+        homes = dict.fromkeys(rising, "root") | {f"other {index}": "leaf" for index in range(size - 3)}
+        node = SequencerNode(SequencingTree({"root": None, "leaf": "root"}, homes), "root", TICKET_MODE)
+        node.tick(0.0)
+        for subscriber in ("a", "b"):
+            node.step(subscriber, Update(1, frozenset(homes)), 0.0)
+        cost = cost_of(ask(node), tickets(rising))
+        base = base or cost
+        row(f"{size:>6,} topics in the group", cost, peer, f"{cost / base:>7.2f}x")
+
+
+# ── notifications ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def holder(topics: list[Topic]) -> Subscriber:
+    subscriber = Subscriber(SequencingTree.single(topics), "s", TICKET_MODE)
+    subscriber.step(APPLICATION, Change(frozenset(topics)), 0.0)
+    for topic in topics:
+        subscriber.step(BROKER, Listening(topic), 0.0)
+        subscriber.step("root", Joined(1, topic, 0, {}), 0.0)
+    return subscriber
+
+
+def pairs() -> list[Delivered]:
+    """Events of A and B by turns, each after the other's last; of every two the later one arrives first."""
+    arrivals = []
+    for number in range(1, ITEMS // 2 + 1):
+        a, b = Event(f"a{number}", "A", "p"), Event(f"b{number}", "B", "p")
+        arrivals += [Delivered("B", number, {"A": number}, b), Delivered("A", number, {"B": number - 1}, a)]
+    return arrivals
+
+
+def deliver(subscriber: Subscriber) -> Work[Delivered]:
+    def work(arrivals: list[Delivered]) -> None:
+        notified = 0
+        for arrival in arrivals:
+            notified += len(subscriber.step(BROKER, arrival, 0.0).notify)
+        assert notified == len(arrivals)
+
+    return work
+
+
+def notify_only(arrivals: list[Delivered]) -> None:
+    """Peer: the same notifications in the order of arrival."""
+    done = {}
+    for arrival in arrivals:
+        assert arrival.event is not None and arrival.entries is not None
+        effects = Effects()
+        done[arrival.topic] = arrival.number
+        effects.notify.append(Notification(arrival.event, arrival.number, arrival.entries))
+
+
+def notifications() -> None:
+    heading("Cost of a notification, half of them held for a moment", "   vs 1x")
+    arrivals = pairs()
+    peer = cost_of(notify_only, arrivals)
+    row("peer: a bare loop that builds the same notification", peer, peer)
+    base = 0.0
+    for held in (100, 1_000, 10_000):
+        subscriber = holder(["A", "B", "full"])
+        for number in range(2, held + 2):  # they wait for number 1, which never comes
+            subscriber.step(BROKER, Delivered("full", number, {}, None), 0.0)
+        cost = cost_of(deliver(subscriber), arrivals)
+        base = base or cost
+        row(f"{held:>6,} other events held", cost, peer, f"{cost / base:>7.2f}x")
+    base = 0.0
+    for topics in (10, 100, 1_000):
+        cost = cost_of(deliver(holder(["A", "B", *(f"other {index}" for index in range(topics - 2))])), arrivals)
+        base = base or cost
+        row(f"{topics:>6,} topics held", cost, peer, f"{cost / base:>7.2f}x")
+
+
+def main() -> None:
+    print(f"Processor time per operation, the fastest of {ITEMS // SLICE} slices of {SLICE:,}.")
+    peer = throughput()
+    unrelated(peer)
+    group_sizes(peer)
+    notifications()
+
+
+if __name__ == "__main__":
+    main()
