@@ -21,7 +21,7 @@ DRAIN_LIMIT = 100_000  # deliveries: no world here needs as many, so a world tha
 
 
 # A machine that raises one of these has failed: nothing a world does may break a machine.
-FAILURES = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError, SeriatimError)
+FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, SeriatimError)
 
 
 class ExplorerError(SeriatimError):
@@ -247,25 +247,36 @@ class Run:
         """Let it happen; returns the message it consumed, if any."""
         message = self._pop(transition) if transition.source else None
         process = self.processes[transition.target]
+        told = message
         if transition.kind == "issue":
+            told = process.script[process.issued]
             notified = {address: len(each.log) for address, each in self.processes.items()}
-            self.issued.append(Issued(transition.target, process.script[process.issued], notified))
+            self.issued.append(Issued(transition.target, told, notified))
         try:
             effects = process.take(transition, message)
         except FAILURES as error:
             if transition.kind == "haunt":  # it was replaced, and nobody hears of its end
                 process.zombie = None
-                return message
-            what = f"{process.address} failed at {show_transition(transition, message)}"
-            self.failures.append(Violation("failure", f"{what}: {type(error).__name__}: {error}"))
-            process.machine = process.wake_at = None
+            else:
+                self._fail(process, show_transition(transition, told), error)
             return message
         self.send(transition.target, effects)
         return message
 
     def pass_time(self, address: Address) -> None:
         """A tick that no budget counts."""
-        self.send(address, self.processes[address].tick())
+        process = self.processes[address]
+        try:
+            effects = process.tick()
+        except FAILURES as error:
+            self._fail(process, "a tick", error)
+            return
+        self.send(address, effects)
+
+    def _fail(self, process: Process, what: str, error: Exception) -> None:
+        sentence = f"{process.address} failed at {what}: {type(error).__name__}: {error}"
+        self.failures.append(Violation("failure", sentence))
+        process.machine = process.wake_at = None
 
     def drain(self) -> None:
         """Deliver everything, in a fixed order, until nothing is on its way."""

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from random import Random
 
 from seriatim.explore.checks import Violation
 from seriatim.explore.random_worlds import Walk, random_of, random_world
 from seriatim.explore.run import Run
-from seriatim.explore.tree import TreeWorld
+from seriatim.explore.tree import Cast, TreeWorld
 from seriatim.explore.variants import cast_of
 from seriatim.explore.world import Transition, World
 from seriatim.model import InputError
@@ -89,8 +90,12 @@ class Walked:
 def walk_world(seed: int, index: int, variant: str | None = None) -> Walked:
     """Walk one world. The same arguments give the same walk."""
     random = random_of(seed, index)
-    plan = random_world(random, f"world {index} of seed {seed}")
-    world = plan.build(cast_of(variant))
+    return walk_plan(random_world(random, f"world {index} of seed {seed}"), random, cast_of(variant))
+
+
+def walk_plan(plan: TreeWorld, random: Random, cast: Cast) -> Walked:
+    """Walk once through a given world."""
+    world = plan.build(cast)
     run = Run(world)
     walk = Walk(run, random)
     walk.go()

@@ -22,6 +22,10 @@ from seriatim.sim.broker import Broker
 class SkippingSequencer(Sequencer):
     """The home sends a request straight to the next node that has something to collect, as the paper does."""
 
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._handlers[Pass] = (self._on_pass, None)  # it comes from any node below
+
     def _next_stop(self, message: Pass) -> Node:
         if self.tree.home(message.topic) != self.node:
             return super()._next_stop(message)
@@ -91,16 +95,6 @@ class EmptyVoidSequencer(Sequencer):
         return {}
 
 
-class UnversionedSequencer(Sequencer):
-    """Of two subscriptions of one subscriber, the one that arrives last wins, not the newer one."""
-
-    def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], now: float) -> None:
-        holder = self.state.couplings.holders.get(subscriber)
-        if holder is not None and version < holder.version:
-            holder.version = version - 1
-        super()._apply(subscriber, version, topics, now)
-
-
 class LooseSequencer(Sequencer):
     """Causal mode couples topics only if two subscriptions hold both."""
 
@@ -165,7 +159,6 @@ VARIANTS: dict[str, tuple[str, Cast]] = {
     "no-closing": ("an uncoupled topic is not collected once more", replace(PROPER, sequencer=AbruptSequencer)),
     "no-base": ("a newly coupled topic gives no base", replace(PROPER, sequencer=BaselessSequencer)),
     "no-at-least": ("an event waits for equality", replace(PROPER, subscriber=ExactSubscriber)),
-    "no-versions": ("an older subscription replaces a newer one", replace(PROPER, sequencer=UnversionedSequencer)),
     "no-idempotence": ("a repeated ticket takes new numbers", replace(PROPER, sequencer=RepeatingSequencer)),
     "no-void-stamp": ("a void carries no entries", replace(PROPER, sequencer=EmptyVoidSequencer)),
     "no-write-once": ("the last writer of a slot wins", replace(PROPER, broker=OverwritingBroker)),

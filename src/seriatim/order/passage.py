@@ -33,7 +33,10 @@ class PassageState(Struct):
 
 
 class PassageTable:
-    """All passages of one node. `full` makes every collection a whole stamp instead of a difference."""
+    """All passages of one node. `full` makes every collection a whole stamp instead of a difference.
+
+    A whole stamp also keeps what a topic collected only once or for the last time: that one event may get lost.
+    """
 
     __slots__ = ("_recent", "full", "state")
 
@@ -70,7 +73,10 @@ class PassageTable:
         passage.collected = self.state.moment
         if couple or uncouple or once:
             passage.group.update(couple)
-            passage.group.difference_update(uncouple)
+            if self.full:
+                passage.group.update(once)
+            else:
+                passage.group.difference_update(uncouple)
             for other in sorted((*couple, *once)):
                 known = self.state.passages.get(other)
                 if known is not None and known.passed:

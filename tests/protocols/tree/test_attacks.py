@@ -291,6 +291,50 @@ def test_a_time_to_live_that_ends_during_a_join_does_not_spin() -> None:
     assert wires.seen("s") == ["a1"]
 
 
+@pytest.mark.parametrize("home", ["left", "right"])
+def test_the_event_that_carries_a_last_entry_may_get_lost(home: str) -> None:
+    """z saw b1, left B, and sees a2. y loses a1, the next event of A, and must still not take a2 before b1."""
+    options = TreeOptions(mode="ticket", full_stamps=True, time_to_live_ms=1_000.0)
+    wires = Wires(options, {"A": "left", "B": home}, FORK, subscribers=["y", "z"], publishers=["p"], replays=False)
+    wires.change("y", add="A B")
+    wires.change("z", add="A B")
+    wires.publish("p", "B", "b0")
+    wires.cut("y", BROKER)
+    wires.publish("p", "B", "b1")
+    late = wires.lose(BROKER, "y")
+    wires.change("z", remove="B")
+    wires.publish("p", "A", "a1")
+    wires.lose(BROKER, "y")
+    wires.heal()
+    wires.publish("p", "A", "a2")
+    wires.pass_time(5_000)
+    for message in late:
+        wires.step(BROKER, "y", message)
+    assert wires.seen("z") == ["b0", "b1", "a1", "a2"]
+    assert wires.seen("y") == ["b0", "a2", "late b1"]
+
+
+def test_the_event_that_carries_a_left_topic_may_get_lost() -> None:
+    """z moves from B to A: A's next event, which y loses, carries B; the one after it must do so too."""
+    options = TreeOptions(mode="ticket", full_stamps=True, time_to_live_ms=1_000.0)
+    wires = Wires(options, PAIR, FORK, subscribers=["y", "z"], publishers=["p"], replays=False)
+    wires.change("y", add="A B")
+    wires.change("z", add="B")
+    wires.cut("y", BROKER)
+    wires.publish("p", "B", "b1")
+    late = wires.lose(BROKER, "y")
+    wires.change("z", add="A", remove="B")
+    wires.publish("p", "A", "a1")
+    wires.lose(BROKER, "y")
+    wires.heal()
+    wires.publish("p", "A", "a2")
+    wires.pass_time(5_000)
+    for message in late:
+        wires.step(BROKER, "y", message)
+    assert wires.seen("z") == ["b1", "a1", "a2"]
+    assert wires.seen("y") == ["a2", "late b1"]
+
+
 def test_log_mode_gives_nothing_up() -> None:
     """An event given up before its stamp came would later be notified as if it were in order."""
     with pytest.raises(InputError, match="mode"):

@@ -97,17 +97,20 @@ class Numbering(SequencerCore):
         home.ranges[range_.first] = range_
         if home.couple or home.uncouple or home.once:
             group = self._couplings.group(topic)
+            top = self._top(topic, group | home.uncouple | home.once)
+            if self.options.full_stamps:  # what was collected once is collected always
+                top = self.tree.highest({top, home.top}, self.node)
             message = Pass(
                 topic,
                 range_.first,
                 range_.last,
-                self._top(topic, group | home.uncouple | home.once),
+                top,
                 {},
                 frozenset(home.couple),
                 frozenset(home.uncouple),
                 frozenset(home.once),
             )
-            home.top = self._top(topic, group)
+            home.top = top if self.options.full_stamps else self._top(topic, group)
             home.couple.clear()
             home.uncouple.clear()
             home.once.clear()
@@ -285,6 +288,9 @@ class Numbering(SequencerCore):
             for range_ in home.ranges.values():
                 if range_.entries is not None:
                     self._finish(topic, home, range_, range_.entries, now, effects)
+            for publisher, desk in home.desks.items():
+                if desk.forget_at is not None:
+                    self._idle_desks[topic, publisher] = desk.forget_at
 
     def _settle_wish(self) -> float | None:
         lease = self._first_due(self._leases) if self._leases else None

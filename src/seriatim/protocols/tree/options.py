@@ -17,7 +17,8 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     """Couple topics that one subscription holds together (else two), and keep each publisher's order over topics."""
 
     full_stamps: bool = False
-    """Every event carries its whole stamp. Needed where the broker may lose events; differences are smaller."""
+    """Every event carries its whole stamp: all topics its own was ever coupled with. Needed where the broker may lose
+    events; differences are smaller."""
 
     retry_ms: float = 500.0
     """An unanswered request is repeated after this time."""
