@@ -196,11 +196,12 @@ class Process:
             effects = zombie.machine.tick(max(self.clock, zombie.wake_at or 0.0))
         zombie.wake_at = effects.wake_at
         zombie.lives -= 1
-        if effects.persist and self.world.fenced and zombie.journal_last != len(self.journal):
-            self.zombie = None
-            return Effects()
-        self.journal.extend(effects.persist)
-        zombie.journal_last = len(self.journal)
+        if effects.persist:
+            if self.world.fenced and zombie.journal_last != len(self.journal):
+                self.zombie = None
+                return Effects()
+            self.journal.extend(effects.persist)
+            zombie.journal_last = len(self.journal)
         if not zombie.lives:
             self.zombie = None
         return effects
