@@ -83,9 +83,17 @@ def test_a_number_that_only_a_stamp_names_is_asked_for_too() -> None:
 def test_what_is_coming_is_waited_for() -> None:
     subscriber = holder()
     give(subscriber, "A", 2)
-    for state in ("coming", "unissued"):
-        effects = answer(subscriber, state)
-        assert effects.send == [] and effects.notify == []
+    effects = answer(subscriber, "coming")
+    assert effects.send == [] and effects.notify == []
+
+
+def test_a_number_that_was_never_given_out_is_told() -> None:
+    """In ticket mode a stamp can name such a number only if it is forged: waiting will not help."""
+    subscriber = holder()
+    give(subscriber, "A", 2)
+    effects = answer(subscriber, "unissued")
+    assert effects.send == []
+    assert [(each.topic, each.number, each.state) for each in effects.notify] == [("A", 1, "unissued")]
 
 
 def test_a_void_is_taken_in_place_of_its_number_with_its_entries() -> None:
@@ -148,7 +156,8 @@ def test_what_is_lost_is_waited_for_if_the_application_wants_it_so() -> None:
     subscriber = holder(on_lost="wait")
     give(subscriber, "A", 2)
     effects = answer(subscriber, "lost")
-    assert effects.send == [] and effects.notify == []
+    assert effects.send == []
+    assert [(each.topic, each.number, each.state) for each in effects.notify] == [("A", 1, "lost")]
     assert subscriber.explain()[0].waits_for == ("A", 1)
 
 

@@ -257,6 +257,8 @@ def test_explain_says_who_has_to_answer() -> None:
     [
         ((event("x"), event("y", "Z")), UnknownTopic, "topic 'Z'"),
         ((event("x"), event("y", publisher="q")), InputError, "event.publisher"),
+        ((event("x"), event("x")), InputError, "'x' is used twice"),
+        ((event("x"), event("before")), InputError, "'before' is used twice"),
     ],
 )
 def test_bad_input_is_refused_before_anything_changes(events: Any, error: type[InputError], names: str) -> None:

@@ -34,7 +34,8 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     """After waiting this long for a number, a subscriber asks the number's home about it."""
 
     on_lost: Literal["wait", "skip"] = "wait"
-    """What to do when the broker no longer keeps a number: wait (and say so), or rejoin and report a gap."""
+    """What to do when the broker no longer keeps a number: wait and tell the application (`Answer`), or rejoin and
+    report a gap."""
 
     buffer_max: int | None = None
     """Unreliable brokers (paper 000 §4): hold at most this many events; the oldest is notified to make room."""

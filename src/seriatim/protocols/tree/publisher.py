@@ -9,6 +9,8 @@ a time over all topics, and the next one waits until the events are on the broke
 across topics.
 """
 
+from collections.abc import Iterator
+
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
@@ -55,6 +57,12 @@ class Outbox(Struct):
     def is_idle(self) -> bool:
         return not self.asked and not self.batches
 
+    def events(self) -> Iterator[Event]:
+        yield from self.queue
+        for batch in self.batches.values():
+            yield from (slot.event for slot in batch.slots.values())
+            yield from batch.lost.values()
+
 
 class PublisherState(Struct):
     """Everything a publisher knows. `line` is the order of topics to serve next in causal mode."""
@@ -78,6 +86,7 @@ class Publisher:
         self.state = state if state is not None else PublisherState()
         outboxes = self.state.outboxes.items()
         self._busy = {topic: None for topic, outbox in outboxes if not outbox.is_idle()}
+        self._under_way = {event.id for _, outbox in outboxes for event in outbox.events()}
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -133,6 +142,12 @@ class Publisher:
             self.tree.home(event.topic)  # raises UnknownTopic before anything changes
             if event.publisher != self.name:
                 raise InputError("event.publisher", f"{event.publisher!r} is not {self.name!r}", "use its own name")
+        new: set[str] = set()
+        for event in message.events:
+            if event.id in self._under_way or event.id in new:
+                raise InputError("event.id", f"{event.id!r} is used twice", "give every event an id of its own")
+            new.add(event.id)
+        self._under_way |= new
         for event in message.events:
             outbox = self.state.outboxes.get(event.topic)
             if outbox is None:
@@ -191,6 +206,7 @@ class Publisher:
             if slot is None:
                 continue
             if message.event_id == slot.event.id:
+                self._under_way.discard(slot.event.id)
                 effects.notify.append(Published(slot.event, message.number, slot.entries))
             else:  # voided before we got there: the event needs a new number
                 self.state.lost_slots += 1
@@ -214,6 +230,7 @@ class Publisher:
         if outbox is not None and outbox.asked and outbox.queue[0].id == message.event_id:
             event = outbox.queue.pop(0)
             outbox.asked = 0
+            self._under_way.discard(event.id)
             effects.notify.append(Published(event, message.number, {}))
             self._rest(message.topic, outbox, effects)
 

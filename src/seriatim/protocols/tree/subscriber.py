@@ -408,6 +408,8 @@ class Subscriber:
             effects.send.append((BROKER, Listen(message.topic, message.number - 1)))
         elif message.state == "lost" and self.options.on_lost == "skip":
             self._rejoin(frozenset({message.topic}), now, effects)
+        elif message.state == "lost" or (message.state == "unissued" and self.options.mode == "ticket"):
+            effects.notify.append(message)  # this wait will not end by itself: the application must decide
 
     def _on_trimmed(self, message: Trimmed, now: float, effects: Effects) -> None:
         lane = self.state.lanes.get(message.topic)
