@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from seriatim.explore.checks import Violation
-from seriatim.explore.run import ExplorerError, Process, Run, envelopes
+from seriatim.explore.process import Process
+from seriatim.explore.run import ExplorerError, Run, envelopes
 from seriatim.explore.world import REGULAR, TIMER, Budget, Channel, Stateful, Transition, World, encode
 from seriatim.model import APPLICATION, Address, InputError
 from seriatim.protocols.machine import Payload
