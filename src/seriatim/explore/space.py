@@ -284,9 +284,7 @@ class Space:
         found = process.own_transitions()
         edges = 0
         address = self.addresses[machine]
-        if any(transition.kind == "issue" for transition in found) or (
-            process.machine is not None and process.issued < len(process.script)
-        ):
+        if process.machine is not None and process.issued < len(process.script):  # now, or once it was answered
             edges |= self._edge(APPLICATION, address)
         if any(transition.kind != "issue" for transition in found):
             edges |= self._edge(TIMER, address)
