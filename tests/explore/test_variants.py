@@ -140,6 +140,10 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
 }
 
 
+def replay(variant: str) -> str:
+    return f"replay: python -m pytest tests/explore/test_variants.py -k '{variant}'"
+
+
 @pytest.mark.parametrize("variant", STORIES)
 def test_a_switched_off_rule_is_caught(variant: str) -> None:
     plan, kinds = STORIES[variant]
@@ -148,7 +152,7 @@ def test_a_switched_off_rule_is_caught(variant: str) -> None:
         if violations:
             assert violations[0].kind in kinds, violations
             return
-    pytest.fail(f"{variant} was not caught in {WALKS_MAX} walks of seed {SEED}")
+    pytest.fail(f"{variant} was not caught in {WALKS_MAX} walks of seed {SEED}; {replay(variant)}")
 
 
 @pytest.mark.parametrize("variant", STORIES)
@@ -156,7 +160,7 @@ def test_the_same_worlds_are_right_with_the_rule(variant: str) -> None:
     plan, _ = STORIES[variant]
     for index in range(60):
         violations = walk_plan(plan, Random(f"{SEED}/{index}"), cast_of(None)).violations
-        assert not violations, f"walk {index} of seed {SEED}: {violations}; replay: python -m pytest {__file__}"
+        assert not violations, f"walk {index} of seed {SEED}: {violations}; {replay(variant)}"
 
 
 def test_every_variant_has_a_story() -> None:

@@ -5,7 +5,8 @@ World k of seed s is always the same world, walked the same way, on any machine 
 
 from random import Random
 
-from seriatim.explore.run import Run, at
+from seriatim.explore.process import at
+from seriatim.explore.run import Run
 from seriatim.explore.tree import TreeWorld
 from seriatim.explore.world import Budget, Channel, Transition
 from seriatim.model import Address, Event, Node, Topic

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from seriatim.explore.checks import Violation
-from seriatim.explore.run import ExplorerError, Process, Run, envelopes
+from seriatim.explore.process import Process
+from seriatim.explore.run import ExplorerError, Run, envelopes
 from seriatim.explore.world import REGULAR, TIMER, Budget, Channel, Stateful, Transition, World, encode
 from seriatim.model import APPLICATION, Address, InputError
 from seriatim.protocols.machine import Payload
@@ -283,9 +284,7 @@ class Space:
         found = process.own_transitions()
         edges = 0
         address = self.addresses[machine]
-        if any(transition.kind == "issue" for transition in found) or (
-            process.machine is not None and process.issued < len(process.script)
-        ):
+        if process.machine is not None and process.issued < len(process.script):  # now, or once it was answered
             edges |= self._edge(APPLICATION, address)
         if any(transition.kind != "issue" for transition in found):
             edges |= self._edge(TIMER, address)

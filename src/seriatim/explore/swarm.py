@@ -6,7 +6,7 @@ phase without faults, after which everything owed must have arrived. No violatio
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
@@ -170,7 +170,6 @@ class Swarm:
         for start, stop in chunks:
             waiting.append(pool.submit(_walk_chunk, self.options, start, stop))
             while len(waiting) >= ahead:
-                wait([waiting[0]], return_when=FIRST_COMPLETED)
                 yield waiting.pop(0).result()
         for future in waiting:
             yield future.result()

@@ -1,4 +1,4 @@
-"""Worlds of sequencing-tree machines: which machine plays which part, who can make whom send, and what is promised.
+"""Worlds of sequencing-tree machines: which machine plays which part, and who can make whom send.
 
 The search explores the inner `Sequencer`, which is given the perfect links it assumes; worlds with faults run the whole
 `SequencerNode` with its links and journal. The broker may be played by one machine per topic: its topics have
@@ -10,24 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from seriatim.explore.checks import (
-    Checks,
-    Fact,
-    Stopped,
-    Violation,
-    first_causal_inversion,
-    first_duplicate,
-    first_inversion,
-)
+from seriatim.explore.tree_checks import TreeChecks
 from seriatim.explore.world import TIMER, Budget, Channel, Role, World
-from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Number, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import (
     Change,
     Changed,
-    Granted,
     Publish,
     Published,
     Refresh,
@@ -286,122 +277,3 @@ def _thaw_broker(broker_type: type[Broker], state: Any) -> Broker:
     broker = broker_type()
     broker.state = state
     return broker
-
-
-class TreeChecks(Checks):
-    """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
-
-    def __init__(self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address]) -> None:
-        self.tree = tree
-        self.options = options
-        self.readers = readers
-
-    def log(self, address: Address, log: Sequence[Payload]) -> Violation | None:
-        id = first_duplicate(ordered_ids(log))
-        return None if id is None else Violation("duplicate", f"{address} was notified of {id} twice")
-
-    def pair(
-        self, one: Address, log: Sequence[Payload], other: Address, other_log: Sequence[Payload]
-    ) -> Violation | None:
-        found = first_inversion(ordered_ids(log), ordered_ids(other_log))
-        if found is None:
-            return None
-        a, b = found
-        return Violation("inversion", f"{one} was notified of {a} before {b}, {other} of {b} before {a}")
-
-    def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
-        """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
-        if type(message) is Granted:
-            question = f"{message.topic} for request {message.request} of {target}"
-            request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
-            return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
-        if type(message) is Stamped:
-            return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
-        return ()
-
-    def stopped(self, world: Stopped) -> list[Violation]:
-        found = []
-        for address in world.addresses:
-            machine = world.machine(address)
-            if machine is None:
-                continue
-            if (waiting := world.waiting(address)) > 0:
-                reasons = "; ".join(map(str, explained(machine))) or "nothing that it knows of"
-                found.append(Violation("stuck", f"{address} waits for {waiting} answers: {reasons}"))
-            if isinstance(machine, Subscriber):
-                found.extend(self._owed(world, address, machine))
-        return found + self._causal(world) if self.options.causal else found
-
-    def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
-        found = []
-        if machine.state.ready:
-            found.append(
-                Violation("stuck", f"{address} keeps back {len(machine.state.ready)} events that are in order")
-            )
-        notified: dict[Topic, set[Number]] = {}
-        for payload in world.log(address):
-            if type(payload) is Notification:
-                notified.setdefault(payload.event.topic, set()).add(payload.number)
-        for topic, holding in sorted(machine.state.holdings.items()):
-            lane = machine.state.lanes[topic]
-            events, last = self._on_broker(world, topic)
-            if lane.open and lane.done < last:
-                reasons = "; ".join(explained(machine)) or "it has not arrived"
-                found.append(Violation("stuck", f"{address} was not notified of {topic} {lane.done + 1}: {reasons}"))
-            lost = sorted(n for n in events if holding.start < n <= lane.done and n not in notified.get(topic, ()))
-            if lane.open and lost:
-                found.append(Violation("loss", f"{address} passed over {topic} {lost[0]} without notifying it"))
-        return found
-
-    def _causal(self, world: Stopped) -> list[Violation]:
-        """A reaction comes after what its publisher had been notified of; in ticket mode also after its own events."""
-        causes: dict[str, frozenset[str]] = {}
-        own: dict[Address, frozenset[str]] = {}
-        for address, command, notified in world.issued:
-            if not isinstance(command, Publish):
-                continue
-            reader = self.readers.get(address, "")
-            seen = ordered_ids(world.log(reader)[: notified[reader]]) if reader else []
-            before = frozenset(seen).union(*(causes.get(id, frozenset()) for id in seen))
-            for event in command.events:
-                causes[event.id] = before | own.get(address, frozenset())
-                if self.options.mode == "ticket":
-                    own[address] = causes[event.id] | {event.id}
-        logs = [(address, ordered_ids(world.log(address))) for address in world.addresses]
-        found = [(address, first_causal_inversion(ids, causes)) for address, ids in logs if ids]
-        return [
-            Violation("causal inversion", f"{address} was notified of {pair[1]} before its cause {pair[0]}")
-            for address, pair in found
-            if pair is not None
-        ]
-
-    def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:
-        """The numbers of the topic's events, and the last number that was given out."""
-        broker = world.machine(f"{BROKER} {topic}" if BROKER not in world.addresses else BROKER)
-        node = world.machine(self.tree.home(topic))
-        sequencer = node.sequencer if isinstance(node, SequencerNode) else node
-        home = sequencer.state.homes.get(topic) if sequencer is not None else None
-        kept = broker.state.topics.get(topic) if broker is not None else None
-        if kept is None:
-            return [], home.issued if home is not None else 0
-        events = [*range(1, len(kept.log) + 1), *(slot.number for slot in kept.slots if slot.event is not None)]
-        return events, max(len(kept.log), home.issued if home is not None else 0)
-
-
-def ordered_ids(log: Sequence[Payload]) -> list[str]:
-    """The events of a log that were promised to be in order."""
-    return [payload.event.id for payload in log if type(payload) is Notification and not payload.out_of_order]
-
-
-def explained(machine: Any) -> list[str]:
-    """What a machine says it is waiting for."""
-    if isinstance(machine, Subscriber):
-        lines = [
-            f"{wait.event_id or 'a void'} ({wait.topic} {wait.number}) waits: {wait.why}" for wait in machine.explain()
-        ]
-        changing = machine.state.changing
-        if changing is not None:
-            doors = sorted(changing.join | changing.listen | changing.update)
-            lines.append(f"the change to {', '.join(sorted(machine.topics)) or 'nothing'} waits for {', '.join(doors)}")
-        return lines
-    return list(machine.explain())
