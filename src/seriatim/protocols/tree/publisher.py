@@ -4,9 +4,9 @@ Ticket mode: ask the topic's home for as many numbers as events wait, write each
 when all are in. An event whose slot was voided in the meantime (we were slower than our lease) asks for a new number.
 Log mode: append to the topic's log; the broker numbers it.
 
-One request at a time keeps this publisher's events of a topic in their order. In causal mode there is one request at
-a time over all topics, and the next one waits until the events are on the broker: that keeps the publisher's own order
-across topics.
+One request at a time keeps this publisher's events of a topic in their order. In causal mode there is one *event* at a
+time over all topics, and the next one waits until it is on the broker: that keeps the publisher's own order across topics,
+also when an event loses its slot and must go again (of a range, later events might already be out).
 """
 
 from collections.abc import Iterator
@@ -165,12 +165,8 @@ class Publisher:
             if outbox.queue and not outbox.asked:
                 self._begin(topic, outbox, len(outbox.queue), effects)
         elif self.state.line and not self._busy:
-            line = self.state.line
-            topic = line[0]
-            run = next((i for i, each in enumerate(line) if each != topic), len(line))
-            outbox = self.state.outboxes[topic]
-            self._begin(topic, outbox, run, effects)
-            del line[: outbox.asked]
+            topic = self.state.line.pop(0)
+            self._begin(topic, self.state.outboxes[topic], 1, effects)
 
     def _begin(self, topic: Topic, outbox: Outbox, count: int, effects: Effects) -> None:
         outbox.asked = 1 if self.options.mode == "log" else min(count, self.options.ticket_count_max)
