@@ -5,8 +5,8 @@ when all are in. An event whose slot was voided in the meantime (we were slower 
 Log mode: append to the topic's log; the broker numbers it.
 
 One request at a time keeps this publisher's events of a topic in their order. In causal mode there is one *event* at a
-time over all topics, and the next one waits until it is on the broker: that keeps the publisher's own order across topics,
-also when an event loses its slot and must go again (of a range, later events might already be out).
+time over all topics, and the next one waits until it is on the broker: that keeps the publisher's own order across
+topics, also when an event loses its slot and must go again (of a range, later events might already be out).
 """
 
 from collections.abc import Iterator
