@@ -140,8 +140,19 @@ def test_an_answer_of_an_earlier_epoch_is_refused() -> None:
     p.publish("x")
     p.say("root", Granted(1, "A", 1, 1, {}, epoch=2))
     p.publish("y")
+    p.say(BROKER, Written("A", 1, "x"))
     assert p.say("root", Granted(2, "A", 1, 1, {}, epoch=1)) == []
     assert p.say("root", Granted(2, "A", 2, 2, {}, epoch=2)) == [Write("A", 2, {}, event("y"))]
+
+
+def test_a_batch_is_written_when_the_one_before_is_on_the_broker_and_what_that_one_lost_goes_first() -> None:
+    p = Asked()
+    p.publish("x", "y")
+    p.say("root", Granted(1, "A", 1, 2, {}))
+    p.publish("z")
+    assert p.say("root", Granted(2, "A", 3, 3, {})) == []
+    assert p.say(BROKER, Written("A", 1, "x")) == []
+    assert p.say(BROKER, Written("A", 2, None)) == [Settled("A", 1), Write("A", 3, {}, event("y")), Ticket(3, "A", 1)]
 
 
 def test_an_event_that_lost_its_slot_asks_for_a_new_number() -> None:

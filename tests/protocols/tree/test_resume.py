@@ -51,6 +51,20 @@ def test_nothing_is_missed_and_nothing_comes_twice(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_join_that_a_crash_interrupted_misses_nothing_after_its_start(mode: str) -> None:
+    net = durable(mode)
+    net.hold_back(Joined)
+    net.change("s", "A")
+    net.publish("p", "A", "a1")
+    net.crash("s")
+    net.publish("p", "A", "a2")
+    net.lose()
+    resume(net, "s")
+    net.wait(300.0)
+    assert net.notified("s") == ["a1", "a2"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_what_was_held_is_held_again(mode: str) -> None:
     net = durable(mode)
     for subscriber in ("r", "s"):

@@ -189,9 +189,9 @@ def test_a_number_past_its_lease_is_voided_with_the_entries_of_its_event() -> No
     ask(sequencer, 1, "A", count=2)
     assert messages(sequencer.tick(99.0), Write) == []
     assert sequencer.tick(100.0).send == [
-        (BROKER, Write("A", 1, {"B": 1}, None)),
         (BROKER, Write("A", 2, {}, None)),
-    ]
+        (BROKER, Write("A", 1, {"B": 1}, None)),
+    ], "from the last one down"
 
 
 def test_with_full_stamps_every_void_of_a_range_carries_them() -> None:
@@ -207,7 +207,7 @@ def test_voids_are_repeated_until_the_broker_says_what_each_slot_holds() -> None
     ask(sequencer, 1, count=3)
     sequencer.tick(100.0)
     sequencer.step(BROKER, Written("A", 2, None), 101.0)
-    assert [write.number for write in messages(sequencer.tick(110.0), Write)] == [1, 3]
+    assert [write.number for write in messages(sequencer.tick(110.0), Write)] == [3, 1]
     sequencer.step(BROKER, Written("A", 1, "x"), 111.0)
     assert sequencer.step(BROKER, Written("A", 3, None), 111.0).wake_at is None
     assert sequencer.tick(120.0).send == []

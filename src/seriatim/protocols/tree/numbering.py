@@ -183,7 +183,9 @@ class Numbering(SequencerCore):
             stamped = Stamped(topic, range_.first, range_.last, range_.entries, self.state.epoch)
             effects.send.append((BROKER, stamped))
         else:
-            for number in sorted(self._open_slots(range_)):
+            # From the last one down, while the publisher writes from the first one up: what it loses is the end of
+            # the range, never a number before one it keeps, so its order survives.
+            for number in sorted(self._open_slots(range_), reverse=True):
                 effects.send.append((BROKER, Write(topic, number, self._void_entries(range_, number))))
         range_.due = now + self.options.retry_ms
         self._retries.append((range_.due, topic, range_.first))

@@ -4,9 +4,10 @@ Ticket mode: ask the topic's home for as many numbers as events wait, write each
 when all are in. An event whose slot was voided in the meantime (we were slower than our lease) asks for a new number.
 Log mode: append to the topic's log; the broker numbers it.
 
-One request at a time keeps this publisher's events of a topic in their order. In causal mode there is one *event* at a
-time over all topics, and the next one waits until it is on the broker: that keeps the publisher's own order across
-topics, also when an event loses its slot and must go again (of a range, later events might already be out).
+One request and one batch at a time keep this publisher's events of a topic in their order: a batch is written from its
+first number up, its home voids from the last one down, so what is lost is its end, and goes again before anything later
+(as long as the connection to the broker keeps the order of what is sent). In causal mode there is one *event* at a time
+over all topics, and the next one waits until it is on the broker: that keeps the publisher's own order across topics.
 """
 
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ class Slot(Struct):
 class Batch(Struct):
     """The events of one granted range that are not yet in their slots, and those whose slots were voided."""
 
+    first: Number
     slots: dict[Number, Slot]
     lost: dict[Number, Event] = field(default_factory=dict)
 
@@ -52,16 +54,17 @@ class Outbox(Struct):
     queue: list[Event] = field(default_factory=list)
     request: int = 0
     asked: int = 0  # how many events the request under way is for; 0: none is under way
-    batches: dict[Number, Batch] = field(default_factory=dict)
+    granted: Granted | None = None  # numbers that wait until the batch before them is on the broker
+    batch: Batch | None = None
 
     def is_idle(self) -> bool:
-        return not self.asked and not self.batches
+        return not self.asked and self.batch is None
 
     def events(self) -> Iterator[Event]:
         yield from self.queue
-        for batch in self.batches.values():
-            yield from (slot.event for slot in batch.slots.values())
-            yield from batch.lost.values()
+        if self.batch is not None:
+            yield from (slot.event for slot in self.batch.slots.values())
+            yield from self.batch.lost.values()
 
 
 class PublisherState(Struct):
@@ -112,10 +115,10 @@ class Publisher:
             self.state.retry_due = None
             for topic in self._busy:
                 outbox = self.state.outboxes[topic]
-                if outbox.asked:
+                if outbox.asked and outbox.granted is None:
                     self._ask(topic, outbox, effects)
-                for batch in outbox.batches.values():
-                    for number, slot in batch.slots.items():
+                if outbox.batch is not None:
+                    for number, slot in outbox.batch.slots.items():
                         effects.send.append((BROKER, Write(topic, number, slot.entries, slot.event)))
         self._wish(effects, now)
         return effects
@@ -127,8 +130,8 @@ class Publisher:
             whom = "the broker" if self.options.mode == "log" else self.tree.home(topic)
             if outbox.asked:
                 lines.append(f"{outbox.asked} events of {topic}: request {outbox.request} waits for {whom}")
-            for batch in outbox.batches.values():
-                numbers = ", ".join(map(str, batch.slots))
+            if outbox.batch is not None:
+                numbers = ", ".join(map(str, outbox.batch.slots))
                 lines.append(f"{topic} {numbers}: waits for the broker to take it")
             if waiting := len(outbox.queue) - outbox.asked:
                 lines.append(f"{waiting} events of {topic}: wait for the request under way")
@@ -182,37 +185,43 @@ class Publisher:
 
     def _on_granted(self, message: Granted, effects: Effects) -> None:
         outbox = self.state.outboxes.get(message.topic)
-        if outbox is None or not outbox.asked or message.request != outbox.request:
+        if outbox is not None and outbox.asked and message.request == outbox.request:
+            outbox.granted = message
+            self._write(message.topic, outbox, effects)
+
+    def _write(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
+        """Write the next batch, from its first number up, once the one before is on the broker: what that one loses
+        must go first."""
+        granted = outbox.granted
+        if granted is None or outbox.batch is not None:
             return
         events, outbox.queue = outbox.queue[: outbox.asked], outbox.queue[outbox.asked :]
-        outbox.asked = 0
-        batch = outbox.batches[message.first] = Batch({})
-        for number, event in enumerate(events, message.first):
-            entries = message.entries if number == message.first or self.options.full_stamps else {}
-            batch.slots[number] = Slot(event, entries)
-            effects.send.append((BROKER, Write(message.topic, number, entries, event)))
-        self._pump(message.topic, effects)
+        outbox.asked, outbox.granted = 0, None
+        outbox.batch = Batch(granted.first, {})
+        for number, event in enumerate(events, granted.first):
+            entries = granted.entries if number == granted.first or self.options.full_stamps else {}
+            outbox.batch.slots[number] = Slot(event, entries)
+            effects.send.append((BROKER, Write(topic, number, entries, event)))
+        self._pump(topic, effects)
 
     def _on_written(self, message: Written, effects: Effects) -> None:
         outbox = self.state.outboxes.get(message.topic)
-        if outbox is None:
+        batch = outbox.batch if outbox is not None else None
+        slot = batch.slots.pop(message.number, None) if batch is not None else None
+        if outbox is None or batch is None or slot is None:
             return
-        for first, batch in outbox.batches.items():
-            slot = batch.slots.pop(message.number, None)
-            if slot is None:
-                continue
-            if message.event_id == slot.event.id:
-                self._under_way.discard(slot.event.id)
-                effects.notify.append(Published(slot.event, message.number, slot.entries))
-            else:  # voided before we got there: the event needs a new number
-                self.state.lost_slots += 1
-                batch.lost[message.number] = slot.event
-            if not batch.slots:
-                del outbox.batches[first]
-                effects.send.append((self.tree.home(message.topic), Settled(message.topic, first)))
-                self._publish_again(message.topic, outbox, batch)
-            self._rest(message.topic, outbox, effects)
-            return
+        if message.event_id == slot.event.id:
+            self._under_way.discard(slot.event.id)
+            effects.notify.append(Published(slot.event, message.number, slot.entries))
+        else:  # voided before we got there: the event needs a new number
+            self.state.lost_slots += 1
+            batch.lost[message.number] = slot.event
+        if not batch.slots:
+            outbox.batch = None
+            effects.send.append((self.tree.home(message.topic), Settled(message.topic, batch.first)))
+            self._publish_again(message.topic, outbox, batch)
+            self._write(message.topic, outbox, effects)
+        self._rest(message.topic, outbox, effects)
 
     def _publish_again(self, topic: Topic, outbox: Outbox, batch: Batch) -> None:
         """What lost its slot goes first, in its old order: a request under way is for a count, not for an event."""

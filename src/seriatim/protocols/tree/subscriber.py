@@ -97,6 +97,8 @@ class Subscriber:
                         machine._forget_ready({record.topic})
         machine.state.unheard = {topic for topic, lane in machine.state.lanes.items() if lane.open}
         machine.state.retry_due = 0.0
+        if machine.state.changing is not None:
+            machine.state.changing.interrupted = True
         return machine
 
     # ── the seam ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,7 +355,7 @@ class Subscriber:
             gap = Gap(topic, holding.begins_anew_after + 1, message.start, "the topic began anew")
             self.state.ready.append(gap)
         self._done(self._queue.open(topic, message.start), effects)
-        if self.options.mode == "log":
+        if self.options.mode == "log" or changing.interrupted:
             self.state.unheard.add(topic)
             effects.send.append((BROKER, Listen(topic, message.start)))
         early, holding.early = holding.early, {}

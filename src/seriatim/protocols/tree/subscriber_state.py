@@ -30,6 +30,7 @@ class Changing(Struct):
     join: set[Topic]
     update: set[Node]
     since: float
+    interrupted: bool = False  # by a restart: what came before it must be asked for again
 
 
 class SubscriberState(Struct):
