@@ -1,7 +1,7 @@
 """Machines that are broken on purpose, one rule each: a checker that does not catch them is no checker.
 
-Each variant replaces the one method (or table) that holds the rule. The names are what the rule is called in DESIGN
-and in the protocol's README, with `no-` in front.
+Each variant replaces the one method (or table) that holds the rule. The names are what the rule is called
+in the protocol's README, with `no-` in front.
 """
 
 from dataclasses import replace
