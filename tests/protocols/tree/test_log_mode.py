@@ -137,9 +137,9 @@ def test_repeated_stamps_and_events_are_dropped() -> None:
 
 def test_explain_names_a_missing_stamp() -> None:
     subscriber = holder()
-    notified(subscriber, delivered("a1", 1))
+    subscriber.step(BROKER, delivered("a1", 1), 5.0)
     (waiting,) = subscriber.explain()
-    assert (waiting.event_id, waiting.home) == ("a1", "root")
+    assert (waiting.event_id, waiting.home, waiting.since) == ("a1", "root", 5.0)
     assert waiting.why == "the stamp of A 1 has not arrived"
 
 

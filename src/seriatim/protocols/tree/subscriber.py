@@ -55,7 +55,7 @@ from seriatim.protocols.tree.messages import (
     Updated,
 )
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.subscriber_state import Changing, Holding, SubscriberState, Waiting
+from seriatim.protocols.tree.subscriber_state import Arrived, Changing, Holding, SubscriberState, Waiting
 
 MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
 
@@ -107,9 +107,9 @@ class Subscriber:
         effects = Effects()
         match message:
             case Delivered() if source == BROKER:
-                self._on_delivered(message, now, effects)
+                self._on_delivered(message, now)
             case Stamped() if source == BROKER:
-                self._on_stamped(message, now, effects)
+                self._on_stamped(message, now)
             case Change() if source == APPLICATION:
                 self._on_change(message, now, effects)
             case Listening() if source == BROKER:
@@ -142,7 +142,7 @@ class Subscriber:
         if self.state.patience_due is not None and now >= self.state.patience_due:
             self.state.patience_due = None
             self._inquire(now, effects)
-        self._expire(now, effects)
+        self._expire(now)
         self._refresh(now, effects)
         self._flush(now, effects)
         self._wish(now, effects)
@@ -158,14 +158,15 @@ class Subscriber:
                 event_id = held.event.id if held.event is not None else None
                 home = self.tree.home(other)
                 waits.append(Waiting(topic, number, event_id, held.waits_for, held.since, home, why))
-            for number, event in sorted(self.state.holdings[topic].unstamped.items()):
+            holding = self.state.holdings[topic]
+            arrived = [
+                (f"the stamp of {topic} {number} has not arrived", each) for number, each in holding.unstamped.items()
+            ]
+            arrived += [(f"{topic} is being joined", each) for each in holding.early.values()]
+            for why, each in sorted(arrived, key=lambda pair: pair[1].delivered.number):
+                number, event = each.delivered.number, each.delivered.event
                 event_id = event.id if event is not None else None
-                why = f"the stamp of {topic} {number} has not arrived"
-                waits.append(Waiting(topic, number, event_id, (topic, number), 0.0, self.tree.home(topic), why))
-            for number, early in sorted(self.state.holdings[topic].early.items()):
-                event_id = early.event.id if early.event is not None else None
-                why = f"{topic} is being joined"
-                waits.append(Waiting(topic, number, event_id, (topic, number), 0.0, self.tree.home(topic), why))
+                waits.append(Waiting(topic, number, event_id, (topic, number), each.since, self.tree.home(topic), why))
         return waits
 
     @property
@@ -178,25 +179,25 @@ class Subscriber:
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_delivered(self, message: Delivered, now: float, effects: Effects) -> None:
+    def _on_delivered(self, message: Delivered, now: float) -> None:
         holding = self.state.holdings.get(message.topic)
         if holding is None:
             return
         lane = self.state.lanes[message.topic]
         if not lane.open:
-            holding.early.setdefault(message.number, message)
+            holding.early.setdefault(message.number, Arrived(message, now))
         elif message.number <= lane.done:
-            self._on_late(holding, message, effects)
+            self._on_late(holding, message)
         elif message.entries is not None:
-            self._admit(message.topic, message.number, message.entries, message.event, now, effects)
+            self._admit(message.topic, message.number, message.entries, message.event, now)
         elif message.number <= holding.stamped_to:
             entries = self._take_stamp(holding, message.number)
-            self._admit(message.topic, message.number, entries, message.event, now, effects)
+            self._admit(message.topic, message.number, entries, message.event, now)
         else:
             self._unstamped += message.number not in holding.unstamped
-            holding.unstamped.setdefault(message.number, message.event)
+            holding.unstamped.setdefault(message.number, Arrived(message, now))
 
-    def _on_stamped(self, message: Stamped, now: float, effects: Effects) -> None:
+    def _on_stamped(self, message: Stamped, now: float) -> None:
         holding = self.state.holdings.get(message.topic)
         if holding is None or not self.state.lanes[message.topic].open or message.last <= holding.stamped_to:
             return
@@ -207,29 +208,27 @@ class Subscriber:
             holding.stamped_to = following.last
             for number in range(following.first, following.last + 1):
                 if number in holding.unstamped:
-                    event = holding.unstamped.pop(number)
+                    event = holding.unstamped.pop(number).delivered.event
                     self._unstamped -= 1
                     entries = self._take_stamp(holding, number)
-                    self._admit(message.topic, number, entries, event, now, effects)
+                    self._admit(message.topic, number, entries, event, now)
 
     def _take_stamp(self, holding: Holding, number: Number) -> Entries:
         stamp = holding.stamps.pop(number, None)
         return stamp.entries if stamp is not None else {}
 
-    def _admit(
-        self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float, effects: Effects
-    ) -> None:
+    def _admit(self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float) -> None:
         holding = self.state.holdings[topic]
         if number in self.state.lanes[topic].held:
             return
         if holding.floor and number == holding.start + 1:
             entries = {**entries, **{t: max(n, entries.get(t, 0)) for t, n in holding.floor.items()}}
-        self._done(self._queue.admit(topic, number, entries, event, now), effects)
+        self._done(self._queue.admit(topic, number, entries, event, now))
         if self.options.buffer_max is not None:
             while self._queue.size > self.options.buffer_max and (forced := self._queue.force_oldest()):
-                self._done(forced, effects, "the buffer was full")
+                self._done(forced, "the buffer was full")
 
-    def _done(self, released: list[Released], effects: Effects, why_skipped: str = "skipped") -> None:
+    def _done(self, released: list[Released], why_skipped: str = "skipped") -> None:
         for each in released:
             held = each.held
             holding = self.state.holdings[each.topic]
@@ -241,7 +240,7 @@ class Subscriber:
             elif held.event is not None:
                 self.state.ready.append(Notification(held.event, each.number, held.entries))
 
-    def _on_late(self, holding: Holding, message: Delivered, effects: Effects) -> None:
+    def _on_late(self, holding: Holding, message: Delivered) -> None:
         """A number that is done: a repeat, unless we had given up on it."""
         for index, (first, last) in enumerate(holding.skipped):
             if first <= message.number <= last:
@@ -299,7 +298,7 @@ class Subscriber:
             self.state.unheard.discard(topic)
             if topic not in add:
                 effects.send.append((BROKER, Unlisten(topic)))
-        self._done(self._queue.close(remove), effects)
+        self._done(self._queue.close(remove))
         self.state.left = (self.state.left | remove) - add
         for topic in sorted(add):
             self.state.holdings[topic] = Holding(begins_anew_after=told.get(topic))
@@ -354,13 +353,13 @@ class Subscriber:
         if holding.begins_anew_after is not None and holding.begins_anew_after < message.start:
             gap = Gap(topic, holding.begins_anew_after + 1, message.start, "the topic began anew")
             self.state.ready.append(gap)
-        self._done(self._queue.open(topic, message.start), effects)
+        self._done(self._queue.open(topic, message.start))
         if self.options.mode == "log" or changing.interrupted:
             self.state.unheard.add(topic)
             effects.send.append((BROKER, Listen(topic, message.start)))
         early, holding.early = holding.early, {}
-        for _, delivered in sorted(early.items()):
-            self._on_delivered(delivered, now, effects)
+        for _, arrived in sorted(early.items()):
+            self._on_delivered(arrived.delivered, now)
         self._finish_change(now, effects)
 
     def _on_updated(self, message: Updated, now: float, effects: Effects) -> None:
@@ -405,7 +404,7 @@ class Subscriber:
         if lane is None or not lane.open or message.number != lane.done + 1 or message.number in lane.held:
             return
         if message.state == "void":
-            self._admit(message.topic, message.number, message.entries, None, now, effects)
+            self._admit(message.topic, message.number, message.entries, None, now)
         elif message.state == "published":
             effects.send.append((BROKER, Listen(message.topic, message.number - 1)))
         elif message.state == "lost" and self.options.on_lost == "skip":
@@ -432,14 +431,14 @@ class Subscriber:
             self.state.waiting.insert(0, change)
         self._next_change(now, effects)
 
-    def _expire(self, now: float, effects: Effects) -> None:
+    def _expire(self, now: float) -> None:
         """Unreliable brokers: nothing is held longer than its time to live."""
         time_to_live = self.options.time_to_live_ms
         while time_to_live is not None:
             since = self._queue.oldest_since()
             if since is None or since + time_to_live > now or not (forced := self._queue.force_oldest()):
                 return
-            self._done(forced, effects, "its time to live was over")
+            self._done(forced, "its time to live was over")
 
     # ── being known ───────────────────────────────────────────────────────────────────────────────────────────────
 

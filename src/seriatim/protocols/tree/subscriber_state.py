@@ -2,9 +2,16 @@
 
 from msgspec import Struct, field
 
-from seriatim.model import Entries, Event, Gap, Node, Notification, Number, Topic
+from seriatim.model import Entries, Gap, Node, Notification, Number, Topic
 from seriatim.order import Lane
 from seriatim.protocols.tree.messages import Change, Delivered, Stamped
+
+
+class Arrived(Struct, frozen=True):
+    """Something that cannot be looked at yet, and since when it waits."""
+
+    delivered: Delivered
+    since: float
 
 
 class Holding(Struct):
@@ -13,10 +20,10 @@ class Holding(Struct):
     acquaintance: int = 0  # with the topic's home, at the time of the start
     start: Number = 0
     floor: Entries = field(default_factory=dict)
-    early: dict[Number, Delivered] = field(default_factory=dict)  # arrived before the start was known
+    early: dict[Number, Arrived] = field(default_factory=dict)  # before the start was known
     stamped_to: Number = 0  # log mode: the stamps of all numbers up to here have arrived
     stamps: dict[Number, Stamped] = field(default_factory=dict)  # log mode: ranges not yet used up, by first number
-    unstamped: dict[Number, Event | None] = field(default_factory=dict)  # log mode: events whose stamp is missing
+    unstamped: dict[Number, Arrived] = field(default_factory=dict)  # log mode: events whose stamp is missing
     skipped: list[tuple[Number, Number]] = field(default_factory=list)
     missing_since: float | None = None
     begins_anew_after: Number | None = None  # it was held before: the application has seen, or was told of, so many
