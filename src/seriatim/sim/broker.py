@@ -165,7 +165,7 @@ class Broker:
         topic = message.topic
         state = self._topic(topic)
         _add(state.listeners, source)
-        effects.send.append((source, Listening(topic)))
+        effects.send.append((source, Listening(topic, message.version)))
         if message.after is None or not self.state.replays:
             return
         after = message.after

@@ -235,7 +235,7 @@ def test_log_mode_a_lost_listen_is_repeated() -> None:
     wires = Wires(TreeOptions(mode="log"), {"A": "root"}, subscribers=["s"], publishers=["p"])
     wires.cut("s", BROKER)
     wires.change("s", add="A")
-    assert wires.lose("s", BROKER) == [Listen("A", 0)]
+    assert wires.lose("s", BROKER) == [Listen("A", 0, version=1)]
     wires.heal()
     wires.pass_time(1_000)
     wires.publish("p", "A", "a1")
@@ -251,7 +251,7 @@ def test_a_lost_listen_of_a_resumed_subscriber_is_repeated(mode: str) -> None:
     wires.cut("s", BROKER)
     wires.publish("p", "A", "a2")
     wires.resume("s")
-    assert wires.lose("s", BROKER) == [Listen("A", 1)]
+    assert wires.lose("s", BROKER) == [Listen("A", 1, version=1)]
     wires.heal()
     wires.pass_time(1_000)
     assert wires.seen("s") == ["a1", "a2"]

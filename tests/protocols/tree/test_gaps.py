@@ -30,7 +30,7 @@ def holder(**options: Any) -> Subscriber:
     subscriber = Subscriber(TREE, "s", options_for(**options))
     subscriber.step(APPLICATION, Change(frozenset("AB")), 0.0)
     for topic in "AB":
-        subscriber.step(BROKER, Listening(topic), 0.0)
+        subscriber.step(BROKER, Listening(topic, version=1), 0.0)
         subscriber.step("root", Joined(1, topic, 0, {}), 0.0)
     return subscriber
 
@@ -60,7 +60,7 @@ def answer(subscriber: Subscriber, state: Any, number: int = 1, entries: Entries
 def test_nothing_missing_nothing_asked() -> None:
     subscriber = holder()
     give(subscriber, "A", 1)
-    assert subscriber.step(BROKER, Listening("A"), 0.0).wake_at is None
+    assert subscriber.step(BROKER, Listening("A", version=1), 0.0).wake_at is None
 
 
 def test_a_number_that_does_not_come_is_asked_for_at_its_home_once_patience_is_over() -> None:
@@ -106,7 +106,7 @@ def test_a_void_is_taken_in_place_of_its_number_with_its_entries() -> None:
 def test_what_is_on_the_broker_is_listened_for_again() -> None:
     subscriber = holder()
     give(subscriber, "A", 2)
-    assert answer(subscriber, "published").send == [(BROKER, Listen("A", 0))]
+    assert answer(subscriber, "published").send == [(BROKER, Listen("A", 0, version=1))]
 
 
 def test_an_answer_about_something_that_is_done_changes_nothing() -> None:
@@ -164,8 +164,8 @@ def test_what_is_lost_is_waited_for_if_the_application_wants_it_so() -> None:
 def test_what_is_lost_is_skipped_by_joining_again() -> None:
     subscriber = holder(on_lost="skip")
     give(subscriber, "A", 2)
-    assert messages(answer(subscriber, "lost"), Listen) == [Listen("A")]
-    asked = subscriber.step(BROKER, Listening("A"), 200.0)
+    assert messages(answer(subscriber, "lost"), Listen) == [Listen("A", version=2)]
+    asked = subscriber.step(BROKER, Listening("A", version=2), 200.0)
     assert messages(asked, Subscribe) == [Subscribe(2, "A", frozenset("AB"))]
     started = subscriber.step("root", Joined(2, "A", 5, {"B": 1}, epoch=1), 200.0)
     changed, gap = started.notify

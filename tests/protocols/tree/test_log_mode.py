@@ -96,7 +96,7 @@ def holder() -> Subscriber:
     subscriber.step("application", change("AB"), 0.0)
     for topic in "AB":
         effects = subscriber.step("root", Joined(1, topic, 0, {}), 0.0)
-        assert messages(effects, Listen) == [Listen(topic, 0)], "from the start on, once it is known"
+        assert messages(effects, Listen) == [Listen(topic, 0, version=1)], "from the start on, once it is known"
     return subscriber
 
 

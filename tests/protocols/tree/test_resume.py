@@ -153,7 +153,7 @@ def test_log_mode_resumes_in_the_middle_of_a_stamped_range() -> None:
         Done("A", 2),
     ]
     subscriber = Subscriber.resume(SequencingTree.single("AB"), "s", options, journal)
-    assert messages(subscriber.tick(0.0), Listen) == [Listen("A", 2), Listen("B", 0)]
+    assert messages(subscriber.tick(0.0), Listen) == [Listen("A", 2, version=1), Listen("B", 0, version=1)]
     # The entries of the range belong to its first event, which is done.
     assert subscriber.step(BROKER, Stamped("A", 1, 4, {"B": 9}), 0.0).notify == []
     for number in (3, 4):

@@ -102,8 +102,8 @@ def test_no_cut_before_every_other_topic_was_announced() -> None:
 def test_ticket_mode_listens_before_it_asks_and_drops_what_lies_before_the_start() -> None:
     subscriber = Subscriber(SequencingTree.single("A"), "s", options_for())
     asked = subscriber.step(APPLICATION, change("A"), 0.0)
-    assert asked.send == [(BROKER, Listen("A"))]
-    asked = subscriber.step(BROKER, Listening("A"), 0.0)
+    assert asked.send == [(BROKER, Listen("A", version=1))]
+    asked = subscriber.step(BROKER, Listening("A", version=1), 0.0)
     assert asked.send == [("root", Subscribe(1, "A", frozenset("A")))]
     for number in (1, 2, 3):
         early = subscriber.step(BROKER, Delivered("A", number, {}, event(f"a{number}")), 0.0)
@@ -111,6 +111,20 @@ def test_ticket_mode_listens_before_it_asks_and_drops_what_lies_before_the_start
     assert [waiting.why for waiting in subscriber.explain()] == ["A is being joined"] * 3
     started = subscriber.step("root", Joined(1, "A", 2, {}), 0.0)
     assert [each.event.id for each in started.notify if isinstance(each, Notification)] == ["a3"]
+
+
+def test_the_answer_to_an_earlier_listen_is_not_taken_for_this_one() -> None:
+    """The broker may still have an Unlisten to read between the two."""
+    subscriber = Subscriber(SequencingTree.single("A"), "s", options_for())
+    subscriber.step(APPLICATION, change("A"), 0.0)
+    subscriber.step(BROKER, Listening("A", version=1), 0.0)
+    subscriber.step("root", Joined(1, "A", 0, {}), 0.0)
+    subscriber.step(APPLICATION, Change(remove=frozenset("A")), 0.0)
+    subscriber.step("root", Updated(2, "root"), 0.0)
+    subscriber.step(APPLICATION, change("A"), 0.0)
+    assert subscriber.step(BROKER, Listening("A", version=1), 0.0).send == []
+    asked = subscriber.step(BROKER, Listening("A", version=3), 0.0)
+    assert asked.send == [("root", Subscribe(3, "A", frozenset("A")))]
 
 
 @pytest.mark.parametrize("shape", TREES)

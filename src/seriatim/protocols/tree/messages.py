@@ -119,16 +119,21 @@ class Written(Struct, frozen=True, tag=True):
 
 
 class Listen(Struct, frozen=True, tag=True):
-    """Subscriber → broker: deliver this topic; from number `after` + 1 on if the broker keeps a log, else from now."""
+    """Subscriber → broker: deliver this topic; after number `after` if the broker keeps what was, else from now on.
+
+    `version` is the subscriber's; the answer repeats it, so that it is not taken for the answer to a later request.
+    """
 
     topic: Topic
     after: Number | None = None
+    version: int = 0
 
 
 class Listening(Struct, frozen=True, tag=True):
     """Broker → subscriber: what is written to the topic from now on will be delivered."""
 
     topic: Topic
+    version: int = 0
 
 
 class Unlisten(Struct, frozen=True, tag=True):

@@ -95,7 +95,8 @@ class Subscriber:
                         machine._queue.open(record.topic, record.number)
                         holding.stamped_to = machine.state.lanes[record.topic].done
                         machine._forget_ready({record.topic})
-        machine.state.unheard = {topic for topic, lane in machine.state.lanes.items() if lane.open}
+        version = machine.state.version
+        machine.state.unheard = {topic: version for topic, lane in machine.state.lanes.items() if lane.open}
         machine.state.retry_due = 0.0
         if machine.state.changing is not None:
             machine.state.changing.interrupted = True
@@ -295,7 +296,7 @@ class Subscriber:
         self._forget_ready(remove)
         for topic in sorted(remove):
             self._unstamped -= len(self.state.holdings.pop(topic).unstamped)
-            self.state.unheard.discard(topic)
+            self.state.unheard.pop(topic, None)
             if topic not in add:
                 effects.send.append((BROKER, Unlisten(topic)))
         self._done(self._queue.close(remove))
@@ -315,12 +316,12 @@ class Subscriber:
     def _ask(self, effects: Effects) -> None:
         """Send every request that has not been answered. All of them may be repeated."""
         for topic in sorted(self.state.unheard):
-            effects.send.append((BROKER, Listen(topic, self.state.lanes[topic].done)))
+            effects.send.append((BROKER, Listen(topic, self.state.lanes[topic].done, self.state.version)))
         changing = self.state.changing
         if changing is None:
             return
         for topic in sorted(changing.listen):
-            effects.send.append((BROKER, Listen(topic)))
+            effects.send.append((BROKER, Listen(topic, None, self.state.version)))
         for topic in sorted(changing.join - changing.listen):
             self._ask_to_join(topic, effects)
         for node in sorted(changing.update):
@@ -331,9 +332,10 @@ class Subscriber:
         effects.send.append((self.tree.home(topic), request))
 
     def _on_listening(self, message: Listening, effects: Effects) -> None:
-        self.state.unheard.discard(message.topic)
+        if message.version >= self.state.unheard.get(message.topic, message.version + 1):
+            del self.state.unheard[message.topic]
         changing = self.state.changing
-        if changing is not None and message.topic in changing.listen:
+        if changing is not None and message.topic in changing.listen and message.version == self.state.version:
             changing.listen.discard(message.topic)
             self._ask_to_join(message.topic, effects)
 
@@ -355,8 +357,8 @@ class Subscriber:
             self.state.ready.append(gap)
         self._done(self._queue.open(topic, message.start))
         if self.options.mode == "log" or changing.interrupted:
-            self.state.unheard.add(topic)
-            effects.send.append((BROKER, Listen(topic, message.start)))
+            self.state.unheard[topic] = self.state.version
+            effects.send.append((BROKER, Listen(topic, message.start, self.state.version)))
         early, holding.early = holding.early, {}
         for _, arrived in sorted(early.items()):
             self._on_delivered(arrived.delivered, now)
@@ -406,7 +408,7 @@ class Subscriber:
         if message.state == "void":
             self._admit(message.topic, message.number, message.entries, None, now)
         elif message.state == "published":
-            effects.send.append((BROKER, Listen(message.topic, message.number - 1)))
+            effects.send.append((BROKER, Listen(message.topic, message.number - 1, self.state.version)))
         elif message.state == "lost" and self.options.on_lost == "skip":
             self._rejoin(frozenset({message.topic}), now, effects)
         elif message.state == "lost" or (message.state == "unissued" and self.options.mode == "ticket"):

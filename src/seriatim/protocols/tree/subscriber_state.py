@@ -48,7 +48,7 @@ class SubscriberState(Struct):
     lanes: dict[Topic, Lane] = field(default_factory=dict)
     left: set[Topic] = field(default_factory=set)
     changing: Changing | None = None
-    unheard: set[Topic] = field(default_factory=set)  # the broker has not confirmed that it delivers these
+    unheard: dict[Topic, int] = field(default_factory=dict)  # the broker has not confirmed that it delivers these
     waiting: list[Change] = field(default_factory=list)
     retry_due: float | None = None
     patience_due: float | None = None
