@@ -2,12 +2,15 @@
 #
 #   PYTHON=python3.12   the interpreter to make the virtual environment with (default: the first one that fits)
 #   VENV=.venv          where the virtual environment lives
+#   WORLD=pair          the world that explore searches
+#   WORLDS=2000         how many worlds swarm walks
 #   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore and swarm
 
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
 BIN = $(VENV)/bin
+WORLD ?= pair
 WORLDS ?= 2000
 
 # These files say "pyproject.toml, as it is now, is installed in the virtual environment".
@@ -41,8 +44,8 @@ format: $(INSTALLED_DEV) ## Rewrite the code in the project's format
 bench: $(INSTALLED_DEV) ## Run the benchmarks
 	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
-explore: $(INSTALLED) ## Try every interleaving of the small worlds
-	$(BIN)/seriatim explore tree $(ARGS)
+explore: $(INSTALLED) ## Try every interleaving of a small world (WORLD=pair; ARGS=--list lists them)
+	$(BIN)/seriatim explore tree --world $(WORLD) $(ARGS)
 
 swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
 	$(BIN)/seriatim explore swarm --worlds $(WORLDS) $(ARGS)
