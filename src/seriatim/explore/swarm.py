@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from seriatim.explore.checks import Violation
-from seriatim.explore.random_worlds import Walk, random_of, random_world
+from seriatim.explore.random_worlds import Walk, random_of, random_story, random_world
 from seriatim.explore.run import Run
 from seriatim.explore.tree import Cast, TreeWorld
 from seriatim.explore.variants import cast_of
@@ -19,6 +19,8 @@ from seriatim.explore.world import Transition, World
 from seriatim.model import InputError
 
 CHUNK = 50  # worlds handed to a process at a time
+
+STORY_EVERY = 8  # every eighth world is a quiet story about leaving
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,17 @@ class Walked:
 def walk_world(seed: int, index: int, variant: str | None = None) -> Walked:
     """Walk one world. The same arguments give the same walk."""
     random = random_of(seed, index)
-    return walk_plan(random_world(random, f"world {index} of seed {seed}"), random, cast_of(variant))
+    name = f"world {index} of seed {seed}"
+    if index % STORY_EVERY == STORY_EVERY - 1:
+        return walk_plan(random_story(random, name), random, cast_of(variant), calm=True)
+    return walk_plan(random_world(random, name), random, cast_of(variant))
 
 
-def walk_plan(plan: TreeWorld, random: Random, cast: Cast) -> Walked:
+def walk_plan(plan: TreeWorld, random: Random, cast: Cast, calm: bool = False) -> Walked:
     """Walk once through a given world."""
     world = plan.build(cast)
     run = Run(world)
-    walk = Walk(run, random)
+    walk = Walk(run, random, calm)
     walk.go()
     violations = run.finish()
     return Walked(plan, world, walk.way, violations, sum(len(process.log) for process in run.processes.values()))
