@@ -214,22 +214,22 @@ def _numbers_contradict(history: History) -> bool:
     reused = _reused(history)
     told = [row for row in rows if row.number is not None and row.event_id not in reused]
     for a, b in combinations(told, 2):
-        if (a.event_id == b.event_id) != ((a.topic, a.number) == (b.topic, b.number)):
+        if (a.event_id == b.event_id) != ((a.topic, a.number, a.index) == (b.topic, b.number, b.index)):
             return True
     return False
 
 
 def _completeness(history: History) -> str:
-    """One subscription at a time, one number at a time."""
+    """One subscription at a time, one number at a time, one index at a time."""
     if not history.subscriptions or _reused(history) or _numbers_contradict(history):
         return "unknown"
     published = {row.event_id: row for row in history.publications}
     broken = False
 
-    def number_of(row: Delivery) -> int | None:
+    def place_of(row: Delivery | Publication) -> tuple[int, int] | None:
         if row.number is None and row.event_id in published:
-            return published[row.event_id].number
-        return row.number
+            row = published[row.event_id]
+        return (row.number, row.index) if row.number is not None else None
 
     stays = {(stay.subscriber, stay.topic) for stay in history.subscriptions}
     known = all((row.subscriber, row.topic) in stays for row in history.deliveries)
@@ -241,30 +241,35 @@ def _completeness(history: History) -> str:
             and row.position >= stay.since
             and (stay.until is None or row.position < stay.until)
         ]
-        got = [number for row in rows if (number := number_of(row)) is not None]
+        got = [place for row in rows if (place := place_of(row)) is not None]
         if len(got) < len(rows):
             known = False
             continue
         start = stay.start
         if start is None:
-            start = min(got, default=1) - 1
-            known = known and min(got, default=0) == 1
-        last = stay.end if stay.end is not None else max(got, default=start)
+            start = min(got, default=(1, 0))[0] - 1
+            known = known and min(got, default=(0, 0))[0] == 1
+        last = max(got, default=(start, 10**9))
+        if stay.end is not None:  # up to what was notified of this number; all of it, if nothing was
+            last = max([place for place in got if place[0] == stay.end], default=(stay.end, 10**9))
         on_topic = [row for row in published.values() if row.topic == stay.topic]
-        events = {row.number for row in on_topic}
-        events |= {number_of(row) for row in history.deliveries if row.topic == stay.topic}
+        events = {place_of(row) for row in on_topic}
+        events |= {place_of(row) for row in history.deliveries if row.topic == stay.topic}
         voids_told = bool(on_topic) and all(row.number is not None for row in on_topic)
         positions = {row.position for row in _rows(stay.subscriber, history)}
         holes = positions != set(range(max(positions, default=-1) + 1))
-        for number in range(start + 1, last + 1):
-            if number in got:
-                continue
-            if number in events and not holes:
-                broken = True
-            elif number in events or not voids_told:
-                known = False
+        for number in range(start + 1, last[0] + 1):
+            here = [each for each in events if each is not None and each[0] == number and each <= last]
+            for index in range(max(here, default=(0, 0))[1] + 1):
+                place = (number, index)
+                if place in got:
+                    continue
+                if place in events and not holes:
+                    broken = True
+                elif place in events or not voids_told:
+                    known = False
         if any(row.number is None for row in on_topic):
             known = False
-        if stay.until is None and any(number is not None and number > last for number in events):
+        if stay.until is None and any(place is not None and place > last for place in events):
             known = False
     return "invalid" if broken else "valid" if known else "unknown"

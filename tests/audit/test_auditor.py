@@ -220,6 +220,32 @@ def test_number_mismatch() -> None:
     assert audit(History(rows)).verdicts["tno"].answer == "valid"
 
 
+def test_events_of_one_message_share_its_number() -> None:
+    rows = [Delivery("s1", 0, "a1", "A", 1), Delivery("s1", 1, "a2", "A", 1, index=1), Delivery("s1", 2, "a3", "A", 2)]
+    published = [Publication(row.event_id, "A", "p", None, i, 0, row.number, row.index) for i, row in enumerate(rows)]
+    history = History(rows, published, [Subscription("s1", "A", 0, start=0)])
+    assert answers(audit(history), "integrity", "completeness") == ["valid", "valid"]
+    history.deliveries.append(Delivery("s2", 0, "a1", "A", 1, index=1))
+    assert sentences(audit(history), "number-mismatch") == ["number 1 index 1 of topic A stands for a2 and for a1"]
+    again = [Delivery("s1", 0, "a1", "A", 1), Delivery("s2", 0, "a1", "A", 1, index=1)]
+    assert sentences(audit(History(again)), "number-mismatch") == ["a1 has the numbers 1 and 1 index 1 of topic A"]
+
+
+def test_a_gap_within_a_message() -> None:
+    published = [Publication(f"a{i}", "A", "p", sequence=i, number=1, index=i) for i in range(4)]
+    rows = [Delivery("s1", 0, "a0", "A", 1), Delivery("s1", 1, "a2", "A", 1, index=2)]
+    history = History(rows, published[:3], [Subscription("s1", "A", 0, start=0)])
+    said = "never notified of a1 (number 1 index 1 of topic A), though owed up to number 1 index 2"
+    assert sentences(audit(history), "gap") == [f"s1 held the topic but was {said}"]
+    assert audit(History(rows, [], history.subscriptions)).verdicts["completeness"].answer == "unknown"
+    rows.insert(1, Delivery("s1", 2, "a1", "A", 1, index=1))
+    history.publications = published
+    reason = "s1, topic A: number 1 index 3 not notified yet, late or lost"
+    assert audit(history).verdicts["completeness"].reason == reason
+    history.subscriptions = [Subscription("s1", "A", 0, until=3, start=0, end=1)]
+    assert audit(history).verdicts["completeness"].answer == "valid", "it left in the middle of the message"
+
+
 def test_gap() -> None:
     history = full(log(s1="a1 a3", s2="a1 a2 a3"), published(p="a1 a2 a3"))
     report = audit(history)

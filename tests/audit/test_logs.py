@@ -11,8 +11,9 @@ HISTORY = History(
     deliveries=[
         Delivery("s1", 0, "a", "A", 1, {"B": 2, "A": 1}, 1.5, 2.0),
         Delivery("s1", 1, "ü \n,\"'", "B", out_of_order=True),
+        Delivery("s1", 2, "c", "B", 1, index=3),
     ],
-    publications=[Publication("a", "A", "p", 0.25, 0, 0, 1)],
+    publications=[Publication("a", "A", "p", 0.25, 0, 0, 1), Publication("c", "B", "p", number=1, index=3)],
     subscriptions=[Subscription("s1", "A", 0, 5, 0, 1)],
     messages=[Message("run", "p", "n1", "Ticket", 12)],
 )
@@ -25,7 +26,7 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
-    other = [Delivery("s1", 0, "a", "A", 1, {"A": 1, "B": 2}, 1.5, 2.0), HISTORY.deliveries[1]]
+    other = [Delivery("s1", 0, "a", "A", 1, {"A": 1, "B": 2}, 1.5, 2.0), *HISTORY.deliveries[1:]]
     write_history(HISTORY, tmp_path / "one")
     write_history(History(deliveries=other), tmp_path / "other")
     first, second = (tmp_path / name / "deliveries.jsonl" for name in ("one", "other"))
@@ -58,13 +59,13 @@ def test_the_last_line_need_not_end(tmp_path: Path) -> None:
 def test_csv(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(
-        "\ufeffsubscriber,position,event_id,topic,number,stamp,notified_at,out_of_order,colour\n"
-        's1,0,"a,1",A,7,"{""B"": 2}",2.5,true,red\n'
-        "s1,1,b,B,,,,false,\n",
+        "\ufeffsubscriber,position,event_id,topic,number,index,stamp,notified_at,out_of_order,colour\n"
+        's1,0,"a,1",A,7,2,"{""B"": 2}",2.5,true,red\n'
+        "s1,1,b,B,,,,,false,\n",
         encoding="utf-8",
     )
     assert read_history(path).deliveries == [
-        Delivery("s1", 0, "a,1", "A", 7, {"B": 2}, notified_at=2.5, out_of_order=True),
+        Delivery("s1", 0, "a,1", "A", 7, {"B": 2}, notified_at=2.5, out_of_order=True, index=2),
         Delivery("s1", 1, "b", "B"),
     ]
 
@@ -81,6 +82,7 @@ CUT_OFF = "the last line is cut off; copy the file again"
         (GOOD + "[1]\n" + GOOD, "log.jsonl line 2: Expected object, got array"),
         (GOOD.replace("0", '"0"'), "log.jsonl line 1, field position: Expected int, got str; correct it"),
         (GOOD.replace("0", "-1"), "log.jsonl line 1, field position: -1 is negative; count from 0"),
+        (GOOD.replace('"A"', '"A", "index": -1'), "log.jsonl line 1, field index: -1 is negative; count from 0"),
         (GOOD.replace('"A"', '""'), "log.jsonl line 1, field topic: empty; give it a name"),
         (GOOD.replace('"topic"', '"title"'), "log.jsonl line 1, field topic: Object missing required field topic; add"),
         (GOOD.replace('"s"', '"\udcff"'), "log.jsonl line 1: not a JSON object "),

@@ -21,16 +21,17 @@ def sound_history(random: Random) -> History:
 
     def publish() -> None:
         name, topic = random.choice(publishers), random.choice(topics)
-        number = sum(row.topic == topic for row in log) + 1
+        number, index = len({row.number for row in log if row.topic == topic}) + 1, 0
+        if log and random.random() < 0.3:  # it goes into the message of the event before
+            name, topic, number, index = log[-1].publisher, log[-1].topic, log[-1].number or 0, log[-1].index + 1
         own = sum(row.publisher == name for row in log)
-        row = Publication(f"e{len(log)}", topic, name, sequence=own, seen=seen[name], number=number)
-        log.append(row)
+        log.append(Publication(f"e{len(log)}", topic, name, None, own, seen[name], number, index))
 
     def read(name: str) -> None:
         row = log[place[name]]
         place[name] += 1
         if row.topic in holds[name]:
-            history.deliveries.append(Delivery(name, seen[name], row.event_id, row.topic, row.number))
+            history.deliveries.append(Delivery(name, seen[name], row.event_id, row.topic, row.number, index=row.index))
             seen[name] += 1
 
     publish()
@@ -51,8 +52,8 @@ def sound_history(random: Random) -> History:
 # ── faults: each changes the history in place, if it finds something to change ────────────────────────────────────
 
 
-def _change(rows: list[Delivery], index: int, **changes: object) -> None:
-    rows[index] = replace(rows[index], **changes)
+def _change(rows: list[Delivery], i: int, /, **changes: object) -> None:
+    rows[i] = replace(rows[i], **changes)
 
 
 def _mine(history: History, random: Random) -> list[int]:
@@ -117,6 +118,13 @@ def renumber(history: History, random: Random) -> None:
     if history.deliveries:
         i = random.randrange(len(history.deliveries))
         _change(history.deliveries, i, number=random.randint(1, 4))
+
+
+def reindex(history: History, random: Random) -> None:
+    """A delivered event is told another place within its message."""
+    if history.deliveries:
+        i = random.randrange(len(history.deliveries))
+        _change(history.deliveries, i, index=random.randint(0, 2))
 
 
 def retopic(history: History, random: Random) -> None:
@@ -216,6 +224,7 @@ FAULTS: tuple[Fault, ...] = (
     invent,
     misdirect,
     renumber,
+    reindex,
     retopic,
     republish,
     tear,

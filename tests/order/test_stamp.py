@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.model import Entries, InputError, RemoteError, UnknownTopic
-from seriatim.order.stamp import ENTRIES_MAX, decode_entries, encode_entries
+from seriatim.order.stamp import ENTRIES_MAX, TopicIds, TopicNames, decode_entries, encode_entries, topic_id
 
 IDS = {"A": 1, "B": 2, "C": 130, "D": 70_000, "E": 2**40}
 TOPICS = {id: topic for topic, id in IDS.items()}
@@ -91,3 +91,22 @@ def test_a_topic_without_an_id_is_named() -> None:
 def test_a_number_that_cannot_be_read_again_is_not_written(number: int) -> None:
     with pytest.raises(InputError, match=r"stamp"):
         encode_entries({"A": number}, IDS)
+
+
+def test_hashed_ids_need_no_table() -> None:
+    names = TopicNames()
+    names.know(["orders", "prices"])
+    data = encode_entries({"orders": 3, "secret": 7, "prices": 1}, TopicIds())
+    decoded = decode_entries(data, names)
+    opaque = f"~{topic_id('secret'):014x}"
+    assert decoded == {"orders": 3, "prices": 1, opaque: 7}, "whoever does not hold a topic does not see its name"
+    assert topic_id(opaque) == topic_id("secret"), "an opaque name stands for the same id"
+    assert encode_entries(decoded, TopicIds()) == data
+    assert b"secret" not in data and len(data) <= 1 + 3 * 9
+
+
+@pytest.mark.parametrize("topic", ["~", "~orders", "~zzzzzzzzzzzzzz", "~0123456789abc"])
+def test_a_name_that_only_looks_opaque_is_a_name(topic: str) -> None:
+    names = TopicNames()
+    names.know([topic])
+    assert decode_entries(encode_entries({topic: 5}, TopicIds()), names) == {topic: 5}

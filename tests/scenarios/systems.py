@@ -9,11 +9,11 @@ from seriatim.protocols import paper000
 from seriatim.protocols.machine import Machine, Payload
 from seriatim.protocols.paper000.messages import EnsNotify
 from seriatim.protocols.tree import messages as tree_messages
+from seriatim.protocols.tree.broker import Broker
 from seriatim.protocols.tree.node import SequencerNode
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.publisher import Publisher
 from seriatim.protocols.tree.subscriber import Subscriber
-from seriatim.sim.broker import Broker
 
 
 @dataclass

@@ -2,13 +2,20 @@
 
 Numbers, publications and subscriptions are claims of the system under audit. They are compared with each other and with
 the deliveries: what is missing makes a doubt, what contradicts makes an anomaly.
+
+A *place* is what stands for an event within its topic: its number, and its index where one number stands for several.
 """
 
 from bisect import bisect_left, bisect_right
+from typing import TypeAlias
 
 from seriatim.audit.evidence import Evidence
 from seriatim.audit.report import Findings, Row
 from seriatim.model import Delivery, History, Number, Publication, Subscription, Topic
+
+Place: TypeAlias = tuple[Number, int]
+
+ENDLESS = 1 << 62  # above every index
 
 
 def check_integrity(history: History, evidence: Evidence, findings: Findings) -> None:
@@ -68,7 +75,7 @@ def _check_held(history: History, evidence: Evidence, findings: Findings) -> Non
 
 def _check_numbers(evidence: Evidence, findings: Findings) -> None:
     """A number of a topic belongs to one event, and an event has one number."""
-    by_number: dict[tuple[Topic, Number], Delivery | Publication] = {}
+    by_place: dict[tuple[Topic, Number, int], Delivery | Publication] = {}
     by_event: dict[str, Delivery | Publication] = {}
     reported: set[str] = set()
     rows: list[Delivery | Publication] = [*evidence.published.values()]
@@ -77,16 +84,22 @@ def _check_numbers(evidence: Evidence, findings: Findings) -> None:
     for row in rows:
         if row.number is None or row.event_id in evidence.reused:
             continue
-        other = by_number.setdefault((row.topic, row.number), row)
+        place = _shown((row.number, row.index))
+        other = by_place.setdefault((row.topic, row.number, row.index), row)
         if other.event_id != row.event_id and row.event_id not in reported:
             reported.add(row.event_id)
             both = f"{other.event_id} and for {row.event_id}"
-            _show_numbers(f"number {row.number} of topic {row.topic} stands for {both}", (other, row), findings)
+            _show_numbers(f"number {place} of topic {row.topic} stands for {both}", (other, row), findings)
         other = by_event.setdefault(row.event_id, row)
-        if other.number != row.number and row.event_id not in reported:
+        if (other.number, other.index) != (row.number, row.index) and row.event_id not in reported:
             reported.add(row.event_id)
-            both = f"{other.number} and {row.number}"
+            both = f"{_shown((other.number or 0, other.index))} and {place}"
             _show_numbers(f"{row.event_id} has the numbers {both} of topic {row.topic}", (other, row), findings)
+
+
+def _shown(place: Place) -> str:
+    number, index = place
+    return f"{number} index {index}" if index else str(number)
 
 
 def _show_numbers(sentence: str, witness: tuple[Row, ...], findings: Findings) -> None:
@@ -100,28 +113,31 @@ class _Numbers:
 
     def __init__(self, evidence: Evidence) -> None:
         self.published = evidence.published
-        self.rows: dict[Topic, dict[Number, Delivery | Publication]] = {}  # a row that shows the number is an event's
+        self.rows: dict[Topic, dict[Place, Delivery | Publication]] = {}  # a row that shows the place is an event's
         self.voids_known: dict[Topic, bool] = {}  # every publication has its number, so the others never became events
         for row in evidence.published.values():
             self.voids_known[row.topic] = self.voids_known.get(row.topic, True) and row.number is not None
             if row.number is not None:
-                self.rows.setdefault(row.topic, {}).setdefault(row.number, row)
+                self.rows.setdefault(row.topic, {}).setdefault((row.number, row.index), row)
         for deliveries in evidence.rows.values():
             for delivery in deliveries:
-                if (number := self.of(delivery)) is not None:
-                    self.rows.setdefault(delivery.topic, {}).setdefault(number, delivery)
+                if (place := self.of(delivery)) is not None:
+                    self.rows.setdefault(delivery.topic, {}).setdefault(place, delivery)
         self.sorted = {topic: sorted(rows) for topic, rows in self.rows.items()}
 
-    def of(self, row: Delivery) -> Number | None:
-        """The number of a delivered event, if any row tells it."""
-        if row.number is None and row.event_id in self.published:
-            return self.published[row.event_id].number
-        return row.number
+    def of(self, row: Delivery) -> Place | None:
+        """The place of a delivered event, if any row tells it."""
+        if row.number is not None:
+            return row.number, row.index
+        publication = self.published.get(row.event_id)
+        if publication is None or publication.number is None:
+            return None
+        return publication.number, publication.index
 
-    def between(self, topic: Topic, after: Number, last: Number | None = None) -> list[Number]:
-        """The numbers of events of a topic above `after` and, if given, up to `last`."""
-        numbers = self.sorted.get(topic, [])
-        return numbers[bisect_right(numbers, after) : len(numbers) if last is None else bisect_right(numbers, last)]
+    def between(self, topic: Topic, after: Place, last: Place | None = None) -> list[Place]:
+        """The places of events of a topic above `after` and, if given, up to `last`."""
+        places = self.sorted.get(topic, [])
+        return places[bisect_right(places, after) : len(places) if last is None else bisect_right(places, last)]
 
 
 def check_completeness(history: History, evidence: Evidence, findings: Findings) -> None:
@@ -153,31 +169,52 @@ def _check_subscription(
 ) -> None:
     subscriber, topic = subscription.subscriber, subscription.topic
     who = f"{subscriber}, topic {topic}"
-    got = {number: row for row in rows if (number := numbers.of(row)) is not None}
+    got = {place: row for row in rows if (place := numbers.of(row)) is not None}
     if len(got) < len(rows) and any(numbers.of(row) is None for row in rows):
         findings.doubt(f"{who}: events without a number, so a gap would not show", "completeness")
         return
     start = subscription.start
     if start is None:
-        start = min(got, default=1) - 1
+        start = min(got, default=(1, 0))[0] - 1
         if start > 0 or not got:
             findings.doubt(f"{who}: the cut is not recorded, so the first event owed is not known", "completeness")
-    last = max(got, default=start) if subscription.end is None else subscription.end
-    owed = numbers.between(topic, start, last)
-    missing = [number for number in owed if number not in got]
+    after = (start, ENDLESS)
+    last = _last_owed(got, after, subscription.end)
+    owed = numbers.between(topic, after, last)
+    missing = [place for place in owed if place not in got]
     if missing and subscriber in evidence.incomplete:
-        findings.doubt(f"{who}: number {missing[0]} may be in a row that is missing", "completeness")
+        findings.doubt(f"{who}: number {_shown(missing[0])} may be in a row that is missing", "completeness")
     elif missing:
         findings.counts["gap"] += len(missing)
         if findings.wants("gap"):
             proof = numbers.rows[topic][missing[0]]
             later = [got[last]] if last in got else []
-            what = f"{proof.event_id} (number {missing[0]} of topic {topic})"
-            sentence = f"{subscriber} held the topic but was never notified of {what}, though owed up to number {last}"
+            what = f"{proof.event_id} (number {_shown(missing[0])} of topic {topic})"
+            until = _shown(last) if last in got else last[0]
+            sentence = f"{subscriber} held the topic but was never notified of {what}, though owed up to number {until}"
             findings.add("gap", sentence, (subscription, proof, *later))
     if numbers.voids_known.get(topic) is False:
         findings.doubt(f"{who}: publications without a number, so a gap may not show", "completeness")
-    elif last - start > len(owed) and topic not in numbers.voids_known:
+    elif topic not in numbers.voids_known and _has_holes(owed, start, last[0]):
         findings.doubt(f"{who}: numbers that no row tells of may be events or voids", "completeness")
     if subscription.until is None and (tail := numbers.between(topic, last)):
-        findings.doubt(f"{who}: number {tail[0]} not notified yet, late or lost", "completeness")
+        findings.doubt(f"{who}: number {_shown(tail[0])} not notified yet, late or lost", "completeness")
+
+
+def _last_owed(got: dict[Place, Delivery], after: Place, end: Number | None) -> Place:
+    """Up to where events are owed: the last one notified, or all of number `end`.
+
+    Who leaves in the middle of a message has its end there: what follows in the message it was notified of last is not
+    owed.
+    """
+    if end is None:
+        return max(got, default=after)
+    return max((place for place in got if place[0] == end), default=(end, ENDLESS))
+
+
+def _has_holes(owed: list[Place], start: Number, last: Number) -> bool:
+    """Whether there are numbers, or indices within a number, that no row tells of."""
+    indices: dict[Number, int] = {}  # the highest one, plus one
+    for number, index in owed:
+        indices[number] = index + 1
+    return last - start > len(indices) or sum(indices.values()) > len(owed)

@@ -24,8 +24,8 @@ NAMES: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Message: ("run", "source", "target", "kind"),
 }
 COUNTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
-    Delivery: ("position", "number"),
-    Publication: ("sequence", "seen", "number"),
+    Delivery: ("position", "number", "index"),
+    Publication: ("sequence", "seen", "number", "index"),
     Subscription: ("since", "until", "start", "end"),
     Message: ("bytes",),
 }

@@ -5,6 +5,8 @@ World k of seed s is always the same world, walked the same way, on any machine 
 
 from random import Random
 
+from msgspec import structs
+
 from seriatim.explore.process import at
 from seriatim.explore.run import Run
 from seriatim.explore.tree import TreeWorld
@@ -42,13 +44,14 @@ def random_world(random: Random, name: str) -> TreeWorld:
     """
     busy = random.random() < 0.5
     topics = list(TOPICS[: random.randint(2, 3) if busy else random.randint(1, len(TOPICS))])
-    tree = _tree(random, topics)
+    tree = _some_unlisted(_tree(random, topics), name)
     options = TreeOptions(
         mode=random.choice(["log", "ticket"]),
         causal=random.random() < 0.25,
         full_stamps=random.random() < 0.25,
         durable=random.random() < 0.2,
     )
+    options = _suspicious(options, name)
     subscribers = [f"s{i}" for i in range(1, random.randint(2, 3 if busy else SUBSCRIBERS_MAX) + 1)]
     publishers = [f"p{i}" for i in range(1, random.randint(1, PUBLISHERS_MAX) + 1)]
     scripts: dict[Address, list[Publish | Change]] = {}
@@ -125,6 +128,27 @@ def _tree(random: Random, topics: list[Topic]) -> SequencingTree:
     for i in range(2, size + 1):
         parents[f"n{i}"] = f"n{random.randint(1, i - 1)}"
     return SequencingTree(parents, {topic: f"n{random.randint(1, size)}" for topic in topics})
+
+
+def _some_unlisted(tree: SequencingTree, name: str) -> SequencingTree:
+    """In every fourth world the topics of one node live there by default: nobody watches their logs beforehand.
+
+    A chance of its own, so that worlds with the same name stay the same in everything else.
+    """
+    random = Random(f"unlisted {name}")
+    if random.random() >= 0.25:
+        return tree
+    default_home = tree.homes[random.choice(sorted(tree.homes))]
+    homes = {topic: node for topic, node in tree.homes.items() if node != default_home}
+    return SequencingTree(tree.parents, homes, default_home)
+
+
+def _suspicious(options: TreeOptions, name: str) -> TreeOptions:
+    """In some worlds of ticket mode stamps are proven, or may not lie far ahead: so near that real ones are dropped."""
+    random = Random(f"suspicious {name}")
+    key = bytes(16) if random.random() < 0.3 else None
+    jump_max = random.choice([1, 2, 3, 5]) if random.random() < 0.3 else None
+    return structs.replace(options, stamp_key=key, jump_max=jump_max) if options.mode == "ticket" else options
 
 
 def _changes(random: Random, topics: list[Topic]) -> list[Publish | Change]:

@@ -16,6 +16,7 @@ from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notificatio
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.broker import Broker
 from seriatim.protocols.tree.messages import (
     Change,
     Changed,
@@ -28,7 +29,6 @@ from seriatim.protocols.tree.messages import (
     Update,
     Watch,
 )
-from seriatim.sim.broker import Broker
 
 
 @dataclass(frozen=True)
@@ -248,12 +248,19 @@ class Parts:
     def _influence_at_node(self, node: Address, source: Address) -> set[Address]:
         if source in self.subscribers or source in self.publishers:
             return self.neighbours[node] | {source}
-        if source in self.brokers or source == APPLICATION:
-            return {*self.neighbours[node], source} - {APPLICATION}
+        if source in self.brokers:  # a node that restarted has joins wait for the length of a log
+            waiting = self._topics_of(source) if self._restarts(node) else set()
+            return {*self.neighbours[node], source, *(each for each in self.subscribers if self.wants[each] & waiting)}
+        if source == APPLICATION:
+            return set(self.neighbours[node])
         here = {topic for topic in self.topics if self.tree.home(topic) == node}
         publishers = {each for each in self.publishers if self.wants[each] & here}
         subscribers = {each for each in self.subscribers if self.wants[each] & here}
         return self.neighbours[node] | publishers | subscribers | {self.broker(topic) for topic in here}
+
+    def _restarts(self, node: Address) -> bool:
+        budget = self.plan.budgets.get(node)
+        return self.plan.options.mode == "log" and budget is not None and budget.crashes > 0
 
     def _topics_of(self, broker: Address) -> set[Topic]:
         return {topic for topic in self.topics if self.broker(topic) == broker}

@@ -14,9 +14,9 @@ from seriatim.model import Address, Entries, InputError, Node, Number, Topic
 from seriatim.order import HoldBack, Lane, Shift
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
+from seriatim.protocols.tree.broker import Broker
 from seriatim.protocols.tree.messages import Delivered, JoinId, Pass, Ticket, Write, Written
 from seriatim.protocols.tree.state import Desk, Join, Range
-from seriatim.sim.broker import Broker
 
 
 class SkippingSequencer(Sequencer):
@@ -66,11 +66,11 @@ class AbruptSequencer(Sequencer):
         return {topic: number for topic, number in entries.items() if topic not in message.uncouple}
 
     def _shift(self, shift: Shift) -> None:
-        home = self._home(shift.topic)
-        was_new = not shift.coupled and shift.other in home.couple
+        known = self.state.regroupings.get(shift.topic)
+        was_new = not shift.coupled and known is not None and shift.other in known.couple
         super()._shift(shift)
-        if was_new:  # coupled and uncoupled between two events
-            home.once.discard(shift.other)
+        if was_new and known is not None:  # coupled and uncoupled between two events
+            known.once.discard(shift.other)
 
 
 class BaselessSequencer(Sequencer):
@@ -142,11 +142,11 @@ class OverwritingBroker(Broker):
         topic = self.state.topics[message.topic]
         slot = next(slot for slot in topic.slots if slot.number == message.number)
         if slot.event != message.event:
-            slot.entries, slot.event = message.entries, message.event
-            delivered = Delivered(message.topic, message.number, message.entries, message.event)
+            slot.entries, slot.event, slot.proof = message.entries, message.event, message.proof
+            delivered = Delivered(message.topic, message.number, message.entries, message.event, message.proof)
             effects.send = [(listener, delivered) for listener in topic.listeners]
             winner = None if message.event is None else message.event.id
-            effects.send.append((source, Written(message.topic, message.number, winner)))
+            effects.send.append((source, Written(message.topic, message.number, winner, message.proof)))
         return effects
 
 

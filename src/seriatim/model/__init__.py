@@ -1,6 +1,22 @@
 """Plain values: names, events, log rows, errors. Imports nothing else of the package."""
 
-from seriatim.model.errors import InputError, LogError, RemoteError, SeriatimError, TreeError, UnknownTopic
+from seriatim.model.errors import (
+    Closed,
+    ConnectionFailed,
+    Fenced,
+    GapError,
+    InputError,
+    JournalError,
+    LogError,
+    QueueFull,
+    RemoteError,
+    RequestRefused,
+    SeriatimError,
+    TimedOut,
+    TreeError,
+    UnknownTopic,
+    Unreachable,
+)
 from seriatim.model.events import Event, Gap, Notification
 from seriatim.model.names import APPLICATION, BROKER, Address, Entries, Node, Number, Topic
 from seriatim.model.records import Delivery, History, Message, Publication, Subscription
@@ -9,22 +25,31 @@ __all__ = [
     "APPLICATION",
     "BROKER",
     "Address",
+    "Closed",
+    "ConnectionFailed",
     "Delivery",
     "Entries",
     "Event",
+    "Fenced",
     "Gap",
+    "GapError",
     "History",
     "InputError",
+    "JournalError",
     "LogError",
     "Message",
     "Node",
     "Notification",
     "Number",
     "Publication",
+    "QueueFull",
     "RemoteError",
+    "RequestRefused",
     "SeriatimError",
     "Subscription",
+    "TimedOut",
     "Topic",
     "TreeError",
     "UnknownTopic",
+    "Unreachable",
 ]

@@ -5,7 +5,16 @@ SeriatimError
 │   ├── TreeError        the sequencing tree: cycle, two roots, unknown parent, ...
 │   ├── UnknownTopic     a topic without a home
 │   └── LogError         a delivery log: malformed, truncated, ambiguous
-└── RemoteError          the other side broke the protocol; the machine that raised it did not change
+├── RemoteError          the other side broke the protocol; the machine that raised it did not change
+├── ConnectionFailed     nobody answers where a broker or a sequencer should be; says what was tried
+├── RequestRefused       a sequencer or the broker said no, and why; nothing was changed
+├── QueueFull            more waits to be published than may wait; publish more slowly, or await `publish`
+├── TimedOut             a bounded wait is over; says what was waited for
+├── GapError             numbers of a topic will never come, and the gap policy says to raise
+├── JournalError         the journal cannot be written or read: disk full, damaged, held by another process
+│   ├── Fenced           another process has taken over: this one must stop
+│   └── Unreachable      nobody answers where the journal is kept; it may be all right later
+└── Closed               used after it was closed
 """
 
 from seriatim.model.names import Topic
@@ -43,3 +52,43 @@ class LogError(InputError):
 
 class RemoteError(SeriatimError):
     """The other side sent something the protocol does not allow."""
+
+
+class ConnectionFailed(SeriatimError, ConnectionError):
+    """Nobody answers where a broker or a sequencer should be."""
+
+
+class RequestRefused(SeriatimError):
+    """A sequencer or the broker said no. Nothing was changed."""
+
+
+class QueueFull(SeriatimError):
+    """More waits to be published than may wait."""
+
+
+class TimedOut(SeriatimError, TimeoutError):
+    """A bounded wait is over."""
+
+
+class GapError(SeriatimError):
+    """Numbers `first` … `last` of a topic will never come."""
+
+    def __init__(self, topic: Topic, first: int, last: int, reason: str) -> None:
+        super().__init__(f"{topic} {first}…{last} will never come: {reason}")
+        self.topic, self.first, self.last, self.reason = topic, first, last, reason
+
+
+class JournalError(SeriatimError):
+    """The journal cannot be written or read. Whoever needs it must stop before it acts."""
+
+
+class Fenced(JournalError):
+    """Another process has taken over."""
+
+
+class Unreachable(JournalError):
+    """Nobody answers where the journal is kept. What was appended last may or may not be there."""
+
+
+class Closed(SeriatimError):
+    """Used after it was closed."""

@@ -12,6 +12,8 @@ class Event(Struct, frozen=True):
     topic: Topic
     publisher: str
     payload: bytes = b""
+    headers: dict[str, str] | None = None
+    subject: Topic | None = None  # what it was published as, where several names share one ordered topic (a bucket)
 
 
 class Notification(Struct, frozen=True, tag=True):

@@ -9,7 +9,10 @@ from seriatim.model.names import Entries, Number, Topic
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True):
-    """Subscriber was notified of an event: `position` counts its notifications from 0, without holes."""
+    """Subscriber was notified of an event: `position` counts its notifications from 0, without holes.
+
+    Where one message of the broker carries several events of a topic they share its number; `index` counts them from 0.
+    """
 
     subscriber: str
     position: int
@@ -20,6 +23,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     received_at: float | None = None
     notified_at: float | None = None
     out_of_order: bool = False
+    index: int = 0
 
 
 class Publication(Struct, frozen=True, omit_defaults=True):
@@ -36,13 +40,14 @@ class Publication(Struct, frozen=True, omit_defaults=True):
     sequence: int | None = None
     seen: int | None = None
     number: Number | None = None
+    index: int = 0
 
 
 class Subscription(Struct, frozen=True, omit_defaults=True):
     """Subscriber held a topic: from its notification `since` (a position) up to, not including, `until`.
 
-    `start` is the topic's number at the cut: the first event owed is `start + 1`. `end` is the last number that was
-    notified before it left, if it left.
+    `start` is the topic's number at the cut: the first event owed is `start + 1`. `end` is the last number of which
+    something was notified before it left, if it left.
     """
 
     subscriber: str

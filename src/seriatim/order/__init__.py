@@ -4,7 +4,7 @@ from seriatim.order.coupling import CouplingState, CouplingTable, Holder, Shift
 from seriatim.order.guarantees import GUARANTEES, Guarantee, implied_by, implies
 from seriatim.order.holdback import Held, HoldBack, Lane, Released
 from seriatim.order.passage import Passage, PassageState, PassageTable
-from seriatim.order.stamp import decode_entries, encode_entries
+from seriatim.order.stamp import TopicIds, TopicNames, decode_entries, encode_entries, topic_id
 from seriatim.order.tree import SequencingTree
 
 __all__ = [
@@ -22,8 +22,11 @@ __all__ = [
     "Released",
     "SequencingTree",
     "Shift",
+    "TopicIds",
+    "TopicNames",
     "decode_entries",
     "encode_entries",
     "implied_by",
     "implies",
+    "topic_id",
 ]

@@ -13,19 +13,26 @@ from msgspec import Struct, field
 from seriatim.model import Address, Topic
 
 
-class Holder(Struct):
+class Holder(Struct, array_like=True, omit_defaults=True):
     """The latest subscription known of one subscriber. An empty set is kept, so that old news cannot revive it.
 
-    `acquaintance` is another number when the subscriber becomes known again after it was forgotten.
+    `acquaintance` is another number when the subscriber becomes known again after it was forgotten. A `lasting` one is
+    not to be forgotten for its silence.
     """
 
     version: int
     topics: frozenset[Topic]
     acquaintance: int
     heard_at: float = 0.0
+    lasting: bool = False
+
+    @property
+    def lasts(self) -> bool:
+        """Whether its silence means nothing. One that holds nothing has nothing to come back to."""
+        return self.lasting and bool(self.topics)
 
 
-class CouplingState(Struct):
+class CouplingState(Struct, array_like=True):
     """Plain data of a CouplingTable."""
 
     holders: dict[Address, Holder] = field(default_factory=dict)
@@ -66,7 +73,9 @@ class CouplingTable:
         counts = self.state.together.get(topic, {})
         return {other for other, count in counts.items() if count >= self.threshold}
 
-    def apply(self, subscriber: Address, version: int, topics: frozenset[Topic], now: float) -> list[Shift]:
+    def apply(
+        self, subscriber: Address, version: int, topics: frozenset[Topic], now: float, lasting: bool = False
+    ) -> list[Shift]:
         """Last write wins: a newer version replaces what was known, an older one changes nothing."""
         holder = self.state.holders.get(subscriber)
         if holder is None:
@@ -74,7 +83,8 @@ class CouplingTable:
         holder.heard_at = now
         if version <= holder.version:
             return []
-        before, holder.topics, holder.version = holder.topics, topics, version
+        before, holder.topics = holder.topics, topics
+        holder.version, holder.lasting = version, lasting
         return self._shift(before, topics)
 
     def forget(self, subscriber: Address) -> list[Shift]:

@@ -7,15 +7,53 @@ large group most ids take one byte. Numbers are absolute: a subscriber that has 
     stamp := count, then per entry: distance to the previous id, number      (all unsigned varints, 7 bits a byte)
 
 Equal stamps are equal bytes: a varint is accepted in its shortest form only.
+
+Where nobody hands out ids, a topic's id is a hash of its name (`topic_id`): everybody finds the same one without a
+table, and who does not hold the topic can learn its name only by guessing. It reads such a stamp all the same, with an
+*opaque* name in place of the topic's own: it holds no such topic, so it never waits for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from hashlib import blake2b
 
 from seriatim.model import Entries, InputError, RemoteError, Topic, UnknownTopic
 
 ENTRIES_MAX = 100_000  # a stamp that claims more is not one of ours
 VARINT_BYTES_MAX = 9
 VALUE_MAX = 1 << 7 * VARINT_BYTES_MAX
+ID_BYTES = 7  # of a hash: among a million topics the chance that any two collide is below one in 100,000
+OPAQUE = "~"
+
+
+@lru_cache(maxsize=1 << 16)
+def topic_id(topic: Topic) -> int:
+    """The id of a topic for which nobody has handed out one; of an opaque name, the id it stands for."""
+    if topic.startswith(OPAQUE) and len(topic) == len(OPAQUE) + 2 * ID_BYTES:
+        try:
+            return int(topic.removeprefix(OPAQUE), 16)
+        except ValueError:
+            pass
+    return int.from_bytes(blake2b(topic.encode(), digest_size=ID_BYTES).digest(), "big")
+
+
+class TopicNames(dict[int, Topic]):
+    """The topics that a reader of stamps may hold, by id. Every other id has an opaque name."""
+
+    def know(self, topics: Iterable[Topic]) -> None:
+        """Call these by their names from now on."""
+        for topic in topics:
+            self[topic_id(topic)] = topic
+
+    def __missing__(self, id: int) -> Topic:
+        return f"{OPAQUE}{id:0{2 * ID_BYTES}x}"
+
+
+class TopicIds(dict[Topic, int]):
+    """The ids of all topics, for who writes stamps."""
+
+    def __missing__(self, topic: Topic) -> int:
+        return topic_id(topic)
 
 
 def encode_entries(entries: Entries, ids: Mapping[Topic, int]) -> bytes:
@@ -27,10 +65,10 @@ def encode_entries(entries: Entries, ids: Mapping[Topic, int]) -> bytes:
     out = bytearray()
     _put(out, len(pairs))
     previous = 0
-    for topic_id, number in pairs:
-        _put(out, topic_id - previous)
+    for id_, number in pairs:
+        _put(out, id_ - previous)
         _put(out, number)
-        previous = topic_id
+        previous = id_
     return bytes(out)
 
 
@@ -40,16 +78,17 @@ def decode_entries(data: bytes, topics: Mapping[int, Topic]) -> Entries:
     if count > ENTRIES_MAX:
         raise RemoteError(f"a stamp of {count} entries; at most {ENTRIES_MAX} are allowed")
     entries: Entries = {}
-    topic_id = 0
+    id_ = 0
     for _ in range(count):
         distance, at = _get(data, at)
         number, at = _get(data, at)
-        topic_id += distance
-        topic = topics.get(topic_id)
-        if topic is None:
-            raise RemoteError(f"a stamp names the unknown topic id {topic_id}")
+        id_ += distance
+        try:
+            topic = topics[id_]
+        except KeyError:
+            raise RemoteError(f"a stamp names the unknown topic id {id_}") from None
         if topic in entries:
-            raise RemoteError(f"a stamp names topic id {topic_id} twice")
+            raise RemoteError(f"a stamp names topic id {id_} twice")
         entries[topic] = number
     if at != len(data):
         raise RemoteError(f"{len(data) - at} bytes follow the stamp")

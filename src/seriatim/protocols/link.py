@@ -25,7 +25,7 @@ class Frame(Struct, Generic[Body], frozen=True, tag=True):
     body: Body | None = None
 
 
-class Link(Struct, Generic[Body]):
+class Link(Struct, Generic[Body], array_like=True):
     """One end of a link. `sent` and `received` count messages from the beginning of the link, over all restarts."""
 
     sent: int = 0

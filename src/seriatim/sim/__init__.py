@@ -1,6 +1,6 @@
 """The simulator: machines under one clock, from one seed, with everything going wrong that may."""
 
-from seriatim.sim.broker import Broker, BrokerState, Trim
+from seriatim.protocols.tree.broker import Broker, BrokerState, Trim
 from seriatim.sim.checkers import Violation, check_integrity, check_order, check_owed
 from seriatim.sim.delays import LOCAL_NETWORK, WIDE_NETWORK, Constant, Delay, Matrix, Normal, Uniform
 from seriatim.sim.engine import Counts, MachineFailed, Simulator

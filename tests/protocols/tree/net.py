@@ -9,8 +9,8 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.broker import Broker
 from seriatim.protocols.tree.messages import Change, Publish, Published
-from seriatim.sim.broker import Broker
 
 STEPS_MAX = 10_000
 

@@ -6,6 +6,7 @@ from seriatim.model import APPLICATION, BROKER, Entries, Gap, Notification
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import Subscriber
+from seriatim.protocols.tree.broker import Broker, Trim
 from seriatim.protocols.tree.messages import (
     Answer,
     Change,
@@ -19,7 +20,6 @@ from seriatim.protocols.tree.messages import (
     Subscribe,
     Trimmed,
 )
-from seriatim.sim.broker import Broker, Trim
 from tests.protocols.tree.net import event, messages, options_for, single
 
 TREE = SequencingTree.single("AB")

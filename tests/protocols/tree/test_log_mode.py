@@ -1,10 +1,13 @@
 """Log mode: the broker numbers, the home stamps ranges of a growing log, and repeats a stamp until it is kept."""
 
+import pytest
+
 from seriatim.model import BROKER
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Sequencer, Subscriber
 from seriatim.protocols.tree.messages import (
     Answer,
+    Changed,
     Delivered,
     Granted,
     Grown,
@@ -13,12 +16,13 @@ from seriatim.protocols.tree.messages import (
     Kept,
     Listen,
     Listening,
+    Routed,
     Stamped,
     Trimmed,
     Update,
     Watch,
 )
-from tests.protocols.tree.net import change, event, messages, options_for, single
+from tests.protocols.tree.net import Net, change, event, messages, options_for, single
 
 AB = frozenset({"A", "B"})
 
@@ -28,6 +32,8 @@ def home() -> Sequencer:
     for subscriber in ("r", "s"):
         sequencer.step(subscriber, Update(1, AB), 0.0)
     sequencer.tick(0.0)
+    for topic in "AB":
+        sequencer.step(BROKER, Grown(topic, 0), 0.0)
     return sequencer
 
 
@@ -184,15 +190,14 @@ def test_a_subscriber_listens_until_the_broker_says_that_it_delivers() -> None:
 
 
 def test_news_of_a_log_that_was_lost_is_asked_for_when_somebody_waits() -> None:
-    for kind in (Watch, Grown):
-        net = single("log", topics="") if kind is Watch else single("log")
-        net.hold_back(kind)
-        net.change("s", "A")
-        net.publish("p", "A", "x")
-        net.lose()
-        assert net.notified("s") == [], kind
-        net.wait(150.0)
-        assert net.notified("s") == ["x"], kind
+    net = single("log")
+    net.change("s", "A")
+    net.hold_back(Grown)
+    net.publish("p", "A", "x")
+    net.lose()
+    assert net.notified("s") == []
+    net.wait(150.0)
+    assert net.notified("s") == ["x"]
 
 
 def test_who_joins_late_reads_the_log_from_its_start() -> None:
@@ -201,3 +206,92 @@ def test_who_joins_late_reads_the_log_from_its_start() -> None:
     net.change("s", "A")
     net.publish("p", "A", "z")
     assert net.notified("s") == ["z"]
+
+
+# ── a join waits for the length of the log ────────────────────────────────────────────────────────────────────────
+
+
+def test_who_joins_a_topic_that_nobody_listed_is_not_given_its_history() -> None:
+    net = single("log", topics="")
+    net.publish("p", "A", "x", "y")
+    net.change("s", "A")
+    assert net.all_told("s", Changed) == [Changed(1, frozenset("A"), {"A": 2})]
+    net.publish("p", "A", "z")
+    assert net.notified("s") == ["z"]
+
+
+@pytest.mark.parametrize("kind", [Watch, Grown])
+@pytest.mark.parametrize("topics", ["", "ABCD"])
+def test_a_join_waits_for_the_length_of_the_log_and_asks_again(kind: type, topics: str) -> None:
+    net = single("log", topics=topics)
+    net.publish("p", "A", "x")
+    if topics:  # its length is known already, unless the process is another one
+        net.on_the_way.clear()
+        net.crash("root")
+    net.hold_back(kind)
+    if topics:
+        net.take_over("root")
+    net.change("s", "A")
+    assert net.node().explain() == ["s joins A: waits for the broker to tell the length of A"]
+    net.lose()
+    net.wait(9.0)
+    assert net.all_told("s", Changed) == []
+    net.wait(1.0)
+    assert [each.start for each in net.all_told("s", Changed)] == [{"A": 1}]
+    assert net.node().explain() == []
+    net.sent.clear()
+    net.wait(100.0)
+    assert net.all_sent(Watch) == [], "an answered question is not repeated"
+
+
+def test_what_was_appended_while_the_node_was_away_is_not_news_to_a_new_subscriber() -> None:
+    net = single("log")
+    net.publish("p", "A", "x")
+    net.crash("root")
+    net.publish("p", "A", "y")
+    net.take_over("root")
+    net.change("s", "A")
+    net.publish("p", "A", "z")
+    assert net.notified("s") == ["z"]
+
+
+def test_a_join_that_waits_survives_the_node() -> None:
+    net = single("log", topics="")
+    net.publish("p", "A", "x")
+    net.hold_back(Grown)
+    net.change("s", "A")
+    net.lose()
+    net.crash("root")
+    net.take_over("root")
+    net.wait(20.0)
+    assert [each.start for each in net.all_told("s", Changed)] == [{"A": 1}]
+
+
+def test_a_join_waits_for_its_other_topics_and_for_the_length_in_any_order() -> None:
+    tree = SequencingTree({"n1": None, "n2": "n1"}, {"B": "n1"}, default_home="n2")
+    net = Net(tree, options_for("log"))
+    net.change("s", "B")
+    net.hold_back(Grown, target="n2")
+    net.change("s", "A")
+    assert net.node("n2").explain() == ["s joins A: waits for the broker to tell the length of A"]
+    net.release()
+    assert net.node("n2").explain() == []
+    net.change("s", remove="A")
+    net.hold_back(Routed, target="n2")
+    net.change("s", "A")
+    assert net.node("n2").explain()[0] == "s joins A: waits for B to be announced", "the length is known by now"
+    net.release()
+    net.change("s", "C")
+    assert [each.version for each in net.all_told("s", Changed)] == [1, 2, 3, 4, 5]
+
+
+def test_while_answers_come_in_the_question_is_put_off_but_not_for_ever() -> None:
+    topics = [f"t{index:02}" for index in range(40)]
+    sequencer = Sequencer(SequencingTree.single(topics), "root", options_for("log"))
+    assert messages(sequencer.tick(0.0), Watch) == [Watch(frozenset(topics))]
+    asked = []
+    for now, topic in zip(range(5, 205, 5), topics, strict=True):
+        sequencer.step(BROKER, Grown(topic, 0), float(now))
+        asked += [(now, len(watch.topics)) for watch in messages(sequencer.tick(float(now)), Watch)]
+    assert asked == [(80, 24), (160, 8)]
+    assert sequencer.tick(1000.0).send == []

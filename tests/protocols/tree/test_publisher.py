@@ -17,6 +17,7 @@ from seriatim.protocols.tree.messages import (
     Refused,
     Settled,
     Ticket,
+    Withdraw,
     Write,
     Written,
 )
@@ -284,4 +285,86 @@ def test_bad_input_is_refused_before_anything_changes(events: Any, error: type[I
     before = snapshot(p.machine.state)
     with pytest.raises(error, match=names):
         p.machine.step(APPLICATION, Publish(events), 0.0)
+    assert snapshot(p.machine.state) == before
+
+
+# ── giving up ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_event_that_is_withdrawn_is_not_appended_again() -> None:
+    p = Asked("log")
+    assert p.publish("x", "y") == [Append(event("x"))]
+    assert p.say(APPLICATION, Withdraw("A", "x")) == [Append(event("y"))]
+    assert p.say(BROKER, Appended("A", "x", 1)) == [], "it was on its way; nobody waits for it"
+    assert p.effects.notify == []
+    p.publish("z")
+    assert p.say(APPLICATION, Withdraw("A", "z")) == []
+    p.say(BROKER, Appended("A", "y", 2))
+    assert p.effects.notify == [Published(event("y"), 2, {})]
+    assert p.machine.explain() == []
+    assert p.publish("x") == [Append(event("x"))], "its id is free again"
+
+
+def test_a_range_with_a_withdrawn_event_is_never_settled() -> None:
+    """Its home voids the empty slot after the lease: what is settled is believed."""
+    p = Asked()
+    p.publish("x", "y")
+    p.say("root", Granted(1, "A", 1, 2, {}))
+    assert p.say(APPLICATION, Withdraw("A", "x")) == []
+    assert p.say(BROKER, Written("A", 2, "y")) == []
+    assert p.effects.notify == [Published(event("y"), 2, {})]
+    assert p.effects.wake_at is None, "nothing is repeated"
+    assert p.say(BROKER, Written("A", 1, "x")) == []
+
+
+def test_numbers_that_were_asked_for_a_withdrawn_event_stay_empty() -> None:
+    p = Asked()
+    p.publish("x", "y", "z")
+    assert p.say(APPLICATION, Withdraw("A", "y")) == []
+    writes = p.say("root", Granted(1, "A", 1, 3, {"B": 1}))
+    assert writes == [Write("A", 1, {"B": 1}, event("x")), Write("A", 2, {}, event("z"))]
+    assert p.say(BROKER, Written("A", 1, "x")) == []
+    assert p.say(BROKER, Written("A", 2, "z")) == []
+
+
+def test_a_grant_for_nothing_is_left_to_its_home() -> None:
+    p = Asked()
+    p.publish("x")
+    p.say(APPLICATION, Withdraw("A", "x"))
+    assert p.say("root", Granted(1, "A", 1, 1, {})) == []
+    assert p.effects.wake_at is None
+    assert p.publish("y") == [Ticket(2, "A", 1)]
+
+
+def test_an_event_that_lost_its_slot_can_be_withdrawn() -> None:
+    p = Asked()
+    p.publish("x", "y")
+    p.say("root", Granted(1, "A", 1, 2, {}))
+    p.say(BROKER, Written("A", 2, None))
+    p.say(APPLICATION, Withdraw("A", "y"))
+    assert p.say(BROKER, Written("A", 1, "x")) == []
+    assert p.effects.wake_at is None
+
+
+def test_withdrawing_keeps_the_line_of_a_causal_publisher() -> None:
+    p = Asked("log", causal=True)
+    p.publish("a")
+    p.publish("b")
+    p.publish("c", topic="B")
+    p.publish("d")
+    assert p.say(APPLICATION, Withdraw("A", "d")) == []
+    assert p.say(BROKER, Appended("A", "a", 1)) == [Append(event("b"))]
+    assert p.say(BROKER, Appended("A", "b", 2)) == [Append(event("c", "B"))]
+    assert p.say(BROKER, Appended("B", "c", 1)) == []
+
+
+def test_withdrawing_what_is_not_there_changes_nothing() -> None:
+    p = Asked()
+    assert p.say(APPLICATION, Withdraw("A", "x")) == []
+    p.publish("x")
+    p.publish("z", topic="B")
+    before = snapshot(p.machine.state)
+    assert p.say("root", Withdraw("A", "x")) == [], "only the application may"
+    assert p.say(APPLICATION, Withdraw("A", "y")) == []
+    assert p.say(APPLICATION, Withdraw("B", "x")) == []
     assert snapshot(p.machine.state) == before

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seriatim.model import BROKER
+from seriatim.model import BROKER, Gap
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Subscriber
 from seriatim.protocols.tree.messages import (
@@ -14,6 +14,7 @@ from seriatim.protocols.tree.messages import (
     Done,
     Joined,
     Listen,
+    Refresh,
     Refreshed,
     Stamped,
     Subscribe,
@@ -175,18 +176,65 @@ def test_resuming_twice_is_resuming_once(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_event_is_done_when_it_was_notified_not_while_the_lease_is_over(mode: str) -> None:
+def test_a_durable_subscriber_may_be_away_for_many_leases(mode: str) -> None:
+    net = durable(mode, subscriber_lease_ms=300.0)
+    for subscriber in ("r", "s"):
+        net.change(subscriber, "AB")
+    net.publish("p", "A", "a1")
+    net.crash("s")
+    net.wait(3_000.0)
+    net.publish("p", "B", "b1")
+    net.publish("p", "A", "a2")
+    net.wait(3_000.0)
+    resume(net, "s")
+    net.wait(100.0)
+    net.publish("p", "B", "b2")
+    assert net.notified("s") == net.notified("r") == ["a1", "b1", "a2", "b2"]
+    assert net.all_told("s", Gap) == []
+    assert net.all_told("s", Changed) == [Changed(1, frozenset("AB"), {"A": 0, "B": 0})], "it did not join anew"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_durable_subscriber_needs_no_confirmation(mode: str) -> None:
     net = durable(mode, subscriber_lease_ms=300.0)
     net.change("s", "A")
+    net.sent.clear()
     net.hold_back(Refreshed)
-    net.wait(301.0)
+    net.wait(1_000.0)
     net.publish("p", "A", "a1")
-    assert net.notified("s") == []
-    net.lose()
-    net.crash("s")
-    resume(net, "s")
-    net.wait(200.0)
     assert net.notified("s") == ["a1"]
+    assert net.all_sent(Refresh) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_that_is_not_durable_is_forgotten(mode: str) -> None:
+    net = single(mode, subscriber_lease_ms=300.0)
+    net.change("s", "AB")
+    net.crash("s")
+    net.wait(1_000.0)
+    assert net.node().state.sequencer.couplings.holders == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_home_knows_that_a_durable_subscriber_lasts_until_it_holds_nothing(mode: str) -> None:
+    net = Net(
+        SequencingTree.star({"A": 1, "B": 2}, leaves=2), options_for(mode, durable=True, subscriber_lease_ms=300.0)
+    )
+    net.change("s", "A")
+    net.change("s", "B")  # A's home hears of this change from B's
+    net.change("s", remove="A")
+    for node in ("n1", "n2"):
+        net.crash(node)
+        net.take_over(node)
+    net.crash("s")
+    net.wait(1_000.0)
+    for node in ("n1", "n2"):
+        (holder,) = net.node(node).state.sequencer.couplings.holders.values()
+        assert (holder.version, holder.lasting, holder.topics) == (3, True, frozenset("B"))
+    resume(net, "s")
+    net.change("s", remove="B")
+    net.wait(1_000.0)
+    assert net.node("n2").state.sequencer.couplings.holders == {}
 
 
 def test_a_subscriber_that_is_not_durable_persists_nothing() -> None:

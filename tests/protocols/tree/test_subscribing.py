@@ -92,7 +92,7 @@ def test_no_cut_before_every_other_topic_was_announced() -> None:
     net.change("s", "C")
     assert len(net.held_back) == 1
     assert net.all_sent(Cut) == []
-    assert net.node("n3").explain() == ["s joins C: waits for B"]
+    assert net.node("n3").explain() == ["s joins C: waits for B to be announced"]
     net.release()
     net.wait(20.0)
     assert len(net.all_sent(Cut)) == 1

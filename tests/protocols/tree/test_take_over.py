@@ -39,9 +39,13 @@ def without_timers(state: SequencerState, now: float) -> SequencerState:
     """The state as far as inputs decide it. Ticks only repeat, tidy up and set new times."""
     state = copy_of(state)
     state.epoch = 0
-    for home in state.homes.values():
-        home.desks = {name: each for name, each in home.desks.items() if each.forget_at is None or each.forget_at > now}
-        for range_ in home.ranges.values():
+    for topic, desks in list(state.desks.items()):
+        kept = {name: each for name, each in desks.items() if each.forget_at is None or each.forget_at > now}
+        state.desks[topic] = kept
+        if not kept:
+            del state.desks[topic]
+    for ranges in state.ranges.values():
+        for range_ in ranges.values():
             range_.due = 0.0
             if range_.open_slots == set(range(range_.first, range_.last + 1)):
                 range_.open_slots = None

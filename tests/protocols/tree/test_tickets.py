@@ -1,5 +1,6 @@
 """Ticket mode at one home: numbers are given once, and every one of them becomes an event or a void."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -287,6 +288,35 @@ def test_idle_desks_do_not_pile_up() -> None:
         ask(sequencer, 1, publisher=f"p{index}")
         sequencer.step(f"p{index}", Settled("A", index + 1), 0.0)
     sequencer.tick(99.0)
-    assert len(sequencer.state.homes["A"].desks) == 50
+    assert len(sequencer.state.desks["A"]) == 50
+    ask(sequencer, 2, publisher="p7", now=99.0)
+    sequencer.step("p7", Settled("A", 51), 99.0)
     sequencer.tick(100.0)
-    assert not sequencer.state.homes["A"].desks
+    assert list(sequencer.state.desks["A"]) == ["p7"]
+    sequencer.tick(199.0)
+    assert not sequencer.state.desks
+
+
+def test_a_number_is_found_in_its_range_however_many_are_open() -> None:
+    random = Random(7)
+    sequencer = Sequencer(SequencingTree.single("A"), "root", options_for(open_tickets_max=10_000))
+    open_ranges: dict[int, Granted] = {}
+    for request in range(1, 600):
+        (granted,) = ask(sequencer, request, count=random.randint(1, 4), publisher=f"p{request}")
+        assert isinstance(granted, Granted)
+        open_ranges[granted.first] = granted
+        while open_ranges and random.random() < 0.45:
+            settled = open_ranges.pop(random.choice(list(open_ranges)))
+            sequencer.step(f"p{settled.request}", Settled("A", settled.first), 0.0)
+        number = random.randint(1, granted.last + 2)
+        (answer,) = messages(sequencer.step("s", Inquire("A", number), 0.0), Answer)
+        is_open = any(each.first <= number <= each.last for each in open_ranges.values())
+        expected = "unissued" if number > granted.last else "coming" if is_open else "published"
+        assert answer.state == expected, f"request {request}, number {number}"
+    assert len(open_ranges) > 20
+
+
+@pytest.mark.parametrize("request_number", [0, -1])
+def test_requests_are_numbered_from_1(request_number: int) -> None:
+    (refused,) = ask(home(), request_number)
+    assert isinstance(refused, Refused) and "numbered from 1" in refused.reason

@@ -8,8 +8,8 @@ from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Node, Notif
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.broker import Broker
 from seriatim.protocols.tree.messages import Change, Publish
-from seriatim.sim.broker import Broker
 
 STEPS_MAX = 10_000
 TICKS_AT_ONCE_MAX = 50

@@ -11,7 +11,7 @@ from seriatim.order import CouplingTable, PassageTable, SequencingTree
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree.messages import Announced, CutDone, Finished, Refused, Routed, Tell
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Home, SequencerState
+from seriatim.protocols.tree.state import Home, Regrouping, SequencerState
 
 
 class SequencerCore(ABC):
@@ -31,6 +31,10 @@ class SequencerCore(ABC):
     @abstractmethod
     def _take(self, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
         """Handle what was routed to this node."""
+
+    @abstractmethod
+    def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
+        """The broker told how long the log of a topic homed here is."""
 
     def _route(self, to: Node, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
         if to == self.node:
@@ -52,8 +56,14 @@ class SequencerCore(ABC):
     def _home(self, topic: Topic) -> Home:
         home = self.state.homes.get(topic)
         if home is None:
-            home = self.state.homes[topic] = Home(top=self.node)
+            home = self.state.homes[topic] = Home()
         return home
+
+    def _regrouping(self, topic: Topic) -> Regrouping:
+        regrouping = self.state.regroupings.get(topic)
+        if regrouping is None:
+            regrouping = self.state.regroupings[topic] = Regrouping()
+        return regrouping
 
     def _top(self, topic: Topic, others: set[Topic]) -> Node:
         return self.tree.highest({self.tree.meet(topic, other) for other in others}, self.node)

@@ -6,12 +6,9 @@ the floor. So every event of T after the cut comes after everything the subscrib
 unstamped, on its other topics. Nothing is published and nobody else waits.
 """
 
-from collections.abc import Set
-
-from seriatim.model import BROKER, Address, Entries, Node, Topic
+from seriatim.model import Address, Entries, Node, Topic
 from seriatim.order import Shift
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.core import SequencerCore
 from seriatim.protocols.tree.messages import (
     Announce,
     Announced,
@@ -26,12 +23,12 @@ from seriatim.protocols.tree.messages import (
     Tell,
     Update,
     Updated,
-    Watch,
 )
-from seriatim.protocols.tree.state import Join
+from seriatim.protocols.tree.state import Home, Join
+from seriatim.protocols.tree.watching import Watching
 
 
-class Joining(SequencerCore):
+class Joining(Watching):
     """The part of a sequencer that starts, changes and ends subscriptions."""
 
     def _on_subscribe(self, source: Address, message: Subscribe, now: float, effects: Effects) -> None:
@@ -47,10 +44,13 @@ class Joining(SequencerCore):
             if known.start is not None:
                 self._answer_join(source, topic, known, effects)
             return
-        self._watch_unlisted({topic}, effects)
-        self._apply(source, message.version, message.topics, now)
+        self._watch([topic], now, effects)
+        self._apply(source, message.version, message.topics, message.lasting, now)
         join = Join(message.version, message.topics, message.left - message.topics, set())
         join.unannounced = set((message.topics | join.left) - {topic})
+        if not self._is_measured(topic):
+            join.unannounced.add(topic)
+            self._unmeasured_joins.setdefault(topic, set()).add(source)
         self.state.joins.setdefault(source, {})[topic] = join
         self._await_announcements(JoinId(source, message.version, topic), join, now, effects)
 
@@ -67,28 +67,23 @@ class Joining(SequencerCore):
 
     def _await_announcements(self, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
         """Phase one: have the other topics announced where they meet this one. The cut waits for all of them."""
+        lasting = self.state.couplings.holders[join_id.subscriber].lasting
         by_node: dict[Node, set[Topic]] = {}
-        for other in join.unannounced:
+        for other in join.unannounced - {join_id.topic}:
             by_node.setdefault(self.tree.home(other), set()).add(other)
-        if not by_node:
+        if not join.unannounced:
             self._cut(join_id, join, now, effects)
         for node, about in sorted(by_node.items()):
-            self._route(node, Tell(join_id, join.topics, frozenset(about)), now, effects)
+            self._route(node, Tell(join_id, join.topics, frozenset(about), lasting), now, effects)
 
     def _on_tell(self, message: Tell, now: float, effects: Effects) -> None:
         join = message.join
-        self._watch_unlisted(message.about, effects)
-        self._apply(join.subscriber, join.version, message.topics, now)
+        self._watch(message.about, now, effects)
+        self._apply(join.subscriber, join.version, message.topics, message.lasting, now)
         for topic in sorted(message.about):
             to = self.tree.meet(join.topic, topic)
             issued = self._home(topic).issued
             self._on_announce(self.node, Announce(topic, issued, to, join), now, effects)
-
-    def _watch_unlisted(self, topics: Set[Topic], effects: Effects) -> None:
-        """Topics that live here by default are not known beforehand: watch their logs once somebody wants them."""
-        new = frozenset(topic for topic in topics if topic not in self.tree.homes and topic not in self.state.homes)
-        if new and self.options.mode == "log":
-            effects.send.append((BROKER, Watch(new)))
 
     def _on_announce(self, source: Address, message: Announce, now: float, effects: Effects) -> None:
         self._passages.raise_to(message.topic, message.number)
@@ -100,20 +95,33 @@ class Joining(SequencerCore):
             effects.send.append((self._parent, message))
 
     def _on_announced(self, message: Announced, now: float, effects: Effects) -> None:
-        join = self._join(message.join)
-        if join is None or message.topic not in join.unannounced:
+        self._wait_no_longer(message.join, message.topic, now, effects)
+
+    def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
+        """The broker told how long the log is: joins that waited for it start after what is there."""
+        home.measured = self.state.epoch
+        if topic in self._unanswered:
+            self._answered(topic, now)
+        for subscriber in sorted(self._unmeasured_joins.pop(topic, ())):
+            join = self.state.joins.get(subscriber, {}).get(topic)
+            if join is not None:
+                self._wait_no_longer(JoinId(subscriber, join.version, topic), topic, now, effects)
+
+    def _wait_no_longer(self, join_id: JoinId, topic: Topic, now: float, effects: Effects) -> None:
+        join = self._join(join_id)
+        if join is None or topic not in join.unannounced:
             return
-        join.unannounced.discard(message.topic)
+        join.unannounced.discard(topic)
         if not join.unannounced:
-            self._cut(message.join, join, now, effects)
+            self._cut(join_id, join, now, effects)
 
     def _cut(self, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
         """Phase two: fix where the topic starts for this subscriber, and collect its floor on the way up."""
         topic = join_id.topic
-        home = self._home(topic)
-        home.once |= self._left_topics(join)
+        if left := self._left_topics(join):
+            self._regrouping(topic).once |= left
         members = join.topics - {topic}
-        message = Cut(join_id, home.issued, self._top(topic, set(members)), {}, members)
+        message = Cut(join_id, self._home(topic).issued, self._top(topic, set(members)), {}, members)
         self._on_cut(self.node, message, now, effects)
 
     def _left_topics(self, join: Join) -> frozenset[Topic]:
@@ -157,28 +165,30 @@ class Joining(SequencerCore):
         if problem is not None:
             self._refuse(source, message.version, "", problem, effects)
             return
-        self._apply(source, message.version, message.topics, now)
+        self._apply(source, message.version, message.topics, message.lasting, now)
         effects.send.append((source, Updated(message.version, self.node, self.state.epoch)))
 
-    def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], now: float) -> None:
+    def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], lasting: bool, now: float) -> None:
         if version > self._couplings.version(subscriber):
             self.state.joins.pop(subscriber, None)
-        for shift in self._couplings.apply(subscriber, version, topics, now):
+        for shift in self._couplings.apply(subscriber, version, topics, now, lasting):
             self._shift(shift)
 
     def _shift(self, shift: Shift) -> None:
         """A pair became coupled or stopped being so: the topic's next event tells the nodes above."""
-        home = self._home(shift.topic)
+        regrouping, other = self._regrouping(shift.topic), shift.other
         if shift.coupled:
-            if shift.other in home.uncouple:
-                home.uncouple.discard(shift.other)
+            if other in regrouping.uncouple:
+                regrouping.uncouple.discard(other)
             else:
-                home.couple.add(shift.other)
-        elif shift.other in home.couple:
-            home.couple.discard(shift.other)
-            home.once.add(shift.other)
+                regrouping.couple.add(other)
+        elif other in regrouping.couple:
+            regrouping.couple.discard(other)
+            regrouping.once.add(other)
         else:
-            home.uncouple.add(shift.other)
+            regrouping.uncouple.add(other)
+        if regrouping.is_empty():
+            del self.state.regroupings[shift.topic]
 
     def _on_refresh(self, source: Address, message: Refresh, now: float, effects: Effects) -> None:
         holder = self.state.couplings.holders.get(source)

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from seriatim.model import Address, Entries, Event, Node, Number, Topic
+from seriatim.protocols.tree.proofs import Proof
 
 # ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
 
@@ -26,6 +27,13 @@ class Published(Struct, frozen=True, tag=True):
     entries: Entries
 
 
+class Withdraw(Struct, frozen=True, tag=True):
+    """To a publisher: give up on this event. It may be on the broker all the same; it is not tried again."""
+
+    topic: Topic
+    event_id: str
+
+
 class Change(Struct, frozen=True, tag=True):
     """To a subscriber: hold these topics too, and those no longer."""
 
@@ -39,6 +47,18 @@ class Changed(Struct, frozen=True, tag=True):
     version: int
     topics: frozenset[Topic]
     start: dict[Topic, Number]
+
+
+class Rejected(Struct, frozen=True, tag=True):
+    """From a subscriber: what the broker delivered under this number is not believed, and why. It counts as not come.
+
+    `publisher` is the name it came under, for a log; whoever sent it may have lied about that too. No name: a void.
+    """
+
+    topic: Topic
+    number: Number
+    publisher: str | None
+    reason: str
 
 
 # ── with the broker ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -59,7 +79,7 @@ class Appended(Struct, frozen=True, tag=True):
 
 
 class Watch(Struct, frozen=True, tag=True):
-    """Log mode, node → broker: tell me when these logs grow (and how long they are now)."""
+    """Log mode, node → broker: tell me how long these logs are now (also if they are empty), and when they grow."""
 
     topics: frozenset[Topic]
 
@@ -101,21 +121,24 @@ class Trimmed(Struct, frozen=True, tag=True):
 class Write(Struct, frozen=True, tag=True):
     """Ticket mode, publisher or home → broker: put this into the slot (topic, number), if it is empty.
 
-    No event: a void. It carries the very entries of the number it replaces, so that no difference gets lost.
+    No event: a void. It carries the very entries of the number it replaces, so that no difference gets lost. The proof
+    is the home's word for number and entries, where stamps are proven.
     """
 
     topic: Topic
     number: Number
     entries: Entries
     event: Event | None = None
+    proof: Proof | None = None
 
 
 class Written(Struct, frozen=True, tag=True):
-    """Ticket mode, broker → writer: what the slot holds, whoever was first. No id: a void."""
+    """Ticket mode, broker → writer: what the slot holds, whoever was first: event id and proof. No id: a void."""
 
     topic: Topic
     number: Number
     event_id: str | None = None
+    proof: Proof | None = None
 
 
 class Listen(Struct, frozen=True, tag=True):
@@ -149,6 +172,7 @@ class Delivered(Struct, frozen=True, tag=True):
     number: Number
     entries: Entries | None
     event: Event | None
+    proof: Proof | None = None
 
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,7 +189,8 @@ class Ticket(Struct, frozen=True, tag=True):
 class Granted(Struct, frozen=True, tag=True):
     """Home → publisher: the numbers `first` … `last`; the entries belong to `first`, the others need none.
 
-    With full stamps every number of the range carries the entries.
+    With full stamps every number of the range carries the entries. Where stamps are proven, `proof` is for the numbers
+    that carry the entries, and `rest` for those that need none.
     """
 
     request: int
@@ -174,13 +199,19 @@ class Granted(Struct, frozen=True, tag=True):
     last: Number
     entries: Entries
     epoch: int = 0
+    proof: Proof | None = None
+    rest: Proof | None = None
 
 
 class Settled(Struct, frozen=True, tag=True):
-    """Publisher → home: every number of the range that begins with `first` is in its slot."""
+    """Publisher → home: every slot of the range that begins with `first` is filled.
+
+    `stolen`: these were found filled with an event that is not the publisher's, which had no right to be there.
+    """
 
     topic: Topic
     first: Number
+    stolen: tuple[Number, ...] = ()
 
 
 class Refused(Struct, frozen=True, tag=True):
@@ -195,12 +226,16 @@ class Refused(Struct, frozen=True, tag=True):
 
 
 class Subscribe(Struct, frozen=True, tag=True):
-    """Subscriber → home(topic): I add this topic; my whole subscription is then `topics`, and I once left `left`."""
+    """Subscriber → home(topic): I add this topic; my whole subscription is then `topics`, and I once left `left`.
+
+    `lasting`: I come back however long I am silent, so never forget me.
+    """
 
     version: int
     topic: Topic
     topics: frozenset[Topic]
     left: frozenset[Topic] = frozenset()
+    lasting: bool = False
 
 
 class Joined(Struct, frozen=True, tag=True):
@@ -219,6 +254,7 @@ class Update(Struct, frozen=True, tag=True):
 
     version: int
     topics: frozenset[Topic]
+    lasting: bool = False
 
 
 class Updated(Struct, frozen=True, tag=True):
@@ -249,10 +285,14 @@ class Refreshed(Struct, frozen=True, tag=True):
 
 
 class Inquire(Struct, frozen=True, tag=True):
-    """Subscriber → home: I have long been waiting for this number. What about it?"""
+    """Subscriber → home: I have long been waiting for this number. What about it?
+
+    `rejected`: something came under it whose stamp is not proven.
+    """
 
     topic: Topic
     number: Number
+    rejected: bool = False
 
 
 class Answer(Struct, frozen=True, tag=True):
@@ -315,6 +355,7 @@ class Tell(Struct, frozen=True, tag=True):
     join: JoinId
     topics: frozenset[Topic]
     about: frozenset[Topic]
+    lasting: bool = False
 
 
 class Announce(Struct, frozen=True, tag=True):

@@ -10,6 +10,7 @@ one process only (each append names the last record it has seen), so whoever was
 its next append and stops before it can send anything.
 """
 
+from collections import deque
 from collections.abc import Iterable
 
 from msgspec import Struct, field
@@ -26,7 +27,7 @@ from seriatim.protocols.tree.state import SequencerState
 BetweenNodes = Pass | Announce | Cut | Routed
 
 
-class NodeState(Struct):
+class NodeState(Struct, array_like=True):
     """A sequencer's state and the state of its links."""
 
     sequencer: SequencerState = field(default_factory=SequencerState)
@@ -45,13 +46,25 @@ class SequencerNode:
         for neighbour in tree.neighbours(node):
             self.state.links.setdefault(neighbour, Link())
         self._to_persist: list[Payload] = []
+        # When links want to repeat themselves, in order of time: all retries are of one length. What is no longer true
+        # is left out when it comes to the front, so that a step does not look at every neighbour.
+        self._resends: deque[tuple[float, Node]] = deque()
+        self._plan_resends()
 
     @classmethod
     def take_over(
-        cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Stepped | TookOver]
+        cls,
+        tree: SequencingTree,
+        node: Node,
+        options: TreeOptions,
+        journal: Iterable[Stepped | TookOver],
+        snapshot: NodeState | None = None,
     ) -> "SequencerNode":
-        """Rebuild the node from its journal under a new epoch, which is recorded before anything leaves it."""
-        machine = cls(tree, node, options)
+        """Rebuild the node from its journal under a new epoch, which is recorded before anything leaves it.
+
+        `snapshot`: the state that stands for everything before the journal's first record.
+        """
+        machine = cls(tree, node, options, snapshot)
         for record in journal:
             machine._replay(record)
         state = machine.state.sequencer
@@ -59,6 +72,7 @@ class SequencerNode:
         machine._to_persist.append(TookOver(state.epoch))
         for link in machine.state.links.values():
             link.resend_due = 0.0 if link.unacknowledged else None
+        machine._plan_resends()
         return machine
 
     @property
@@ -82,9 +96,13 @@ class SequencerNode:
     def tick(self, now: float) -> Effects:
         """Let the sequencer do what is due, and send again what neighbours have not acknowledged."""
         effects = self._framed(self.sequencer.tick(now), now)
-        for neighbour, link in self.state.links.items():
+        while (due := self._next_resend()) is not None and due <= now:
+            _, neighbour = self._resends.popleft()
+            link = self.state.links[neighbour]
             for frame in link.resend(self.epoch, now, self.options.retry_ms):
                 effects.send.append((neighbour, frame))
+            if link.resend_due is not None:
+                self._resends.append((link.resend_due, neighbour))
         self._wish(effects)
         return effects
 
@@ -113,12 +131,26 @@ class SequencerNode:
         if links:
             for index, (target, message) in enumerate(effects.send):
                 if (link := links.get(target)) is not None:
+                    was_due = link.resend_due
                     effects.send[index] = (target, link.send(message, self.epoch, now, self.options.retry_ms))
+                    if was_due is None and link.resend_due is not None:
+                        self._resends.append((link.resend_due, target))
             self._wish(effects)
         return effects
 
+    def _plan_resends(self) -> None:
+        links = self.state.links.items()
+        self._resends = deque(sorted((link.resend_due, name) for name, link in links if link.resend_due is not None))
+
+    def _next_resend(self) -> float | None:
+        while self._resends:
+            due, neighbour = self._resends[0]
+            if self.state.links[neighbour].resend_due == due:
+                return due
+            self._resends.popleft()
+        return None
+
     def _wish(self, effects: Effects) -> None:
-        for link in self.state.links.values():
-            due = link.resend_due
-            if due is not None and (effects.wake_at is None or due < effects.wake_at):
-                effects.wake_at = due
+        due = self._next_resend()
+        if due is not None and (effects.wake_at is None or due < effects.wake_at):
+            effects.wake_at = due

@@ -9,6 +9,7 @@ void competes with the event for the broker's write-once slot. Log mode: a range
 stamp.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
 
 from seriatim.model import BROKER, Address, Entries, Node, Number, Topic
@@ -32,9 +33,12 @@ from seriatim.protocols.tree.messages import (
     Written,
 )
 from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.proofs import prove
 from seriatim.protocols.tree.state import Desk, Home, Range, SequencerState
 
 VOIDS_REMEMBERED = 1_024  # per topic; older ones are on the broker
+DISPUTES_REMEMBERED = 1_024  # per topic
+FIRSTS_SPARED = 64  # settled ranges that may stay in the list of first numbers
 
 
 class Numbering(SequencerCore):
@@ -44,39 +48,46 @@ class Numbering(SequencerCore):
         self, tree: SequencingTree, node: Node, options: TreeOptions, state: SequencerState | None = None
     ) -> None:
         super().__init__(tree, node, options, state)
-        # Both in order of time, because all leases are of one length, and so are all retries.
+        # In order of time, because all leases are of one length, and so are all retries.
         self._leases: deque[tuple[float, Topic, Number]] = deque()
         self._retries: deque[tuple[float, Topic, Number]] = deque()
-        self._idle_desks: OrderedDict[tuple[Topic, Address], float] = OrderedDict()
+        self._idle_desks: OrderedDict[tuple[Topic, Address], float] = OrderedDict()  # when to look whether to forget
+        self._firsts: dict[Topic, list[Number]] = {}  # of all ranges, where somebody asked whose a number is
 
     def _on_ticket(self, source: Address, ticket: Ticket, now: float, effects: Effects) -> None:
         problem = self._problem_with_ticket(ticket)
         if problem is not None:
             self._refuse(source, ticket.request, ticket.topic, problem, effects)
             return
-        home = self._home(ticket.topic)
-        desk = home.desks.get(source)
-        if desk is None or (desk.forget_at is not None and desk.forget_at <= now):
-            desk = Desk()
-        if self._is_repeat(desk, ticket):
-            range_ = home.ranges.get(desk.first)
+        topic = ticket.topic
+        desks = self.state.desks.get(topic)
+        desk = desks.get(source) if desks is not None else None
+        if desk is not None and desk.forget_at is not None and desk.forget_at <= now:
+            desk = None
+        if desk is not None and self._is_repeat(desk, ticket):
+            range_ = self._range(topic, desk.first)
             if ticket.request == desk.request and range_ is not None and range_.entries is not None:
-                effects.send.append((source, self._granted(ticket.topic, range_, range_.entries)))
+                effects.send.append((source, self._granted(topic, range_, range_.entries)))
             return
         open_tickets = self.state.open_tickets.get(source, 0)
         if open_tickets >= self.options.open_tickets_max:
-            self._refuse(source, ticket.request, ticket.topic, f"{open_tickets} tickets are unsettled", effects)
+            self._refuse(source, ticket.request, topic, f"{open_tickets} tickets are unsettled", effects)
             return
         self.state.open_tickets[source] = open_tickets + 1
+        home = self._home(topic)
         first = home.issued + 1
-        home.desks[source] = Desk(ticket.request, first)
-        self._issue(ticket.topic, home, Range(first, home.issued + ticket.count, source, ticket.request), now, effects)
+        if desks is None:
+            desks = self.state.desks[topic] = {}
+        desks[source] = Desk(ticket.request, first)
+        self._issue(topic, home, Range(first, home.issued + ticket.count, source, ticket.request), now, effects)
 
     def _problem_with_ticket(self, ticket: Ticket) -> str | None:
         if self.options.mode == "log":
             return "numbers are positions in the topic's log; append to it"
         if ticket.topic not in self.state.homes and not self._is_home(ticket.topic):
             return self._why_not_home(ticket.topic)
+        if ticket.request < 1:
+            return f"requests are numbered from 1, not {ticket.request}"
         if not 1 <= ticket.count <= self.options.ticket_count_max:
             return f"count {ticket.count} is not between 1 and {self.options.ticket_count_max}"
         return None
@@ -91,34 +102,40 @@ class Numbering(SequencerCore):
         home = self._home(message.topic)
         if message.last > home.issued:
             self._issue(message.topic, home, Range(home.issued + 1, message.last), now, effects)
+        self._measure(message.topic, home, now, effects)
 
     def _issue(self, topic: Topic, home: Home, range_: Range, now: float, effects: Effects) -> None:
         home.issued = range_.last
-        home.ranges[range_.first] = range_
-        if home.couple or home.uncouple or home.once:
+        ranges = self.state.ranges.get(topic)
+        if ranges is None:
+            ranges = self.state.ranges[topic] = {}
+        ranges[range_.first] = range_
+        if self._firsts and (firsts := self._firsts.get(topic)) is not None:
+            firsts.append(range_.first)
+        regroupings = self.state.regroupings
+        regrouping = regroupings.pop(topic, None) if regroupings else None
+        if regrouping is not None:
             group = self._couplings.group(topic)
-            top = self._top(topic, group | home.uncouple | home.once)
+            top = self._top(topic, group | regrouping.uncouple | regrouping.once)
             if self.options.full_stamps:  # what was collected once is collected always
-                top = self.tree.highest({top, home.top}, self.node)
+                top = self.tree.highest({top, home.top or self.node}, self.node)
             message = Pass(
                 topic,
                 range_.first,
                 range_.last,
                 top,
                 {},
-                frozenset(home.couple),
-                frozenset(home.uncouple),
-                frozenset(home.once),
+                frozenset(regrouping.couple),
+                frozenset(regrouping.uncouple),
+                frozenset(regrouping.once),
             )
-            home.top = top if self.options.full_stamps else self._top(topic, group)
-            home.couple.clear()
-            home.uncouple.clear()
-            home.once.clear()
+            lasting = top if self.options.full_stamps else self._top(topic, group)
+            home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)
-        elif home.top == self.node:
+        elif not home.top:
             entries = self._passages.collect(topic)
             self._passages.raise_to(topic, range_.last)
-            self._finish(topic, home, range_, entries, now, effects)
+            self._finish(topic, range_, entries, now, effects)
         else:
             message = Pass(topic, range_.first, range_.last, home.top, {})
             self._on_pass(self.node, message, now, effects)
@@ -159,10 +176,11 @@ class Numbering(SequencerCore):
         return self._parent
 
     def _on_finished(self, message: Finished, now: float, effects: Effects) -> None:
-        home = self.state.homes[message.topic]
-        self._finish(message.topic, home, home.ranges[message.first], message.entries, now, effects)
+        range_ = self._range(message.topic, message.first)
+        assert range_ is not None, "a range is not settled before it is finished"
+        self._finish(message.topic, range_, message.entries, now, effects)
 
-    def _finish(self, topic: Topic, home: Home, range_: Range, entries: Entries, now: float, effects: Effects) -> None:
+    def _finish(self, topic: Topic, range_: Range, entries: Entries, now: float, effects: Effects) -> None:
         range_.entries = entries
         if range_.publisher:
             effects.send.append((range_.publisher, self._granted(topic, range_, entries)))
@@ -172,7 +190,14 @@ class Numbering(SequencerCore):
             self._chase(topic, range_, now, effects)
 
     def _granted(self, topic: Topic, range_: Range, entries: Entries) -> Granted:
-        return Granted(range_.request, topic, range_.first, range_.last, entries, self.state.epoch)
+        epoch, first, last = self.state.epoch, range_.first, range_.last
+        key = self.options.stamp_key
+        if key is None:
+            return Granted(range_.request, topic, first, last, entries, epoch)
+        with_entries = last if self.options.full_stamps else first
+        proof = prove(key, epoch, topic, first, with_entries, range_.publisher, entries)
+        rest = prove(key, epoch, topic, first + 1, last, range_.publisher, {}) if with_entries < last else None
+        return Granted(range_.request, topic, first, last, entries, epoch, proof, rest)
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,9 +211,14 @@ class Numbering(SequencerCore):
             # From the last one down, while the publisher writes from the first one up: what it loses is the end of
             # the range, never a number before one it keeps, so its order survives.
             for number in sorted(self._open_slots(range_), reverse=True):
-                effects.send.append((BROKER, Write(topic, number, self._void_entries(range_, number))))
+                effects.send.append((BROKER, self._void(topic, number, self._void_entries(range_, number))))
         range_.due = now + self.options.retry_ms
         self._retries.append((range_.due, topic, range_.first))
+
+    def _void(self, topic: Topic, number: Number, entries: Entries) -> Write:
+        key = self.options.stamp_key
+        proof = prove(key, self.state.epoch, topic, number, number, None, entries) if key is not None else None
+        return Write(topic, number, entries, None, proof)
 
     def _open_slots(self, range_: Range) -> set[Number]:
         if range_.open_slots is None:
@@ -201,98 +231,141 @@ class Numbering(SequencerCore):
         return range_.entries if number == range_.first or self.options.full_stamps else {}
 
     def _on_written(self, source: Address, message: Written, now: float, effects: Effects) -> None:
-        home = self.state.homes.get(message.topic)
-        range_ = self._range_of(home, message.number) if home is not None else None
-        if home is None or range_ is None or range_.entries is None:
+        topic, number = message.topic, message.number
+        range_ = self._range_of(topic, number)
+        if range_ is None or range_.entries is None:
             return
         if message.event_id is None:
-            home.voids[message.number] = self._void_entries(range_, message.number)
-            if len(home.voids) > VOIDS_REMEMBERED:
-                del home.voids[min(home.voids)]
+            voids = self.state.voids.setdefault(topic, {})
+            _remember(voids, number, self._void_entries(range_, number), VOIDS_REMEMBERED)
+        else:
+            self._dispute(topic, range_, number)
         open_slots = self._open_slots(range_)
-        open_slots.discard(message.number)
+        open_slots.discard(number)
         if not open_slots:
-            self._settle(message.topic, home, range_, now)
+            self._settle(topic, range_, now)
 
     def _on_settled(self, source: Address, message: Settled, now: float, effects: Effects) -> None:
-        home = self.state.homes.get(message.topic)
-        range_ = home.ranges.get(message.first) if home is not None else None
-        if home is None or range_ is None or range_.publisher != source:
+        range_ = self._range(message.topic, message.first)
+        if range_ is None or range_.publisher != source:
             return
         if range_.entries is not None:  # nobody can have filled slots before they were granted
-            self._settle(message.topic, home, range_, now)
+            for number in message.stolen[:DISPUTES_REMEMBERED]:
+                self._dispute(message.topic, range_, number)
+            self._settle(message.topic, range_, now)
 
-    def _settle(self, topic: Topic, home: Home, range_: Range, now: float) -> None:
-        del home.ranges[range_.first]
-        desk = home.desks.get(range_.publisher)
+    def _dispute(self, topic: Topic, range_: Range, number: Number) -> None:
+        """Where stamps are proven, a slot may hold what nobody believes: then its number is a void, with its entries.
+
+        Only for a subscriber that says so: the event may as well be the right one.
+        """
+        if self.options.stamp_key is not None and range_.first <= number <= range_.last:
+            disputed = self.state.disputed.setdefault(topic, {})
+            _remember(disputed, number, self._void_entries(range_, number), DISPUTES_REMEMBERED)
+
+    def _settle(self, topic: Topic, range_: Range, now: float) -> None:
+        self._close(topic, range_.first)
+        publisher = range_.publisher
+        desks = self.state.desks.get(topic)
+        desk = desks.get(publisher) if desks is not None else None
         if desk is not None and desk.request == range_.request:
             desk.forget_at = due = now + self.options.lease_ms
-            self._idle_desks[topic, range_.publisher] = due
-            self._idle_desks.move_to_end((topic, range_.publisher))
-        left = self.state.open_tickets.get(range_.publisher, 0) - 1
+            self._idle_desks.setdefault((topic, publisher), due)
+        left = self.state.open_tickets.get(publisher, 0) - 1
         if left > 0:
-            self.state.open_tickets[range_.publisher] = left
+            self.state.open_tickets[publisher] = left
         else:
-            self.state.open_tickets.pop(range_.publisher, None)
+            self.state.open_tickets.pop(publisher, None)
 
     def _on_kept(self, source: Address, message: Kept, now: float, effects: Effects) -> None:
-        home = self.state.homes.get(message.topic)
-        if home is None or (range_ := home.ranges.get(message.first)) is None:
-            return
-        if not range_.publisher:
-            del home.ranges[message.first]
+        range_ = self._range(message.topic, message.first)
+        if range_ is not None and not range_.publisher:
+            self._close(message.topic, message.first)
 
     def _on_trimmed(self, source: Address, message: Trimmed, now: float, effects: Effects) -> None:
         if self._is_home(message.topic):
             home = self._home(message.topic)
             home.kept_from = max(home.kept_from, message.first)
 
-    def _range_of(self, home: Home, number: Number) -> Range | None:
-        return next((each for each in home.ranges.values() if each.first <= number <= each.last), None)
+    def _range(self, topic: Topic, first: Number) -> Range | None:
+        """The open range that begins with this number."""
+        ranges = self.state.ranges.get(topic)
+        return ranges.get(first) if ranges is not None else None
+
+    def _range_of(self, topic: Topic, number: Number) -> Range | None:
+        """The open range that this number belongs to."""
+        ranges = self.state.ranges.get(topic)
+        if ranges is None or number in ranges:
+            return ranges[number] if ranges is not None else None
+        firsts = self._firsts.get(topic)
+        if firsts is None or len(firsts) > 2 * len(ranges) + FIRSTS_SPARED:
+            firsts = self._firsts[topic] = sorted(ranges)
+        index = bisect_right(firsts, number)
+        range_ = ranges.get(firsts[index - 1]) if index else None
+        return range_ if range_ is not None and number <= range_.last else None
+
+    def _close(self, topic: Topic, first: Number) -> None:
+        ranges = self.state.ranges[topic]
+        del ranges[first]
+        if not ranges:
+            del self.state.ranges[topic]
+            if self._firsts:
+                self._firsts.pop(topic, None)
 
     def _on_inquire(self, source: Address, message: Inquire, now: float, effects: Effects) -> None:
-        home = self.state.homes.get(message.topic)
-        entries: Entries = {}
-        if home is None or message.number > home.issued:
+        topic, number = message.topic, message.number
+        home = self.state.homes.get(topic)
+        found: Entries | None = None
+        if home is None or number > home.issued:
             state = "unissued"
-            if self.options.mode == "log" and self._is_home(message.topic):
-                effects.send.append((BROKER, Watch(frozenset({message.topic}))))  # it may have grown without our notice
-        elif message.number in home.voids:
-            state, entries = "void", home.voids[message.number]
-        elif message.number < home.kept_from:
+            if self.options.mode == "log" and self._is_home(topic):
+                effects.send.append((BROKER, Watch(frozenset({topic}))))  # it may have grown without our notice
+        elif (found := self._void_of(message)) is not None:
+            state = "void"
+        elif number < home.kept_from:
             state = "lost"
-        elif self._range_of(home, message.number) is not None:
+        elif self._range_of(topic, number) is not None:
             state = "coming"
         else:
             state = "published"
-        answer = Answer(message.topic, message.number, state, entries, self.state.epoch)  # type: ignore[arg-type]
+        answer = Answer(topic, number, state, found or {}, self.state.epoch)  # type: ignore[arg-type]
         effects.send.append((source, answer))
+
+    def _void_of(self, message: Inquire) -> Entries | None:
+        """The entries of a number that is a void: for everybody, or for one who cannot believe what came under it."""
+        entries = self.state.voids.get(message.topic, {}).get(message.number)
+        if entries is None and message.rejected:
+            entries = self.state.disputed.get(message.topic, {}).get(message.number)
+        return entries
 
     def _settle_due(self, now: float, effects: Effects) -> None:
         for queue in (self._leases, self._retries):
             while queue and queue[0][0] <= now:
                 due, topic, first = queue.popleft()
-                range_ = self.state.homes[topic].ranges.get(first)
+                range_ = self._range(topic, first)
                 if range_ is not None and range_.due == due:
                     self._chase(topic, range_, now, effects)
-        while self._idle_desks:
-            (topic, publisher), due = next(iter(self._idle_desks.items()))
-            if due > now:
-                break
-            del self._idle_desks[topic, publisher]
-            desks = self.state.homes[topic].desks
-            if (desk := desks.get(publisher)) is not None and desk.forget_at == due:
-                del desks[publisher]  # counts as forgotten already: a tick is not journaled, so it must change nothing
+        while self._idle_desks and next(iter(self._idle_desks.values())) <= now:
+            (topic, publisher), _ = self._idle_desks.popitem(last=False)
+            desks = self.state.desks.get(topic, {})
+            if (desk := desks.get(publisher)) is None or desk.forget_at is None:
+                continue  # gone, or busy again: then it is put here again when it is settled
+            if desk.forget_at > now:
+                self._idle_desks[topic, publisher] = desk.forget_at
+                continue
+            del desks[publisher]  # counts as forgotten already: a tick is not journaled, so it must change nothing
+            if not desks:
+                del self.state.desks[topic]
 
     def _settle_again(self, now: float, effects: Effects) -> None:
         """After a restart: nobody knows what of it arrived, so hand everything out again."""
-        for topic, home in self.state.homes.items():
-            for range_ in home.ranges.values():
+        for topic, ranges in self.state.ranges.items():
+            for range_ in ranges.values():
                 if range_.entries is not None:
-                    self._finish(topic, home, range_, range_.entries, now, effects)
-            for publisher, desk in home.desks.items():
-                if desk.forget_at is not None:
-                    self._idle_desks[topic, publisher] = desk.forget_at
+                    self._finish(topic, range_, range_.entries, now, effects)
+        desks = ((topic, name, desk) for topic, desks in self.state.desks.items() for name, desk in desks.items())
+        idle = [(desk.forget_at, topic, name) for topic, name, desk in desks if desk.forget_at is not None]
+        self._idle_desks = OrderedDict(((topic, name), due) for due, topic, name in sorted(idle))
 
     def _settle_wish(self) -> float | None:
         lease = self._first_due(self._leases) if self._leases else None
@@ -300,11 +373,19 @@ class Numbering(SequencerCore):
         return retry if lease is None or (retry is not None and retry < lease) else lease
 
     def _first_due(self, queue: deque[tuple[float, Topic, Number]]) -> float | None:
-        homes = self.state.homes
+        open_ranges = self.state.ranges
         while queue:
             due, topic, first = queue[0]
-            range_ = homes[topic].ranges.get(first)
-            if range_ is not None and range_.due == due:
-                return due
+            if (ranges := open_ranges.get(topic)) is not None:
+                range_ = ranges.get(first)
+                if range_ is not None and range_.due == due:
+                    return due
             queue.popleft()  # settled meanwhile: a busy node must not carry a whole lease's worth of them
         return None
+
+
+def _remember(table: dict[Number, Entries], number: Number, entries: Entries, count_max: int) -> None:
+    """Keep the latest; the oldest goes, since whoever waits for it has long asked."""
+    table[number] = entries
+    if len(table) > count_max:
+        del table[next(iter(table))]

@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from seriatim.model import InputError
+from seriatim.protocols.tree.proofs import KEY_BYTES_MIN
 
 
 class TreeOptions(Struct, frozen=True, kw_only=True):
@@ -27,8 +28,9 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     """A granted number that is not in its slot after this time is voided by its home."""
 
     subscriber_lease_ms: float | None = None
-    """A subscriber that no node confirms for this long stops notifying; nodes forget it after twice this time.
-    None: nodes never forget a subscriber (its couplings only make stamps larger; nobody waits for it)."""
+    """A subscriber that no node confirms for this long stops notifying; nodes forget it after twice this time. Not so a
+    durable one: it may be away for any time. None: nodes never forget a subscriber (its couplings only make stamps
+    larger; nobody waits for it)."""
 
     patience_ms: float = 2_000.0
     """After waiting this long for a number, a subscriber asks the number's home about it."""
@@ -49,22 +51,46 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     open_tickets_max: int = 1_024
     """Unsettled tickets one publisher may have at one node."""
 
+    stamp_key: bytes | None = None
+    """Ticket mode: nodes prove the stamps they grant with this key, and subscribers drop what is not proven. Nodes and
+    subscribers have it; publishers must not. None: stamps are believed."""
+
+    jump_max: int | None = None
+    """Ticket mode: drop an event that is, or whose stamp names a number, more than this beyond what is done here. What
+    was real is asked for again. None: no bound."""
+
     durable: bool = False
-    """Subscribers persist what they were notified of, so that they resume after a restart."""
+    """Subscribers persist what they were notified of, so that they resume after a restart. Nodes never forget them."""
 
     @property
     def threshold(self) -> int:
         """How many subscriptions must hold two topics for them to be coupled."""
         return 1 if self.causal else 2
 
+    def __repr__(self) -> str:
+        """Without the key: options are logged."""
+        shown = {each.name: getattr(self, each.name) for each in structs.fields(self)}
+        shown["stamp_key"] = None if self.stamp_key is None else "(secret)"
+        return f"TreeOptions({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     def __post_init__(self) -> None:
         for name in ("retry_ms", "lease_ms", "patience_ms", "ticket_count_max", "open_tickets_max"):
             if getattr(self, name) <= 0:
                 raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
-        for name in ("subscriber_lease_ms", "buffer_max", "time_to_live_ms"):
+        for name in ("subscriber_lease_ms", "buffer_max", "time_to_live_ms", "jump_max"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise InputError(name, f"{value} is not positive", "give a number above 0, or None for no bound")
+        if self.mode == "log" and (self.stamp_key is not None or self.jump_max is not None):
+            raise InputError(
+                "stamp_key" if self.stamp_key is not None else "jump_max",
+                "in log mode only sequencers write stamps: the broker's permissions see to that",
+                'leave it out, or set mode="ticket"',
+            )
+        if self.stamp_key is not None and len(self.stamp_key) < KEY_BYTES_MIN:
+            raise InputError(
+                "stamp_key", f"{len(self.stamp_key)} bytes can be guessed", f"give at least {KEY_BYTES_MIN} random ones"
+            )
         bounded = self.buffer_max is not None or self.time_to_live_ms is not None
         if bounded and self.mode == "log":
             raise InputError(

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.queue import Queue
 from seriatim.protocols.tree.epochs import is_current
 from seriatim.protocols.tree.messages import (
     Append,
@@ -27,10 +28,12 @@ from seriatim.protocols.tree.messages import (
     Refused,
     Settled,
     Ticket,
+    Withdraw,
     Write,
     Written,
 )
 from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.proofs import Proof
 
 
 class Slot(Struct):
@@ -38,24 +41,28 @@ class Slot(Struct):
 
     event: Event
     entries: Entries
+    proof: Proof | None = None
 
 
 class Batch(Struct):
-    """The events of one granted range that are not yet in their slots, and those whose slots were voided."""
+    """The events of one granted range that are not yet in their slots, and those whose slots were voided or stolen."""
 
     first: Number
     slots: dict[Number, Slot]
     lost: dict[Number, Event] = field(default_factory=dict)
+    abandoned: bool = False  # an event of it was withdrawn: its home must void what is empty, so it is never settled
+    stolen: list[Number] = field(default_factory=list)
 
 
 class Outbox(Struct):
     """What is under way on one topic."""
 
-    queue: list[Event] = field(default_factory=list)
+    queue: Queue[Event] = field(default_factory=Queue)
     request: int = 0
     asked: int = 0  # how many events the request under way is for; 0: none is under way
     granted: Granted | None = None  # numbers that wait until the batch before them is on the broker
     batch: Batch | None = None
+    withdrawn: int = 0  # of the events asked for, so many will not come
 
     def is_idle(self) -> bool:
         return not self.asked and self.batch is None
@@ -71,7 +78,7 @@ class PublisherState(Struct):
     """Everything a publisher knows. `line` is the order of topics to serve next in causal mode."""
 
     outboxes: dict[Topic, Outbox] = field(default_factory=dict)
-    line: list[Topic] = field(default_factory=list)
+    line: Queue[Topic] = field(default_factory=Queue)
     retry_due: float | None = None
     lost_slots: int = 0
     epochs: dict[Node, int] = field(default_factory=dict)
@@ -96,6 +103,8 @@ class Publisher:
         match message:
             case Publish() if source == APPLICATION:
                 self._on_publish(message, effects)
+            case Withdraw() if source == APPLICATION:
+                self._on_withdraw(message, effects)
             case Granted() if self._is_home(source, message.topic):
                 if is_current(self.state.epochs, source, message.epoch):
                     self._on_granted(message, effects)
@@ -119,7 +128,7 @@ class Publisher:
                     self._ask(topic, outbox, effects)
                 if outbox.batch is not None:
                     for number, slot in outbox.batch.slots.items():
-                        effects.send.append((BROKER, Write(topic, number, slot.entries, slot.event)))
+                        effects.send.append((BROKER, Write(topic, number, slot.entries, slot.event, slot.proof)))
         self._wish(effects, now)
         return effects
 
@@ -133,7 +142,7 @@ class Publisher:
             if outbox.batch is not None:
                 numbers = ", ".join(map(str, outbox.batch.slots))
                 lines.append(f"{topic} {numbers}: waits for the broker to take it")
-            if waiting := len(outbox.queue) - outbox.asked:
+            if waiting := len(outbox.queue) - outbox.asked + outbox.withdrawn:
                 lines.append(f"{waiting} events of {topic}: wait for the request under way")
         return lines
 
@@ -168,7 +177,7 @@ class Publisher:
             if outbox.queue and not outbox.asked:
                 self._begin(topic, outbox, len(outbox.queue), effects)
         elif self.state.line and not self._busy:
-            topic = self.state.line.pop(0)
+            (topic,) = self.state.line.take()
             self._begin(topic, self.state.outboxes[topic], 1, effects)
 
     def _begin(self, topic: Topic, outbox: Outbox, count: int, effects: Effects) -> None:
@@ -179,7 +188,7 @@ class Publisher:
 
     def _ask(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
         if self.options.mode == "log":
-            effects.send.append((BROKER, Append(outbox.queue[0])))
+            effects.send.append((BROKER, Append(outbox.queue.first)))
         else:
             effects.send.append((self.tree.home(topic), Ticket(outbox.request, topic, outbox.asked)))
 
@@ -195,13 +204,17 @@ class Publisher:
         granted = outbox.granted
         if granted is None or outbox.batch is not None:
             return
-        events, outbox.queue = outbox.queue[: outbox.asked], outbox.queue[outbox.asked :]
-        outbox.asked, outbox.granted = 0, None
-        outbox.batch = Batch(granted.first, {})
+        events = outbox.queue.take(outbox.asked - outbox.withdrawn)
+        outbox.batch = Batch(granted.first, {}, abandoned=outbox.withdrawn > 0)
+        outbox.asked, outbox.withdrawn, outbox.granted = 0, 0, None
         for number, event in enumerate(events, granted.first):
             entries = granted.entries if number == granted.first or self.options.full_stamps else {}
-            outbox.batch.slots[number] = Slot(event, entries)
-            effects.send.append((BROKER, Write(topic, number, entries, event)))
+            proof = granted.proof if granted.rest is None or number == granted.first else granted.rest
+            outbox.batch.slots[number] = Slot(event, entries, proof)
+            effects.send.append((BROKER, Write(topic, number, entries, event, proof)))
+        if not events:
+            outbox.batch = None
+            self._rest(topic, outbox, effects)
         self._pump(topic, effects)
 
     def _on_written(self, message: Written, effects: Effects) -> None:
@@ -210,34 +223,71 @@ class Publisher:
         slot = batch.slots.pop(message.number, None) if batch is not None else None
         if outbox is None or batch is None or slot is None:
             return
-        if message.event_id == slot.event.id:
+        if message.event_id == slot.event.id and message.proof == slot.proof:
             self._under_way.discard(slot.event.id)
             effects.notify.append(Published(slot.event, message.number, slot.entries))
-        else:  # voided before we got there: the event needs a new number
+        else:  # voided before we got there, or somebody else was faster: the event needs a new number
             self.state.lost_slots += 1
             batch.lost[message.number] = slot.event
+            if message.event_id is not None:
+                batch.stolen.append(message.number)
+        self._finish_batch(message.topic, outbox, batch, effects)
+
+    def _finish_batch(self, topic: Topic, outbox: Outbox, batch: Batch, effects: Effects) -> None:
         if not batch.slots:
             outbox.batch = None
-            effects.send.append((self.tree.home(message.topic), Settled(message.topic, batch.first)))
-            self._publish_again(message.topic, outbox, batch)
-            self._write(message.topic, outbox, effects)
-        self._rest(message.topic, outbox, effects)
+            if not batch.abandoned:
+                settled = Settled(topic, batch.first, tuple(batch.stolen))
+                effects.send.append((self.tree.home(topic), settled))
+            self._publish_again(topic, outbox, batch)
+            self._write(topic, outbox, effects)
+        self._rest(topic, outbox, effects)
 
     def _publish_again(self, topic: Topic, outbox: Outbox, batch: Batch) -> None:
         """What lost its slot goes first, in its old order: a request under way is for a count, not for an event."""
         again = [event for _, event in sorted(batch.lost.items())]
-        outbox.queue[:0] = again
+        outbox.queue.put_back(again)
         if self.options.causal:
-            self.state.line[:0] = [topic] * len(again)
+            self.state.line.put_back([topic] * len(again))
 
     def _on_appended(self, message: Appended, effects: Effects) -> None:
         outbox = self.state.outboxes.get(message.topic)
-        if outbox is not None and outbox.asked and outbox.queue[0].id == message.event_id:
-            event = outbox.queue.pop(0)
+        if outbox is not None and outbox.asked and outbox.queue.first.id == message.event_id:
+            (event,) = outbox.queue.take()
             outbox.asked = 0
             self._under_way.discard(event.id)
             effects.notify.append(Published(event, message.number, {}))
             self._rest(message.topic, outbox, effects)
+
+    def _on_withdraw(self, message: Withdraw, effects: Effects) -> None:
+        """Forget an event wherever it is. A number it was given is left to its home, which voids it after the lease."""
+        topic, outbox = message.topic, self.state.outboxes.get(message.topic)
+        if outbox is None or all(event.id != message.event_id for event in outbox.events()):
+            return
+        self._under_way.discard(message.event_id)
+        for index, event in enumerate(outbox.queue):
+            if event.id == message.event_id:
+                outbox.queue.remove(index)
+                self._forget_queued(topic, outbox, index)
+                self._rest(topic, outbox, effects)
+                return
+        batch = outbox.batch
+        assert batch is not None, "what is not queued is in the batch"
+        batch.abandoned = True
+        batch.slots = {number: slot for number, slot in batch.slots.items() if slot.event.id != message.event_id}
+        batch.lost = {number: event for number, event in batch.lost.items() if event.id != message.event_id}
+        self._finish_batch(topic, outbox, batch, effects)
+
+    def _forget_queued(self, topic: Topic, outbox: Outbox, index: int) -> None:
+        asked = outbox.asked - outbox.withdrawn
+        if index >= asked:  # not asked for yet
+            if self.options.causal:
+                places = [place for place, waiting in enumerate(self.state.line) if waiting == topic]
+                self.state.line.remove(places[index - asked])
+        elif self.options.mode == "log":
+            outbox.asked = 0
+        else:
+            outbox.withdrawn += 1
 
     def _rest(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
         if outbox.is_idle():

@@ -35,7 +35,6 @@ from seriatim.protocols.tree.messages import (
     Ticket,
     Trimmed,
     Update,
-    Watch,
     Written,
 )
 from seriatim.protocols.tree.numbering import Numbering
@@ -90,6 +89,7 @@ class Sequencer(Numbering, Joining):
         if not self._started:
             self._start(now, effects)
         self._settle_due(now, effects)
+        self._watch_again(now, effects)
         self._expire(now, effects)
         self._wish(effects)
         return effects
@@ -106,10 +106,12 @@ class Sequencer(Numbering, Joining):
         for subscriber, joins in sorted(self.state.joins.items()):
             for topic, join in sorted(joins.items()):
                 if join.start is None:
-                    waits = ", ".join(sorted(join.unannounced)) or "its cut to return"
+                    others = [f"{other} to be announced" for other in sorted(join.unannounced - {topic})]
+                    length = [f"the broker to tell the length of {topic}"] if topic in join.unannounced else []
+                    waits = ", ".join(length + others) or "its cut to return"
                     lines.append(f"{subscriber} joins {topic}: waits for {waits}")
-        for topic, home in sorted(self.state.homes.items()):
-            for range_ in home.ranges.values():
+        for topic, ranges in sorted(self.state.ranges.items()):
+            for range_ in ranges.values():
                 owner = f" of {range_.publisher}" if range_.publisher else ""
                 stage = "its stamp" if range_.entries is None else "its slots" if range_.publisher else "the broker"
                 lines.append(f"{topic} {range_.first}..{range_.last}{owner}: waits for {stage}")
@@ -121,21 +123,24 @@ class Sequencer(Numbering, Joining):
         for holder in self.state.couplings.holders.values():
             holder.heard_at = now
         if self.options.mode == "log":
-            listed = (topic for topic, node in self.tree.homes.items() if node == self.node)
-            effects.send.append((BROKER, Watch(frozenset((*listed, *self.state.homes)))))
+            self._watch_everything(now, effects)
 
     def _expire(self, now: float, effects: Effects) -> None:
         lease = self.options.subscriber_lease_ms
         if lease is None or now < self._expiry_due:
             return
         self._expiry_due = now + lease
-        silent = [name for name, holder in self.state.couplings.holders.items() if holder.heard_at + 2 * lease <= now]
+        long_ago = now - 2 * lease
+        holders = self.state.couplings.holders.items()
+        silent = [name for name, holder in holders if holder.heard_at <= long_ago and not holder.lasts]
         for subscriber in sorted(silent):
             forgotten = self.step(self.node, Forget(subscriber), now)
             effects.persist.extend(forgotten.persist)
 
     def _wish(self, effects: Effects) -> None:
         wish = self._settle_wish()
+        if self._watch_due is not None and (wish is None or self._watch_due < wish):
+            wish = self._watch_due
         if self.options.subscriber_lease_ms is not None and (wish is None or self._expiry_due < wish):
             wish = self._expiry_due
         effects.wake_at = wish

@@ -20,12 +20,13 @@ class Holding(Struct):
     acquaintance: int = 0  # with the topic's home, at the time of the start
     start: Number = 0
     floor: Entries = field(default_factory=dict)
-    early: dict[Number, Arrived] = field(default_factory=dict)  # before the start was known
+    early: dict[Number, Arrived] = field(default_factory=dict)  # before the start of it, or of what it names, was known
     stamped_to: Number = 0  # log mode: the stamps of all numbers up to here have arrived
     stamps: dict[Number, Stamped] = field(default_factory=dict)  # log mode: ranges not yet used up, by first number
     unstamped: dict[Number, Arrived] = field(default_factory=dict)  # log mode: events whose stamp is missing
     skipped: list[tuple[Number, Number]] = field(default_factory=list)
     missing_since: float | None = None
+    forged: Number = 0  # what came under this number, when it was the next one, had no right to
     begins_anew_after: Number | None = None  # it was held before: the application has seen, or was told of, so many
 
 
@@ -56,6 +57,8 @@ class SubscriberState(Struct):
     refresh_due: float | None = None
     ready: list[Notification | Gap] = field(default_factory=list)
     epochs: dict[Node, int] = field(default_factory=dict)
+    rejected: int = 0  # how often something was delivered that is not believed
+    beyond: set[Topic] = field(default_factory=set)  # something too far ahead was dropped: ask whether it is real
 
 
 class Waiting(Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 It keeps, per topic, a numbered log with its stamp channel (log mode) and write-once slots (ticket mode), and hands
 what is written to whoever listens. It never fails by itself: loss, duplication and reordering belong to the links
-around it, crashes to the roles beside it.
+around it, crashes to the roles beside it. Simulator and explorer drive it, and so may a process that needs a broker
+in memory; it is also the reference for adapters to real ones.
 
 All its state is plain data at `state`, and nothing depends on the insertion order of a dictionary, so an encoded and
 decoded copy behaves exactly like the original.
@@ -31,6 +32,7 @@ from seriatim.protocols.tree.messages import (
     Write,
     Written,
 )
+from seriatim.protocols.tree.proofs import Proof
 
 
 class Trim(Struct, frozen=True, tag=True):
@@ -46,6 +48,7 @@ class Slot(Struct):
     number: Number
     entries: Entries
     event: Event | None
+    proof: Proof | None = None
 
 
 class TopicState(Struct):
@@ -121,8 +124,7 @@ class Broker:
             _add(state.watchers, source)
             if state.first_available > 1:
                 effects.send.append((source, Trimmed(topic, state.first_available)))
-            if state.log:
-                effects.send.append((source, Grown(topic, len(state.log))))
+            effects.send.append((source, Grown(topic, len(state.log))))  # also 0: a home waits for the answer
 
     def _stamped(self, source: Address, message: Stamped, effects: Effects) -> None:
         """Keep a stamp once. A home that restarts repeats what it may not have sent; the repeat changes nothing."""
@@ -151,12 +153,12 @@ class Broker:
         state = self._topic(message.topic)
         index = bisect_left(state.slots, message.number, key=_number)
         if index == len(state.slots) or state.slots[index].number != message.number:
-            state.slots.insert(index, Slot(message.number, message.entries, message.event))
-            delivered = Delivered(message.topic, message.number, message.entries, message.event)
+            state.slots.insert(index, Slot(message.number, message.entries, message.event, message.proof))
+            delivered = Delivered(message.topic, message.number, message.entries, message.event, message.proof)
             effects.send.extend([(listener, delivered) for listener in state.listeners])
         slot = state.slots[index]
         winner = None if slot.event is None else slot.event.id
-        effects.send.append((source, Written(message.topic, message.number, winner)))
+        effects.send.append((source, Written(message.topic, message.number, winner, slot.proof)))
 
     # ── subscribers ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,7 +179,7 @@ class Broker:
         for stamped in state.stamps[bisect_right(state.stamps, after, key=_last) :]:
             effects.send.append((source, stamped))
         for slot in state.slots[bisect_right(state.slots, after, key=_number) :]:
-            effects.send.append((source, Delivered(topic, slot.number, slot.entries, slot.event)))
+            effects.send.append((source, Delivered(topic, slot.number, slot.entries, slot.event, slot.proof)))
 
     def _unlisten(self, source: Address, message: Unlisten, effects: Effects) -> None:
         listeners = self._topic(message.topic).listeners

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from seriatim.model import APPLICATION, Event, RemoteError
+from seriatim.protocols.tree.broker import Broker, Trim
 from seriatim.protocols.tree.messages import (
     Append,
     Appended,
@@ -20,7 +21,6 @@ from seriatim.protocols.tree.messages import (
     Write,
     Written,
 )
-from seriatim.sim.broker import Broker, Trim
 
 
 def event(name: str, topic: str = "A") -> Event:
@@ -35,7 +35,7 @@ def say(broker: Broker, source: str, message: object) -> list[tuple[str, object]
 
 def test_a_log_numbers_events_and_tells_watchers_and_listeners() -> None:
     broker = Broker()
-    assert say(broker, "n1", Watch(frozenset({"A", "B"}))) == []
+    assert say(broker, "n1", Watch(frozenset({"A", "B"}))) == [("n1", Grown("A", 0)), ("n1", Grown("B", 0))]
     assert say(broker, "s", Listen("A", 0)) == [("s", Listening("A"))]
     assert say(broker, "p", Append(event("x"))) == [
         ("n1", Grown("A", 1)),
@@ -44,7 +44,7 @@ def test_a_log_numbers_events_and_tells_watchers_and_listeners() -> None:
     ]
     stamped = Stamped("A", 1, 1, {"B": 3})
     assert say(broker, "n1", stamped) == [("s", stamped), ("n1", Kept("A", 1))]
-    assert say(broker, "n2", Watch(frozenset({"B", "A"}))) == [("n2", Grown("A", 1))]
+    assert say(broker, "n2", Watch(frozenset({"B", "A"}))) == [("n2", Grown("A", 1)), ("n2", Grown("B", 0))]
 
 
 def test_a_repeated_append_gets_the_same_answer_and_nobody_else_hears_of_it() -> None:

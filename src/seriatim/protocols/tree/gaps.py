@@ -1,0 +1,77 @@
+"""A subscriber's gaps: numbers that do not come.
+
+A number that does not come is asked for at its home. The answer decides: wait on, take the void, listen again, or (lost
+for good) rejoin the topic and report the gap. On unreliable brokers events are held for a bounded time and in a bounded
+number; whatever comes too late is notified at once, tagged `out_of_order`.
+"""
+
+from seriatim.model import BROKER, Number, Topic
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.tree.messages import Answer, Inquire, Listen, Trimmed
+from seriatim.protocols.tree.subscribing import Subscribing
+
+
+class Gaps(Subscribing):
+    """The part of a subscriber that asks after what is missing, and gives up on it."""
+
+    def _inquire(self, now: float, effects: Effects) -> None:
+        for topic, number in self._missing():
+            holding = self.state.holdings[topic]
+            if holding.missing_since is None:
+                holding.missing_since = now
+            elif now - holding.missing_since >= self.options.patience_ms:
+                holding.missing_since = now
+                inquiry = Inquire(topic, number, rejected=holding.forged == number)
+                effects.send.append((self.tree.home(topic), inquiry))
+
+    def _missing(self) -> list[tuple[Topic, Number]]:
+        missing = dict(self._queue.missing())
+        for topic, holding in self.state.holdings.items():
+            lane = self.state.lanes[topic]
+            if holding.unstamped and lane.open:
+                missing.setdefault(topic, lane.done + 1)
+            if topic in self.state.beyond and lane.open and lane.done + 1 not in lane.held:
+                missing.setdefault(topic, lane.done + 1)
+            if lane.done + 1 in holding.early:
+                missing.pop(topic, None)
+        return sorted(missing.items())
+
+    def _on_answer(self, message: Answer, now: float, effects: Effects) -> None:
+        lane = self.state.lanes.get(message.topic)
+        if lane is None or not lane.open or message.number != lane.done + 1 or message.number in lane.held:
+            return
+        if message.state in ("published", "unissued"):  # what lies beyond comes again, or was not real
+            self.state.beyond.discard(message.topic)
+        if message.state == "void":
+            self._admit(message.topic, message.number, message.entries, None, now)
+        elif message.state == "published":
+            effects.send.append((BROKER, Listen(message.topic, message.number - 1, self.state.version)))
+        elif message.state == "lost" and self.options.on_lost == "skip":
+            self._rejoin(frozenset({message.topic}), now, effects)
+        elif message.state == "lost" or (message.state == "unissued" and self._is_forged_wait(message.topic)):
+            effects.notify.append(message)  # this wait will not end by itself: the application must decide
+
+    def _is_forged_wait(self, topic: Topic) -> bool:
+        """Whether something held here waits for a number that was never given out. (A log may just not be stamped.)"""
+        return self.options.mode == "ticket" and any(missing == topic for missing, _ in self._queue.missing())
+
+    def _on_trimmed(self, message: Trimmed, now: float, effects: Effects) -> None:
+        lane = self.state.lanes.get(message.topic)
+        if lane is None or not lane.open or self.options.on_lost != "skip":
+            return
+        holding = self.state.holdings[message.topic]
+        unstamped = holding.unstamped if holding.missing_since is None else {}  # its stamp may still be on its way
+        missing = lane.done + 1
+        while missing in lane.held or missing in unstamped:
+            missing += 1
+        if missing < message.first:
+            self._rejoin(frozenset({message.topic}), now, effects)
+
+    def _expire(self, now: float) -> None:
+        """Unreliable brokers: nothing is held longer than its time to live."""
+        time_to_live = self.options.time_to_live_ms
+        while time_to_live is not None:
+            since = self._queue.oldest_since()
+            if since is None or since + time_to_live > now or not (forced := self._queue.force_oldest()):
+                return
+            self._done(forced, "its time to live was over")

@@ -1,0 +1,201 @@
+"""A subscriber's events: admitted when they have their stamp, held until their turn, handed over in order.
+
+Number n of topic T is done after n - 1 of T, and after everything its stamp names of the topics held here; that is the
+hold-back queue's work (order/holdback.py). In ticket mode event and stamp arrive together. In log mode the broker
+delivers events by position and stamps of ranges on a channel of their own; an event is admitted when it has both.
+
+In ticket mode anybody who may publish can write anything into a stamp. So what is not proven by a home (proofs.py), or
+lies too far ahead of what is done here, is rejected: counted, told, and then as if it had not come.
+"""
+
+from collections.abc import Set
+
+from seriatim.model import Address, Entries, Event, Gap, Notification, Number, Topic
+from seriatim.order import HoldBack, Lane, Released, SequencingTree
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.tree.messages import Delivered, Done, Rejected, Stamped
+from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.proofs import is_proven
+from seriatim.protocols.tree.subscriber_state import Arrived, Holding, SubscriberState
+
+MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
+
+
+class Receiving:
+    """The part of a subscriber that takes events and notifies. `state` is all it knows."""
+
+    holdback_type: type[HoldBack] = HoldBack
+
+    def __init__(
+        self, tree: SequencingTree, name: Address, options: TreeOptions, state: SubscriberState | None = None
+    ) -> None:
+        self.tree = tree
+        self.name = name
+        self.options = options
+        self.state = state if state is not None else SubscriberState()
+        bounded = options.buffer_max is not None or options.time_to_live_ms is not None
+        self._queue = self.holdback_type(self.state.lanes, bounded)
+        self._lease_ms = None if options.durable else options.subscriber_lease_ms  # who is durable is never forgotten
+        self._unstamped = sum(len(holding.unstamped) for holding in self.state.holdings.values())
+
+    @property
+    def topics(self) -> frozenset[Topic]:
+        """What is held, or being joined."""
+        return frozenset(self.state.holdings)
+
+    @property
+    def waiting(self) -> int:
+        """Events that are here and cannot be notified yet."""
+        return self._queue.size + self._unstamped
+
+    def blocked_topics(self) -> frozenset[Topic]:
+        """Topics whose next event is here and waits for something else: more events of them would not help."""
+        holdings = self.state.holdings
+        lanes = ((topic, lane, lane.done + 1) for topic, lane in self.state.lanes.items() if lane.open)
+        return frozenset(topic for topic, lane, n in lanes if n in lane.held or n in holdings[topic].unstamped)
+
+    def _is_home(self, source: Address, topic: Topic) -> bool:
+        return self.tree.knows(topic) and source == self.tree.home(topic)
+
+    def _on_delivered(self, message: Delivered, now: float, effects: Effects) -> None:
+        holding = self.state.holdings.get(message.topic)
+        if holding is None:
+            return
+        lane = self.state.lanes[message.topic]
+        if not self._is_proven(message):
+            self._reject(message, "its stamp is not proven by a sequencer", effects)
+            if lane.open and message.number == lane.done + 1:
+                holding.forged = message.number
+        elif not lane.open or self._names_joining(message):
+            holding.early.setdefault(message.number, Arrived(message, now))
+        elif message.number <= lane.done:
+            self._on_late(holding, message)
+        elif (jump := self._jump(message, lane)) is not None:
+            self._reject(message, jump, effects)
+            self.state.beyond.add(message.topic)
+        elif message.entries is not None:
+            self._admit(message.topic, message.number, message.entries, message.event, now)
+        elif message.number <= holding.stamped_to:
+            entries = self._take_stamp(holding, message.number)
+            self._admit(message.topic, message.number, entries, message.event, now)
+        else:
+            self._unstamped += message.number not in holding.unstamped
+            holding.unstamped.setdefault(message.number, Arrived(message, now))
+
+    def _is_proven(self, message: Delivered) -> bool:
+        """Whether number, entries and publisher are what a home granted; where stamps are not proven, they are."""
+        key = self.options.stamp_key
+        if key is None:
+            return True
+        if message.proof is None or message.entries is None:
+            return False
+        publisher = message.event.publisher if message.event is not None else None
+        return is_proven(key, message.proof, message.topic, message.number, publisher, message.entries)
+
+    def _names_joining(self, message: Delivered) -> bool:
+        """Whether it must wait for the start of a topic before anybody can say how far ahead of it this is."""
+        if self.options.jump_max is None or self.state.changing is None or message.entries is None:
+            return False
+        lanes = self.state.lanes
+        return any(other in lanes and not lanes[other].open for other in message.entries)
+
+    def _jump(self, message: Delivered, lane: Lane) -> str | None:
+        """If it is further ahead than what is believed: a sentence that says so."""
+        jump_max = self.options.jump_max
+        if jump_max is None or message.entries is None:
+            return None
+        if message.number - lane.done > jump_max:
+            return f"{message.number} is more than {jump_max} beyond what is done"
+        for other, needed in message.entries.items():
+            known = self.state.lanes.get(other)
+            if known is not None and needed - known.done > jump_max:
+                return f"its stamp names {other} {needed}, more than {jump_max} beyond what is done"
+        return None
+
+    def _reject(self, message: Delivered, reason: str, effects: Effects) -> None:
+        """Drop it and tell: it has not come, and if something waits for it, it is asked for like anything missing."""
+        self.state.rejected += 1
+        publisher = message.event.publisher if message.event is not None else None
+        effects.notify.append(Rejected(message.topic, message.number, publisher, reason))
+
+    def _on_stamped(self, message: Stamped, now: float) -> None:
+        holding = self.state.holdings.get(message.topic)
+        if holding is None or not self.state.lanes[message.topic].open or message.last <= holding.stamped_to:
+            return
+        if message.first <= holding.stamped_to:  # resumed in the middle of a range: its entries are done
+            message = Stamped(message.topic, holding.stamped_to + 1, message.last, {}, message.epoch)
+        holding.stamps[message.first] = message
+        while (following := holding.stamps.get(holding.stamped_to + 1)) is not None:
+            holding.stamped_to = following.last
+            for number in range(following.first, following.last + 1):
+                if number in holding.unstamped:
+                    event = holding.unstamped.pop(number).delivered.event
+                    self._unstamped -= 1
+                    entries = self._take_stamp(holding, number)
+                    self._admit(message.topic, number, entries, event, now)
+
+    def _take_stamp(self, holding: Holding, number: Number) -> Entries:
+        stamp = holding.stamps.pop(number, None)
+        return stamp.entries if stamp is not None else {}
+
+    def _admit(self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float) -> None:
+        holding = self.state.holdings[topic]
+        if number in self.state.lanes[topic].held:
+            return
+        if holding.floor and number == holding.start + 1:
+            entries = {**entries, **{t: max(n, entries.get(t, 0)) for t, n in holding.floor.items()}}
+        self._done(self._queue.admit(topic, number, entries, event, now))
+        if self.options.buffer_max is not None:
+            while self._queue.size > self.options.buffer_max and (forced := self._queue.force_oldest()):
+                self._done(forced, "the buffer was full")
+
+    def _done(self, released: list[Released], why_skipped: str = "skipped") -> None:
+        for each in released:
+            held = each.held
+            holding = self.state.holdings[each.topic]
+            holding.missing_since = None
+            if held is None:
+                holding.skipped.append((each.skipped_from, each.number))
+                del holding.skipped[:-MISSING_REMEMBERED]
+                self.state.ready.append(Gap(each.topic, each.skipped_from, each.number, why_skipped))
+            elif held.event is not None:
+                self.state.ready.append(Notification(held.event, each.number, held.entries))
+
+    def _on_late(self, holding: Holding, message: Delivered) -> None:
+        """A number that is done: a repeat, unless we had given up on it."""
+        for index, (first, last) in enumerate(holding.skipped):
+            if first <= message.number <= last:
+                rest = [(first, message.number - 1), (message.number + 1, last)]
+                holding.skipped[index : index + 1] = [(a, b) for a, b in rest if a <= b]
+                if message.event is not None:
+                    entries = message.entries or {}
+                    late = Notification(message.event, message.number, entries, out_of_order=True)
+                    self.state.ready.append(late)
+                return
+
+    def _flush(self, now: float, effects: Effects) -> None:
+        """Notify, unless some node may have forgotten us: then what is ready might be in the wrong order."""
+        if not self.state.ready or self._lapsed(now):
+            return
+        if self.options.durable:
+            effects.persist.extend(Done(topic, number) for topic, number in map(told, self.state.ready))
+        effects.notify.extend(self.state.ready)
+        self.state.ready.clear()
+
+    def _forget_ready(self, topics: Set[Topic]) -> None:
+        """What was kept back while a lease had lapsed is not told after its topic is left."""
+        self.state.ready = [each for each in self.state.ready if told(each)[0] not in topics]
+
+    def _lapsed(self, now: float) -> bool:
+        lease = self._lease_ms
+        return lease is not None and any(confirmed + lease < now for confirmed in self.state.confirmed.values())
+
+
+def told(each: Notification | Gap) -> tuple[Topic, Number]:
+    """Of which topic, and up to which number, this tells the application."""
+    return (each.topic, each.last) if isinstance(each, Gap) else (each.event.topic, each.number)
+
+
+def told_from(each: Notification | Gap) -> Number:
+    """The first number that this tells the application of."""
+    return each.first if isinstance(each, Gap) else each.number
