@@ -1,0 +1,9 @@
+"""Drives protocol machines for real: clock, journal, timers, TCP. Holds no ordering logic of its own."""
+
+from seriatim.runtime.clock import Clock
+from seriatim.runtime.driver import Driver
+from seriatim.runtime.file_journal import FileJournal
+from seriatim.runtime.journal import Journal, Recovered
+from seriatim.runtime.switchboard import Switchboard
+
+__all__ = ["Clock", "Driver", "FileJournal", "Journal", "Recovered", "Switchboard"]

@@ -1,0 +1,317 @@
+"""A journal in a folder of the local disk. What is in the files is described in journal_files.py.
+
+*Appending* is one write of one frame to a file that is opened for synchronous writes, in a thread: the event loop
+goes on meanwhile, and the driver gathers the next append.
+
+*Snapshots.* A new segment is begun first, so that appends go on there while the snapshot is written beside them: to a
+temporary file, made durable, then renamed. It stands for all segments before its own. The one before it is kept
+together with its segments, so that a snapshot that turns out to be damaged loses nothing; what is older is removed.
+
+*After a failed write* nobody can say what is on the disk, so this journal takes nothing more. Opening it again reads
+what is really there.
+"""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from seriatim.model import Closed, JournalError
+from seriatim.runtime.journal import Recovered
+from seriatim.runtime.journal_files import (
+    SEGMENT_HEADER_BYTES,
+    Damage,
+    Scan,
+    SnapshotFile,
+    damage,
+    failure,
+    frame,
+    read_segment,
+    read_snapshot,
+    segment_header,
+    snapshot_header,
+    sync_folder,
+    write_all,
+)
+from seriatim.runtime.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+LOCK = "lock"
+_NAME = re.compile(r"(segment|snapshot)-(\d{8,})\.(log|bin)")
+_NOT_OURS = {"lost+found"}  # what may be in a folder before a journal begins there
+
+
+class FileJournal:
+    """One journal in one folder, made if it is not there. `fsync` False: survives a crash of the process only."""
+
+    def __init__(self, folder: Path, fsync: bool = True) -> None:
+        self.folder = Path(folder)
+        self._fsync = fsync
+        self._writer: Writer | None = None
+        self._lock: int | None = None
+        self._file: int | None = None
+        self._index = 0
+        self._next_number = 1
+        self._bytes = 0
+        self._broken: JournalError | None = None
+        self._snapshotting: asyncio.Task[None] | None = None
+
+    @property
+    def bytes_since_snapshot(self) -> int:
+        return self._bytes
+
+    async def open(self) -> Recovered:
+        if self._writer is not None:
+            raise JournalError(f"{self.folder}: this journal is open already; close it first")
+        self._broken = None
+        self._writer = Writer(f"journal {self.folder}")
+        try:
+            return await self._in_thread(self._open)
+        except JournalError:
+            await self.close()
+            raise
+
+    async def append(self, records: Sequence[bytes]) -> None:
+        self._check_usable()
+        if not records:
+            return
+        data = frame(self._next_number, list(records))
+        self._next_number += 1
+        self._bytes += len(data)
+        await self._in_thread(lambda: self._append(data))
+
+    async def snapshot(self, state: bytes) -> None:
+        self._check_usable()
+        await self._until_snapshot_is_written()
+        self._check_usable()
+        await self._in_thread(self._begin_segment)
+        self._bytes = 0
+        snapshot = SnapshotFile(self._next_number, state)
+        self._snapshotting = asyncio.get_running_loop().create_task(self._write_beside(self._index, snapshot))
+
+    async def close(self) -> None:
+        await self._until_snapshot_is_written()
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            released = writer.submit(self._release)  # after what it still writes
+            writer.end()
+            await released
+
+    # ── on the event loop ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_usable(self) -> None:
+        if self._broken is not None:
+            raise JournalError(f"{self.folder}: takes nothing more since an earlier failure: {self._broken}")
+        if self._writer is None:
+            raise Closed(f"{self.folder}: the journal is not open")
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        """A caller that is cancelled does not stop the work: it has its place in the journal."""
+        assert self._writer is not None, "opened first"
+        return await self._writer.submit(work)
+
+    async def _until_snapshot_is_written(self) -> None:
+        if self._snapshotting is not None:
+            await asyncio.wait([self._snapshotting])
+
+    async def _write_beside(self, index: int, snapshot: SnapshotFile) -> None:
+        """In a thread of its own: the writer is there for appends."""
+        try:
+            await asyncio.to_thread(self._write_snapshot, index, snapshot)
+        except JournalError as error:
+            self._broken = self._broken or error
+            logger.error("snapshot failed", extra={"folder": str(self.folder), "reason": str(error)})
+
+    # ── in the writer's thread ────────────────────────────────────────────────────────────────────────────────────
+
+    def _append(self, data: bytes) -> None:
+        assert self._file is not None, "opened first"
+        if self._broken is not None:  # an append before this one, whose caller did not wait
+            raise self._broken
+        try:
+            write_all(self._file, data)
+        except OSError as error:
+            self._broken = failure("append", self._segment(self._index), error)
+            raise self._broken from error
+
+    def _begin_segment(self) -> None:
+        """Durable, with its name, before anything is written to it or stands before it."""
+        path = self._segment(self._index + 1)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | self._sync_flag(), 0o640)
+            try:
+                write_all(descriptor, segment_header(self._index + 1, self._next_number))
+                self._sync_folder()
+            except OSError:
+                os.close(descriptor)
+                raise
+        except OSError as error:
+            self._broken = failure("begin a segment", path, error)
+            raise self._broken from error
+        if self._file is not None:
+            os.close(self._file)
+        self._file = descriptor
+        self._index += 1
+
+    def _sync_flag(self) -> int:
+        return os.O_DSYNC if self._fsync else 0
+
+    def _sync_folder(self) -> None:
+        if self._fsync:
+            sync_folder(self.folder)
+
+    def _write_snapshot(self, index: int, snapshot: SnapshotFile) -> None:
+        path = self._snapshot(index)
+        temporary = path.with_suffix(".tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(snapshot_header(index, snapshot.next_number, snapshot.state))
+                file.write(snapshot.state)
+                file.flush()
+                if self._fsync:
+                    os.fsync(file.fileno())
+            temporary.rename(path)
+            self._sync_folder()
+            self._remove_old()
+        except OSError as error:
+            raise failure("write a snapshot", path, error) from error
+
+    def _remove_old(self) -> None:
+        """Everything before the last snapshot but one. In order, so that what is left never has a hole."""
+        snapshots = self._numbered("snapshot")
+        if len(snapshots) < 2:
+            return
+        for kind, path_of in (("snapshot", self._snapshot), ("segment", self._segment)):
+            for index in self._numbered(kind):
+                if index < snapshots[-2]:
+                    path_of(index).unlink()
+
+    def _release(self) -> None:
+        for descriptor in (self._file, self._lock):
+            if descriptor is not None:
+                os.close(descriptor)  # the lock goes with it
+        self._file = self._lock = None
+
+    # ── opening, in the writer's thread ───────────────────────────────────────────────────────────────────────────
+
+    def _open(self) -> Recovered:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            return self._recover()
+        except OSError as error:
+            raise failure("open the journal", self.folder, error) from error
+
+    def _take_lock(self) -> None:
+        import fcntl  # not on every platform; the rest of the package is
+
+        self._check_folder_is_ours()
+        path = self.folder / LOCK
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._lock, 32).decode(errors="replace").strip() or "unknown"
+            raise JournalError(
+                f"{self.folder}: in use by process {holder}; stop that process, or give this node a folder of its own"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, f"{os.getpid()}\n".encode())
+
+    def _check_folder_is_ours(self) -> None:
+        names = {path.name for path in self.folder.iterdir()} - _NOT_OURS
+        if names and LOCK not in names and not any(_NAME.fullmatch(name) for name in names):
+            examples = ", ".join(sorted(names)[:3])
+            raise JournalError(
+                f"{self.folder}: holds something else than a journal ({examples}); name an empty folder or a new one"
+            )
+
+    def _recover(self) -> Recovered:
+        segments = self._numbered("segment")
+        first, snapshot, damaged = self._latest_snapshot(segments)
+        if not segments:
+            self._begin_segment()
+            return Recovered(None, [])
+        scans = self._read_segments(first, segments[-1], snapshot)
+        for path, error in damaged:
+            logger.warning("damaged snapshot put aside", extra={"path": str(path), "reason": str(error)})
+            path.rename(path.with_suffix(".damaged"))
+        self._continue(segments[-1], scans[-1])
+        self._bytes = sum(scan.end - SEGMENT_HEADER_BYTES for scan in scans)
+        for leftover in self.folder.glob("snapshot-*.tmp"):  # a crash came before its rename
+            leftover.unlink()
+        self._remove_old()
+        records = [record for scan in scans for record in scan.records]
+        return Recovered(snapshot.state if snapshot is not None else None, records)
+
+    def _latest_snapshot(self, segments: list[int]) -> tuple[int, SnapshotFile | None, list[tuple[Path, Damage]]]:
+        """The newest one that is whole, the segment it stands before, and damaged ones that are not needed."""
+        first, snapshot = 1, None
+        damaged: list[tuple[Path, Damage]] = []
+        for index in reversed(self._numbered("snapshot")):
+            path = self._snapshot(index)
+            try:
+                first, snapshot = index, read_snapshot(path, index)
+                break
+            except Damage as error:
+                damaged.append((path, error))
+        if not segments and not damaged and snapshot is None:
+            return first, None, []
+        missing = sorted(set(range(first, max([first, *segments]) + 1)).difference(segments))
+        if missing and damaged:
+            raise damaged[0][1]
+        if missing:
+            raise damage(self._segment(missing[0]), 0, "the file is missing")
+        return first, snapshot, damaged
+
+    def _read_segments(self, first: int, last: int, snapshot: SnapshotFile | None) -> list[Scan]:
+        number = snapshot.next_number if snapshot is not None else 1
+        scans: list[Scan] = []
+        for index in range(first, last + 1):
+            path = self._segment(index)
+            # None: it was just being made, so nothing can have been acknowledged in it.
+            scan = read_segment(path, index) or Scan(number, number, [], 0, torn="an unfinished header")
+            if scan.torn is not None and index < last:
+                raise damage(path, scan.end, f"{scan.torn}, and there are later segments")
+            if scan.first_number != number:
+                raise damage(path, 0, f"begins with frame {scan.first_number} where frame {number} belongs")
+            number = scan.next_number
+            scans.append(scan)
+        return scans
+
+    def _continue(self, index: int, scan: Scan) -> None:
+        """Append to the last segment from now on; cut off what was never finished."""
+        path = self._segment(index)
+        self._next_number = scan.next_number
+        if scan.torn is not None:
+            extra = {"path": str(path), "offset": scan.end, "found": scan.torn, "bytes": path.stat().st_size - scan.end}
+            logger.warning("unfinished end of the journal cut off", extra=extra)
+        if scan.end < SEGMENT_HEADER_BYTES:
+            self._index = index - 1
+            self._begin_segment()
+            scan.end = SEGMENT_HEADER_BYTES
+            return
+        self._index = index
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | self._sync_flag())
+        if scan.torn is not None:
+            os.ftruncate(self._file, scan.end)
+        if self._fsync:  # what was read may be acted on: a crash can have left it in memory only
+            os.fsync(self._file)
+
+    # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _segment(self, index: int) -> Path:
+        return self.folder / f"segment-{index:08}.log"
+
+    def _snapshot(self, index: int) -> Path:
+        return self.folder / f"snapshot-{index:08}.bin"
+
+    def _numbered(self, kind: str) -> list[int]:
+        matches = [_NAME.fullmatch(path.name) for path in self.folder.iterdir()]
+        return sorted(int(match[2]) for match in matches if match is not None and match[1] == kind)

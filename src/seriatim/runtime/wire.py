@@ -1,0 +1,160 @@
+"""What travels over TCP between clients and nodes, and between nodes: length-framed msgpack, versioned by the hello.
+
+    frame     := length (4 bytes, big-endian, of what follows), body
+    first     who connected → server: Hello     server → who connected: Welcome, or Refusal and the connection is closed
+    then      both ways: Envelope, or Ping (nothing was sent for a while)
+              server → who connected: Welcome again when other nodes run there now; Refusal before it closes
+
+Each side decodes only what the other may say to it: a client's frame cannot even hold what only nodes tell each other.
+A frame that is not exactly one of these closes the connection. Nothing here can execute anything, and no length is
+trusted before it is checked.
+"""
+
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from seriatim.model import Address, InputError, Node, RemoteError
+from seriatim.protocols.link import Frame
+from seriatim.protocols.tree.messages import (
+    Announce,
+    Answer,
+    Cut,
+    Granted,
+    Inquire,
+    Joined,
+    Pass,
+    Refresh,
+    Refreshed,
+    Refused,
+    Routed,
+    Settled,
+    Subscribe,
+    Ticket,
+    Update,
+    Updated,
+)
+
+VERSION = 1
+LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 8 * 1024 * 1024  # of one body
+HELLO_BYTES_MAX = 4 * 1024  # until somebody is known, nobody may make us hold more
+
+ToNode: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh | Inquire
+ToClient: TypeAlias = Granted | Refused | Joined | Updated | Refreshed | Answer
+BetweenNodes: TypeAlias = Frame[Pass | Announce | Cut | Routed]
+
+Message = TypeVar("Message")
+
+
+class Hello(Struct, frozen=True, tag=True, array_like=True):
+    """Who connects. A client may speak for its name and every address that begins with `name/`; a node for itself.
+
+    `epoch` is the node's: of two processes that both think they run it, the one of the later epoch does.
+    """
+
+    version: int
+    cluster: str
+    role: Literal["client", "node"]
+    name: Address
+    token: str = ""
+    epoch: int = 0
+
+
+class Welcome(Struct, frozen=True, tag=True, array_like=True):
+    """The server takes this connection; these nodes run there now. Longer frames than this are not taken."""
+
+    version: int
+    cluster: str
+    nodes: list[Node]
+    frame_bytes_max: int = FRAME_BYTES_MAX
+
+
+class Refusal(Struct, frozen=True, tag=True, array_like=True):
+    """The server does not, or no longer, and why. `retry`: it may later (a standby that is not active yet)."""
+
+    reason: str
+    retry: bool = False
+
+
+class Ping(Struct, frozen=True, tag=True, array_like=True):
+    """I am still here."""
+
+
+class Envelope(Struct, Generic[Message], frozen=True, tag=True, array_like=True):
+    """One message from one address to another."""
+
+    source: Address
+    target: Address
+    message: Message
+
+
+FromClient: TypeAlias = Ping | Envelope[ToNode]
+FromNode: TypeAlias = Ping | Envelope[BetweenNodes]
+ForClient: TypeAlias = Ping | Envelope[ToClient] | Welcome | Refusal
+ForNode: TypeAlias = Ping | Envelope[BetweenNodes] | Welcome | Refusal
+WireFrame: TypeAlias = Hello | Welcome | Refusal | Ping | Envelope[ToNode | ToClient | BetweenNodes]
+
+decode_hello = msgspec.msgpack.Decoder(Hello).decode
+decode_from_client = msgspec.msgpack.Decoder(FromClient).decode
+decode_from_node = msgspec.msgpack.Decoder(FromNode).decode
+decode_for_client = msgspec.msgpack.Decoder(ForClient).decode
+decode_for_node = msgspec.msgpack.Decoder(ForNode).decode
+
+# What the decoders raise about a body that somebody else has written: wrong types, text that is not UTF-8, and a
+# nesting so deep that reading it would need too much stack.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# What the encoder raises about a message that does not fit the format: numbers of more than 64 bits, lone surrogates.
+UNWRITABLE = (OverflowError, TypeError, ValueError)
+
+encode_body = msgspec.msgpack.Encoder().encode
+
+
+def encode_frame(body: WireFrame) -> bytes:
+    """A whole frame, ready to be written."""
+    data = encode_body(body)
+    if len(data) > FRAME_BYTES_MAX:
+        raise InputError("message", f"{len(data)} bytes in one frame", f"send at most {FRAME_BYTES_MAX}")
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+
+
+class Framing:
+    """Cuts what arrives into bodies. Holds at most one unfinished frame."""
+
+    __slots__ = ("_needed", "_rest", "body_bytes_max")
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self.body_bytes_max = body_bytes_max
+        self._rest = bytearray()
+        self._needed = LENGTH_BYTES  # below this many bytes there is nothing to look at
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a frame that is not complete."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that are complete now. RemoteError: a frame is announced that is too long."""
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed:
+                return []
+            data = bytes(self._rest)
+            self._rest = bytearray()
+        bodies: list[bytes] = []
+        position, end = 0, len(data)
+        self._needed = LENGTH_BYTES
+        while end - position >= LENGTH_BYTES:
+            start = position + LENGTH_BYTES
+            length = int.from_bytes(data[position:start], "big")
+            if length > self.body_bytes_max:
+                raise RemoteError(f"a frame of {length} bytes is announced; at most {self.body_bytes_max} are taken")
+            if start + length > end:
+                self._needed = LENGTH_BYTES + length
+                break
+            position = start + length
+            bodies.append(data[start:position])
+        if position < end:
+            self._rest += data[position:]
+        return bodies
