@@ -1,0 +1,149 @@
+"""What a topic may be called, which topic orders it, and how names become names of streams and subjects.
+
+Every broker takes the same names, so that a program that runs on `memory://` runs on a real server: a topic is a NATS
+subject without wildcards. Names below `_` and `$` belong to servers and to Seriatim itself.
+
+*Buckets.* A topic is ordered as itself, or as the bucket it shares with others (`bucket-017`): fewer logs, coarser
+order. The bucket is a hash of the name that is the same in every process and for all time.
+
+*Streams.* Stream names may not hold a dot, so a name is escaped: letters, digits, `-` and `_` stand for themselves, a
+dot becomes `+`, everything else `%XX` (of its UTF-8 bytes). Different names stay different.
+"""
+
+import functools
+import hashlib
+import re
+
+from seriatim.model import InputError, Node, Topic
+
+TOPIC_BYTES_MAX = 200
+STREAM_BYTES_MAX = 240  # a stream is a folder on the server's disk, and a folder's name has at most 255 bytes
+BUCKETS_MAX = 4_096
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]")
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}")
+_FORBIDDEN = re.compile(r"[\s*>\x00-\x1f\x7f]")
+
+
+def check_topic(topic: Topic) -> None:
+    """Refuse what is not a subject that one can publish to."""
+    if problem := _problem_with(topic):
+        raise InputError(f"topic {topic!r}", problem, "use words joined by dots, for instance orders.new")
+
+
+def _problem_with(topic: Topic) -> str | None:
+    if not topic:
+        return "it is empty"
+    if len(topic.encode("utf-8", "replace")) > TOPIC_BYTES_MAX:
+        return f"it is longer than {TOPIC_BYTES_MAX} bytes"
+    if found := _FORBIDDEN.search(topic):
+        return f"it holds {found.group()!r}; blanks, control characters, * and > are not allowed"
+    if not all(topic.split(".")):
+        return "it has an empty word: a dot at its beginning or end, or two in a row"
+    if topic[0] in "$_":
+        return f"names that begin with {topic[0]} belong to the broker"
+    try:
+        topic.encode("utf-8")
+    except UnicodeEncodeError:
+        return "it cannot be written as UTF-8"
+    return None
+
+
+def check_cluster(cluster: str) -> None:
+    """The name of a cluster is part of subjects and streams."""
+    if _CLUSTER.fullmatch(cluster) is None or cluster.upper() == "INBOX":
+        raise InputError(
+            "cluster", f"{cluster!r} is not a name for one", "use up to 32 letters, digits and -, and not INBOX"
+        )
+
+
+def check_buckets(buckets: int) -> None:
+    """0 is allowed: every topic is ordered as itself."""
+    if not 0 <= buckets <= BUCKETS_MAX:
+        raise InputError("buckets", f"{buckets} is not from 0 to {BUCKETS_MAX}", "64 suits most; 0: one log per topic")
+
+
+def bucket_of(topic: Topic, buckets: int) -> Topic:
+    """The bucket a topic is in. A name that already is a bucket is itself."""
+    if is_bucket(topic, buckets):
+        return topic
+    digest = hashlib.blake2b(topic.encode("utf-8"), digest_size=8).digest()
+    return _bucket_name(int.from_bytes(digest, "big") % buckets)
+
+
+def is_bucket(topic: Topic, buckets: int) -> bool:
+    """Whether this is the name of one of so many buckets."""
+    number = topic.removeprefix("bucket-")
+    return number.isascii() and number.isdigit() and int(number) < buckets and topic == _bucket_name(int(number))
+
+
+def _bucket_name(number: int) -> Topic:
+    return f"bucket-{number:03d}"
+
+
+@functools.lru_cache(maxsize=65_536)
+def ordered_topic(topic: Topic, buckets: int) -> Topic:
+    """The topic under which `topic` is ordered; refuses bad names."""
+    check_topic(topic)
+    return bucket_of(topic, buckets) if buckets else topic
+
+
+@functools.lru_cache(maxsize=65_536)
+def escape(name: str) -> str:
+    """One word, safe in a subject and in the name of a stream. Different names give different words."""
+    return "".join(_escape(character) for character in name)
+
+
+def _escape(character: str) -> str:
+    if _PLAIN.fullmatch(character):
+        return character
+    if character == ".":
+        return "+"
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8"))
+
+
+class Names:
+    """The names of one cluster's streams and subjects on a server."""
+
+    def __init__(self, cluster: str, buckets: int = 0) -> None:
+        check_cluster(cluster)
+        check_buckets(buckets)
+        self.cluster = cluster
+        self.buckets = buckets
+        self.prefix = f"_{cluster}"  # no topic begins with an underscore
+
+    def log_stream(self, topic: Topic) -> str:
+        """The stream that is the log of an ordered topic."""
+        if self.buckets:
+            return f"{self.cluster}-{topic}"
+        return self._stream("topic", topic)
+
+    def log_subject(self, topic: Topic) -> str:
+        """What events of an ordered topic are published as when they name no other subject."""
+        return f"{self.prefix}.buckets.{topic}" if self.buckets else topic
+
+    def slots_stream(self, topic: Topic) -> str:
+        """The stream of a topic's write-once slots."""
+        return self._stream("slots", topic)
+
+    def slots_subject(self, topic: Topic) -> str:
+        """What slots are published below."""
+        return f"{self.prefix}.slots.{escape(topic)}"
+
+    def stamps_stream(self, node: Node) -> str:
+        """The stream of all stamps of one home."""
+        return self._stream("stamps", node)
+
+    def stamps_subject(self, node: Node, topic: Topic = "") -> str:
+        """The stamp channel of one topic; without one, of all topics of this home."""
+        return f"{self.prefix}.stamps.{escape(node)}.{escape(topic) or '*'}"
+
+    def _stream(self, kind: str, name: str) -> str:
+        stream = f"{self.cluster}-{kind}-{escape(name)}"
+        if len(stream) > STREAM_BYTES_MAX:
+            raise InputError(
+                f"topic {name!r}",
+                f"the name of its stream would have {len(stream)} bytes, and {STREAM_BYTES_MAX} are allowed",
+                "give it a shorter name; every character that is not a letter or digit takes three bytes or more",
+            )
+        return stream

@@ -1,0 +1,329 @@
+"""One topic as a subscriber listens to it: its events in order, and its stamps or what its slots hold.
+
+*Log mode.* Two readers: the topic's log, and the topic's subject on the stamp channel of its home. A number is a
+position, so the log is read from `after + 1`. Where the stamps begin is found by halving the stamp stream: stamps of a
+topic are in the order of their numbers, so a dozen or two questions find the message that covers a number in any
+history.
+
+A position that the log jumps over is one of two things. Retention has passed it: the subscriber is told `Trimmed`. Or
+the message was deleted by itself: nobody will ever see it, and it is delivered as a void.
+
+*Ticket mode.* One reader on the topic's slots. Slots are in the stream in the order in which they were filled, not of
+their numbers, and a number may be filled long after higher ones (its publisher died, its home was away). Slots
+therefore carry in their subject the *block* of numbers they belong to, and the server finds the first message of a
+block at once. Reading begins at the first message of any block from that of `after + 1` on: nothing after `after` lies
+before it.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from seriatim.brokers.naming import Names
+from seriatim.brokers.nats_api import STREAM_NOT_FOUND, Api, ApiRefused, Stored
+from seriatim.brokers.nats_messages import decode_slot, decode_stamps, event_of
+from seriatim.brokers.nats_readers import Reader, Readers
+from seriatim.brokers.nats_streams import Streams
+from seriatim.brokers.seam import Deliver, HomeOf
+from seriatim.model import ConnectionFailed, Number, RemoteError, RequestRefused, SeriatimError, Topic
+from seriatim.order import TopicNames
+from seriatim.protocols.tree.messages import Delivered, Listen, Listening, Trimmed
+
+logger = logging.getLogger(__name__)
+
+VOIDS_MAX = 65_536  # a longer hole is not a few deleted messages
+BLOCK = 8_192  # numbers in a block of slots
+EMPTY_BLOCKS_MAX = 16  # so many empty ones in a row, twice the largest ticket, end the search for higher numbers
+RETRY_S = 0.25
+
+
+def slot_subject(names: Names, topic: Topic, number: Number) -> str:
+    """Where a slot is written."""
+    return f"{names.slots_subject(topic)}.{number // BLOCK}.{number}"
+
+
+class TopicListening(ABC):
+    """Begins, and begins again, until it is closed. What fails for good is given to `on_error`."""
+
+    def __init__(
+        self,
+        listen: Listen,
+        streams: Streams,
+        readers: Readers,
+        deliver: Deliver,
+        on_error: Callable[[SeriatimError], None],
+        topic_names: TopicNames,
+    ) -> None:
+        self.listen = listen
+        self._topic_names = topic_names
+        self.topic = listen.topic
+        self.closed = False
+        self._streams = streams
+        self._api: Api = streams.api
+        self._names: Names = streams.names
+        self._all_readers = readers
+        self._deliver = deliver
+        self._on_error = on_error
+        self._readers: list[Reader] = []
+        self._paused = False
+        self._is_held = False  # the events alone are paused
+        self._task = asyncio.get_running_loop().create_task(self._begin())
+
+    @property
+    def beginning(self) -> bool:
+        """Whether `Listening` is still to be answered, and will be."""
+        return not self._task.done()
+
+    def pause(self) -> None:
+        self._paused = True
+        for reader in self._readers:
+            reader.pause()
+
+    def resume(self) -> None:
+        self._paused = False
+        for reader in self._readers[self._is_held :]:
+            reader.resume()
+
+    def hold(self) -> None:
+        """Pause the events, which are what the first reader reads; stamps go on."""
+        self._is_held = True
+        for reader in self._readers[:1]:
+            reader.pause()
+
+    def let_go(self) -> None:
+        """Go on with the events."""
+        self._is_held = False
+        for reader in self._readers[: not self._paused]:
+            reader.resume()
+
+    def close(self) -> None:
+        self.closed = True
+        self._task.cancel()
+        for reader in self._readers:
+            reader.close()
+
+    async def _begin(self) -> None:
+        """Until it works: the server may be away, and comes back."""
+        while True:
+            try:
+                await self._start()
+                self._deliver(Listening(self.topic, self.listen.version))
+                return
+            except ConnectionFailed:
+                await asyncio.sleep(RETRY_S)
+            except SeriatimError as error:
+                self._on_error(error)
+                return
+
+    @abstractmethod
+    async def _start(self) -> None:
+        """Go as far as possible; called again, go on from there."""
+
+    def _read(self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None]) -> Reader:
+        reader = self._all_readers.read(stream, subject, position, take, self._on_error)
+        if self._paused or (self._is_held and not self._readers):
+            reader.pause()
+        self._readers.append(reader)
+        reader.begin()
+        return reader
+
+
+class LogListening(TopicListening):
+    """A topic's log and its stamps."""
+
+    def __init__(self, *arguments: Any, home_of: HomeOf | None) -> None:
+        self._home_of = home_of
+        self._after = 0  # where this began
+        self._done = 0  # the last number that was delivered, or is known to be gone
+        self._subject = ""
+        self._held: list[tuple[int, Msg]] | None = None  # what came while a hole is being looked at
+        self._hole: asyncio.Task[None] | None = None
+        super().__init__(*arguments)
+
+    async def _start(self) -> None:
+        if not self._readers:
+            await self._read_log()
+        await self._read_stamps(self._after)
+
+    async def _read_log(self) -> None:
+        stream = await self._streams.log(self.topic)
+        self._subject = self._names.log_subject(self.topic)
+        state = (await self._api.info(stream)).state
+        self._done = state.last_seq if self.listen.after is None else self.listen.after
+        if self._done > state.last_seq:
+            raise RequestRefused(
+                f"the log of {self.topic} (stream {stream}) ends at {state.last_seq}, but {self._done} was seen "
+                "already: it was deleted and made anew; restore it, or use another topic"
+            )
+        if self._done + 1 < state.first:
+            self._deliver(Trimmed(self.topic, state.first))
+            self._done = state.first - 1
+        self._after = self._done
+        await self._read(stream, None, self._after + 1, self._take).ready()
+
+    def _take(self, position: int, message: Msg) -> None:
+        if self._held is not None:
+            self._held.append((position, message))
+        elif position == self._done + 1:
+            self._done = position
+            event = event_of(message, self.topic, self._subject, position)
+            self._deliver(Delivered(self.topic, position, None, event))
+        elif position > self._done:
+            self._held = [(position, message)]
+            self._hole = asyncio.get_running_loop().create_task(self._look_at_hole(position))
+
+    async def _look_at_hole(self, position: int) -> None:
+        """Positions from the one after the last up to `position` are missing: trimmed, or deleted one by one."""
+        while True:
+            try:
+                first = (await self._api.info(await self._streams.log(self.topic))).state.first
+                break
+            except ConnectionFailed:
+                await asyncio.sleep(RETRY_S)
+            except SeriatimError as error:
+                self._on_error(error)
+                return
+        if self.closed:
+            return
+        first = min(first, position)
+        if position - first > VOIDS_MAX:
+            first = position
+        if self._done + 1 < first:
+            self._deliver(Trimmed(self.topic, first))
+            self._done = first - 1
+        for number in range(self._done + 1, position):
+            self._deliver(Delivered(self.topic, number, None, None))
+        self._done = position - 1
+        held, self._held = self._held or [], None
+        for each_position, message in held:
+            self._take(each_position, message)
+
+    # ── stamps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _read_stamps(self, after: Number) -> None:
+        home = await self._home()
+        stream, subject = self._names.stamps_stream(home), self._names.stamps_subject(home, self.topic)
+        position = await self._first_stamp_after(stream, subject, after)
+
+        def take(_position: int, message: Msg) -> None:
+            try:
+                stamps = decode_stamps(message.data, self.topic, self._topic_names)
+            except RemoteError as error:
+                self._on_error(error)
+                return
+            for stamp in stamps:
+                if stamp.last > after:
+                    self._deliver(stamp)
+
+        self._read(stream, subject, position, take)
+
+    async def _home(self) -> str:
+        if self._home_of is not None:
+            return self._home_of(self.topic)
+        prefix = self._names.stamps_stream("")
+        streams = await self._api.streams_with(f"{self._names.prefix}.stamps.>")
+        if len(streams) == 1:
+            return streams[0].removeprefix(prefix)
+        raise RequestRefused(
+            f"which of {len(streams)} nodes is home to {self.topic} is not known; call configure first"
+        )
+
+    async def _first_stamp_after(self, stream: str, subject: str, after: Number) -> int:
+        """The position of the message with the stamp of `after + 1`, or where it will be at the earliest."""
+        try:
+            last = await self._api.message(stream, {"last_by_subj": subject})
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+            return 1  # the home has not made its stream yet
+        if last is None:
+            return 1
+        if self._last_number(last) <= after:
+            return last.seq + 1
+        best, low, top = last.seq, 1, last.seq - 1  # `best` is late enough; what is before `low` is too early
+        while low <= top:
+            middle = (low + top) // 2
+            found = await self._api.message(stream, {"seq": middle, "next_by_subj": subject})
+            if found is not None and found.seq < best and self._last_number(found) <= after:
+                low = found.seq + 1
+            else:
+                best = found.seq if found is not None and found.seq < best else best
+                top = middle - 1
+        return best
+
+    def _last_number(self, stored: Stored) -> Number:
+        return decode_stamps(stored.data, self.topic)[-1].last
+
+    def close(self) -> None:
+        super().close()
+        if self._hole is not None:
+            self._hole.cancel()
+
+
+class SlotListening(TopicListening):
+    """A topic's slots."""
+
+    async def _start(self) -> None:
+        stream = await self._streams.slots(self.topic)
+        state = (await self._api.info(stream)).state
+        after = self.listen.after
+        position = state.last_seq + 1
+        if after is not None:
+            position = min(position, await self._first_slot_after(stream, after))
+            if state.first > 1:
+                await self._tell_trimmed(stream, after)
+        self._after = after if after is not None else 0
+        await self._read(stream, None, max(1, position), self._take).ready()
+
+    def _take(self, _position: int, message: Msg) -> None:
+        number = _number_of(message.subject)
+        if number is None or number <= self._after:
+            return
+        if message.subject != slot_subject(self._names, self.topic, number):
+            # Another block, or zeros before it: a second subject for the same number, which would not be write-once.
+            logger.warning("not the place of a slot", extra={"topic": self.topic, "subject": message.subject})
+            return
+        try:
+            self._deliver(decode_slot(message.data, self.topic, number, self._topic_names))
+        except RemoteError as error:
+            # Whoever wrote it has used up the slot. Where stamps are proven this is not believed and the home is asked.
+            logger.error("a slot holds nonsense", extra={"topic": self.topic, "number": number, "reason": str(error)})
+            self._deliver(Delivered(self.topic, number, {}, None))
+
+    async def _first_slot_after(self, stream: str, after: Number) -> int:
+        """Before this position there is no slot with a number above `after`."""
+        first = 1 << 62
+        block, empty = (after + 1) // BLOCK, 0
+        while empty < EMPTY_BLOCKS_MAX:
+            blocks = range(block, block + EMPTY_BLOCKS_MAX)
+            questions = [
+                {"seq": 1, "next_by_subj": f"{self._names.slots_subject(self.topic)}.{each}.*"} for each in blocks
+            ]
+            for found in await asyncio.gather(*[self._api.message(stream, each) for each in questions]):
+                empty = empty + 1 if found is None else 0
+                if found is not None:
+                    first = min(first, found.seq)
+            block += EMPTY_BLOCKS_MAX
+        return first
+
+    async def _tell_trimmed(self, stream: str, after: Number) -> None:
+        """Retention has taken something. If the next number is not there, say where the rest begins."""
+        subject = slot_subject(self._names, self.topic, after + 1)
+        if await self._api.message(stream, {"last_by_subj": subject}) is not None:
+            return
+        oldest = await self._api.message(
+            stream, {"seq": 1, "next_by_subj": f"{self._names.slots_subject(self.topic)}.>"}
+        )
+        number = _number_of(oldest.subject) if oldest is not None else None
+        if number is not None and number > after + 1:
+            self._deliver(Trimmed(self.topic, number))
+
+
+def _number_of(subject: str) -> Number | None:
+    """The number in the subject of a slot."""
+    word = subject.rpartition(".")[2]
+    return int(word) if word.isascii() and word.isdigit() else None

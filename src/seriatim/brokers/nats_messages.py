@@ -1,0 +1,172 @@
+"""How events, stamps and slots travel in NATS messages. This is a format: others may read and write it.
+
+*Event in a log*: a plain message. Payload is the body, headers are headers; `Nats-Msg-Id` is the event's id and
+`Seriatim-Publisher` its publisher. A message of any other client has neither: its id is then topic and position.
+
+*Stamps*: msgpack, an array of stamps, each `[first, last, epoch, entries]`, in the order of their numbers. Entries are
+bytes as in order/stamp.py, topics by the hash of their names.
+
+*Slot*: msgpack, `[number, entries, event, …]`, event being nil for a void or
+`[id, publisher, payload, headers, subject]`; what follows is what else the protocol puts into a slot (a proof).
+"""
+
+import re
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from seriatim.model import Event, InputError, Number, RemoteError, Topic
+from seriatim.order import TopicIds, TopicNames, decode_entries, encode_entries
+from seriatim.protocols.tree.messages import Delivered, Stamped, Write, Written
+
+MESSAGE_ID = "Nats-Msg-Id"
+PUBLISHER = "Seriatim-Publisher"
+
+_KEY = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LINE_BREAK = re.compile(r"[\r\n]")
+
+
+# ── events in a log ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def event_headers(event: Event) -> dict[str, str]:
+    """The headers of the message; InputError for what a header cannot hold."""
+    headers = {MESSAGE_ID: event.id}
+    if event.publisher:
+        headers[PUBLISHER] = event.publisher
+    if event.headers:
+        for key, value in event.headers.items():
+            _check_key(key)
+            headers[key] = value
+    for key, value in headers.items():
+        if value != value.strip() or _LINE_BREAK.search(value):
+            raise InputError(
+                f"header {key}",
+                f"{value!r} would not arrive as it is",
+                "use no line breaks, and no blanks at either end; put other text into the payload",
+            )
+    if not event.id:
+        raise InputError("event.id", "it is empty", "give every event an id of its own")
+    return headers
+
+
+def _check_key(key: str) -> None:
+    if _KEY.fullmatch(key) is None:
+        raise InputError(f"header {key!r}", "it is not a name", "use letters, digits and -")
+    if key.lower().startswith("nats-") or key.lower() == PUBLISHER.lower():
+        raise InputError(f"header {key}", "this name means something to the broker", "use another one")
+
+
+def headers_size(headers: dict[str, str]) -> int:
+    """How many bytes the headers take, at most."""
+    return 16 + sum(len(key) + 4 * len(value) + 4 for key, value in headers.items())
+
+
+def event_of(message: Msg, topic: Topic, subject_of_topic: str, number: Number) -> Event:
+    """The event that a message of a topic's log is."""
+    subject = message.subject if message.subject != subject_of_topic else None
+    headers = message.headers
+    if not headers:
+        return Event(f"{topic}-{number}", topic, "", message.data, None, subject)
+    event_id = headers.pop(MESSAGE_ID, None) or f"{topic}-{number}"
+    publisher = headers.pop(PUBLISHER, "")
+    return Event(event_id, topic, publisher, message.data, headers or None, subject)
+
+
+# ── stamps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class StampRow(Struct, array_like=True, frozen=True):
+    """One stamp without its topic, which is the subject."""
+
+    first: Number
+    last: Number
+    epoch: int
+    entries: bytes
+
+
+_ids = TopicIds()
+_encode = msgspec.msgpack.Encoder().encode
+_stamps = msgspec.msgpack.Decoder(list[StampRow])
+
+
+def encode_stamps(stamps: Sequence[Stamped]) -> bytes:
+    """The body of one message on a stamp channel."""
+    return _encode([StampRow(each.first, each.last, each.epoch, encode_entries(each.entries, _ids)) for each in stamps])
+
+
+def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) -> list[Stamped]:
+    """`names`: of the topics that the reader may hold. RemoteError: somebody else than a sequencer wrote it."""
+    names = names if names is not None else TopicNames()
+    try:
+        rows = _stamps.decode(data)
+    except msgspec.DecodeError as error:
+        raise RemoteError(f"the stamp channel of {topic} holds something else than stamps: {error}") from None
+    if not rows:
+        raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
+    return [Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch) for row in rows]
+
+
+# ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SlotEvent(Struct, array_like=True, frozen=True):
+    """An event without its topic, which is the subject."""
+
+    id: str
+    publisher: str
+    payload: bytes
+    headers: dict[str, str] | None
+    subject: Topic | None
+
+
+def _fields_after(kind: type[Struct], name: str) -> tuple[str, ...]:
+    fields = kind.__struct_fields__
+    return fields[fields.index(name) + 1 :]
+
+
+# What a `Write` carries after its event (a proof, where the protocol has them) is what `Delivered` and `Written` carry
+# at their ends: it travels as it is.
+_MORE = _fields_after(Write, "event")
+assert _MORE == _fields_after(Delivered, "event") == _fields_after(Written, "event_id"), "the protocol has changed"
+_MORE_TYPES = tuple(typing.get_type_hints(Write)[name] for name in _MORE)
+_row_type: Any = types.GenericAlias(tuple, (Number, bytes, SlotEvent | None, *_MORE_TYPES))
+_slots: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_row_type)
+
+
+def encode_slot(write: Write) -> bytes:
+    """The body of the message that fills a slot."""
+    event = write.event
+    row: SlotEvent | None = None
+    if event is not None:
+        row = SlotEvent(event.id, event.publisher, event.payload, event.headers, event.subject)
+    return _encode([write.number, encode_entries(write.entries, _ids), row, *[getattr(write, name) for name in _MORE]])
+
+
+def decode_slot(data: bytes, topic: Topic, number: Number | None = None, names: TopicNames | None = None) -> Delivered:
+    """What a slot holds; `number`: which one it must be; `names`: of the topics that the reader may hold.
+
+    RemoteError: nothing that a publisher or home would write.
+    """
+    try:
+        found, entries, row, *more = _slots.decode(data)
+    except msgspec.DecodeError as error:
+        raise RemoteError(f"slot {number or ''} of {topic} cannot be read: {error}") from None
+    if found != number and number is not None:
+        raise RemoteError(f"slot {number} of {topic} says that it is number {found}")
+    event = None
+    if row is not None:
+        event = Event(row.id, topic, row.publisher, row.payload, row.headers, row.subject)
+    known = names if names is not None else TopicNames()
+    return Delivered(topic, found, decode_entries(entries, known), event, *more)
+
+
+def written(slot: Write | Delivered) -> Written:
+    """What is said of a slot that holds this."""
+    more = [getattr(slot, name) for name in _MORE]
+    return Written(slot.topic, slot.number, slot.event.id if slot.event is not None else None, *more)

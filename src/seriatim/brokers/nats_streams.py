@@ -1,0 +1,313 @@
+"""The streams a cluster needs on a JetStream server, made when they are first used.
+
+*A log* is a stream that captures the subject of one topic, or those of the topics in one bucket; a position in it is
+a number. Somebody else's stream is used if it captures exactly that topic and keeps what it captures; it is never
+changed. *Slots* are streams that take one message per subject, and every slot has a subject of its own, so a slot is
+filled once for all time. *Stamps*: one stream per home node, one subject per topic.
+
+A bucket's subjects are in its stream's configuration, which the server lets everybody read and replace, without a way
+to say "only if nobody else has changed it". So whoever adds a subject reads it back, and looks again a little later: a
+writer that had read the configuration earlier may have replaced it. In between, publishing to the lost subject is
+refused, not lost, and adds it again.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine, Iterable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from seriatim.brokers.naming import Names, check_topic, is_bucket
+from seriatim.brokers.nats_api import (
+    NANOSECONDS,
+    STREAM_NAME_IN_USE,
+    STREAM_NOT_FOUND,
+    SUBJECTS_OVERLAP,
+    Api,
+    ApiRefused,
+    StreamConfig,
+)
+from seriatim.model import ConnectionFailed, InputError, Node, RequestRefused, SeriatimError, Topic
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 20  # to add a subject against others who add theirs at the same time
+LOOK_AGAIN_S = (0.5, 6.0)  # the second is later than any question that was under way when we wrote
+DUPLICATES_S = 120.0
+
+
+class StreamOptions(Struct, frozen=True, kw_only=True):
+    """How streams that do not exist yet are made."""
+
+    storage: Literal["file", "memory"] = "file"
+    replicas: int = 1
+    max_age_s: float | None = None
+    """How long events, slots and stamps are kept. None: until there is no room on the disk."""
+
+    max_bytes: int | None = None
+    """How large a topic's log may become; then its oldest events go."""
+
+    duplicates_s: float = DUPLICATES_S
+    """For how long the server knows a repeated event by its id."""
+
+    def __post_init__(self) -> None:
+        if self.storage not in ("file", "memory"):
+            raise InputError("storage", f"{self.storage!r} is neither", 'use "file" or "memory"')
+        if not 1 <= self.replicas <= 5:
+            raise InputError("replicas", f"{self.replicas} is not from 1 to 5", "use 1, or 3 on a cluster")
+        if self.max_age_s is not None and self.max_age_s < 1:
+            raise InputError("max_age_s", f"{self.max_age_s} is below one second", "give seconds, or None for ever")
+        if self.max_bytes is not None and self.max_bytes < 1:
+            raise InputError("max_bytes", f"{self.max_bytes} is not positive", "give bytes, or None for no bound")
+        if self.duplicates_s < 1:
+            raise InputError("duplicates_s", f"{self.duplicates_s} is below one second", f"{DUPLICATES_S:g} is usual")
+
+
+class Streams:
+    """Finds or makes streams, and remembers which ones there are."""
+
+    def __init__(self, api: Api, names: Names, options: StreamOptions) -> None:
+        self.api = api
+        self.names = names
+        self.options = options
+        self._logs: dict[Topic, str] = {}
+        self._captured: dict[Topic, set[str]] = {}  # subjects that a bucket's stream captures, as far as we know
+        self._wanted: dict[Topic, set[str]] = {}  # subjects that it must capture
+        self._others: set[str] = set()  # streams of slots and stamps that are there
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._later: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Look no more."""
+        for task in self._later:
+            task.cancel()
+
+    def forget(self, topic: Topic) -> None:
+        """The server says that a topic's stream is not there: look again when it is needed."""
+        self._logs.pop(topic, None)
+        self._captured.pop(topic, None)
+
+    def forget_other(self, stream: str) -> None:
+        """The same for slots and stamps."""
+        self._others.discard(stream)
+
+    # ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def want(self, topic: Topic, subject: str) -> bool:
+        """A name of a bucket is in use. True: its stream must be changed for it, so ask for the log (again)."""
+        self._wanted.setdefault(topic, set()).add(subject)
+        return subject not in self._captured.get(topic, ())
+
+    def known_log(self, topic: Topic, subject: str | None = None) -> str | None:
+        """The stream of a topic's log, if it is known to be there and to capture the subject."""
+        stream = self._logs.get(topic)
+        if stream is None or not self.names.buckets or subject is None:
+            return stream
+        return stream if subject in self._captured[topic] else None
+
+    async def log(self, topic: Topic) -> str:
+        """The stream of a topic's log, made if it is not there, capturing everything that is wanted of it.
+
+        The name may come from anybody: a stream that captures a wildcard would take what belongs to others.
+        """
+        check_topic(topic)
+        if self.names.buckets and not is_bucket(topic, self.names.buckets):
+            raise InputError(
+                f"topic {topic!r}", "it is not a bucket, and topics share buckets here", "ask for its bucket"
+            )
+        async with self._lock(topic):
+            if self.names.buckets:
+                stream = await self._bucket(topic)
+            else:
+                stream = self._logs.get(topic) or await self._topic(topic)
+            self._logs[topic] = stream
+            return stream
+
+    async def _topic(self, topic: Topic) -> str:
+        stream = self.names.log_stream(topic)
+        found = await self._find(stream)
+        if found is not None:
+            self._check_usable(found, topic)
+            return stream
+        try:
+            await self.api.create_stream(self._log_config(stream, [topic]))
+        except ApiRefused as refused:
+            if refused.number == STREAM_NAME_IN_USE:
+                self._check_usable((await self.api.info(stream)).config, topic)
+            elif refused.number == SUBJECTS_OVERLAP:
+                stream = await self._somebody_elses(topic)
+            else:
+                raise
+        return stream
+
+    async def _somebody_elses(self, topic: Topic) -> str:
+        streams = await self.api.streams_with(topic)
+        if len(streams) != 1:
+            raise InputError(
+                f"topic {topic}",
+                f"the streams {', '.join(streams)} overlap with it, so it has no log of its own",
+                "let one stream capture exactly this subject, or remove it from theirs",
+            )
+        self._check_usable((await self.api.info(streams[0])).config, topic)
+        logger.info("using a stream that was there", extra={"topic": topic, "stream": streams[0]})
+        return streams[0]
+
+    def _check_usable(self, config: StreamConfig, topic: Topic) -> None:
+        problem = None
+        if config.subjects != [topic]:
+            problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly this topic"
+        elif config.retention != "limits":
+            problem = f"has retention {config.retention!r}, so it forgets events when somebody has read them"
+        elif config.no_ack or config.sealed or config.mirror or config.subject_transform:
+            problem = "acknowledges nothing, is sealed, is a mirror or changes subjects"
+        if problem is not None:
+            raise InputError(
+                f"topic {topic}",
+                f"stream {config.name} {problem}",
+                "give the topic a stream of its own that keeps events until a limit, or use another topic",
+            )
+
+    async def _bucket(self, topic: Topic) -> str:
+        stream = self.names.log_stream(topic)
+        wanted = self._wanted.setdefault(topic, set())
+        for attempt in range(ATTEMPTS):
+            try:
+                config = await self.api.configuration(stream)
+            except ApiRefused as refused:
+                if refused.number != STREAM_NOT_FOUND:
+                    raise
+                subjects = [self.names.log_subject(topic)]
+                await self._create(self._log_config(stream, subjects))
+                continue
+            captured = set(config["subjects"])
+            missing = wanted - captured
+            self._captured[topic] = captured
+            if not missing:
+                if attempt:
+                    self._look_again(topic)
+                return stream
+            for subject in sorted(missing):
+                await self._check_free(subject, stream, wanted)
+            if attempt:  # somebody else adds as well: do not meet again
+                await asyncio.sleep(random.uniform(0.0, 0.01 * attempt))
+            try:
+                await self.api.update_stream({**config, "subjects": sorted(captured | missing)})
+            except ApiRefused as refused:
+                if refused.number != SUBJECTS_OVERLAP:
+                    raise
+            self.api.link.publish(f"{self.names.prefix}.changed.{topic}", b"")
+        raise ConnectionFailed(
+            f"stream {stream} is changed by others all the time; {sorted(missing)} are not in it yet"
+        )
+
+    async def _check_free(self, subject: str, stream: str, wanted: set[str]) -> None:
+        others = [name for name in await self.api.streams_with(subject) if name != stream]
+        if others:
+            wanted.discard(subject)  # the other names of the bucket must not suffer
+            raise InputError(
+                f"topic {subject}",
+                f"stream {', '.join(others)} captures it already, so it cannot be in stream {stream}",
+                "remove it there, use another name, or give every topic a stream of its own",
+            )
+
+    def _look_again(self, topic: Topic) -> None:
+        async def look() -> None:
+            for pause_s in LOOK_AGAIN_S:
+                await asyncio.sleep(pause_s)
+                try:
+                    await self.log(topic)
+                except (ConnectionFailed, RequestRefused, InputError) as error:
+                    logger.warning("a bucket could not be checked", extra={"topic": topic, "reason": str(error)})
+
+        self.in_background(look())
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that nobody waits for; it ends with the connection."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def prepare(self, topic: Topic) -> None:
+        """A new name of a bucket is about to be used."""
+        try:
+            await self.log(topic)
+        except SeriatimError as error:
+            logger.warning("a bucket could not be prepared", extra={"topic": topic, "reason": str(error)})
+
+    # ── slots and stamps ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def slots(self, topic: Topic) -> str:
+        """The stream of a topic's slots: one message per subject, and what is there stays."""
+        stream = self.names.slots_stream(topic)
+        once = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True}
+        return await self._other(stream, f"{self.names.slots_subject(topic)}.>", once)
+
+    async def stamps(self, node: Node) -> str:
+        """The stream of a home's stamps."""
+        return await self._other(self.names.stamps_stream(node), self.names.stamps_subject(node), {})
+
+    def knows(self, stream: str) -> bool:
+        """Whether a stream of slots or stamps is known to be there."""
+        return stream in self._others
+
+    async def _other(self, stream: str, subject: str, additions: dict[str, Any]) -> str:
+        if stream not in self._others:
+            async with self._lock(stream):
+                if await self._find(stream) is None:
+                    await self._create({**self._config(stream, [subject]), **additions})
+            self._others.add(stream)
+        return stream
+
+    async def _find(self, stream: str) -> StreamConfig | None:
+        """Look before making: who may not make streams can still use those that are there."""
+        try:
+            return (await self.api.info(stream)).config
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+        return None
+
+    # ── making them ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _create(self, config: dict[str, Any]) -> None:
+        """Make it, or find it made by somebody else with other options: theirs hold."""
+        try:
+            await self.api.create_stream(config)
+        except ApiRefused as refused:
+            if refused.number == STREAM_NAME_IN_USE:
+                return
+            if refused.number == SUBJECTS_OVERLAP:
+                others = await self.api.streams_with(config["subjects"][0])
+                raise InputError(
+                    f"stream {config['name']}",
+                    f"its subject {config['subjects'][0]} is captured by {', '.join(others)}",
+                    f"remove it there: subjects that begin with {self.names.prefix} belong to this cluster",
+                ) from None
+            raise
+
+    def _log_config(self, stream: str, subjects: Iterable[str]) -> dict[str, Any]:
+        config = self._config(stream, subjects)
+        duplicates_s = min(self.options.duplicates_s, self.options.max_age_s or self.options.duplicates_s)
+        config["duplicate_window"] = int(duplicates_s * NANOSECONDS)
+        if self.options.max_bytes is not None:
+            config["max_bytes"] = self.options.max_bytes
+        return config
+
+    def _config(self, stream: str, subjects: Iterable[str]) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "name": stream,
+            "subjects": list(subjects),
+            "retention": "limits",
+            "storage": self.options.storage,
+            "num_replicas": self.options.replicas,
+            "allow_direct": True,
+        }
+        if self.options.max_age_s is not None:
+            config["max_age"] = int(self.options.max_age_s * NANOSECONDS)
+            config["duplicate_window"] = min(config["max_age"], int(DUPLICATES_S * NANOSECONDS))
+        return config
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())

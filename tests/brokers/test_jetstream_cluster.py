@@ -1,0 +1,87 @@
+"""Three NATS servers with replicated streams: one after the other is killed while events flow."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from seriatim.brokers.nats_jetstream import JetStreamBroker
+from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats_streams import StreamOptions
+from seriatim.protocols.tree.messages import Delivered, Listen, Stamped
+from tests.brokers.conformance import HOME, Probe
+from tests.brokers.test_jetstream_outages import Home, Publisher
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[list[NatsServer]]:
+    ports = free_ports(3)
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+    servers = []
+    for index, port in enumerate(ports):
+        config = f'cluster {{ name: "c", listen: "127.0.0.1:{port}", routes: [{routes}] }}'
+        servers.append(NatsServer(folder / f"n{index}", name=f"n{index}", config=config))
+    try:
+        await asyncio.gather(*[asyncio.to_thread(server.launch) for server in servers])
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
+
+
+@pytest.mark.timeout(120)
+def test_servers_die_one_after_the_other_and_nothing_is_lost(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster(tmp_path) as servers:
+            urls = ",".join(server.url for server in servers)
+            brokers = [JetStreamBroker(urls, options=StreamOptions(replicas=3)) for _ in range(3)]
+            for broker in brokers:
+                await broker.open()
+                broker.configure("log", lambda topic: HOME)
+            publisher = Publisher(Probe(brokers[0], "p"), "a", patience_s=60.0)
+            home = Home(Probe(brokers[1], HOME), "a")
+            subscriber = Probe(brokers[2], "s")
+            tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(home.run())]
+            subscriber.send(Listen("a", 0, 1))
+            for server in servers[:2]:
+                await twenty_more(publisher)
+                await asyncio.to_thread(server.kill)
+                await asyncio.sleep(0.5)
+                await server.restart()
+            await twenty_more(publisher)
+            publisher.stopped = True
+            await tasks[0]
+            last = max(publisher.numbers.values())
+            await wait_for(lambda: subscriber.numbers("a")[-1:] == [last])
+            await wait_for(lambda: home.issued == last and not home.open)
+            await wait_for(lambda: subscriber.of(Stamped) and subscriber.of(Stamped)[-1].last == last)
+            tasks[1].cancel()
+            assert subscriber.numbers("a") == list(range(1, last + 1))
+            got = {each.event.id: each.number for each in subscriber.of(Delivered) if each.event is not None}
+            assert got == publisher.numbers
+            ranges = [(stamp.first, stamp.last) for stamp in subscriber.of(Stamped)]
+            assert [first for first, _ in ranges] == [1] + [last + 1 for _, last in ranges[:-1]]
+            for broker in brokers:
+                await broker.close()
+
+    asyncio.run(asyncio.wait_for(body(), 110))
+
+
+async def twenty_more(publisher: Publisher) -> None:
+    enough = len(publisher.numbers) + 20
+    await wait_for(lambda: len(publisher.numbers) >= enough)
+
+
+async def wait_for(condition: Callable[[], object]) -> None:
+    """The whole test is bounded; a cluster may take seconds to choose a leader."""
+    while not condition():
+        await asyncio.sleep(0.02)

@@ -1,0 +1,168 @@
+"""The journal in a stream when nobody answers: lost acknowledgements, killed servers, replaced meanwhile."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from seriatim.model import Fenced, JournalError
+from seriatim.runtime.journal import Recovered
+from tests.asynchronous import asynchronous
+from tests.brokers.servers import Proxy, connected, running_server, until
+from tests.brokers.stream_journals import kinds, last_is, messages, opened, port_of, read, server_and_client, settled
+
+
+@asynchronous
+async def test_a_lost_acknowledgement(tmp_path: Path) -> None:
+    """The server has taken it, and nobody says so: it is found, and not written twice."""
+    async with server_and_client(tmp_path) as (_, direct):
+        proxy = Proxy(port_of(direct))
+        await proxy.start()
+        async with connected(proxy.url) as client:
+            journal, _ = await opened(client, timeout_s=0.3)
+            await journal.append([b"before"])
+            proxy.deaf = True
+            append = asyncio.ensure_future(journal.append([b"lost"]))
+            await last_is(direct, 3)
+            proxy.deaf = False
+            proxy.cut()
+            await asyncio.wait_for(append, 10)
+            await journal.append([b"after"])
+            await journal.close()
+        await proxy.stop()
+        assert kinds(await messages(direct)) == "ORRR"
+        assert (await read(direct)).records == [b"before", b"lost", b"after"]
+
+
+@asynchronous
+async def test_a_lost_request(tmp_path: Path) -> None:
+    """The server has never seen it: it is sent again."""
+    async with server_and_client(tmp_path) as (_, direct):
+        proxy = Proxy(port_of(direct))
+        await proxy.start()
+        async with connected(proxy.url) as client:
+            journal, _ = await opened(client, timeout_s=0.3)
+            proxy.mute = True
+            append = asyncio.ensure_future(journal.append([b"lost"]))
+            await asyncio.sleep(0.1)
+            assert not append.done()
+            proxy.mute = False
+            proxy.cut()
+            await asyncio.wait_for(append, 10)
+            await journal.close()
+        await proxy.stop()
+        assert (await read(direct)).records == [b"lost"]
+
+
+@asynchronous
+async def test_replaced_while_nobody_answered(tmp_path: Path) -> None:
+    async with server_and_client(tmp_path) as (_, direct):
+        proxy = Proxy(port_of(direct))
+        await proxy.start()
+        async with connected(proxy.url) as client:
+            first, _ = await opened(client, timeout_s=0.3)
+            proxy.mute = True
+            append = asyncio.ensure_future(first.append([b"too late"]))
+            await asyncio.sleep(0.05)
+            second, _ = await opened(direct)
+            proxy.mute = False
+            proxy.cut()
+            with pytest.raises(Fenced):
+                await asyncio.wait_for(append, 10)
+            await first.close()
+            await second.close()
+        await proxy.stop()
+        assert (await read(direct)).records == []
+
+
+@asynchronous
+async def test_replaced_and_purged_while_nobody_answered(tmp_path: Path) -> None:
+    """Nothing is left at the place where our message would be: that is somebody else's doing, too."""
+    async with server_and_client(tmp_path) as (_, direct):
+        first, _ = await opened(direct)
+        second, _ = await opened(direct)
+        await second.append([b"a"])
+        await second.snapshot(b"state")
+        await settled(second)
+        with pytest.raises(Fenced, match="is at message"):
+            await first.append([b"too late"])
+        await first.close()
+        await second.close()
+        assert await read(direct) == Recovered(b"state", [])
+
+
+@asynchronous
+async def test_nobody_answers_for_too_long(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connected(server.url) as client:
+        journal, _ = await opened(client, timeout_s=0.2, patience_s=1.0)
+        await journal.append([b"a"])
+        server.kill()
+        began = time.monotonic()
+        with pytest.raises(
+            JournalError, match=r"cannot append to it: no answer from NATS for 1 s .*; see to the servers"
+        ):
+            await journal.append([b"b"])
+        assert time.monotonic() - began < 5
+        with pytest.raises(JournalError, match="takes nothing more since an earlier failure"):
+            await journal.append([b"c"])
+        with pytest.raises(JournalError, match="no answer from NATS"):
+            await opened(client, timeout_s=0.1, patience_s=0.3)
+        await journal.close()
+        await server.start()
+        await until(lambda: client.is_connected, "the client to connect again")
+        assert (await read(client)).records in ([b"a"], [b"a", b"b"])
+
+
+@asynchronous
+async def test_a_closed_connection(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connected(server.url) as client:
+        journal, _ = await opened(client)
+        await client.close()
+        with pytest.raises(JournalError, match="the connection to NATS is closed; connect again"):
+            await journal.append([b"a"])
+        await journal.close()
+        with pytest.raises(JournalError, match="the connection to NATS is closed; connect again"):
+            await journal.open()
+        with pytest.raises(JournalError, match="the connection to NATS is closed; connect again"):
+            await journal.wait_until_silent(1.0)
+
+
+@asynchronous
+async def test_the_server_is_killed_again_and_again(tmp_path: Path) -> None:
+    """Whatever happens to the server in the middle of an append: every record is there once, in order."""
+    async with running_server(tmp_path) as server, connected(server.url) as client:
+        journal, _ = await opened(client, timeout_s=0.3)
+        acknowledged = 0
+        is_over = False
+
+        async def write() -> None:
+            nonlocal acknowledged
+            while not is_over:
+                await journal.append([b"%d" % acknowledged])
+                acknowledged += 1
+
+        writing = asyncio.ensure_future(write())
+        for _ in range(4):
+            reached = acknowledged + 100
+            await until(lambda reached=reached: acknowledged >= reached or writing.done(), "appends")  # type: ignore[misc]
+            server.kill()
+            await server.start()
+        is_over = True
+        await asyncio.wait_for(writing, 20)
+        await journal.close()
+        assert (await read(client)).records == [b"%d" % i for i in range(acknowledged)]
+
+
+@asynchronous
+async def test_an_interrupted_append_ends_the_journal(tmp_path: Path) -> None:
+    async with server_and_client(tmp_path) as (_, client):
+        journal, _ = await opened(client)
+        append = asyncio.ensure_future(journal.append([b"a"]))
+        await asyncio.sleep(0)
+        append.cancel()
+        await asyncio.wait([append])
+        with pytest.raises(JournalError, match="an append was interrupted; open the journal again"):
+            await journal.append([b"b"])
+        await journal.close()
+        assert (await read(client)).records in ([], [b"a"])

