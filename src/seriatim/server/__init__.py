@@ -1,0 +1,1 @@
+"""The sequencer server: nodes of a tree, their journals and ports, from one configuration file."""

@@ -1,0 +1,481 @@
+"""One file says what a cluster is: the broker, the nodes and where they are, which topic lives where.
+
+Every process of a cluster is given the same file (`cluster.toml`) and told which of its nodes to run. The smallest one
+has two lines; everything else has a default:
+
+    broker = "nats://127.0.0.1:4222"
+    nodes.root = {}
+
+The types below are the reference: a key is a field, its description is both the help in an error and the row in
+docs/serving.md. A mistake is reported with the path of its key, its value and what to write instead, before anything
+is opened. Relative paths start at the file's folder.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from seriatim.brokers.naming import BUCKETS_MAX, bucket_of, check_topic, is_bucket
+from seriatim.brokers.urls import shown
+from seriatim.model import InputError, Node, Topic, TreeError
+from seriatim.order import SequencingTree
+from seriatim.protocols.tree import TreeOptions
+from seriatim.runtime.addresses import split_address
+
+DEFAULT_ADDRESS = "127.0.0.1:7411"
+CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
+NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+
+Positive: TypeAlias = Annotated[float, Meta(gt=0)]
+
+
+class Times(Struct, frozen=True, kw_only=True):
+    """How long things may take."""
+
+    retry_ms: Annotated[Positive, Meta(description="milliseconds after which an unanswered request is repeated")] = (
+        500.0
+    )
+    lease_ms: Annotated[
+        Positive, Meta(description="milliseconds after which a granted but unpublished number is void (ticket mode)")
+    ] = 10_000.0
+    subscriber_lease_ms: Annotated[
+        Positive, Meta(description="milliseconds after twice which nodes forget a silent subscriber")
+    ] = 30_000.0
+    patience_ms: Annotated[
+        Positive, Meta(description="milliseconds after which a waiting subscriber asks the home of what it waits for")
+    ] = 2_000.0
+    takeover_ms: Annotated[
+        Positive, Meta(description="milliseconds of silence after which a standby takes a node over")
+    ] = 3_000.0
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What one client may ask for."""
+
+    connections_max: Annotated[int, Meta(gt=0, description="the largest number of connections to one node")] = 10_000
+    ticket_count_max: Annotated[int, Meta(gt=0, description="the most numbers one ticket may ask for")] = 65_536
+    open_tickets_max: Annotated[
+        int, Meta(gt=0, description="the most unsettled tickets one publisher may have at one node")
+    ] = 1_024
+    jump_max: Annotated[
+        int, Meta(ge=0, description="how far a stamp may be ahead of its subscriber (ticket mode), or 0 for any")
+    ] = 0
+
+
+class Streams(Struct, frozen=True, kw_only=True):
+    """How topics are kept on a JetStream broker."""
+
+    buckets: Annotated[
+        int,
+        Meta(ge=0, le=BUCKETS_MAX, description="the number of streams that topics share, or 0 for a stream per topic"),
+    ] = 0
+    replicas: Annotated[int, Meta(ge=1, le=5, description="the number of servers that keep each stream, 1 to 5")] = 1
+    storage: Annotated[Literal["file", "memory"], Meta(description='"file" or "memory"')] = "file"
+    max_age_s: Annotated[
+        float, Meta(ge=0, description="the seconds after which the broker drops events, or 0 for never")
+    ] = 0.0
+
+
+class Security(Struct, frozen=True, kw_only=True):
+    """Who may connect to the nodes. The broker has its own accounts; docs/serving.md says which it needs."""
+
+    token_file: Annotated[str, Meta(description="the file with the token of clients")] = ""
+    node_token_file: Annotated[str, Meta(description="the file with the token of nodes, which no client knows")] = ""
+    certificate: Annotated[str, Meta(description="the file with this server's certificate chain (PEM)")] = ""
+    key: Annotated[str, Meta(description="the file with the certificate's key (PEM)")] = ""
+    authority: Annotated[str, Meta(description="the file with the certificates that peers are checked against")] = ""
+    require_client_certificate: Annotated[
+        bool, Meta(description="true, or false to take clients without a certificate")
+    ] = False
+    stamp_key_file: Annotated[
+        str, Meta(description="the file with the key that proves stamps, in hexadecimal digits (ticket mode)")
+    ] = ""
+
+
+class Admin(Struct, frozen=True, kw_only=True):
+    """The HTTP port for /metrics, /status, /explain and /health."""
+
+    address: Annotated[str, Meta(description='"host:port" to listen on, or "" for no admin port')] = ""
+    token_file: Annotated[str, Meta(description="the file with the bearer token that requests must carry")] = ""
+
+
+class NodeConfig(Struct, frozen=True, kw_only=True):
+    """One node of the tree."""
+
+    parent: Annotated[Node | None, Meta(description="the name of the parent node; leave it out for the root")] = None
+    address: Annotated[
+        str | tuple[str, ...],
+        Meta(description='"host:port" where clients find the node, or a list: the others are standbys'),
+    ] = (DEFAULT_ADDRESS,)
+    bind: Annotated[
+        str, Meta(description='"host:port" to listen on where that is not the address itself (containers)')
+    ] = ""
+    journal: Annotated[
+        str, Meta(description='"file:<folder>" (default: file:journal-<name>), "jetstream" or "memory"')
+    ] = ""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The active process's address, then the standbys'."""
+        return (self.address,) if isinstance(self.address, str) else self.address
+
+
+class ClusterConfig(Struct, frozen=True, kw_only=True):
+    """A whole cluster, checked. `folder` is where relative paths start."""
+
+    cluster: Annotated[str, Meta(pattern=CLUSTER_NAME, description="a name of up to 32 letters, digits and -")] = (
+        "seriatim"
+    )
+    broker: Annotated[str, Meta(description='the URL of the broker, for example "nats://127.0.0.1:4222"')]
+    mode: Annotated[Literal["log", "ticket"], Meta(description='"log" or "ticket": who numbers events')] = "log"
+    causal: Annotated[bool, Meta(description="true or false: causal order too, or total order only")] = False
+    default_home: Annotated[
+        str, Meta(description='the node for topics that [homes] does not list (default: the root), or "none"')
+    ] = ""
+    nodes: dict[Node, NodeConfig]
+    homes: dict[Topic, Node] = field(default_factory=dict)
+    times: Times = Times()
+    limits: Limits = Limits()
+    streams: Streams = Streams()
+    security: Security = Security()
+    admin: Admin = Admin()
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        _check_tree(self)
+        _check_addresses(self)
+        _check_journals(self)
+        _check_security(self)
+        _check_broker(self)
+        _check_topics(self)
+        self.options  # noqa: B018  its own checks
+
+    @property
+    def tree(self) -> SequencingTree:
+        """The sequencing tree the nodes form."""
+        return _tree(self)
+
+    @property
+    def options(self) -> TreeOptions:
+        """What all machines of this cluster are given, but for the key of stamps, which is read from its file."""
+        return TreeOptions(
+            mode=self.mode,
+            causal=self.causal,
+            full_stamps=self.is_lossy,
+            retry_ms=self.times.retry_ms,
+            lease_ms=self.times.lease_ms,
+            subscriber_lease_ms=self.times.subscriber_lease_ms,
+            patience_ms=self.times.patience_ms,
+            ticket_count_max=self.limits.ticket_count_max,
+            open_tickets_max=self.limits.open_tickets_max,
+            jump_max=self.limits.jump_max or None,
+        )
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether the broker may lose events."""
+        return self.broker.partition("://")[0] in LOSSY_SCHEMES
+
+    @property
+    def broker_options(self) -> dict[str, str | int | float]:
+        """How streams are made, for whoever may have to make one: nodes, and clients that use a topic first.
+
+        Only what is not usual: a client that has to know more must connect twice.
+        """
+        if self.broker.partition("://")[0] not in JETSTREAM_SCHEMES:
+            return {}
+        usual = Streams()
+        names = ("replicas", "storage", "max_age_s")
+        chosen = {name: getattr(self.streams, name) for name in names}
+        return {name: value for name, value in chosen.items() if value != getattr(usual, name)}
+
+    def path(self, text: str) -> Path:
+        """A path of the configuration, as it is meant."""
+        return self.folder / text
+
+    def journal_folder(self, node: Node) -> Path | None:
+        """Where a node's file journal is; None: its journal is not a file."""
+        text = self.nodes[node].journal or f"file:journal-{node}"
+        return self.path(text.removeprefix("file:")) if text.startswith("file:") else None
+
+
+JETSTREAM_SCHEMES = {"nats", "tls"}
+LOSSY_SCHEMES = {"nats+core", "tls+core"}
+TABLES: dict[str, type[Struct]] = {
+    "times": Times,
+    "limits": Limits,
+    "streams": Streams,
+    "security": Security,
+    "admin": Admin,
+}
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def load_config(path: Path, plan: Path | None = None) -> ClusterConfig:
+    """The cluster described by a file; `plan`: a second file whose nodes' parents and homes come first."""
+    raw = _read(path)
+    if plan is not None:
+        _apply_plan(raw, read_plan(plan), str(plan))
+    return parse_config(raw, path.resolve().parent)
+
+
+def parse_config(raw: Mapping[str, Any], folder: Path = Path()) -> ClusterConfig:
+    """The same from what TOML reads as. `raw` is not changed."""
+    values = dict(raw)
+    _check_keys(values, set(_fields(ClusterConfig)) - {"folder"}, "")
+    if "broker" not in values:
+        raise InputError("broker", "is missing", 'add a line such as broker = "nats://127.0.0.1:4222"')
+    nodes = _table(values.pop("nodes", None) or {}, "nodes", "[nodes.<name>]")
+    homes = _table(values.pop("homes", {}), "homes", "[homes]")
+    tables = {key: _convert(TABLES[key], values.pop(key), key) for key in TABLES if key in values}
+    return ClusterConfig(
+        **_values(ClusterConfig, values, ""),
+        **tables,  # type: ignore[arg-type]
+        nodes={name: _convert(NodeConfig, node, f"nodes.{name}") for name, node in nodes.items()},
+        homes={topic: _home(topic, node) for topic, node in homes.items()},
+        folder=folder,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(str(path), "there is no such file", "give the path of a cluster.toml") from None
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror}", "check the path and its permissions") from None
+    except UnicodeDecodeError:
+        raise InputError(str(path), "is not text", "write it in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(str(path), f"is not TOML: {error}", "correct that line") from None
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """A plan: `nodes` with nothing but their parents, `homes`, and `default_home`, as far as the file says."""
+    plan = _read(path)
+    _check_keys(plan, {"nodes", "homes", "default_home"}, "", str(path))
+    for node, shape in _table(plan.setdefault("nodes", {}), "nodes", "[nodes.<name>]").items():
+        _check_keys(_table(shape, f"nodes.{node}", f"[nodes.{node}]"), {"parent"}, f"nodes.{node}", str(path))
+    _table(plan.setdefault("homes", {}), "homes", "[homes]")
+    return plan
+
+
+def _apply_plan(raw: dict[str, Any], plan: dict[str, Any], name: str) -> None:
+    """What the plan says about parents and homes replaces what the file says."""
+    nodes = dict(_table(raw.get("nodes", {}), "nodes", "[nodes.<name>]"))
+    for node, shape in plan["nodes"].items():
+        if node not in nodes:
+            fix = f"add [nodes.{node}] with its address to the cluster's file, or plan without it"
+            raise InputError(f"nodes.{node}", f"only {name} knows this node", fix)
+        known = _table(nodes[node], f"nodes.{node}", f"[nodes.{node}]")
+        nodes[node] = {key: value for key, value in known.items() if key != "parent"} | shape
+    raw["nodes"] = nodes
+    raw["homes"] = {**_table(raw.get("homes", {}), "homes", "[homes]"), **plan["homes"]}
+    if "default_home" in plan:
+        raw["default_home"] = plan["default_home"]
+
+
+_T = TypeVar("_T", bound=Struct)
+
+
+def _fields(type_: type[Struct]) -> dict[str, Any]:
+    return get_type_hints(type_, include_extras=True)
+
+
+def _convert(type_: type[_T], table: object, path: str) -> _T:
+    checked = _table(table, path, f"[{path}]")
+    _check_keys(checked, set(_fields(type_)), path)
+    return type_(**_values(type_, checked, path))
+
+
+def _values(type_: type[Struct], table: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Field by field, so that an error can name the key: the values of a table."""
+    hints = _fields(type_)
+    return {key: _value(hints[key], value, f"{path}.{key}" if path else key) for key, value in table.items()}
+
+
+def _value(hint: Any, value: object, path: str) -> Any:
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        problem = f"{value!r} does not fit ({str(error).partition(' - at')[0]})"
+        raise InputError(path, problem, f"give {description(hint)}") from None
+
+
+def description(hint: Any) -> str:
+    """What a field is, from its annotation."""
+    return next(each.description for each in get_args(hint)[1:] if isinstance(each, Meta) and each.description)
+
+
+def _table(value: object, path: str, example: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(path, f"{value!r} is not a table", f"write it as {example}")
+    return value
+
+
+def _check_keys(table: Mapping[str, Any], known: Iterable[str], path: str, file: str = "") -> None:
+    for key in table:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            fix = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(sorted(known))}"
+            where = f" in {file}" if file else ""
+            raise InputError(f"{path}.{key}" if path else key, f"there is no such key{where}", fix)
+
+
+def _home(topic: Topic, node: object) -> Node:
+    if isinstance(node, dict):
+        inner = f"{topic}.{next(iter(node), '')}"
+        raise InputError(f"homes.{topic}", f"{node!r} is a table", f'quote topics with dots: "{inner}" = "<node>"')
+    if not isinstance(node, str):
+        raise InputError(f"homes.{topic}", f"{node!r} is not the name of a node", "give a name in quotes")
+    return node
+
+
+# ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tree(config: ClusterConfig) -> SequencingTree:
+    parents = {name: node.parent for name, node in config.nodes.items()}
+    default = config.default_home or next(name for name, parent in parents.items() if parent is None)
+    return SequencingTree(parents, config.homes, None if default == "none" else default)
+
+
+def _check_tree(config: ClusterConfig) -> None:
+    if not config.nodes:
+        raise InputError("nodes", "the cluster has no node", "add one: nodes.root = {}")
+    for name in config.nodes:
+        described = "a node a name of up to 64 letters, digits, - and _"
+        _value(Annotated[str, Meta(pattern=NODE_NAME, description=described)], name, f"nodes.{name}")
+    if "none" in config.nodes:
+        raise InputError("nodes.none", "means no node at all", "choose another name")
+    try:
+        parents = {name: node.parent for name, node in config.nodes.items()}
+        SequencingTree(parents, {})
+        _tree(config)
+    except TreeError as error:  # says parents['x'] where the file says nodes.x.parent
+        where = error.field.replace("parents['", "nodes.").replace("homes['", "homes.").replace("']", "")
+        is_parent = error.field.startswith("parents[")
+        raise TreeError(f"{where}.parent" if is_parent else where, error.problem, error.fix) from None
+
+
+def _check_addresses(config: ClusterConfig) -> None:
+    taken: dict[str, str] = {}
+    places = [(f"nodes.{name}.address", each) for name, node in config.nodes.items() for each in node.addresses]
+    if config.admin.address:
+        places.append(("admin.address", config.admin.address))
+    for path, address in places:
+        _, port = split_address(path, address)
+        if port == 0:
+            continue
+        if address in taken:
+            raise InputError(path, f"{address!r} is also {taken[address]}", "give each its own port")
+        taken[address] = path
+    for name, node in config.nodes.items():
+        if not node.addresses:
+            raise InputError(f"nodes.{name}.address", "the list is empty", "give at least one address")
+        if node.bind:
+            split_address(f"nodes.{name}.bind", node.bind)
+        ports = {split_address("address", each)[1] for each in node.addresses}
+        if 0 in ports and len(ports) > 1:
+            raise InputError(f"nodes.{name}.address", "port 0 is not known to others", "give every standby a port")
+
+
+def _check_journals(config: ClusterConfig) -> None:
+    folders: dict[Path, Node] = {}
+    for name, node in config.nodes.items():
+        path = f"nodes.{name}.journal"
+        folder = config.journal_folder(name)
+        if folder is None and node.journal not in ("jetstream", "memory"):
+            raise InputError(path, f"{node.journal!r} is no journal", 'give "file:<folder>", "jetstream" or "memory"')
+        if node.journal == "file:":
+            raise InputError(path, "names no folder", f'give one: "file:journal-{name}"')
+        if folder is not None:
+            other = folders.setdefault(folder, name)
+            if other != name:
+                raise InputError(path, f"{str(folder)!r} is also the journal of {other}", "give each node its own")
+        if node.journal == "jetstream" and config.broker.partition("://")[0] not in JETSTREAM_SCHEMES:
+            raise InputError(path, f"{shown(config.broker)!r} has no JetStream", f'give "file:journal-{name}"')
+        if len(node.addresses) > 1 and node.journal != "jetstream":
+            problem = f"a standby elsewhere cannot take over {node.journal or 'a file'!r}"
+            raise InputError(path, problem, 'set journal = "jetstream", or give one address')
+
+
+def _check_security(config: ClusterConfig) -> None:
+    security = config.security
+    if config.mode == "log":
+        for path, given in (
+            ("security.stamp_key_file", security.stamp_key_file),
+            ("limits.jump_max", config.limits.jump_max),
+        ):
+            if given:
+                problem = "in log mode only sequencers write stamps: the broker's permissions see to that"
+                raise InputError(path, problem, 'leave it out, or set mode = "ticket"')
+    for one, other in (("certificate", "key"), ("key", "certificate")):
+        if getattr(security, one) and not getattr(security, other):
+            raise InputError(f"security.{other}", f"is missing, and security.{one} is given", "give both or neither")
+    if security.require_client_certificate and not (security.authority and security.certificate):
+        problem = "certificates cannot be required without something to check them against"
+        raise InputError("security.require_client_certificate", problem, "give authority, certificate and key")
+
+
+def _check_broker(config: ClusterConfig) -> None:
+    scheme, separator, _ = config.broker.partition("://")
+    if not separator:
+        fix = 'give the broker as a URL, for example "nats://127.0.0.1:4222"'
+        raise InputError("broker", f"{shown(config.broker)!r} is not a URL", fix)
+    if config.mode == "log" and scheme in LOSSY_SCHEMES:
+        raise InputError("mode", f"'log' needs a broker that keeps a log, and {scheme} does not", 'set mode = "ticket"')
+
+
+def _check_topics(config: ClusterConfig) -> None:
+    buckets = config.streams.buckets
+    for topic in config.homes:
+        if buckets and not is_bucket(topic, buckets):
+            fix = f'give its bucket a home, "{bucket_of(topic, buckets)}", or set streams.buckets = 0'
+            raise InputError(f"homes.{topic}", "topics share buckets, and each bucket has one home", fix)
+        try:
+            check_topic(topic)
+        except InputError as error:
+            raise InputError(f"homes.{topic}", error.problem, error.fix) from None
+
+
+def exposed_without_token(config: ClusterConfig) -> list[Node]:
+    """Nodes that other machines can reach and that ask for no token: worth a warning."""
+    if config.security.token_file or config.security.require_client_certificate:
+        return []
+    return [
+        name
+        for name, node in config.nodes.items()
+        if not all(map(_is_loopback, [node.bind] if node.bind else node.addresses))
+    ]
+
+
+def _is_loopback(address: str) -> bool:
+    host, _ = split_address("address", address)
+    return host.startswith(("127.", "localhost", "::1"))
+
+
+def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
+    """What only the machine that runs these nodes can tell: folders and files that must be there."""
+    for name in nodes:
+        folder = config.journal_folder(name)
+        if folder is not None and not folder.parent.is_dir():
+            fix = f"make it first (mkdir -p {folder.parent}), or correct the path"
+            raise InputError(f"nodes.{name}.journal", f"the folder {str(folder.parent)!r} does not exist", fix)
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise InputError(f"nodes.{name}.journal", f"{str(folder)!r} is not a folder", "give a folder")
+    for table, keys in (("security", SECURITY_FILES), ("admin", ("token_file",))):
+        for key in keys:
+            text = getattr(getattr(config, table), key)
+            if text and not config.path(text).is_file():
+                raise InputError(f"{table}.{key}", f"{str(config.path(text))!r} is not a file", "correct the path")
+
+
+SECURITY_FILES = ("token_file", "node_token_file", "certificate", "key", "authority", "stamp_key_file")

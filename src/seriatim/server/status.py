@@ -1,0 +1,86 @@
+"""How nodes are: what `seriatim status`, /status and /explain show. Plain values, the same words everywhere."""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from seriatim.model import Node
+
+Role = Literal["active", "standby", "starting", "failed", "stopped"]
+EXPLAIN_LINES_MAX = 1_000  # an answer must fit into one message of the broker
+
+
+class LinkStatus(Struct, frozen=True, kw_only=True):
+    """The way to a neighbouring node."""
+
+    connected: bool
+    unacknowledged: int = 0
+
+
+class NodeStatus(Struct, frozen=True, kw_only=True):
+    """One node, as the process that runs it (or stands by for it) sees it."""
+
+    node: Node
+    role: Role
+    address: str
+    parent: Node | None = None
+    reason: str = ""
+    epoch: int = 0
+    uptime_s: float = 0.0
+    stamps: int = 0
+    stamps_per_s: float = 0.0
+    numbers: int = 0
+    entries_per_stamp: float = 0.0
+    bytes_per_stamp: float = 0.0
+    hop_ms: float | None = None
+    topics: int = 0
+    issued: int = 0
+    open_ranges: int = 0
+    unstamped_ranges: int = 0
+    oldest_open_s: float = 0.0
+    voids: int = 0
+    subscribers: int = 0
+    joins: int = 0
+    journal: str = ""
+    journal_backlog: int = 0
+    journal_bytes: int = 0
+    appends: int = 0
+    connections: int = 0
+    dropped: int = 0
+    links: dict[Node, LinkStatus] = field(default_factory=dict)
+
+
+class ServerStatus(Struct, frozen=True, kw_only=True):
+    """One process with its nodes."""
+
+    cluster: str
+    mode: str
+    causal: bool
+    pid: int
+    uptime_s: float
+    nodes: list[NodeStatus]
+
+
+class NodeExplanation(Struct, frozen=True, kw_only=True):
+    """What is unfinished at one node, one sentence each. `left_out`: how many more there are."""
+
+    node: Node
+    waits: list[str]
+    left_out: int = 0
+
+
+def node_subject(cluster: str, what: Literal["status", "explain"], node: Node, place: int | None = None) -> str:
+    """Where on the broker to ask. Without a place the process that is active answers; with one, the one that was
+    given the node's address of that place in the configuration, active or not."""
+    return f"{cluster}.{what}.{node}" + (f".{place}" if place is not None else "")
+
+
+def encode(value: Struct) -> bytes:
+    """As JSON, so that people can ask too (`nats request seriatim.status.root ''`)."""
+    return msgspec.json.encode(value)
+
+
+def limited(node: Node, lines: list[str]) -> NodeExplanation:
+    """As many as fit."""
+    return NodeExplanation(node=node, waits=lines[:EXPLAIN_LINES_MAX], left_out=max(0, len(lines) - EXPLAIN_LINES_MAX))

@@ -1,0 +1,68 @@
+"""Clients that name topics no broker would take: a wildcard would capture what belongs to everybody else."""
+
+from pathlib import Path
+
+import nats
+import pytest
+
+import seriatim
+from seriatim.protocols.tree.messages import Subscribe, Watch
+from tests.brokers.conformance import Probe
+from tests.brokers.nats_world import jetstream_world, new_cluster, shared_server
+from tests.client.test_nats import sequencer
+from tests.client.world import data, run, take
+
+
+@pytest.mark.parametrize("buckets", [0, 3])
+def test_a_client_cannot_make_streams_that_capture_others(tmp_path: Path, buckets: int) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topic = f"{cluster}.a"
+        wrong = [
+            f"{cluster}.>",
+            f"{cluster}.*",
+            f"_{cluster}.stamps.root.*",
+            "a b",
+            "a\r\nPUB b 1\r\nx",
+            "$JS.API.x",
+            "",
+        ]
+        async with (
+            sequencer(server, cluster, tmp_path, streams={"buckets": buckets}) as running,
+            seriatim.connect(server.url, cluster=cluster) as hostile,
+            seriatim.connect(server.url, cluster=cluster) as bus,
+        ):
+            assert hostile._network is not None
+            for version, name in enumerate(wrong, 1):
+                message = Subscribe(version, name, frozenset({name}), frozenset(), False)
+                hostile._network.switchboard.send(hostile.name, "root", message)
+            left = Subscribe(9, topic, frozenset({topic}), frozenset(wrong), False)
+            hostile._network.switchboard.send(hostile.name, "root", left)
+            async with bus.subscribe(topic) as events:
+                await bus.publish(topic, b"1")
+                assert data(await take(events, 1)) == ["1"]
+            (served,) = running.served.values()
+            assert served.host is not None
+            assert hostile.name not in served.host.machine.state.sequencer.joins
+            plain = await nats.connect(server.url)
+            streams = [each.config for each in await plain.jsm().streams_info()]
+            await plain.close()
+            ours = [each for each in streams if (each.name or "").startswith(f"{cluster}-")]
+            for each in ours:
+                if each.name != f"{cluster}-stamps-root":
+                    assert not any("*" in subject or ">" in subject for subject in each.subjects or []), each
+
+    run(test())
+
+
+def test_a_topic_that_is_no_bucket_has_no_log_where_topics_share_buckets() -> None:
+    """Its stream would have the name of another one of the cluster, say that of the stamps."""
+
+    async def test() -> None:
+        async with jetstream_world(streams=3) as world:
+            probe = Probe(await world.connect(), "root")
+            probe.send(Watch(frozenset({"stamps-root"})))
+            await probe.until(lambda: probe.errors, "a refusal")
+            assert "not a bucket" in str(probe.errors[0][1])
+
+    run(test())
