@@ -1,0 +1,112 @@
+"""Many events in one broker message.
+
+A lone event is a plain message: its payload is the event's data, so any client of the broker can read it. Several
+events of one topic are packed: the message has the header `Seriatim-Batch: 1` and its payload is the msgpack array
+
+    [first, [data, data, …], {index: {name: value}}, {index: id}]
+
+The ids of a pack are derived: the event at `index` is `<publisher>-<first + index>`, unless its publisher gave it an
+id (last map). So an event in a pack costs its data and two or three bytes. What other people write is not trusted: a
+pack that cannot be read, or holds more events than one may, is `Unreadable`, and whoever asked reports it as a gap.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from seriatim.client.events import Event
+from seriatim.model import Event as Message
+from seriatim.model import Notification, SeriatimError
+
+BATCH_HEADER = "Seriatim-Batch"
+BATCH_VERSION = "1"
+EVENTS_MAX = 4_096
+OVERHEAD_BYTES = 5  # of one event's data in a pack, at most
+
+_NO_HEADERS: dict[int, dict[str, str]] = {}
+_NO_IDS: dict[int, str] = {}
+
+
+class Unreadable(SeriatimError):
+    """A message that says it is a pack, and is not."""
+
+
+class Pack(Struct, array_like=True, frozen=True):
+    """What is inside a packed message."""
+
+    first: int
+    data: list[bytes]
+    headers: dict[int, dict[str, str]] = _NO_HEADERS
+    ids: dict[int, str] = _NO_IDS
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Pack)
+
+
+def derived_id(publisher: str, counter: int) -> str:
+    """The id of an event whose publisher did not give it one."""
+    return f"{publisher}-{counter}"
+
+
+def pack(
+    first: int,
+    data: Sequence[bytes],
+    headers: dict[int, dict[str, str]] | None = None,
+    ids: dict[int, str] | None = None,
+) -> bytes:
+    """The payload of a message that holds all of these."""
+    if ids:
+        return _encoder.encode((first, data, headers or {}, ids))
+    if headers:
+        return _encoder.encode((first, data, headers))
+    return _encoder.encode((first, data))
+
+
+def is_pack(message: Message) -> bool:
+    """Whether a broker message holds several events."""
+    return message.headers is not None and BATCH_HEADER in message.headers
+
+
+def unfold(notification: Notification) -> list[Event]:
+    """The events of one broker message. Unreadable: it is a pack that this client cannot read."""
+    message, number, stamp = notification.event, notification.number, notification.entries
+    topic = message.topic if message.subject is None else message.subject
+    publisher, late = message.publisher, notification.out_of_order
+    if not is_pack(message):
+        return [Event(topic, message.payload, message.headers, message.id, publisher, stamp, number, 0, late)]
+    read = _read(message)
+    first, headers, ids = read.first, read.headers, read.ids
+    if not headers and not ids:
+        return [
+            Event(topic, data, None, f"{publisher}-{first + index}", publisher, stamp, number, index, late)
+            for index, data in enumerate(read.data)
+        ]
+    return [
+        Event(
+            topic,
+            data,
+            headers.get(index),
+            ids.get(index) or f"{publisher}-{first + index}",
+            publisher,
+            stamp,
+            number,
+            index,
+            late,
+        )
+        for index, data in enumerate(read.data)
+    ]
+
+
+def _read(message: Message) -> Pack:
+    version = message.headers[BATCH_HEADER] if message.headers else ""
+    if version != BATCH_VERSION:
+        raise Unreadable(f"a pack of version {version!r}; this client reads {BATCH_VERSION}")
+    try:
+        read = _decoder.decode(message.payload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(f"a pack that cannot be read: {error}") from None
+    if not 1 <= len(read.data) <= EVENTS_MAX:
+        raise Unreadable(f"a pack of {len(read.data)} events; it must have 1 to {EVENTS_MAX}")
+    return read

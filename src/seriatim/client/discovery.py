@@ -1,0 +1,188 @@
+"""From a broker's URL to a cluster: ask on the broker who orders its topics, and connect to them.
+
+Any sequencer of the cluster answers with its description (runtime/description.py): the tree, the mode, the times and
+where the nodes listen. `sequencers` replaces the addresses, for networks in which they are reached in another way.
+"""
+
+import asyncio
+import logging
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from msgspec import structs
+
+from seriatim.brokers import Broker
+from seriatim.brokers.durable_journals import journal_on
+from seriatim.client.cluster import Network
+from seriatim.client.settings import Settings
+from seriatim.model import Address, ConnectionFailed, InputError
+from seriatim.runtime import Journal, Switchboard
+from seriatim.runtime.description import ClusterDescription, decode_description, describe_subject
+from seriatim.runtime.dialer import Dialer, Peer
+from seriatim.runtime.security import SecurityOptions
+
+logger = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 0.2
+ANSWER_S = 2.0
+OTHERS_S = 2.0  # how long to wait for all nodes of the tree
+
+
+class TcpNetwork:
+    """Connections to every node of a cluster, under one name."""
+
+    def __init__(
+        self, description: ClusterDescription, name: Address, security: SecurityOptions, timeout_s: float
+    ) -> None:
+        self.switchboard = Switchboard()
+        self._timeout_s = timeout_s
+        peers = [Peer(node, tuple(addresses)) for node, addresses in sorted(description.addresses.items())]
+        self._nodes = [peer.node for peer in peers]
+        self._dialer = Dialer(
+            self.switchboard, peers, cluster=description.cluster, name=name, role="client", security=security
+        )
+
+    async def open(self) -> None:
+        """Some node may be down that this client does not even need: one that answers is enough to begin."""
+        self._dialer.start()
+        patience_s = min(OTHERS_S, self._timeout_s)
+        waits = [self._dialer.wait_connected(node, patience_s) for node in self._nodes]
+        problems = [each for each in await asyncio.gather(*waits, return_exceptions=True) if each is not None]
+        for problem in problems:
+            if not isinstance(problem, ConnectionFailed):
+                raise problem
+            logger.warning("begins without a node", extra={"reason": str(problem)})
+        if len(problems) == len(self._nodes) and self._nodes:
+            await self._dialer.wait_connected(self._nodes[0], max(0.0, self._timeout_s - patience_s))
+
+    def down(self) -> list[str]:
+        return [f"node {node} is not connected: {story}" for node, story in sorted(self._dialer.problems().items())]
+
+    async def close(self) -> None:
+        await self._dialer.stop()
+
+
+class RemoteCluster:
+    """A cluster that others run."""
+
+    def __init__(self, broker: Broker, description: ClusterDescription, settings: Settings) -> None:
+        self.broker = broker
+        self.description = description
+        self._settings = settings
+        self._security = security_of(settings)
+
+    def network(self, name: Address) -> Network:
+        return TcpNetwork(self.description, name, self._security, self._settings.timeout_s)
+
+    def journal(self, durable: str) -> Journal | None:
+        """On JetStream: a stream, with as many replicas as the cluster's others have."""
+        replicas = int(self.description.broker_options.get("replicas", 1))
+        return journal_on(self.broker, durable, cluster=self.description.cluster, replicas=replicas)
+
+    async def close(self) -> None:
+        await self.broker.close()
+
+
+async def open_remote(settings: Settings) -> RemoteCluster:
+    """Connect to the broker and find the sequencers. ConnectionFailed says what was tried."""
+    broker = _open_broker(settings, {})
+    try:
+        await _connect(broker, settings)
+        description = await find_description(broker, settings)
+        check_description(description, settings)
+        options = broker_options(description, settings)
+        if options:  # how the cluster lays out its topics is known only now: connect again
+            await broker.close()
+            broker = _open_broker(settings, options)
+            await _connect(broker, settings)
+        broker.configure(description.mode, description.tree.home)
+        return RemoteCluster(broker, _with_addresses(description, settings), settings)
+    except BaseException:
+        await broker.close()
+        raise
+
+
+def _open_broker(settings: Settings, options: dict[str, str | int | float]) -> Broker:
+    from seriatim.brokers.urls import open_broker
+
+    if settings.url.startswith("memory:"):
+        return open_broker(settings.url)  # who opened it first has chosen
+    return open_broker(settings.url, cluster=settings.cluster, **options)
+
+
+async def _connect(broker: Broker, settings: Settings) -> None:
+    try:
+        async with asyncio.timeout(settings.timeout_s):
+            await broker.open()
+    except TimeoutError:
+        where = without_password(settings.url)
+        raise ConnectionFailed(
+            f"no broker answers at {where} within {settings.timeout_s:g} s; is it running?"
+        ) from None
+
+
+def broker_options(description: ClusterDescription, settings: Settings) -> dict[str, str | int | float]:
+    """What everybody must use alike on the broker. An option in the URL that says something else is a mistake."""
+    shared = dict(description.broker_options)
+    if description.buckets:
+        keeps_log = "+core" not in settings.url.partition("://")[0]
+        shared["streams" if keeps_log else "buckets"] = description.buckets
+    given = dict(parse_qsl(urlsplit(settings.url).query))
+    for name, value in given.items():
+        if name in shared and str(shared[name]) != value:
+            problem = f"cluster {description.cluster} uses {name}={shared[name]}, the URL says {value}"
+            raise InputError("url", problem, "leave it out: the cluster says it")
+    return {name: value for name, value in shared.items() if name not in given}
+
+
+async def find_description(broker: Broker, settings: Settings) -> ClusterDescription:
+    """Ask until somebody answers, or the time is over: sequencers may just be starting."""
+    subject = describe_subject(settings.cluster)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + settings.timeout_s
+    while (left_s := deadline - loop.time()) > 0:
+        answer = await broker.request(subject, b"", min(ANSWER_S, left_s))
+        if answer is not None:
+            return decode_description(answer)
+        await asyncio.sleep(min(ASK_AGAIN_S, max(0.0, deadline - loop.time())))
+    raise ConnectionFailed(
+        f"no sequencer answers for cluster {settings.cluster!r} on {without_password(settings.url)} "
+        f"(asked on {subject} for {settings.timeout_s:g} s); start one with `seriatim serve` or `seriatim up`"
+    )
+
+
+def check_description(description: ClusterDescription, settings: Settings) -> None:
+    """Whether the cluster is what the application asked for."""
+    if settings.mode is not None and settings.mode != description.mode:
+        raise InputError(
+            "mode",
+            f"cluster {description.cluster} runs in {description.mode} mode",
+            "leave it out, or use another cluster",
+        )
+    if settings.causal is not None and settings.causal != description.causal:
+        kind = "keeps" if description.causal else "does not keep"
+        raise InputError(
+            "causal", f"cluster {description.cluster} {kind} causal order", "leave it out, or use another cluster"
+        )
+    if description.token_needed and settings.token is None:
+        raise InputError("token", f"the sequencers of {description.cluster} ask for one", "connect(token=...)")
+
+
+def _with_addresses(description: ClusterDescription, settings: Settings) -> ClusterDescription:
+    if settings.sequencers is None:
+        return description
+    addresses = {node: list(settings.sequencers) for node in description.parents}
+    return structs.replace(description, addresses=addresses)
+
+
+def security_of(settings: Settings) -> SecurityOptions:
+    """How to be let in: the token, and TLS options as the application gave them."""
+    tls = settings.tls
+    security = tls if isinstance(tls, SecurityOptions) else SecurityOptions(tls=bool(tls))
+    return structs.replace(security, token=settings.token) if settings.token is not None else security
+
+
+def without_password(url: str) -> str:
+    """A URL as it may stand in an error."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

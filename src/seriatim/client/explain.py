@@ -1,0 +1,42 @@
+"""Why something has not happened yet: as data, and in sentences."""
+
+from msgspec import Struct, field
+
+from seriatim.protocols.tree import Waiting
+
+
+class HeldEvent(Struct, frozen=True):
+    """One event that a subscription holds back: what it waits for, since when, and whose door to knock at."""
+
+    subscriber: str
+    waiting: Waiting
+    seconds: float
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        waiting = self.waiting
+        return (
+            f"{self.subscriber}: {waiting.topic} {waiting.number} is held since {self.seconds:.1f} s: "
+            f"{waiting.why} (node {waiting.home} knows)"
+        )
+
+
+class Explanation(Struct, frozen=True):
+    """What is held, what is not published, which connections are down, and what else is worth knowing."""
+
+    held: list[HeldEvent] = field(default_factory=list)
+    unpublished: list[str] = field(default_factory=list)
+    down: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Everything in words; empty if nothing waits."""
+        return [*self.down, *self.notes, *self.unpublished, *(held.sentence for held in self.held)]
+
+    def __bool__(self) -> bool:
+        return bool(self.held or self.unpublished or self.down or self.notes)
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences) or "nothing waits"

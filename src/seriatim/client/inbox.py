@@ -1,0 +1,159 @@
+"""What a subscription was notified of and its application has not taken yet, in order.
+
+A *parcel* is one notice of the machine: the events of one broker message, a gap, or news for the delivery log, which is
+told of everything in the order in which the application gets it. All but the last are counted, since the machine of a
+durable subscription persists one record for each: so the place up to which everything was handed out can be told.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from seriatim.client.durable import Place
+from seriatim.client.events import Event
+from seriatim.model import Gap, Number, Topic
+
+Item: TypeAlias = Event | Gap
+
+
+Starts: TypeAlias = dict[Topic, Number | None]  # topics held, and after which number those begin that are new
+
+
+class Log(Protocol):
+    """What a delivery log is told (logs.py)."""
+
+    def handed(self, events: Sequence[Event], received_at: float | None) -> None: ...
+
+    def holds(self, starts: Starts) -> None: ...
+
+    def begins(self, starts: Mapping[Topic, Number]) -> None: ...
+
+
+class Parcel:
+    """One notice. `next` is the place in `events` of the first one that was not handed out.
+
+    `notices`: so many in a row of which nothing is for us. Nobody is told of them, so nobody would slow them down.
+    """
+
+    __slots__ = ("bytes", "events", "gap", "news", "next", "notices", "received_at")
+
+    def __init__(self, events: list[Event], size: int, received_at: float | None = None) -> None:
+        self.events = events
+        self.bytes = size
+        self.received_at = received_at
+        self.gap: Gap | None = None
+        self.news: Callable[[], None] | None = None  # for the log
+        self.next = 0
+        self.notices = 1
+
+
+class Inbox:
+    """`show_gaps`: gaps are handed out like events; else they only count."""
+
+    def __init__(self, *, show_gaps: bool, count: int = 0, log: Log | None = None) -> None:
+        self.events = 0  # not handed out yet
+        self.bytes = 0
+        self.handed: Place = (count, 0)
+        self._show_gaps = show_gaps
+        self._log = log
+        self._parcels: deque[Parcel] = deque()
+
+    def put(self, events: list[Event], size: int, received_at: float | None = None) -> None:
+        """The events of one message, perhaps none of them for us; `size` in bytes."""
+        last = self._parcels[-1] if self._parcels and not events else None
+        if last is not None and not last.events and last.gap is None and last.news is None:
+            last.notices += 1
+            last.bytes += size
+        else:
+            self._parcels.append(Parcel(events, size, received_at))
+        self.events += len(events)
+        self.bytes += size
+
+    def put_gap(self, gap: Gap) -> None:
+        """Numbers that will not come."""
+        parcel = Parcel([], 0)
+        parcel.gap = gap
+        self._parcels.append(parcel)
+
+    def put_holds(self, starts: Starts) -> None:
+        """From here on exactly these topics are held. For the log."""
+        if self._log is not None:
+            self._put_news(partial(self._log.holds, starts))
+
+    def put_begins(self, starts: Mapping[Topic, Number]) -> None:
+        """These topics, which were held before, begin anew here. For the log."""
+        if self._log is not None:
+            self._put_news(partial(self._log.begins, starts))
+
+    def _put_news(self, news: Callable[[], None]) -> None:
+        parcel = Parcel([], 0)
+        parcel.news = news
+        self._parcels.append(parcel)
+
+    def quick(self) -> Event | None:
+        """The next event, if that is easy: there is one, and it is not the last of its message. Keeps no count."""
+        if self._parcels:
+            parcel = self._parcels[0]
+            place = parcel.next
+            if place + 1 < len(parcel.events):
+                parcel.next = place + 1
+                self.events -= 1
+                return parcel.events[place]
+        return None
+
+    def take(self, count: int) -> list[Item]:
+        """Up to `count` events; a gap that is to be shown is taken alone, so that who wants to can stop there."""
+        taken: list[Item] = []
+        while len(taken) < count:
+            parcel = self._parcels[0] if self._parcels else None
+            if parcel is not None and parcel.next < len(parcel.events):
+                upto = min(len(parcel.events), parcel.next + count - len(taken))
+                events = parcel.events[parcel.next : upto]
+                taken += events
+                self._hand_out(parcel, events, upto)
+                continue
+            if parcel is not None and parcel.gap is not None and self._show_gaps and taken:
+                break
+            item = self._pass_by()
+            if item is not None:
+                return [item]
+            if parcel is None:
+                break
+        return taken
+
+    def _pass_by(self) -> Gap | None:
+        """Finish the first parcel, which has no event left to hand out."""
+        if not self._parcels:
+            return None
+        parcel = self._parcels[0]
+        self._finish(parcel)
+        if parcel.news is not None:
+            parcel.news()
+        return parcel.gap if self._show_gaps else None
+
+    def __bool__(self) -> bool:
+        return bool(self._parcels)
+
+    def drop(self, topics: Set[Topic]) -> None:
+        """Events of these topics are not wanted any more. Their parcels stay, so that ordinals do not shift."""
+        for parcel in self._parcels:
+            left = [event for event in parcel.events[parcel.next :] if event.topic not in topics]
+            self.events -= len(parcel.events) - parcel.next - len(left)
+            parcel.events, parcel.next = left, 0
+
+    def _hand_out(self, parcel: Parcel, events: Sequence[Event], upto: int) -> None:
+        parcel.next = upto
+        self.events -= len(events)
+        if upto == len(parcel.events):
+            self._finish(parcel)
+        else:
+            self.handed = (self.handed[0], events[-1].index + 1)
+        if self._log is not None:
+            self._log.handed(events, parcel.received_at)
+
+    def _finish(self, parcel: Parcel) -> None:
+        self._parcels.popleft()
+        self.bytes -= parcel.bytes
+        if parcel.news is None:
+            self.handed = (self.handed[0] + parcel.notices, 0)

@@ -1,0 +1,314 @@
+"""Delivery and publication logs: the rows of model/records.py, written as things happen, for `seriatim audit <folder>`.
+
+A folder holds `deliveries.jsonl`, `subscriptions.jsonl` and `publications.jsonl`; any number of subscribers, publishers
+and processes may write to the same folder, each line in one piece. Deliveries are gathered and written every second and
+every 1,000 rows. Rows that change later (a subscription ends, a publication gets its number) are written at once, with
+spaces behind them, and changed in place. So a process that is killed leaves a log that can be read: its last deliveries
+may be missing, but no line is cut off. (A machine that loses power may cut off the last line; whoever opens the log for
+writing next, and is alone, cuts it away.)
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from seriatim.client.events import Event
+from seriatim.client.pending import Pending
+from seriatim.model import Delivery, LogError, Number, Publication, Subscription, Topic
+from seriatim.runtime import Clock
+
+logger = logging.getLogger(__name__)
+
+FLUSH_ROWS = 1_000
+FLUSH_S = 1.0
+ROOM = {Subscription: 72, Publication: 48}  # bytes kept free in a line for what is not known yet
+
+T = TypeVar("T", bound=Struct)
+
+_encoder = msgspec.json.Encoder()
+
+
+class RowFile:
+    """One table. Lines are appended whole; lines with room in them can be changed in place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._append = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._change = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise LogError(
+                str(path), error.strerror or "cannot be written", "check the path and its permissions"
+            ) from None
+        self._repair()
+        fcntl.flock(self._append, fcntl.LOCK_SH)
+
+    def _repair(self) -> None:
+        """Cut off half a line at the end, if nobody else is writing."""
+        size = os.fstat(self._append).st_size
+        if size == 0 or os.pread(self._append, 1, size - 1) == b"\n":
+            return
+        try:
+            fcntl.flock(self._append, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        data = os.pread(self._append, size, 0)
+        os.ftruncate(self._append, data.rfind(b"\n") + 1)
+
+    def append(self, lines: bytes) -> int:
+        """Write whole lines; where they begin."""
+        self._write_all(lines)
+        return os.lseek(self._append, 0, os.SEEK_CUR) - len(lines)
+
+    def _write_all(self, lines: bytes) -> None:
+        try:
+            written = os.write(self._append, lines)
+            while written < len(lines):  # a full disk, or a signal: the rest follows, or fails
+                written += os.write(self._append, lines[written:])
+        except OSError as error:
+            raise LogError(str(self.path), error.strerror or "cannot be written", "make room on the disk") from None
+
+    def change(self, offset: int, lines: bytes) -> None:
+        """Put other lines of the same length in their place."""
+        try:
+            os.pwrite(self._change, lines, offset)
+        except OSError as error:
+            raise LogError(str(self.path), error.strerror or "cannot be written", "make room on the disk") from None
+
+    def rows(self, kind: type[T]) -> Iterable[tuple[int, int, T]]:
+        """Every row so far: where its line begins, how long it is, what it says."""
+        decoder = msgspec.json.Decoder(kind)
+        offset = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.isspace():
+                    try:
+                        yield offset, len(line), decoder.decode(line)
+                    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                        fix = "move the file away, or correct the line"
+                        raise LogError(f"{self.path} line {number}", f"not a row ({error})", fix) from None
+                offset += len(line)
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._append >= 0:
+            os.close(self._append)
+            os.close(self._change)
+            self._append = self._change = -1
+
+
+def padded(row: Struct, length: int | None = None) -> bytes:
+    """A line with room to grow, or of the length that it has already."""
+    text = _encoder.encode(row)
+    if length is None:
+        length = len(text) + ROOM[type(row)] + 1
+    return text.ljust(length - 1) + b"\n"
+
+
+class _Row(Struct):
+    """One holding of one topic, and the line that tells of it."""
+
+    subscription: Subscription
+    offset: int
+    length: int
+    last: Number | None = None  # the last number of which an event was handed out
+
+
+class DeliveryLog:
+    """One subscriber's deliveries and holdings. Positions go on where an earlier process of a durable one ended."""
+
+    def __init__(self, folder: Path, subscriber: str, clock: Clock) -> None:
+        deliveries, subscriptions = table_paths(folder)
+        self._deliveries = RowFile(deliveries)
+        self._subscriptions = RowFile(subscriptions)
+        self._subscriber = subscriber
+        self._clock = clock
+        self.position = 0
+        self._rows: list[Delivery] = []
+        self._holdings: dict[Topic, _Row] = {}
+        self._known: set[tuple[Topic, Number, int]] = set()  # logged by an earlier process, and may come again
+        self._timer: asyncio.TimerHandle | None = None
+
+    def resume(self, holdings: Mapping[Topic, tuple[Number, Number]]) -> None:
+        """A durable subscriber goes on. Of each topic it holds: after which number it began, and how far it is.
+
+        A topic that has no row yet is in another log. One that began elsewhere than its row says was left and joined
+        again by a process that could not say so any more (or its journal was shortened, which looks the same).
+        """
+        self._read_back({topic: done for topic, (_, done) in holdings.items()})
+        for topic in [topic for topic in self._holdings if topic not in holdings]:
+            self._end(topic)
+        for topic, (start, done) in sorted(holdings.items()):
+            holding = self._holdings.get(topic)
+            if holding is None:
+                self._begin(topic, done)
+            elif holding.subscription.start != start:
+                self.begins({topic: max(start, holding.last or 0)})
+
+    def _read_back(self, done: Mapping[Topic, Number]) -> None:
+        """What an earlier process has logged. Only what is not done can come again, and must be known."""
+        last: dict[Topic, Number] = {}
+        for _, _, row in self._deliveries.rows(Delivery):
+            if row.subscriber == self._subscriber:
+                self.position = max(self.position, row.position + 1)
+                if row.number is not None and row.number > done.get(row.topic, row.number):
+                    self._known.add((row.topic, row.number, row.index))
+                if row.number is not None and not row.out_of_order:
+                    last[row.topic] = row.number
+        for offset, length, holding in self._subscriptions.rows(Subscription):
+            if holding.subscriber == self._subscriber and holding.until is None:
+                self._holdings[holding.topic] = _Row(holding, offset, length, last.get(holding.topic))
+
+    # ── what happens, in its order ────────────────────────────────────────────────────────────────────────────────
+
+    def handed(self, events: Sequence[Event], received_at: float | None) -> None:
+        """The application is given these events of one message."""
+        now = self._clock.now_ms()
+        for event in events:
+            if event.replayed and (event.topic, event.number, event.index) in self._known:
+                continue  # it has its row: the process before this one wrote it
+            holding = self._holdings.get(event.topic)
+            if holding is None:  # its change is not complete, but the topic has begun
+                holding = self._begin(event.topic, None)
+            if not event.out_of_order:
+                holding.last = event.number
+            self._rows.append(
+                Delivery(
+                    self._subscriber,
+                    self.position,
+                    event.id,
+                    event.topic,
+                    event.number,
+                    event.stamp if event.index == 0 else None,
+                    received_at,
+                    now,
+                    event.out_of_order,
+                    event.index,
+                )
+            )
+            self.position += 1
+        if len(self._rows) >= FLUSH_ROWS:
+            self.flush()
+        elif self._timer is None and self._rows:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
+
+    def holds(self, starts: Mapping[Topic, Number | None]) -> None:
+        """From here on the subscriber holds exactly these topics; with a number: it begins after that number."""
+        for topic in [topic for topic in self._holdings if topic not in starts]:
+            self._end(topic)
+        for topic, start in sorted(starts.items()):
+            holding = self._holdings.get(topic)
+            if holding is None:
+                self._begin(topic, start)
+            elif start is not None and holding.subscription.start is None:
+                self._change(holding, start=start)
+            elif start is not None and start != holding.subscription.start:
+                self.begins({topic: start})
+
+    def begins(self, starts: Mapping[Topic, Number]) -> None:
+        """These topics begin anew here, after these numbers."""
+        for topic, start in starts.items():
+            if topic in self._holdings:
+                self._end(topic)
+            self._begin(topic, start)
+
+    def end(self) -> None:
+        """The subscriber leaves everything."""
+        for topic in list(self._holdings):
+            self._end(topic)
+
+    def _begin(self, topic: Topic, start: Number | None) -> _Row:
+        row = Subscription(self._subscriber, topic, self.position, None, start)
+        line = padded(row)
+        holding = self._holdings[topic] = _Row(row, self._subscriptions.append(line), len(line))
+        return holding
+
+    def _end(self, topic: Topic) -> None:
+        holding = self._holdings.pop(topic)
+        end = holding.subscription.start if holding.last is None else holding.last
+        self._change(holding, until=self.position, end=end)
+
+    def _change(
+        self, holding: _Row, *, start: Number | None = None, until: int | None = None, end: Number | None = None
+    ) -> None:
+        old = holding.subscription
+        new_start = old.start if start is None else start
+        holding.subscription = Subscription(old.subscriber, old.topic, old.since, until, new_start, end)
+        self._subscriptions.change(holding.offset, padded(holding.subscription, holding.length))
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._rows:
+            self._deliveries.append(_encoder.encode_lines(self._rows))
+            self._rows = []
+
+    def _flush_late(self) -> None:
+        """By the clock. If it fails the rows are kept, and whoever asks for the next event is told."""
+        self._timer = None
+        try:
+            self.flush()
+        except LogError as error:
+            logger.error("deliveries are not in the log", extra={"rows": len(self._rows), "reason": str(error)})
+
+    def close(self) -> None:
+        """Write everything. May be called twice."""
+        self.flush()
+        self._deliveries.close()
+        self._subscriptions.close()
+
+
+class PublicationFile:
+    """One publisher's publications: a row before its message leaves, its number when that is known."""
+
+    def __init__(self, folder: Path, publisher: str, clock: Clock) -> None:
+        self._file = RowFile(folder / "publications.jsonl")
+        self._publisher = publisher
+        self._clock = clock
+        self._open: dict[int, tuple[int, list[Publication], list[int]]] = {}  # by the sequence of the first
+
+    def sending(self, events: Sequence[Pending], ids: Sequence[str]) -> None:
+        """These leave in one message now."""
+        now = self._clock.now_ms()
+        rows = [
+            Publication(id, event.topic, self._publisher, now, event.sequence, event.seen, None, index)
+            for index, (event, id) in enumerate(zip(events, ids, strict=True))
+        ]
+        lines = [padded(row) for row in rows]
+        offset = self._file.append(b"".join(lines))
+        self._open[events[0].sequence] = (offset, rows, [len(line) for line in lines])
+
+    def settled(self, events: Sequence[Pending], number: Number | None, is_known: bool) -> None:
+        """They are on the broker under this number; or they are not, and never will be; or that is not known."""
+        offset, rows, lengths = self._open.pop(events[0].sequence)
+        if number is not None:
+            changed = [msgspec.structs.replace(row, number=number) for row in rows]
+            lines = [padded(row, length) for row, length in zip(changed, lengths, strict=True)]
+            self._file.change(offset, b"".join(lines))
+        elif is_known:
+            self._file.change(offset, b"".join(b" " * (length - 1) + b"\n" for length in lengths))
+
+    def close(self) -> None:
+        """May be called twice."""
+        self._file.close()
+
+
+def table_paths(log: Path) -> tuple[Path, Path]:
+    """Where deliveries and subscriptions go: a folder, or the name of the file of deliveries in it."""
+    if log.suffix == ".jsonl":
+        stem = log.name.removesuffix(".jsonl")
+        beside = "subscriptions.jsonl" if stem == "deliveries" else f"{stem}.subscriptions.jsonl"
+        return log, log.with_name(beside)
+    return log / "deliveries.jsonl", log / "subscriptions.jsonl"

@@ -1,0 +1,122 @@
+"""What an application may choose: what happens at a gap, how much may wait, how long anything may take."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from seriatim.model import InputError, Topic
+from seriatim.protocols.tree import TreeOptions
+
+TIME_TO_LIVE_MS = 2_000.0  # on brokers that lose events, if the gap policy does not say
+BUFFER_MAX = 65_536  # events held back on brokers that lose events
+
+_TOKEN = re.compile(r"[A-Za-z0-9_.~-]{1,128}")
+_HEADER_NAME = re.compile(r"[!-9;-~]+")  # printable ASCII without space and colon
+_RESERVED = ("seriatim-", "nats-")
+
+
+class GapPolicy(Struct, frozen=True):
+    """What to do about numbers that will never come. Make one with `wait`, `skip` or `raise_`.
+
+    On brokers that lose events every policy is bounded: nothing is held longer than a time to live, and what was given
+    up is reported as a gap.
+    """
+
+    kind: Literal["wait", "skip", "raise"] = "wait"
+    after_s: float | None = None
+
+    @classmethod
+    def wait(cls) -> "GapPolicy":
+        """Wait until somebody decides; `explain` says what is waited for."""
+        return cls("wait")
+
+    @classmethod
+    def skip(cls, after_s: float | None = None) -> "GapPolicy":
+        """Go on behind the gap and report it. `after_s`: how long to wait before asking after a missing number."""
+        return cls("skip", after_s)
+
+    @classmethod
+    def raise_(cls, after_s: float | None = None) -> "GapPolicy":
+        """Raise GapError in the gap's place; who iterates again goes on behind it."""
+        return cls("raise", after_s)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("wait", "skip", "raise"):
+            raise InputError("gaps", f"{self.kind!r} is no gap policy", "use GapPolicy.wait(), skip() or raise_()")
+        if self.after_s is not None and not 0 < self.after_s < 1e9:
+            raise InputError("after_s", f"{self.after_s} is not a time", "give a number of seconds above 0")
+
+    def applied_to(
+        self, options: TreeOptions, *, lossy: bool, durable: bool, stamp_key: bytes | None = None
+    ) -> TreeOptions:
+        """The options of one subscription."""
+        wished_ms = self.after_s * 1000.0 if self.after_s is not None else None
+        on_lost: Literal["wait", "skip"] = "wait" if self.kind == "wait" else "skip"
+        options = structs.replace(options, on_lost=on_lost, durable=durable, stamp_key=stamp_key)
+        if wished_ms is not None:
+            options = structs.replace(options, patience_ms=wished_ms)
+        if lossy:
+            time_to_live_ms = wished_ms if wished_ms is not None else TIME_TO_LIVE_MS
+            options = structs.replace(options, buffer_max=BUFFER_MAX, time_to_live_ms=time_to_live_ms)
+        return options
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How much may wait inside the client before somebody has to slow down."""
+
+    queue_events: int = 100_000
+    """Events published and not yet confirmed: `publish` waits, `publish_nowait` raises QueueFull."""
+
+    queue_bytes: int = 64 * 1024 * 1024
+    """The same in bytes."""
+
+    unread_events: int = 65_536
+    """Events that a subscription was notified of and the application has not taken: the broker is asked to pause."""
+
+    unread_bytes: int = 32 * 1024 * 1024
+    """The same in bytes."""
+
+    gaps: int = 1_024
+    """Gaps that `Subscription.gaps` remembers."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) <= 0:
+                raise InputError(f"limits.{name}", f"{getattr(self, name)} is not positive", "give a number above 0")
+
+
+def check_topic(topic: object) -> Topic:
+    """A topic's name, or the error that says what is wrong with it. The broker may be stricter."""
+    if not isinstance(topic, str) or not topic:
+        raise InputError("topic", f"{topic!r} is not a name", "give a non-empty string")
+    return topic
+
+
+def check_name(field: str, name: object) -> str:
+    """A name that travels in addresses and file names."""
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        raise InputError(field, f"{name!r} is not a name", "use up to 128 letters, digits and _ . ~ -")
+    return name
+
+
+def check_headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Headers that every broker carries unchanged, as a plain dictionary of their own."""
+    if not headers:
+        return None
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            raise InputError(
+                "headers", f"{name!r} is not a header's name", "use printable ASCII without space and colon"
+            )
+        if name.lower().startswith(_RESERVED):
+            raise InputError(
+                "headers", f"{name} is reserved", "use a name that begins with neither Seriatim- nor Nats-"
+            )
+        if not isinstance(value, str):
+            raise InputError(f"headers[{name!r}]", f"{value!r} is not a string", "convert it")
+        if value != value.strip() or "\r" in value or "\n" in value:
+            problem = f"{value!r} has a line break, or space at an end"
+            raise InputError(f"headers[{name!r}]", problem, "strip it; brokers would change it")
+    return dict(headers)

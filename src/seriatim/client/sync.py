@@ -1,0 +1,151 @@
+"""The client for programs without an event loop: the same methods, which wait.
+
+    from seriatim.client.sync import connect
+
+    with connect("nats://127.0.0.1:4222") as bus, bus.subscribe("orders") as events:
+        bus.publish("orders", b"order 1")
+        for event in events.within(5.0):
+            ...
+
+Nothing is written twice: a `Facade` stands for an object of the asynchronous client, which lives in an event loop in a
+thread of its own, and passes every call on to it. What would be awaited there is waited for here. `publish_nowait`
+gives a `concurrent.futures.Future`.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from seriatim.client import connect as connect_async
+from seriatim.client.bus import Bus
+from seriatim.client.subscription import Subscription
+from seriatim.model import Closed, TimedOut
+
+Result = TypeVar("Result")
+
+
+class _LoopThread:
+    """One event loop for all buses of the process that are used in this way; ends with the last of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="seriatim", daemon=True)
+                self._thread.start()
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._loop is not None and self._thread is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+                self._loop.close()
+                self._loop = self._thread = None
+
+    def begin(self, coroutine: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Run it in the loop; the future is done when it is."""
+        if self._loop is None:
+            coroutine.close()
+            raise Closed("enter the bus first, and use it inside: with connect(...) as bus")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run it in the loop and wait. An interrupt (Ctrl-C) cancels it."""
+        future = self.begin(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+_thread = _LoopThread()
+
+
+class Facade:
+    """Stands for an object of the loop's thread: the same attributes and methods, which wait."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        if callable(getattr(type(self._target), name, None)):
+
+            def call(*arguments: Any, **keywords: Any) -> Any:
+                return _thread.run(_call(getattr(self._target, name), *arguments, **keywords))
+
+            return call
+        return _thread.run(_call(getattr, self._target, name))
+
+    def __enter__(self) -> "Facade":
+        if isinstance(self._target, Bus):
+            _thread.enter()
+        try:
+            _thread.run(self._target.__aenter__())
+        except BaseException:
+            if isinstance(self._target, Bus):
+                _thread.leave()
+            raise
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            _thread.run(self._target.__aexit__(*error))
+        finally:
+            if isinstance(self._target, Bus):
+                _thread.leave()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Waits for each item; ends when the subscription is closed."""
+        iterator = aiter(self._target)
+        while True:
+            try:
+                item = _thread.run(_next(iterator))
+            except StopAsyncIteration:
+                return
+            yield item
+
+    def within(self, timeout_s: float) -> Iterator[Any]:
+        """Like iterating over a subscription, but ends when nothing has come for so long."""
+        while True:
+            try:
+                item = self.next(timeout_s)
+            except TimedOut:
+                return
+            yield item
+
+
+def connect(url: str, **options: Any) -> Facade:
+    """A bus for programs without an event loop; takes what `seriatim.connect` takes. Enter it: `with connect(url)`."""
+    return Facade(connect_async(url, **options))
+
+
+async def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """In the loop's thread: call, and wait if there is something to wait for."""
+    result = function(*arguments, **keywords)
+    if isinstance(result, asyncio.Future):
+        return _thread.begin(_wait_for(result))
+    if inspect.isawaitable(result):
+        result = await result
+    if isinstance(result, Subscription) or inspect.isasyncgen(result):
+        return Facade(result)
+    return result
+
+
+async def _wait_for(future: "asyncio.Future[Result]") -> Result:
+    return await future
+
+
+async def _next(iterator: AsyncIterator[Result]) -> Result:
+    return await anext(iterator)

@@ -1,0 +1,235 @@
+"""`connect`: arguments, `memory://`, and finding the sequencers of a real cluster."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+import seriatim
+from seriatim.brokers.memory import MemoryBroker
+from seriatim.client.discovery import broker_options, check_description, find_description, security_of, without_password
+from seriatim.client.settings import Settings
+from seriatim.model import ConnectionFailed, InputError, RemoteError
+from seriatim.order import SequencingTree
+from seriatim.protocols.tree import TreeOptions
+from seriatim.runtime.description import (
+    ClusterDescription,
+    decode_description,
+    describe_subject,
+    encode_description,
+)
+from seriatim.runtime.security import SecurityOptions
+from tests.client.world import data, run, take
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "problem"),
+    [
+        ("127.0.0.1:4222", {}, "is not a URL"),
+        (7, {}, "is not a URL"),
+        ("memory://", {"mode": "chaos"}, "mode: 'chaos' is no mode"),
+        ("memory://", {"name": "a b"}, "name: 'a b' is not a name"),
+        ("memory://", {"cluster": ""}, "cluster"),
+        ("memory://", {"timeout_s": 0}, "timeout_s: 0 is not a time"),
+        ("nats://h", {"sequencers": "h:1"}, r"sequencers: a string is not a list; give \['h:1'\]"),
+        ("nats://h", {"sequencers": ["h"]}, "'h' is not an address"),
+        ("memory://", {"gaps": "skip"}, "no gap policy"),
+    ],
+)
+def test_arguments_are_checked_at_once(url: Any, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        seriatim.connect(url, **options)
+
+
+def test_limits_are_checked() -> None:
+    with pytest.raises(InputError, match=r"limits\.queue_events: 0 is not positive"):
+        seriatim.Limits(queue_events=0)
+
+
+def test_import_is_light_and_knows_its_names() -> None:
+    program = "import seriatim, sys; print(sum(name.startswith('seriatim') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"1\n"
+    for name in seriatim.__all__:
+        assert getattr(seriatim, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'publish'"):
+        seriatim.publish  # noqa: B018
+
+
+def test_buses_of_one_name_share_a_cluster_until_the_last_one_leaves() -> None:
+    async def test() -> None:
+        async with seriatim.connect("memory://shop") as one:
+            async with seriatim.connect("memory://shop") as two, two.subscribe("a") as events:
+                await one.publish("a", b"1")
+                assert data(await take(events, 1)) == ["1"]
+            assert (await one.publish("a", b"2")).number == 2
+        async with seriatim.connect("memory://shop") as anew:
+            assert (await anew.publish("a", b"1")).number == 1
+
+    run(test())
+
+
+def test_a_durable_subscription_on_memory_survives_its_bus() -> None:
+    async def test() -> None:
+        async with seriatim.connect("memory://shop") as bus:
+            async with seriatim.connect("memory://shop") as other, other.subscribe("a", durable="d") as events:
+                await bus.publish("a", b"1")
+                assert data(await take(events, 1)) == ["1"]
+                await events.acknowledge()
+            await bus.publish("a", b"2")
+            async with bus.subscribe("a", durable="d") as events:
+                assert data(await take(events, 1)) == ["2"]
+
+    run(test())
+
+
+def test_buses_without_a_name_have_clusters_of_their_own() -> None:
+    async def test() -> None:
+        async with seriatim.connect("memory://") as one, seriatim.connect("memory://") as two:
+            assert (await one.publish("a", b"1")).number == (await two.publish("a", b"1")).number == 1
+
+    run(test())
+
+
+def test_many_join_while_the_cluster_is_starting() -> None:
+    async def test() -> None:
+        async def number() -> int:
+            async with seriatim.connect("memory://busy") as bus:
+                number = (await bus.publish("a", b"x")).number
+                await asyncio.sleep(0.01)
+                return number
+
+        assert sorted(await asyncio.gather(*(number() for _ in range(10)))) == list(range(1, 11))
+
+    run(test())
+
+
+def test_a_running_cluster_has_its_ways() -> None:
+    async def test() -> None:
+        async with seriatim.connect("memory://strict?seed=4", mode="ticket") as bus:
+            with pytest.raises(InputError, match="memory://strict runs with mode 'ticket', not 'log'"):
+                await seriatim.connect("memory://strict", mode="log").__aenter__()
+            with pytest.raises(InputError, match="options 'seed=4', not 'seed=5'"):
+                await seriatim.connect("memory://strict?seed=5").__aenter__()
+            async with seriatim.connect("memory://strict") as other:
+                assert (await other.publish("a", b"x")).number == 1
+            assert (await bus.publish("a", b"x")).number == 2
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "problem"),
+    [
+        ("memory://?loss=0.5", {"mode": "log"}, "log mode is not possible: this broker loses events"),
+        ("memory://?keeps_log=no", {"mode": "log"}, "log mode is not possible"),
+        ("memory://", {"mode": "log", "causal": True}, "causal order needs tickets"),
+        ("memory://?lose=0.5", {}, "did you mean loss"),
+        ("carrier-pigeon://h", {}, "scheme"),
+    ],
+)
+def test_impossible_wishes_are_refused_when_connecting(url: str, options: dict[str, Any], problem: str) -> None:
+    async def test() -> None:
+        with pytest.raises(InputError, match=problem):
+            async with seriatim.connect(url, **options):
+                pass
+        async with seriatim.connect("memory://") as bus:
+            assert (await bus.publish("a", b"x")).number == 1
+
+    run(test())
+
+
+# ── descriptions ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def settings(**options: Any) -> Settings:
+    async def never(settings: Settings) -> Any:
+        raise AssertionError("not opened here")
+
+    return Settings(url="nats://user:secret@h:4222?token=x", open_cluster=never, **options)
+
+
+def description(**options: Any) -> ClusterDescription:
+    tree = SequencingTree.star({"a": 1, "b": 2}, 2)
+    return ClusterDescription.of("shop", tree, TreeOptions(mode="ticket", causal=True, jump_max=7), **options)
+
+
+def test_a_description_comes_back_as_it_was() -> None:
+    told = description(addresses={"n0": ["h:1", "h:2"]}, buckets=8, token_needed=True, tls=True)
+    found = decode_description(encode_description(told))
+    assert found == told
+    assert found.tree.home("a") == "n1"
+    assert (found.options.mode, found.options.causal, found.options.jump_max) == ("ticket", True, 7)
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}", b"\xff", b'{"cluster": "x", "parents": {"n": null}, "mode": "chaos"}'])
+def test_an_answer_that_is_no_description_is_an_error(answer: bytes) -> None:
+    with pytest.raises(RemoteError, match="cannot be read"):
+        decode_description(answer)
+
+
+def test_a_description_of_another_version_says_what_to_do() -> None:
+    with pytest.raises(RemoteError, match="version 2, this client reads 1; install the same release"):
+        decode_description(b'{"cluster": "x", "parents": {"n": null}, "version": 2}')
+
+
+def test_sequencers_are_found_once_they_answer() -> None:
+    async def test() -> None:
+        broker = MemoryBroker()
+        asking = asyncio.ensure_future(find_description(broker, settings(cluster="shop", timeout_s=5.0)))
+        await asyncio.sleep(0.01)
+        reply: Callable[[bytes], bytes] = lambda question: encode_description(description())  # noqa: E731
+        await broker.answer(describe_subject("shop"), reply)
+        assert (await asking).cluster == "shop"
+
+    run(test())
+
+
+def test_nobody_answers() -> None:
+    async def test() -> None:
+        expected = (
+            r"no sequencer answers for cluster 'shop' on nats://h:4222 \(asked on shop\.describe for 0\.1 s\); "
+            r"start one with `seriatim serve` or `seriatim up`"
+        )
+        with pytest.raises(ConnectionFailed, match=expected):
+            await find_description(MemoryBroker(), settings(cluster="shop", timeout_s=0.1))
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("wishes", "problem"),
+    [
+        ({"mode": "log"}, "cluster shop runs in ticket mode"),
+        ({"causal": False}, "cluster shop keeps causal order"),
+        ({}, "token: the sequencers of shop ask for one"),
+    ],
+)
+def test_the_cluster_must_be_what_was_asked_for(wishes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        check_description(description(token_needed=True), settings(**wishes))
+    check_description(description(), settings(mode="ticket", causal=True))
+
+
+def test_the_cluster_says_how_topics_lie_on_the_broker() -> None:
+    told = description(buckets=8, broker_options={"replicas": 3})
+    assert broker_options(told, settings()) == {"streams": 8, "replicas": 3}
+    with_url = structs.replace(settings(), url="nats://h?streams=8&max_age_s=5")
+    assert broker_options(told, with_url) == {"replicas": 3}
+    with pytest.raises(InputError, match="cluster shop uses streams=8, the URL says 9"):
+        broker_options(told, structs.replace(settings(), url="nats://h?streams=9"))
+    assert broker_options(description(), settings()) == {}
+
+
+def test_how_to_be_let_in() -> None:
+    token = "0123456789abcdef"
+    assert security_of(settings(token=token)) == SecurityOptions(token=token)
+    assert security_of(settings(tls=True)) == SecurityOptions(tls=True)
+    assert security_of(settings(tls=SecurityOptions(tls=True), token=token)) == SecurityOptions(tls=True, token=token)
+
+
+def test_secrets_stay_out_of_errors() -> None:
+    assert without_password("nats://user:secret@h:4222?token=x") == "nats://h:4222"

@@ -1,0 +1,174 @@
+"""The whole thing on a real NATS server: sequencer, broker, clients; also clients that know nothing of Seriatim."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+import seriatim
+from seriatim.audit import audit
+from seriatim.audit.logs import read_history
+from seriatim.brokers.nats_server import NatsServer
+from seriatim.model import ConnectionFailed, Fenced, InputError
+from seriatim.server.config import parse_config
+from seriatim.server.server import SequencerServer
+from tests.brokers.nats_world import new_cluster, shared_server
+from tests.client.world import data, run, take
+
+
+@asynccontextmanager
+async def sequencer(server: NatsServer, cluster: str, folder: Path, **more: Any) -> AsyncIterator[SequencerServer]:
+    """One node for everything, on this server."""
+    nodes = {"root": {"address": "127.0.0.1:0"}}
+    config = parse_config(
+        {"cluster": cluster, "broker": server.url, "nodes": nodes, "default_home": "root", **more}, folder
+    )
+    running = SequencerServer(config)
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+@pytest.mark.parametrize(("mode", "buckets"), [("log", 0), ("log", 3), ("ticket", 0), ("ticket", 3)])
+def test_the_same_order_for_everybody(tmp_path: Path, mode: str, buckets: int) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topics = [f"{cluster}.{each}" for each in ("orders", "payments", "stock")]
+        async with (
+            sequencer(server, cluster, tmp_path, mode=mode, streams={"buckets": buckets}),
+            seriatim.connect(server.url, cluster=cluster, publication_log=tmp_path) as one,
+            seriatim.connect(server.url, cluster=cluster, publication_log=tmp_path) as two,
+            one.subscribe(*topics, log=tmp_path) as first,
+            two.subscribe(*topics, log=tmp_path) as second,
+        ):
+            for i in range(20):
+                await asyncio.gather(
+                    one.publish_many(topics[i % 3], [b"one", b"and one"]), two.publish(topics[i % 2], b"two")
+                )
+            one_saw, two_saw = await take(first, 60), await take(second, 60)
+            assert [event.id for event in one_saw] == [event.id for event in two_saw]
+            await second.remove(topics[0])
+            await two.publish_many([(topic, b"last") for topic in topics])
+            assert data(await take(first, 3)) == ["last"] * 3
+            assert {event.topic for event in await take(second, 2)} == set(topics[1:])
+        report = audit(read_history(tmp_path))
+        for name in ("fifo", "tno", "integrity", "completeness"):
+            assert report.verdicts[name].answer == "valid", report.verdicts[name].reason
+
+    run(test())
+
+
+def test_plain_clients_publish_and_read(tmp_path: Path) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topic = f"{cluster}.orders"
+        plain = await nats.connect(server.url)
+        inbox = await plain.subscribe(topic)
+        await plain.flush()
+        async with (
+            sequencer(server, cluster, tmp_path),
+            seriatim.connect(server.url, cluster=cluster) as bus,
+            bus.subscribe(topic) as events,
+            bus.subscribe(topic, ordered=False) as unordered,
+        ):
+            await bus.publish(topic, b"from us", headers={"customer": "7"})
+            message = await inbox.next_msg(timeout=5)
+            assert message.data == b"from us"
+            assert message.headers is not None and message.headers["customer"] == "7"
+            await plain.jetstream().publish(topic, b"from them", headers={"Nats-Msg-Id": "their id", "colour": "red"})
+            await plain.publish(topic, b"without an id")
+            got = await take(events, 3)
+            assert data(got) == ["from us", "from them", "without an id"]
+            assert (got[1].id, got[1].publisher) == ("their id", "")
+            assert got[1].headers is not None and got[1].headers["colour"] == "red"
+            assert data(await take(unordered, 3)) == data(got)
+            # A header that promises a pack, and no pack behind it: a gap, and everything goes on.
+            await plain.jetstream().publish(topic, b"nonsense", headers={"Seriatim-Batch": "1"})
+            await bus.publish(topic, b"the end")
+            assert data(await take(events, 1)) == ["the end"]
+            assert [(gap.first, gap.last) for gap in events.gaps] == [(4, 4)]
+        await plain.close()
+
+    run(test())
+
+
+def test_the_server_is_killed_while_events_flow(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with NatsServer() as server, sequencer(server, "killed", tmp_path):
+            journals = tmp_path / "journals"
+            async with (
+                seriatim.connect(server.url, cluster="killed", timeout_s=30.0, journals=journals) as bus,
+                bus.subscribe("killed.a", "killed.b", durable="reader") as events,
+            ):
+                published = await bus.publish_many([("killed.a", b"1"), ("killed.b", b"2")] * 10)
+                server.kill()
+                futures = [bus.publish_nowait(f"killed.{'ab'[i % 2]}", b"%d" % i) for i in range(20)]
+                await server.restart()
+                published += await asyncio.gather(*futures)
+                got = await take(events, 40, timeout_s=20.0)
+                assert sorted(event.id for event in got) == sorted(receipt.id for receipt in published)
+                assert not any(event.replayed for event in got)
+
+    run(test(), timeout_s=60.0)
+
+
+def test_a_durable_subscription_remembers_on_the_broker(tmp_path: Path) -> None:
+    """No folder is needed: the journal is a stream, so another machine can go on, and the first one is fenced."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topics = [f"{cluster}.a", f"{cluster}.b"]
+        async with (
+            sequencer(server, cluster, tmp_path),
+            seriatim.connect(server.url, cluster=cluster) as bus,
+            seriatim.connect(server.url, cluster=cluster) as here,
+            seriatim.connect(server.url, cluster=cluster) as there,
+        ):
+            async with here.subscribe(*topics, durable="billing.eu") as events:
+                await bus.publish_many([(topic, b"1") for topic in topics])
+                assert data(await take(events, 2)) == ["1", "1"]
+                await events.acknowledge()
+                async with there.subscribe(*topics, durable="billing.eu") as successor:
+                    await bus.publish(topics[0], b"2")
+                    assert data(await take(successor, 1)) == ["2"]
+                    with pytest.raises(Fenced):
+                        await events.next(5.0)
+                    await successor.acknowledge()
+            async with here.subscribe(*topics, durable="billing.eu") as events:
+                await bus.publish(topics[1], b"3")
+                assert data(await take(events, 1)) == ["3"]
+
+    run(test())
+
+
+def test_nobody_is_there() -> None:
+    async def test() -> None:
+        server = shared_server()
+        expected = "no sequencer answers for cluster 'nobody' on nats://127.0.0.1"
+        with pytest.raises(ConnectionFailed, match=expected):
+            async with seriatim.connect(server.url, cluster="nobody", timeout_s=0.2):
+                pass
+        with pytest.raises(ConnectionFailed, match="127"):
+            async with seriatim.connect("nats://127.0.0.1:9", timeout_s=0.5):
+                pass
+
+    run(test())
+
+
+def test_names_that_the_broker_does_not_take(tmp_path: Path) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        async with sequencer(server, cluster, tmp_path), seriatim.connect(server.url, cluster=cluster) as bus:
+            for wrong in ("a b", "a.*", "a..b", "$JS"):
+                with pytest.raises(InputError):
+                    await bus.publish(wrong, b"x")
+                with pytest.raises(InputError):
+                    bus.subscribe(wrong)
+
+    run(test())

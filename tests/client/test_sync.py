@@ -1,0 +1,77 @@
+"""The client without an event loop: the same methods, which wait."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from seriatim.client.sync import connect
+from seriatim.model import Closed, InputError, TimedOut
+
+
+def test_publish_and_subscribe() -> None:
+    with connect("memory://", name="script") as bus, bus.subscribe("a", "b") as events:
+        assert bus.publish("a", b"1", headers={"x": "y"}).number == 1
+        future = bus.publish_nowait("a", b"2")
+        assert future.result(timeout=5).number == 2
+        assert [each.topic for each in bus.publish_many([("b", b"3"), ("b", b"4")])] == ["b", "b"]
+        assert bus.name.startswith("script~")
+        assert events.topics == {"a", "b"}
+        assert events.next(timeout_s=5).headers == {"x": "y"}
+        assert [event.data for event in events.within(0.1)] == [b"2", b"3", b"4"]
+        assert not bus.explain()
+
+
+def test_iterating_changes_and_batches() -> None:
+    with connect("memory://") as bus, bus.subscribe("a") as events:
+        bus.publish("a", b"1")
+        for event in events:
+            if event.data == b"1":
+                events.add("b")
+                bus.publish_many("b", [b"2", b"3"])
+            elif event.data == b"3":
+                break
+        bus.publish_many("a", [b"4", b"5", b"6"])
+        for batch in events.batches(2):
+            assert [event.data for event in batch] == [b"4", b"5"]
+            break
+        events.remove("a")
+        assert events.topics == {"b"}
+
+
+def test_errors_are_the_same() -> None:
+    with pytest.raises(InputError):
+        connect("nonsense")
+    bus = connect("memory://")
+    with pytest.raises(Closed, match="enter the bus first"):
+        bus.publish("a", b"1")
+    with bus:
+        with pytest.raises(InputError):
+            bus.publish("", b"1")
+        with bus.subscribe("a") as events:
+            with pytest.raises(TimedOut):
+                events.next(0.01)
+            with pytest.raises(AttributeError):
+                events.nonsense  # noqa: B018
+    with pytest.raises(Closed):
+        bus.publish("a", b"1")
+
+
+def test_closing_in_another_thread_ends_the_loop() -> None:
+    with connect("memory://") as bus, bus.subscribe("a") as events:
+        bus.publish("a", b"1")
+        closing = threading.Timer(0.05, events.close)
+        closing.start()
+        assert [event.data for event in events] == [b"1"]
+        closing.join()
+
+
+def test_programs_share_a_named_cluster_and_leave_no_thread(tmp_path: Path) -> None:
+    with (
+        connect("memory://shop") as one,
+        connect("memory://shop", publication_log=tmp_path) as two,
+        two.subscribe("a", log=tmp_path) as events,
+    ):
+        one.publish("a", b"1")
+        assert events.next().data == b"1"
+    assert not [thread for thread in threading.enumerate() if thread.name == "seriatim"]
