@@ -4,7 +4,8 @@
 #   VENV=.venv          where the virtual environment lives
 #   WORLD=pair          the world that explore searches
 #   WORLDS=2000         how many worlds swarm walks
-#   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore and swarm
+#   MINUTES=10          how long soak goes on
+#   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore, swarm and soak
 
 VENV ?= .venv
 PYTHON ?=
@@ -12,6 +13,7 @@ ARGS ?=
 BIN = $(VENV)/bin
 WORLD ?= pair
 WORLDS ?= 2000
+MINUTES ?= 10
 
 # These files say "pyproject.toml, as it is now, is installed in the virtual environment".
 INSTALLED = $(VENV)/.installed
@@ -19,12 +21,12 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types format bench explore swarm clean
+.PHONY: help demo test lint types format bench explore swarm soak clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-demo: $(INSTALLED) ## See an unordered network disagree, the same run ordered, and the audit of both
+demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited (half a minute)
 	@$(BIN)/seriatim demo $(ARGS)
 
 test: lint types ## Check everything: format, lint, types, tests
@@ -42,7 +44,7 @@ format: $(INSTALLED_DEV) ## Rewrite the code in the project's format
 	$(BIN)/python -m ruff check --fix .
 
 bench: $(INSTALLED_DEV) ## Run the benchmarks
-	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@set -e; for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m bench.$$name; done
 
 explore: $(INSTALLED) ## Try every interleaving of a small world (WORLD=pair; ARGS=--list lists them)
 	$(BIN)/seriatim explore tree --world $(WORLD) $(ARGS)
@@ -50,9 +52,12 @@ explore: $(INSTALLED) ## Try every interleaving of a small world (WORLD=pair; AR
 swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
 	$(BIN)/seriatim explore swarm --worlds $(WORLDS) $(ARGS)
 
+soak: $(INSTALLED_DEV) ## Random faults under load, real processes, every promise checked (MINUTES=10)
+	@$(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
+
 clean: ## Remove caches, build output and the virtual environment that make created
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests bench soak -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@if [ -e "$(VENV)/.made-by-make" ]; then rm -rf "$(VENV)"; fi
 
 $(INSTALLED): pyproject.toml scripts/install

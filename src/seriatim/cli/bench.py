@@ -1,0 +1,316 @@
+"""`seriatim bench`: load on a running cluster. One process publishes, each subscriber has a process of its own.
+
+Every event carries the time it was published at; all processes run on this machine, so they share its clock. The rate
+of notifications counts until the slowest subscriber has everything that was published on its topics.
+"""
+
+import asyncio
+import contextlib
+import multiprocessing
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import click
+import msgspec
+from msgspec import Struct, to_builtins
+
+from seriatim.cli.common import (
+    Client,
+    client_options,
+    is_terminal,
+    json_option,
+    run_until_interrupted,
+    show_json,
+    url_option,
+)
+from seriatim.model import ConnectionFailed, InputError, SeriatimError, TimedOut
+
+TIME_BYTES = 8
+CHUNK_EVENTS = 1_000
+CHUNKS_UNDER_WAY = 16  # enough for large batches on every topic, and few enough to say something about latency
+LATENCY_SAMPLE = 16  # of so many events one is timed, so that timing does not cost what is measured
+SPAWN = multiprocessing.get_context("spawn")
+
+HELP = """Load a broker: events per second, and how late they are notified.
+
+One process publishes on all topics in turn, as fast as the broker confirms (or at --rate). Each subscriber is a process
+of its own and holds --hold topics, neighbours overlapping. At full speed latency is mostly the queue; with --rate below
+what is possible it is the time an event really takes. The events stay in the broker's streams.
+
+\b
+Examples:
+  seriatim bench
+  seriatim bench --topics 10 --subscribers 4 --hold 5 --seconds 10
+  seriatim bench --rate 1000
+  seriatim bench --unordered                  the same without ordering, to compare
+
+\b
+Exit code: 0 everything published was notified, 1 not everything could be published, 2 wrong options,
+           3 not everything was notified in time, 130 interrupted.
+"""
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """What to do; sent to every process."""
+
+    client: Client
+    topics: list[str]
+    ordered: bool
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """What a subscriber's process says: that it has joined, that it is done, or why it failed."""
+
+    kind: Literal["ready", "done", "failed"]
+    reason: str = ""
+    is_late: bool = False
+    count: int = 0
+    at_s: float = 0.0
+    latencies_ns: list[int] = []
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What came out. Rates are events per second, latencies milliseconds."""
+
+    published: int
+    published_per_s: float
+    notified: int
+    notified_per_s: float
+    latency_p50_ms: float
+    latency_p99_ms: float
+    topics: int
+    subscribers: int
+    hold: int
+    size: int
+    ordered: bool
+    seconds: float
+
+
+@click.command(help=HELP)
+@click.option("--topics", type=click.IntRange(min=1), default=10, show_default=True, help="Topics to publish on.")
+@click.option("--subscribers", type=click.IntRange(min=1), default=4, show_default=True, help="Subscribers.")
+@click.option("--hold", type=click.IntRange(min=1), default=5, show_default=True, help="Topics each of them holds.")
+@click.option("--size", type=click.IntRange(min=TIME_BYTES), default=64, show_default=True, help="Bytes of an event.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="How long to publish.")
+@click.option("--rate", type=click.FloatRange(min=1), help="Events per second.  [default: as fast as possible]")
+@click.option("--unordered", is_flag=True, help="Notify as events arrive, without ordering.")
+@click.option("--prefix", default="bench", show_default=True, help="Topics are called PREFIX.0, PREFIX.1, …")
+@client_options
+@url_option
+@json_option
+def command(
+    topics: int,
+    subscribers: int,
+    hold: int,
+    size: int,
+    seconds: float,
+    rate: float | None,
+    unordered: bool,
+    prefix: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Load a broker: events per second, and how late they are notified."""
+    if hold > topics:
+        raise InputError("--hold", f"{hold} of {topics} topics", "give at most as many as there are --topics")
+    names = [f"{prefix}.{index}" for index in range(topics)]
+    client = Client.of(options)
+    timeout_s = client.timeout_s
+    loads = [
+        Load(
+            client=client,
+            topics=[names[(index * topics // subscribers + place) % topics] for place in range(hold)],
+            ordered=not unordered,
+        )
+        for index in range(subscribers)
+    ]
+    readers = [_Reader(load) for load in loads]
+    try:
+
+        async def measure() -> Outcome:
+            for reader in readers:
+                await reader.receive("to subscribe", timeout_s + 10.0)
+            counts, began_s, ended_s = await _publish(loads[0], names, size, seconds, rate)
+            published = sum(counts.values())
+            latencies: list[int] = []
+            notified, last_s = 0, began_s
+            for reader, load in zip(readers, loads, strict=True):
+                reader.expect(sum(counts[topic] for topic in load.topics))
+            for reader in readers:
+                said = await reader.receive("to be notified of everything", timeout_s + seconds)
+                notified += said.count
+                last_s = max(last_s, said.at_s)
+                latencies += said.latencies_ns
+            latencies.sort()
+            return Outcome(
+                published=published,
+                published_per_s=published / (ended_s - began_s),
+                notified=notified,
+                notified_per_s=notified / max(last_s - began_s, 1e-9),
+                latency_p50_ms=_percentile_ms(latencies, 0.50),
+                latency_p99_ms=_percentile_ms(latencies, 0.99),
+                topics=topics,
+                subscribers=subscribers,
+                hold=hold,
+                size=size,
+                ordered=not unordered,
+                seconds=seconds,
+            )
+
+        outcome = run_until_interrupted(measure)
+    finally:
+        for reader in readers:
+            reader.end()
+    if as_json:
+        show_json(to_builtins(outcome))
+        return
+    order = "in order" if outcome.ordered else "unordered"
+    click.echo(f"published  {outcome.published:>12,} events  {outcome.published_per_s:>12,.0f} per second")
+    click.echo(f"notified   {outcome.notified:>12,} events  {outcome.notified_per_s:>12,.0f} per second, {order}")
+    click.echo(f"latency    p50 {outcome.latency_p50_ms:,.1f} ms, p99 {outcome.latency_p99_ms:,.1f} ms")
+
+
+def _percentile_ms(sorted_ns: Sequence[int], share: float) -> float:
+    return sorted_ns[min(len(sorted_ns) - 1, int(len(sorted_ns) * share))] / 1e6 if sorted_ns else 0.0
+
+
+async def _publish(
+    load: Load, names: Sequence[str], size: int, seconds: float, rate: float | None
+) -> tuple[dict[str, int], float, float]:
+    """Publish for so long; how many events there were on each topic, and when it began and ended."""
+    counts = dict.fromkeys(names, 1)
+    async with load.client.connect() as bus:
+        # The broker makes a topic's stream when the topic is first used: not what is measured here.
+        await bus.publish_many([(name, time.time_ns().to_bytes(TIME_BYTES, "big")) for name in names])
+        under_way: set[asyncio.Task[Any]] = set()
+        began_s = shown_s = time.monotonic()
+        sent = 0
+        while (elapsed_s := time.monotonic() - began_s) < seconds:
+            chunk = CHUNK_EVENTS if rate is None else min(CHUNK_EVENTS, int(elapsed_s * rate) + 1 - sent)
+            if chunk <= 0:
+                await asyncio.sleep(1 / rate if rate is not None else 0)
+                continue
+            data = time.time_ns().to_bytes(TIME_BYTES, "big").ljust(size, b".")
+            events = [(names[(sent + index) % len(names)], data) for index in range(chunk)]
+            sent += chunk
+            under_way.add(asyncio.create_task(bus.publish_many(events)))
+            if len(under_way) >= CHUNKS_UNDER_WAY or rate is not None:
+                wait_s = None if len(under_way) >= CHUNKS_UNDER_WAY else 0
+                done, under_way = await asyncio.wait(under_way, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                _count(done, counts)
+            if is_terminal() and time.monotonic() - shown_s > 0.5:
+                shown_s = time.monotonic()
+                click.echo(
+                    f"\r{elapsed_s:.0f} of {seconds:.0f} s: {sum(counts.values()):,} published", nl=False, err=True
+                )
+        if under_way:
+            done, _ = await asyncio.wait(under_way)
+            _count(done, counts)
+        ended_s = time.monotonic()
+        if is_terminal():
+            click.echo("\r\033[K", nl=False, err=True)
+    return counts, began_s, ended_s
+
+
+def _count(done: "set[asyncio.Task[Any]]", counts: dict[str, int]) -> None:
+    for task in done:
+        for receipt in task.result():
+            counts[receipt.topic] += 1
+
+
+# ── subscribers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Reader:
+    """A subscriber's process, seen from here."""
+
+    def __init__(self, load: Load) -> None:
+        self._pipe, theirs = SPAWN.Pipe()
+        self._process = SPAWN.Process(target=_subscribe, args=(theirs, msgspec.json.encode(load)), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def expect(self, count: int) -> None:
+        """Tell it how many events there were on its topics."""
+        self._pipe.send_bytes(msgspec.json.encode(count))
+
+    async def receive(self, what: str, timeout_s: float) -> Said:
+        """The next thing it says; what it failed with is raised here."""
+        if not await asyncio.to_thread(self._pipe.poll, timeout_s):
+            raise TimedOut(f"waited {timeout_s:g} s for a subscriber {what}")
+        try:
+            said = msgspec.json.decode(self._pipe.recv_bytes(), type=Said)
+        except EOFError:
+            raise ConnectionFailed("a subscriber's process ended; what it wrote above says why") from None
+        if said.kind == "failed":
+            raise TimedOut(said.reason) if said.is_late else ConnectionFailed(said.reason)
+        return said
+
+    def end(self) -> None:
+        """It ends by itself once nobody listens to it any more."""
+        self._pipe.close()
+        self._process.join(5.0)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _subscribe(pipe: "Connection[Any, Any]", load: bytes) -> None:
+    """The whole life of a subscriber's process."""
+    import signal
+
+    from seriatim.runtime.loop import run
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us decides
+    try:
+        run(_read(pipe, msgspec.json.decode(load, type=Load)))
+    except SeriatimError as error:
+        _say(pipe, Said(kind="failed", reason=str(error), is_late=isinstance(error, TimedOut)))
+
+
+def _say(pipe: "Connection[Any, Any]", said: Said) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody is interested any more
+        pipe.send_bytes(msgspec.json.encode(said))
+
+
+async def _read(pipe: "Connection[Any, Any]", load: Load) -> None:
+    loop = asyncio.get_running_loop()
+    expected: asyncio.Future[int] = loop.create_future()
+    deserted = asyncio.Event()
+    latencies: list[int] = []
+    count = 0
+
+    def told() -> None:
+        try:
+            expected.set_result(msgspec.json.decode(pipe.recv_bytes(), type=int))
+        except EOFError:  # nobody is interested any more
+            loop.remove_reader(pipe.fileno())
+            deserted.set()
+
+    async with (
+        load.client.connect() as bus,
+        bus.subscribe(*load.topics, ordered=load.ordered) as events,
+    ):
+        _say(pipe, Said(kind="ready"))
+        loop.add_reader(pipe.fileno(), told)
+        batches = aiter(events.batches(max=CHUNK_EVENTS))
+        coming = asyncio.ensure_future(anext(batches))
+        end = asyncio.ensure_future(deserted.wait())
+        last_s = time.monotonic()
+        while not end.done() and not (expected.done() and count >= expected.result()):
+            waits: set[asyncio.Future[Any]] = {coming, end} if expected.done() else {coming, end, expected}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                continue
+            now_ns, last_s = time.time_ns(), time.monotonic()
+            batch = coming.result()
+            for event in batch[::LATENCY_SAMPLE]:
+                latencies.append(now_ns - int.from_bytes(event.data[:TIME_BYTES], "big"))
+            count += len(batch)
+            coming = asyncio.ensure_future(anext(batches))
+        loop.remove_reader(pipe.fileno())
+        coming.cancel()
+        end.cancel()
+        _say(pipe, Said(kind="done", count=count, at_s=last_s, latencies_ns=latencies))

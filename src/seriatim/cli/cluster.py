@@ -1,0 +1,74 @@
+"""Asking a running cluster about itself, over the broker, as clients find it: no port of a node must be known."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from seriatim.brokers import Broker
+from seriatim.brokers.urls import open_broker, shown
+from seriatim.model import ConnectionFailed, Node
+from seriatim.runtime.description import ClusterDescription, decode_description, describe_subject
+from seriatim.server.status import NodeExplanation, NodeStatus, node_subject
+
+_Answer = TypeVar("_Answer", bound=Struct)
+
+
+class Place(NamedTuple):
+    """Where a node is configured to be: 0 is the process that runs it first, the others stand by."""
+
+    node: Node
+    place: int
+    address: str
+
+
+class Cluster:
+    """A cluster that was found on a broker."""
+
+    def __init__(self, broker: Broker, description: ClusterDescription, timeout_s: float) -> None:
+        self.description = description
+        self.places = [
+            Place(node, place, address)
+            for node in description.parents
+            for place, address in enumerate(description.addresses.get(node) or [""])
+        ]
+        self._broker = broker
+        self._timeout_s = timeout_s
+
+    async def status(self) -> list[tuple[Place, NodeStatus | None]]:
+        """What the process at each place says, in the order of the configuration. None: nobody is there."""
+        subjects = [node_subject(self.description.cluster, "status", place.node, place.place) for place in self.places]
+        return list(zip(self.places, await self._ask(subjects, NodeStatus), strict=True))
+
+    async def explain(self) -> list[tuple[Node, NodeExplanation | None]]:
+        """What each node waits for. None: no process runs it."""
+        nodes = list(self.description.parents)
+        subjects = [node_subject(self.description.cluster, "explain", node) for node in nodes]
+        return list(zip(nodes, await self._ask(subjects, NodeExplanation), strict=True))
+
+    async def _ask(self, subjects: list[str], type_: type[_Answer]) -> list[_Answer | None]:
+        answers = await asyncio.gather(*(self._broker.request(each, b"", self._timeout_s) for each in subjects))
+        return [msgspec.json.decode(answer, type=type_) if answer is not None else None for answer in answers]
+
+
+@asynccontextmanager
+async def find_cluster(url: str, name: str, timeout_s: float) -> AsyncIterator[Cluster]:
+    """Connect to the broker and ask who sequences there."""
+    broker = open_broker(url)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await broker.open()
+    except TimeoutError:
+        await broker.close()
+        raise ConnectionFailed(f"no broker answers at {shown(url)} within {timeout_s:g} s") from None
+    try:
+        answer = await broker.request(describe_subject(name), b"", timeout_s)
+        if answer is None:
+            fix = "start one with `seriatim serve` or `seriatim up`"
+            raise ConnectionFailed(f"no sequencer answers for cluster {name!r} on {shown(url)}; {fix}")
+        yield Cluster(broker, decode_description(answer), timeout_s)
+    finally:
+        await broker.close()

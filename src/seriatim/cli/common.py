@@ -1,0 +1,186 @@
+"""What the commands that talk to a running cluster share: options, output, and an end that is always orderly."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from msgspec import Struct
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+DEFAULT_CLUSTER = "seriatim"
+DEFAULT_TIMEOUT_S = 10.0
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Result = TypeVar("_Result")
+
+
+def url_option(function: _Function) -> _Function:
+    """--url, --cluster and --timeout: where the cluster is and how long to wait for it."""
+    return _with_options(
+        function,
+        click.option(
+            "--url",
+            envvar="SERIATIM_URL",
+            default=DEFAULT_URL,
+            show_default=True,
+            help="URL of the broker (environment: SERIATIM_URL).",
+        ),
+        click.option(
+            "--cluster",
+            envvar="SERIATIM_CLUSTER",
+            default=DEFAULT_CLUSTER,
+            show_default=True,
+            help="Name of the cluster (environment: SERIATIM_CLUSTER).",
+        ),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(min=0, min_open=True),
+            default=DEFAULT_TIMEOUT_S,
+            show_default=True,
+            help="Seconds to wait for an answer before giving up.",
+        ),
+    )
+
+
+def client_options(function: _Function) -> _Function:
+    """What a client needs to be let in by the sequencers: --token-file, --authority, --certificate and --key."""
+    file = click.Path(exists=True, dir_okay=False)
+    return _with_options(
+        function,
+        click.option("--token-file", type=file, envvar="SERIATIM_TOKEN_FILE", help="File with the clients' token."),
+        click.option("--authority", type=file, help="Certificates that the sequencers' are checked against (TLS)."),
+        click.option("--certificate", type=file, help="Certificate to show to the sequencers (TLS)."),
+        click.option("--key", type=file, help="Key of the certificate (TLS)."),
+    )
+
+
+def _with_options(function: _Function, *options: Callable[[_Function], _Function]) -> _Function:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+class Client(Struct, frozen=True, kw_only=True):
+    """How a command connects; plain values, so that it can be handed to another process."""
+
+    url: str = DEFAULT_URL
+    cluster: str = DEFAULT_CLUSTER
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    token_file: str | None = None
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> "Client":
+        """From a command's arguments, of which there may be others."""
+        return cls(**{name: options[name] for name in cls.__struct_fields__ if name in options})
+
+    def connect(self, **more: Any) -> Any:
+        """A bus, not connected yet. Wrong files are found now."""
+        from seriatim import connect
+        from seriatim.runtime.security import SecurityOptions
+
+        security = SecurityOptions.load(
+            token_file=self.token_file or "",
+            authority=self.authority or "",
+            certificate=self.certificate or "",
+            key=self.key or "",
+        )
+        return connect(
+            self.url,
+            cluster=self.cluster,
+            timeout_s=self.timeout_s,
+            token=security.token or None,
+            tls=security if security.encrypted else None,
+            **more,
+        )
+
+
+def log_option(default: str) -> Callable[[_Function], _Function]:
+    """--log-level: what a server writes to stderr."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default=default,
+        show_default=True,
+        help="What to write to stderr.",
+    )
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+
+
+def show_json(value: object) -> None:
+    """One line; flushed, because somebody may be reading along."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def write_whole(path: Path, value: object) -> None:
+    """As JSON; whoever waits for the file never sees half of it."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(value), encoding="utf-8")
+    beside.replace(path)
+
+
+def is_terminal() -> bool:
+    """Whether somebody watches: then progress is shown on stderr."""
+    return sys.stderr.isatty()
+
+
+def run_until_interrupted(
+    work: Callable[[], Coroutine[Any, Any, _Result]], at_once: Callable[[], object] | None = None
+) -> _Result:
+    """Run; the first SIGINT or SIGTERM cancels the work, which may still tidy up, and becomes KeyboardInterrupt.
+
+    A second one ends the process at once; `at_once` is called before, for what would outlive it.
+    """
+    from seriatim.runtime.loop import run
+
+    async def guarded() -> tuple[_Result | None, bool]:
+        task = asyncio.create_task(work())
+        interrupted = stop_on_signals(task.cancel, at_once)
+        try:
+            return await task, False
+        except asyncio.CancelledError:
+            if interrupted.is_set():
+                return None, True
+            raise
+
+    result, is_interrupted = run(guarded())
+    if is_interrupted:
+        raise KeyboardInterrupt
+    return result  # type: ignore[return-value]  # None only if interrupted
+
+
+def run_service(work: Callable[[], Coroutine[Any, Any, None]], at_once: Callable[[], object] | None = None) -> None:
+    """The same for what is meant to run until it is told to end: then a signal is a good end."""
+    try:
+        run_until_interrupted(work, at_once)
+    except KeyboardInterrupt:
+        return
+
+
+def stop_on_signals(stop: Callable[[], object], at_once: Callable[[], object] | None = None) -> asyncio.Event:
+    """Call `stop` at the first SIGINT or SIGTERM; end at once at the second. The event is set by the first."""
+    seen = asyncio.Event()
+
+    def handle(number: int) -> None:
+        if seen.is_set():
+            if at_once is not None:
+                at_once()
+            os._exit(128 + number)
+        seen.set()
+        stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handle, number)
+    return seen

@@ -1,0 +1,53 @@
+"""`seriatim explain`: what is unfinished in a running cluster, and what each of it waits for."""
+
+import click
+
+from seriatim.cli.common import json_option, run_until_interrupted, show_json, url_option
+from seriatim.model import Node
+from seriatim.server.status import NodeExplanation
+
+EXIT_SILENT = 1
+
+HELP = """Say what waits for what in a running cluster.
+
+Each node names its unfinished work: ranges of numbers without a stamp or not yet kept by the broker, subscriptions that
+are being joined, messages that a neighbour has not acknowledged, connections that are down. Nothing unfinished is
+nothing to worry about; under load some of it is always there, but not the same.
+
+\b
+Examples:
+  seriatim explain
+  seriatim explain --json
+
+\b
+Exit code: 0 every node has answered, 1 one has not, 2 wrong options, 130 interrupted.
+"""
+
+
+@click.command(help=HELP)
+@url_option
+@json_option
+@click.pass_context
+def command(context: click.Context, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
+    """Say what waits for what in a running cluster."""
+    from seriatim.cli.cluster import find_cluster
+
+    async def ask() -> list[tuple[Node, NodeExplanation | None]]:
+        async with find_cluster(url, cluster, timeout_s) as found:
+            return await found.explain()
+
+    answers = run_until_interrupted(ask)
+    for node, explanation in answers:
+        if explanation is None:
+            lines = [f"does not answer within {timeout_s:g} s"]
+        else:
+            lines = list(explanation.waits)
+            if explanation.left_out:
+                lines.append(f"and {explanation.left_out:,} more")
+        if as_json:
+            for line in lines:
+                show_json({"node": node, "waits": line})
+        else:
+            for line in lines or ["nothing waits"]:
+                click.echo(f"{node}: {line}")
+    context.exit(EXIT_SILENT if any(explanation is None for _, explanation in answers) else 0)

@@ -1,0 +1,182 @@
+"""`seriatim pub`: publish events from the command line, a file or a pipe."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import click
+
+from seriatim.cli.common import Client, client_options, json_option, run_until_interrupted, show_json, url_option
+from seriatim.cli.templates import NAMES, template
+from seriatim.model import InputError
+
+WINDOW = 16_384  # events under way at once: more gain nothing, fewer leave the batches small
+CHUNK_BYTES = 64 * 1024
+CHUNKS_AHEAD = 16
+
+HELP = f"""Publish events.
+
+DATA is the event's data; with --count it is published again and again. Places in double braces are filled in:
+{", ".join(f"{{{{{name}}}}}: {meaning}" for name, meaning in NAMES.items())}. With --stdin each line is an event.
+
+\b
+Examples:
+  seriatim pub orders "order 1"
+  seriatim pub prices "price {{{{n}}}} at {{{{time}}}}" --count 10 --rate 2
+  seriatim pub orders "order 2" --header customer=7
+  tail -f orders.log | seriatim pub orders --stdin
+
+\b
+Exit code: 0 everything is on the broker, 1 not everything is, 2 wrong options, 3 the time is over and the
+           last events may or may not be on the broker, 130 interrupted.
+"""
+
+
+@click.command(help=HELP)
+@click.argument("topic")
+@click.argument("data", required=False)
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish this many events.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most this many per second.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Each line of the input is an event.")
+@click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be given again.")
+@click.option("--log", "folder", type=click.Path(file_okay=False), help="Write down what was published, for audit.")
+@client_options
+@url_option
+@json_option
+def command(
+    topic: str,
+    data: str | None,
+    count: int,
+    rate: float | None,
+    from_stdin: bool,
+    headers: tuple[str, ...],
+    folder: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Publish events."""
+    if (data is None) != from_stdin:
+        raise InputError(
+            "DATA", "either DATA or --stdin is needed, and not both", 'for example: seriatim pub t "hello"'
+        )
+    fill = template(data) if data is not None else None
+    events: AsyncIterator[bytes] = _lines() if fill is None else _repeat(fill(each) for each in range(1, count + 1))
+    parsed = _headers(headers)
+    client = Client.of(options)
+
+    async def publish() -> _Summary:
+        async with client.connect(publication_log=folder) as bus:
+            return await _publish(bus, topic, _paced(events, rate), parsed, as_json)
+
+    summary = run_until_interrupted(publish)
+    if not as_json:
+        click.echo(summary.sentence(topic))
+
+
+class _Summary:
+    """What was published so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = 0
+        self.last = 0
+        self.started_s = time.monotonic()
+
+    def add(self, number: int) -> None:
+        self.count += 1
+        self.first = self.first or number
+        self.last = number
+
+    def sentence(self, topic: str) -> str:
+        if self.count == 0:
+            return f"nothing to publish on {topic}"
+        if self.count == 1:
+            return f"published 1 event on {topic}: number {self.first}"
+        elapsed_s = time.monotonic() - self.started_s
+        return (
+            f"published {self.count:,} events on {topic}: numbers {self.first} to {self.last}, "
+            f"{self.count / elapsed_s:,.0f} per second"
+        )
+
+
+async def _publish(
+    bus: Any, topic: str, events: AsyncIterator[bytes], headers: dict[str, str], as_json: bool
+) -> _Summary:
+    """As many at once as fit into the window; told in their order, as soon as they are on the broker."""
+    summary = _Summary()
+    under_way: asyncio.Queue[asyncio.Future[Any] | None] = asyncio.Queue(WINDOW)
+
+    async def publish() -> None:
+        async for data in events:
+            await bus.ready()
+            await under_way.put(bus.publish_nowait(topic, data, headers=headers or None))
+        await under_way.put(None)
+
+    async def tell() -> None:
+        while (receipt := await under_way.get()) is not None:
+            published = await receipt
+            summary.add(published.number)
+            if as_json:
+                show_json({name: getattr(published, name) for name in ("topic", "number", "index", "id")})
+
+    try:
+        async with asyncio.TaskGroup() as both:
+            both.create_task(publish())
+            both.create_task(tell())
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return summary
+
+
+async def _repeat(events: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for data in events:
+        yield data
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """Lines of the input, without their ends, as they come.
+
+    Read by a thread of its own that nobody waits for: it may be in the middle of waiting when the program ends.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_AHEAD)
+
+    def read() -> None:
+        with contextlib.suppress(RuntimeError):  # the program has ended meanwhile
+            while chunk := os.read(sys.stdin.fileno(), CHUNK_BYTES):
+                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+            asyncio.run_coroutine_threadsafe(chunks.put(b""), loop).result()
+
+    threading.Thread(target=read, daemon=True).start()
+    rest = b""
+    while chunk := await chunks.get():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest.removesuffix(b"\r")
+
+
+async def _paced(events: AsyncIterator[bytes], rate: float | None) -> AsyncIterator[bytes]:
+    started_s = time.monotonic()
+    count = 0
+    async for data in events:
+        if rate is not None:
+            await asyncio.sleep(max(0.0, started_s + count / rate - time.monotonic()))
+        yield data
+        count += 1
+
+
+def _headers(texts: Iterable[str]) -> dict[str, str]:
+    headers = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise InputError("--header", f"{text!r} is not a header", "write it as key=value")
+        headers[key] = value
+    return headers

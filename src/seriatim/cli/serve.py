@@ -1,0 +1,87 @@
+"""`seriatim serve`: run sequencer nodes of a cluster, as its file describes them."""
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from seriatim.cli.common import json_option, log_option, run_service, show_json, write_whole
+from seriatim.server.config import ClusterConfig, load_config
+from seriatim.server.config_text import config_text
+
+HELP = """Run sequencer nodes of a cluster.
+
+The file says which broker, which nodes and where they are; every process of the cluster is given the same one. Without
+--node this process runs all of them. It ends in an orderly way at SIGTERM or Ctrl-C, at once at the second.
+
+\b
+Examples:
+  seriatim serve --config cluster.toml
+  seriatim serve --config cluster.toml --check
+  seriatim serve --config cluster.toml --node eu
+  seriatim serve --config cluster.toml --node root --standby
+
+\b
+Exit code: 0 told to stop, 1 no node is left (the last line says why), 2 the file or the options are wrong.
+"""
+
+
+@click.command(help=HELP)
+@click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="The cluster's file.")
+@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Run this node; may be given again.")
+@click.option("--plan", type=click.Path(path_type=Path), help="A plan whose parents and homes come first.")
+@click.option(
+    "--standby",
+    "place",
+    is_flag=False,
+    flag_value="1",
+    type=click.IntRange(min=1),
+    metavar="[NUMBER]",
+    help="Wait, and take over when the active process falls silent; listens on the node's second address (2: third).",
+)
+@click.option("--admin", metavar="HOST:PORT", help="Listen here for /metrics, /status, /explain and /health.")
+@click.option(
+    "--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="Write the addresses here when ready."
+)
+@click.option("--check", is_flag=True, help="Only check the file, and show what it means with all defaults.")
+@log_option("info")
+@json_option
+def command(
+    path: Path,
+    nodes: tuple[str, ...],
+    plan: Path | None,
+    place: int | None,
+    admin: str | None,
+    ready_file: Path | None,
+    check: bool,
+    log_level: str,
+    as_json: bool,
+) -> None:
+    """Run sequencer nodes of a cluster."""
+    from seriatim.runtime.logs import configure_logging
+    from seriatim.server.server import SequencerServer, check_server
+
+    config = load_config(path, plan)
+    if admin is not None:
+        config = msgspec.structs.replace(config, admin=msgspec.structs.replace(config.admin, address=admin))
+    check_server(config, nodes or None, place or 0)
+    if check:
+        _show(config, as_json)
+        return
+    configure_logging(as_json, log_level)
+
+    async def serve() -> None:
+        async with SequencerServer(config, nodes or None, place=place or 0) as server:
+            if ready_file is not None:
+                write_whole(ready_file, {"nodes": server.addresses, "admin": server.admin_url, "pid": os.getpid()})
+            await server.run()
+
+    run_service(serve)
+
+
+def _show(config: ClusterConfig, as_json: bool) -> None:
+    if as_json:
+        show_json(msgspec.to_builtins(config, enc_hook=str))
+    else:
+        click.echo(config_text(config), nl=False)

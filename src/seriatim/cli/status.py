@@ -1,0 +1,87 @@
+"""`seriatim status`: each node of a running cluster in one line."""
+
+import click
+import msgspec
+
+from seriatim.cli.common import json_option, run_until_interrupted, show_json, url_option
+from seriatim.cli.tables import table
+from seriatim.server.status import NodeStatus
+
+EXIT_SILENT = 1
+COLOURS = {"active": "green", "standby": "cyan", "starting": "yellow", "failed": "red", "silent": "red"}
+HEADINGS = ("node", "role", "epoch", "address", "stamps/s", "topics", "subscribers", "open", "oldest", "journal")
+
+HELP = """Show the nodes of a running cluster.
+
+Each node answers for itself, over the broker. `stamps/s` is the mean since the node started; `open` are ranges of
+numbers that are not settled yet, and `oldest` says how long the oldest has been open.
+
+\b
+Examples:
+  seriatim status
+  seriatim status --url nats://broker:4222 --json
+
+\b
+Exit code: 0 every node is active, 1 a node does not answer or has failed, 2 wrong options, 130 interrupted.
+"""
+
+
+@click.command(help=HELP)
+@url_option
+@json_option
+@click.pass_context
+def command(context: click.Context, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
+    """Show the nodes of a running cluster."""
+    from seriatim.cli.cluster import Place, find_cluster
+
+    async def ask() -> tuple[str, list[tuple[Place, NodeStatus | None]]]:
+        async with find_cluster(url, cluster, timeout_s) as found:
+            answers = await found.status()
+            description = found.description
+            order = "causal and total order" if description.causal else "total order"
+            return f"cluster {description.cluster}: {description.mode} mode, {order}", answers
+
+    title, answers = run_until_interrupted(ask)
+    served: set[str] = {status.node for _, status in answers if status is not None and status.role == "active"}
+    everybody = {place.node for place, _ in answers}
+    if as_json:
+        for place, status in answers:
+            silent = {"node": place.node, "role": "silent", "address": place.address}
+            show_json(msgspec.to_builtins(status) if status is not None else silent)
+    else:
+        click.echo(title)
+        for line in table(HEADINGS, [_row(place.node, place.address, status) for place, status in answers], COLOURS):
+            click.echo(line)
+        for place, status in answers:
+            if status is None:
+                click.echo(f"{place.node} at {place.address} does not answer within {timeout_s:g} s")
+            elif status.reason:
+                click.echo(f"{place.node} at {place.address}: {status.reason}")
+    context.exit(0 if served == everybody else EXIT_SILENT)
+
+
+def _row(node: str, address: str, status: NodeStatus | None) -> tuple[str, ...]:
+    if status is None:
+        return (node, "silent", "", address, *[""] * (len(HEADINGS) - 4))
+    if status.role != "active":
+        return (node, status.role, "", status.address, *[""] * (len(HEADINGS) - 5), status.journal)
+    return (
+        node,
+        status.role,
+        str(status.epoch),
+        status.address,
+        f"{status.stamps_per_s:,.1f}",
+        f"{status.topics:,}",
+        f"{status.subscribers:,}",
+        f"{status.open_ranges:,}",
+        f"{status.oldest_open_s:.1f} s" if status.open_ranges else "",
+        f"{status.journal}, {_bytes(status.journal_bytes)} since the snapshot",
+    )
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "kB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} MB"

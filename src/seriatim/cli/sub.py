@@ -1,0 +1,160 @@
+"""`seriatim sub`: print the events of some topics in the order that every subscriber sees."""
+
+import asyncio
+import base64
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from seriatim.cli.common import Client, client_options, json_option, run_until_interrupted, show_json, url_option
+from seriatim.model import TimedOut
+from seriatim.runtime.security import load_stamp_key
+
+
+def default_journals() -> Path:
+    """Where programs keep such things on this machine."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "seriatim"
+
+
+HELP = """Subscribe to topics and print events in their order.
+
+Every subscriber that holds some of the same topics prints their events in the same order. Without --durable it begins
+with what is published after it has joined; with it, where the subscriber of that name stopped.
+
+\b
+Examples:
+  seriatim sub orders prices
+  seriatim sub orders prices --json --count 100
+  seriatim sub orders --durable billing
+  seriatim sub orders prices --log run/     then: seriatim audit run/
+
+\b
+Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure, 2 wrong options,
+           3 the time is over, 130 interrupted.
+"""
+
+
+@click.command(help=HELP)
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
+@click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End if nothing comes for so long.")
+@click.option("--durable", metavar="NAME", help="Go on where the subscriber of this name stopped.")
+@click.option(
+    "--journals",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=default_journals,
+    show_default="~/.local/state/seriatim",
+    help="Where durable subscribers remember what they have seen.",
+)
+@click.option("--log", "folder", type=click.Path(file_okay=False), help="Write the delivery log here, for audit.")
+@click.option("--name", help="Name of this subscriber in logs.  [default: a new one]")
+@click.option(
+    "--gaps",
+    type=click.Choice(["wait", "skip", "raise"]),
+    default="wait",
+    show_default=True,
+    help="What to do about events that the broker no longer keeps.",
+)
+@click.option(
+    "--stamp-key-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the key of stamps: what is not proven with it is dropped (ticket mode).",
+)
+@click.option("--show-stamps", is_flag=True, help="Show each event's stamp: what comes before it in other topics.")
+@client_options
+@url_option
+@json_option
+def command(
+    topics: tuple[str, ...],
+    count: int | None,
+    idle_s: float | None,
+    durable: str | None,
+    journals: Path,
+    folder: str | None,
+    name: str | None,
+    gaps: str,
+    stamp_key_file: Path | None,
+    show_stamps: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Subscribe to topics and print events in their order."""
+    client = Client.of(options)
+    key = load_stamp_key("--stamp-key-file", stamp_key_file) if stamp_key_file is not None else None
+    places = journals / client.cluster if durable is not None else None
+
+    async def subscribe() -> None:
+        from seriatim import GapPolicy
+
+        policy = {"wait": GapPolicy.wait, "skip": GapPolicy.skip, "raise": GapPolicy.raise_}[gaps]()
+        async with (
+            client.connect(name=name, journals=places, stamp_key=key) as bus,
+            bus.subscribe(*topics, durable=durable, gaps=policy, log=folder) as events,
+        ):
+            click.echo(f"listening to {', '.join(sorted(topics))}", err=True)
+            await _print(events, count, idle_s, show_stamps, as_json)
+            if durable is not None:
+                await events.acknowledge()  # the last one is printed too
+
+    run_until_interrupted(subscribe)
+
+
+async def _print(events: Any, count: int | None, idle_s: float | None, show_stamps: bool, as_json: bool) -> None:
+    shown = 0
+    while count is None or shown < count:
+        try:
+            async with asyncio.timeout(idle_s):
+                event = await anext(events)
+        except TimeoutError:
+            raise TimedOut(f"no event for {idle_s:g} s, after {shown} events") from None
+        except StopAsyncIteration:
+            return
+        shown += 1
+        if as_json:
+            show_json(_as_json(event, show_stamps))
+        else:
+            click.echo(_as_text(event, show_stamps))
+
+
+def _as_json(event: Any, show_stamps: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "topic": event.topic,
+        "number": event.number,
+        "index": event.index,
+        "id": event.id,
+        "publisher": event.publisher,
+    }
+    try:
+        row["data"] = event.data.decode()
+    except UnicodeDecodeError:
+        row["data_base64"] = base64.b64encode(event.data).decode()
+    if event.headers:
+        row["headers"] = dict(event.headers)
+    if show_stamps:
+        row["stamp"] = dict(event.stamp)
+    for flag in ("out_of_order", "replayed"):
+        if getattr(event, flag):
+            row[flag] = True
+    row["notified_at"] = time.time()
+    return row
+
+
+def _as_text(event: Any, show_stamps: bool) -> str:
+    place = f"{event.number}.{event.index}" if event.index else str(event.number)
+    flags = "".join(f"  ({flag.replace('_', ' ')})" for flag in ("out_of_order", "replayed") if getattr(event, flag))
+    after = ", ".join(f"{topic} {number}" for topic, number in sorted(event.stamp.items())) if show_stamps else ""
+    stamp = f"  [after {after}]" if after else ""
+    return f"{event.topic} {place}{stamp}{flags}  {_readable(event.data)}"
+
+
+def _readable(data: bytes) -> str:
+    """Text if it is text without control characters, else how Python would write it."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return repr(data)[2:-1]
+    return text if text.isprintable() else repr(text)[1:-1]

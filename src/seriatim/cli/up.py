@@ -1,0 +1,197 @@
+"""`seriatim up`: a NATS server and a sequencer in one go, for a first try, for tests and for one machine."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from seriatim.brokers.nats_server import NatsServer
+from seriatim.cli.common import (
+    DEFAULT_CLUSTER,
+    DEFAULT_URL,
+    json_option,
+    log_option,
+    run_service,
+    show_json,
+    write_whole,
+)
+from seriatim.model import ConnectionFailed, InputError
+from seriatim.server.config import ClusterConfig, parse_config, read_plan
+
+if TYPE_CHECKING:
+    from seriatim.server.server import SequencerServer
+
+DEFAULT_PORT = 4222
+FREE = "127.0.0.1:0"
+WATCH_S = 0.5
+
+HELP = """Start a NATS server and a sequencer, ready to use.
+
+Everything listens on this machine only and ends with Ctrl-C. Data is kept in a temporary folder that is removed at the
+end, or in --folder, where the next start goes on.
+
+\b
+Examples:
+  seriatim up
+  seriatim up --folder data --port 4223
+  seriatim up --tree plan.toml                       several nodes, in this process
+  seriatim up --port 0 --ready-file up.json          for scripts: any free port
+
+\b
+Exit code: 0 told to stop, 1 it could not start or has ended by itself, 2 wrong options.
+"""
+
+
+@click.command(help=HELP)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port of the NATS server; 0: any free one.",
+)
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep data here.")
+@click.option("--tree", type=click.Path(path_type=Path), help="File with the nodes' parents and the topics' homes.")
+@click.option(
+    "--mode", type=click.Choice(["log", "ticket"]), default="log", show_default=True, help="Who numbers events."
+)
+@click.option("--causal", is_flag=True, help="Causal order too.")
+@click.option("--cluster", default=DEFAULT_CLUSTER, show_default=True, help="Name of the cluster.")
+@click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="Write the URLs here when ready.")
+@log_option("warning")
+@json_option
+def command(
+    port: int,
+    folder: Path | None,
+    tree: Path | None,
+    mode: str,
+    causal: bool,
+    cluster: str,
+    ready_file: Path | None,
+    log_level: str,
+    as_json: bool,
+) -> None:
+    """Start a NATS server and a sequencer, ready to use."""
+    from seriatim.runtime.logs import configure_logging
+
+    configure_logging(as_json, log_level)
+    started: list[NatsServer] = []
+
+    def kill() -> None:
+        for nats in started:
+            nats.kill()
+
+    async def up() -> None:
+        wishes = {"mode": mode, "causal": causal, "cluster": cluster}
+        async with _running(port, folder, tree, wishes, started) as (nats, server):
+            ready = _ready(nats, server, folder)
+            if ready_file is not None:
+                write_whole(ready_file, ready)
+            if as_json:
+                show_json(ready)
+            else:
+                click.echo("\n".join(_how_to(ready, cluster)))
+            await _until_ended(nats, server)
+
+    run_service(up, at_once=kill)
+
+
+@asynccontextmanager
+async def _running(
+    port: int, folder: Path | None, tree: Path | None, wishes: dict[str, Any], started: list[NatsServer]
+) -> "AsyncIterator[tuple[NatsServer, SequencerServer]]":
+    """Both servers up; down again in the other order, whatever happens."""
+    from seriatim.server.server import SequencerServer
+
+    plan = read_plan(tree) if tree is not None else {"nodes": {"root": {}}}
+    with _folder(folder) as place:
+        _config("nats://127.0.0.1:4222", plan, place, wishes)  # a mistake in the tree is found before anything runs
+        nats = NatsServer(place / "nats", port)
+        started.append(nats)
+        try:
+            await asyncio.to_thread(nats.launch)
+        except ConnectionFailed as error:
+            if "address already in use" not in str(error):
+                raise
+            fix = "stop what uses it, or give another --port (0: any free one)"
+            raise ConnectionFailed(f"port {port} is taken; {fix}") from None
+        try:
+            async with SequencerServer(_config(nats.url, plan, place, wishes)) as server:
+                yield nats, server
+        finally:
+            await nats.stop()
+
+
+def _config(url: str, plan: dict[str, Any], folder: Path, wishes: dict[str, Any]) -> ClusterConfig:
+    nodes = {
+        name: {**shape, "address": FREE, "journal": f"file:journal-{name}"} for name, shape in plan["nodes"].items()
+    }
+    return parse_config({**wishes, **plan, "broker": url, "nodes": nodes, "admin": {"address": FREE}}, folder)
+
+
+@contextmanager
+def _folder(folder: Path | None) -> Iterator[Path]:
+    """Where everything is kept, used by one `up` at a time."""
+    if folder is None:
+        with TemporaryDirectory(prefix="seriatim-up-") as name:
+            yield Path(name)
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError("--folder", f"{str(folder)!r} cannot be used: {error.strerror}", "give another one") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem = f"another `seriatim up` uses {str(folder)!r}"
+            raise InputError("--folder", problem, "stop that one, or give another folder") from None
+        yield folder.resolve()
+    finally:
+        os.close(lock)
+
+
+async def _until_ended(nats: NatsServer, server: "SequencerServer") -> None:
+    """Until the sequencer ends or the NATS server is gone. Who wants it to end cancels."""
+    running = asyncio.ensure_future(server.run())
+    try:
+        while nats.running:
+            done, _ = await asyncio.wait([running], timeout=WATCH_S)
+            if done:
+                return running.result()
+    finally:
+        running.cancel()
+    raise ConnectionFailed(f"the NATS server has ended by itself; its log was in {nats.log_file}")
+
+
+def _ready(nats: NatsServer, server: "SequencerServer", folder: Path | None) -> dict[str, Any]:
+    return {
+        "url": nats.url,
+        "admin": server.admin_url,
+        "nodes": server.addresses,
+        "folder": str(folder) if folder is not None else None,
+        "pid": os.getpid(),
+    }
+
+
+def _how_to(ready: dict[str, Any], cluster: str) -> list[str]:
+    where = "" if ready["url"] == DEFAULT_URL else f" --url {ready['url']}"
+    where += "" if cluster == DEFAULT_CLUSTER else f" --cluster {cluster}"
+    nodes = ", ".join(f"{name} at {address}" for name, address in ready["nodes"].items())
+    return [
+        f"NATS server  {ready['url']}",
+        f"sequencer    {nodes}",
+        f"admin port   {ready['admin']}/status",
+        f"data         {ready['folder'] or 'in a temporary folder, removed at the end (--folder keeps it)'}",
+        "",
+        "Ready; Ctrl-C ends it. In two other terminals:",
+        f"  seriatim sub orders prices{where}",
+        f'  seriatim pub orders "order 1"{where}',
+    ]

@@ -1,0 +1,141 @@
+"""What the commands about running clusters do without one: help, checks of files and options, formats."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from seriatim.cli import main
+from seriatim.cli.status import _bytes
+from seriatim.cli.sub import _as_json, _as_text, _readable, default_journals
+from seriatim.cli.tables import table
+from seriatim.cli.templates import template
+from seriatim.client import Event
+from seriatim.model import InputError
+
+CLUSTER = 'broker = "nats://127.0.0.1:4222"\nnodes.root = {}\n'
+
+
+def run(*words: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, list(map(str, words)))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_check_shows_what_the_file_means(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(CLUSTER)
+    code, out, _ = run("serve", "--config", path, "--check")
+    assert code == 0
+    assert out.startswith('cluster = "seriatim"\nbroker = "nats://127.0.0.1:4222"\n')
+    again = tmp_path / "again.toml"
+    again.write_text(out)
+    assert run("serve", "--config", again, "--check") == (0, out, "")
+    code, out, _ = run("serve", "--config", path, "--check", "--json", "--admin", "127.0.0.1:9")
+    assert (code, json.loads(out)["admin"]["address"]) == (0, "127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "answer"),
+    [
+        ("", [], "Error: broker: is missing; "),
+        (f"{CLUSTER}mode = 'lag'", [], "Error: mode: 'lag' does not fit"),
+        (CLUSTER, ["--node", "eu"], "Error: --node: there is no node 'eu'; use one of root\n"),
+        (CLUSTER, ["--standby"], "Error: nodes.root.address: has no standby number 1; "),
+        (CLUSTER, ["--plan", "no.toml"], "Error: no.toml: there is no such file; "),
+        (CLUSTER, ["--admin", "here"], "Error: admin.address: 'here' is not an address; "),
+        (f"{CLUSTER}security.token_file = 'no'", [], "Error: security.token_file: "),
+    ],
+)
+def test_a_wrong_file_is_exit_code_2(tmp_path: Path, text: str, words: list[str], answer: str) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    for check in (["--check"], []):  # nothing is opened without --check either
+        code, out, err = run("serve", "--config", path, *words, *check)
+        assert (code, out) == (2, "")
+        assert err.startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["pub", "orders"], "DATA: either DATA or --stdin is needed"),
+        (["pub", "orders", "x", "--stdin"], "DATA: either DATA or --stdin is needed"),
+        (["pub", "orders", "{{m}}"], "DATA: {{m}} is unknown; use {{n}}, {{time}}, {{time_ns}}"),
+        (["pub", "orders", "x", "--header", "k"], "--header: 'k' is not a header; write it as key=value"),
+        (["pub", "orders", "x", "--url", "ftp://x"], "url: "),
+        (["sub"], "Missing argument 'TOPIC...'"),
+        (["sub", "a", "--url", "nats"], "url: "),
+        (["bench", "--topics", "2", "--hold", "3"], "--hold: 3 of 2 topics"),
+        (["up", "--tree", "no.toml"], "no.toml: there is no such file"),
+        (["up", "--port", "70000"], "'--port'"),
+        (["status", "--url", "ftp://x"], "url: "),
+    ],
+)
+def test_wrong_options_are_exit_code_2(words: list[str], answer: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert answer in err
+
+
+def test_places_in_braces_are_filled_in() -> None:
+    assert template("plain")(7) == b"plain"
+    assert template("{{n}} and {{ n }}")(7) == b"7 and 7"
+    assert template("{{time}}")(1).startswith(b"20")
+    assert int(template("{{time_ns}}")(1)) > 10**18
+    with pytest.raises(InputError, match="is unknown"):
+        template("{{nn}}")
+
+
+def event(**more: Any) -> Event:
+    given: dict[str, Any] = {
+        "topic": "orders",
+        "data": b"order 1",
+        "headers": None,
+        "id": "p-1",
+        "publisher": "p",
+        "stamp": {"prices": 3, "a": 1},
+        "number": 7,
+    }
+    return Event(**(given | more))
+
+
+def test_an_event_is_one_line() -> None:
+    assert _as_text(event(), False) == "orders 7  order 1"
+    assert _as_text(event(index=2), True) == "orders 7.2  [after a 1, prices 3]  order 1"
+    assert _as_text(event(stamp={}, out_of_order=True, replayed=True), True) == (
+        "orders 7  (out of order)  (replayed)  order 1"
+    )
+    assert _readable(b"two\nlines\x1b") == "two\\nlines\\x1b"
+    assert _readable(b"\xff\x00") == "\\xff\\x00"
+    assert _readable("größe".encode()) == "größe"
+
+
+def test_an_event_is_one_object() -> None:
+    row = _as_json(event(headers={"k": "v"}), True)
+    assert row.pop("notified_at") > 0
+    assert row == {
+        "topic": "orders",
+        "number": 7,
+        "index": 0,
+        "id": "p-1",
+        "publisher": "p",
+        "data": "order 1",
+        "headers": {"k": "v"},
+        "stamp": {"prices": 3, "a": 1},
+    }
+    assert _as_json(event(data=b"\xff"), False)["data_base64"] == "/w=="
+    assert _as_json(event(replayed=True), False)["replayed"] is True
+
+
+def test_columns_are_as_wide_as_they_must_be() -> None:
+    assert list(table(["a", "long"], [["bbb", "c"], ["d", ""]])) == ["a    long", "bbb  c", "d"]
+    assert list(map(_bytes, [999, 12_000, 3_400_000])) == ["999 bytes", "12 kB", "3.4 MB"]
+
+
+def test_journals_are_kept_where_programs_keep_such_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert default_journals() == Path("/state/seriatim")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert default_journals() == Path.home() / ".local/state/seriatim"
