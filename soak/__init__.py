@@ -1,0 +1,1 @@
+"""Fault injection with real processes: `python -m soak` for as long as asked; tests/faults uses the same pieces."""
