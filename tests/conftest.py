@@ -5,6 +5,8 @@ import random
 import pytest
 from hypothesis import settings
 
+from tests.certificates import Certificates
+
 # No deadline: a busy machine is not a bug. The seed below replays a failure; the blob replays its smallest example.
 settings.register_profile("seriatim", deadline=None, print_blob=True)
 settings.load_profile("seriatim")
@@ -23,3 +25,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if "hypothesis" in report.keywords:
             replay = f"python -m pytest '{report.nodeid}' --hypothesis-seed={config.option.hypothesis_seed}"
             terminalreporter.write_line(f"replay: {replay}")
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates for TLS, made once."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))

@@ -7,15 +7,21 @@ Blocks of a page run from top to bottom, in a folder of the page's own:
   A line `...` stands for any lines. `console exit=1` says which exit code the last command has. `console no-run` is
   for what cannot run inside a test (it takes minutes, or runs the tests): then only the named command must exist.
 - `toml` must parse; `text` and `mermaid` are only shown. Anything else is an error, so that no example goes unchecked.
+
+A page whose examples talk to `nats://127.0.0.1:4222` is run against a real `seriatim up` on a free port, started once:
+that address stands for it, and commands find it by SERIATIM_URL.
 """
 
 import contextlib
 import io
+import json
 import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -33,6 +39,8 @@ OPTIONS = {"python": r"", "console": r"no-run|exit=\d+", "text": r"output", "tom
 FENCE = re.compile(r"^( *)(`{3,})(.*)$")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 COMMAND_SECONDS_MAX = 60
+LIVE_URL = "nats://127.0.0.1:4222"
+READY_SECONDS_MAX = 30
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
@@ -108,20 +116,49 @@ def check_python(block: Block, module: ModuleType) -> str:
     return printed.getvalue()
 
 
-def check_console(block: Block, folder: Path) -> None:
-    """Run each command in the page's folder, with this interpreter's commands and this source tree first."""
-    environment = os.environ | {
+def environment() -> dict[str, str]:
+    """This interpreter's commands and this source tree first."""
+    return os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONPATH": str(REPOSITORY / "src"),
         "COLUMNS": "80",
     }
+
+
+@pytest.fixture(scope="module")
+def live_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real NATS server and sequencer for the pages that need one."""
+    ready = tmp_path_factory.mktemp("up") / "ready.json"
+    command = ["seriatim", "up", "--port", "0", "--ready-file", str(ready)]
+    process = subprocess.Popen(
+        command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not ready.exists():
+            assert process.poll() is None, f"{' '.join(command)}: exit code {process.returncode}"
+            assert time.monotonic() < deadline, f"waited {READY_SECONDS_MAX} s for {' '.join(command)}"
+            time.sleep(0.05)
+        yield json.loads(ready.read_text())["url"]
+    finally:
+        process.terminate()
+        process.wait(READY_SECONDS_MAX)
+
+
+def is_live(block: Block) -> bool:
+    """Whether the block is run, and against a server."""
+    return block.language in ("python", "console") and block.option != "no-run" and LIVE_URL in block.text
+
+
+def check_console(block: Block, folder: Path) -> None:
+    """Run each command in the page's folder."""
     commands = commands_of(block)
     for i, command in enumerate(commands):
         done = subprocess.run(
             command.words,
             shell=True,
             cwd=folder,
-            env=environment,
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -139,6 +176,8 @@ def check_console(block: Block, folder: Path) -> None:
 def check_exists(block: Block) -> None:
     """A command that is not run must at least be there."""
     targets = re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE)
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
     for command in commands_of(block):
         program, *words = command.words.split()
         name = words[0] if words else ""
@@ -148,14 +187,22 @@ def check_exists(block: Block) -> None:
             known = name in COMMANDS
         elif program == "python":
             known = (REPOSITORY / name).is_file() or name == "-m"
+        elif program == "pip":
+            known = set(re.findall(r"\[(.*)\]", command.words)[0].split(",")) <= extras
         else:
             known = False
         assert known, f"{block.place}: no such make target, seriatim command or file: {command.words}"
 
 
 @each_page
-def test_examples_do_what_the_page_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_do_what_the_page_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     blocks = blocks_of(str(page.relative_to(REPOSITORY)), page.read_text(encoding="utf-8"))
+    if any(is_live(block) for block in blocks):
+        url = request.getfixturevalue("live_url")
+        monkeypatch.setenv("SERIATIM_URL", url)
+        blocks = [block._replace(text=block.text.replace(LIVE_URL, url)) for block in blocks]
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)  # classes defined on the page look their module up by name
     monkeypatch.chdir(tmp_path)
