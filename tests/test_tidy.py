@@ -25,6 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "brokers": {"model", "order", "protocols", "runtime"},
     "server": {"model", "order", "protocols", "runtime", "brokers"},
     "client": {"model", "order", "protocols", "runtime", "brokers", "server", "audit"},
+    "experiments": {"model", "order", "protocols", "audit", "sim"},
+    "pipeline": {"model", "order", "protocols", "audit", "sim", "experiments", "brokers"},
 }
 UNRESTRICTED = {"", "cli"}
 
@@ -32,7 +34,7 @@ UNRESTRICTED = {"", "cli"}
 THIRD_PARTY: dict[str, set[str]] = {
     "brokers": {"nats"},
     "cli": {"click"},
-    "pipeline": {"pyspark"},
+    "pipeline": {"pyspark", "pyarrow", "pandas", "numpy", "matplotlib"},
     "runtime": {"uvloop"},
 }
 
