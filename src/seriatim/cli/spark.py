@@ -32,7 +32,7 @@ def spark_options(function: _Function) -> _Function:
 
 @contextmanager
 def session_of(options: dict[str, Any], name: str) -> Iterator[Any]:
-    """A SparkSession as the options of a command say. What is missing on this machine is said before anything starts."""
+    """A SparkSession as the options of a command say. What this machine lacks is said before anything starts."""
     from seriatim.pipeline.requirements import check_requirements
 
     settings = {}
