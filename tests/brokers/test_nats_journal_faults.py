@@ -56,6 +56,37 @@ async def test_a_lost_request(tmp_path: Path) -> None:
 
 
 @asynchronous
+async def test_an_append_that_arrives_while_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not there, then it arrives, then the stream is longer than we know: that is no reason to feel replaced."""
+    async with server_and_client(tmp_path) as (_, direct):
+        proxy = Proxy(port_of(direct))
+        await proxy.start()
+        async with connected(proxy.url) as client:
+            journal, _ = await opened(client, timeout_s=0.3)
+            stream = journal._stream
+            look = stream._message
+
+            async def look_and_let_it_arrive(sequence: int) -> bytes | None:
+                found = await look(sequence)
+                if proxy.hold:
+                    assert found is None
+                    proxy.release()
+                    await last_is(direct, sequence)
+                return found
+
+            monkeypatch.setattr(stream, "_jetstream", direct.jetstream())  # questions are not held
+            monkeypatch.setattr(stream, "_message", look_and_let_it_arrive)
+            proxy.hold = True
+            await journal.append([b"late"])
+            await journal.append([b"after"])
+            assert not proxy.hold and not journal.failed.done()
+            await journal.close()
+        await proxy.stop()
+        assert kinds(await messages(direct)) == "ORR"
+        assert (await read(direct)).records == [b"late", b"after"]
+
+
+@asynchronous
 async def test_replaced_while_nobody_answered(tmp_path: Path) -> None:
     async with server_and_client(tmp_path) as (_, direct):
         proxy = Proxy(port_of(direct))
