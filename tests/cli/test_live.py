@@ -33,7 +33,7 @@ def order_of(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def subscriber(url: str, count: int, *topics: str, more: tuple[str, ...] = ()) -> Running:
     """A `seriatim sub` that has joined."""
-    running = Running("sub", *topics, "--url", url, "--json", "--count", str(count), "--idle", "100", *more)
+    running = Running("sub", *topics, "--url", url, "--json", "--count", str(count), "--idle", "600", *more)
     running.wait_for_line("listening to")
     return running
 
@@ -120,7 +120,7 @@ def test_more_than_fits_into_the_queue_is_published(cluster: dict[str, Any]) -> 
 
 def test_who_reads_along_may_hang_up(cluster: dict[str, Any]) -> None:
     reading, writing = os.pipe()
-    words = ("sub", "cut", "--url", cluster["url"], "--idle", "100")
+    words = ("sub", "cut", "--url", cluster["url"], "--idle", "600")
     with Running(*words, stdout=writing) as one, open(reading) as output:
         os.close(writing)
         one.wait_for_line("listening to")
