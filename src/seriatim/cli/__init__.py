@@ -24,6 +24,7 @@ COMMANDS = {
     "status": "Show the nodes of a running cluster.",
     "sub": "Subscribe to topics and print events in their order.",
     "up": "Start a NATS server and a sequencer, ready to use.",
+    "workload": "Make up subscriptions, publications or deliveries, of any size.",
 }
 INTERRUPTED = 130
 
