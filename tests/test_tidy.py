@@ -34,7 +34,7 @@ UNRESTRICTED = {"", "cli"}
 THIRD_PARTY: dict[str, set[str]] = {
     "brokers": {"nats"},
     "cli": {"click"},
-    "pipeline": {"pyspark", "pyarrow", "pandas", "numpy", "matplotlib"},
+    "pipeline": {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib"},
     "runtime": {"uvloop"},
 }
 
