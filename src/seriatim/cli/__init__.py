@@ -19,10 +19,12 @@ COMMANDS = {
     "explain": "Say what waits for what in a running cluster.",
     "explore": "Try every interleaving of a small world, or many random ones.",
     "pub": "Publish events.",
+    "reproduce": "Run the papers' experiments: theirs and ours side by side.",
     "serve": "Run sequencer nodes of a cluster.",
     "simulate": "Run a protocol in a simulated network.",
     "status": "Show the nodes of a running cluster.",
     "sub": "Subscribe to topics and print events in their order.",
+    "sweep": "Run a table of experiments on Spark.",
     "up": "Start a NATS server and a sequencer, ready to use.",
 }
 INTERRUPTED = 130
