@@ -12,6 +12,7 @@ Clocks are not used: `published_at` orders nothing here.
 """
 
 from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple, TypeAlias
 
 from seriatim.audit.evidence import Evidence
@@ -34,18 +35,18 @@ class Chains:
     A publisher whose order is not known (no sequence, or the same one twice) gets one chain per event, unconnected.
     """
 
-    def __init__(self, evidence: Evidence, findings: Findings) -> None:
+    def __init__(self, evidence: Evidence, findings: Findings, unordered: Collection[str] = ()) -> None:
         self.publications: dict[str, list[Publication]] = {}
         self.links: dict[str, Link] = {}  # by event id
-        self.unordered: set[str] = set()  # publishers whose own order is not known
+        self.unordered: set[str] = set(unordered)  # publishers whose own order is not known
         by_publisher: dict[str, list[Publication]] = {}
         for row in evidence.published.values():
             if row.event_id not in evidence.reused:
                 by_publisher.setdefault(row.publisher, []).append(row)
         if not by_publisher:
             findings.doubt("no publications in the log: who published what, and when, is not known", "fifo")
-        for publisher, rows in by_publisher.items():
-            if len(rows) == 1 or len({row.sequence for row in rows} - {None}) == len(rows):
+        for publisher, rows in sorted(by_publisher.items()):
+            if publisher not in self.unordered and _are_ordered(rows):
                 rows.sort(key=lambda row: row.sequence or 0)
                 self._add(publisher, rows)
             else:
@@ -61,6 +62,10 @@ class Chains:
         self.publications[chain] = rows
         for rank, row in enumerate(rows, start=1):
             self.links[row.event_id] = Link(chain, rank)
+
+
+def _are_ordered(rows: list[Publication]) -> bool:
+    return len(rows) == 1 or len({row.sequence for row in rows} - {None}) == len(rows)
 
 
 def check_fifo(chains: Chains, evidence: Evidence, findings: Findings) -> None:
@@ -167,7 +172,9 @@ class Pasts:
         self.chains = chains
         self.rows = {name: rows for name, rows in evidence.rows.items() if name not in chains.unordered}
         self.growth: dict[str, list[Past]] = {chain: [] for chain in chains.publications}
-        self.circular: Link | None = None  # something that would have happened before itself, if there is
+        self.circular: Link | None = (
+            None  # something that would have happened before itself, or after such, if there is
+        )
         self._build()
 
     def knows(self, link: Link) -> bool:
@@ -242,7 +249,10 @@ class Pasts:
                 author.grown = {}
                 author.past[author.chain] = len(done)
                 ready.extend(waiting.pop(Link(author.chain, len(done)), ()))
-        self.circular = min(waiting, default=None)
+        unknown = (Link(chain, len(done) + 1) for chain, done in self.growth.items())
+        self.circular = min(
+            (link for link in unknown if link.rank <= len(self.chains.publications[link.chain])), default=None
+        )
 
     def _take_in_seen(self, author: _Author, seen: int) -> Link | None:
         """Add what the author had been notified of; the first that is not ready itself, if there is one."""

@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": "Say what waits for what in a running cluster.",
     "explore": "Try every interleaving of a small world, or many random ones.",
     "pub": "Publish events.",
+    "report": "Make one page of runs, experiments and plans.",
     "serve": "Run sequencer nodes of a cluster.",
     "simulate": "Run a protocol in a simulated network.",
     "status": "Show the nodes of a running cluster.",

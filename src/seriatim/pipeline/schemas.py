@@ -74,6 +74,18 @@ EVENTS = _table(
 )
 # One row per range: every number of `log` from `first` to `last` comes after these entries. Differences, as stamped.
 STAMPS = _table(log=TEXT, first=COUNT, last=COUNT, entries=ENTRIES, node=TEXT, received_at=TIME)
+# Where ranges are in the order of all (ordering.py). Without an ordinal: the log cannot go on, since this range comes
+# after number `needed` of `waits_for`; `in_knot`: which in turn comes after this one.
+PLACES = _table(
+    log=TEXT,
+    first=COUNT,
+    last=COUNT,
+    component=TEXT,
+    ordinal_=COUNT,
+    waits_for_=TEXT,
+    needed_=COUNT,
+    in_knot=FLAG,
+)
 
 ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS}
 
