@@ -13,6 +13,7 @@ import click
 from seriatim.model import InputError, SeriatimError, TimedOut
 
 COMMANDS = {
+    "archive": "Archive what is on the broker as Parquet, each row exactly once.",
     "audit": "Check delivery logs: was the order kept?",
     "bench": "Load a broker: events per second, and how late they are notified.",
     "demo": "See subscribers disagree, and the same events ordered.",
