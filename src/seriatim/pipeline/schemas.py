@@ -86,6 +86,26 @@ PLACES = _table(
     needed_=COUNT,
     in_knot=FLAG,
 )
+# Events as they are replayed (replay.py). `sequence`: an ordinal, or for what one subscriber saw its position;
+# `order_key` is the text that sorts as (sequence, log, number, index). `missing`: delivered, but not in the archive.
+REPLAY = _table(
+    order_key=TEXT,
+    sequence=COUNT,
+    log=TEXT,
+    number=COUNT,
+    index=INDEX,
+    topic=TEXT,
+    event_id=TEXT,
+    publisher_=TEXT,
+    received_at_=TIME,
+    headers_=HEADERS,
+    data_=BinaryType(),
+    position_=COUNT,
+    notified_at_=TIME,
+    out_of_order=FLAG,
+    missing=FLAG,
+    replayed=FLAG,
+)
 
 ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS}
 
