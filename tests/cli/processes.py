@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
-WAIT_S = 30.0
+WAIT_S = 120.0  # a bound for a busy machine; most things here take a second
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("SERIATIM_")},
     "PYTHONPATH": str(SOURCE),
