@@ -170,7 +170,7 @@ BAD = [
         "too few cells",
         {"log.csv": "host,msg_id,topic,position\nh1,a,A,0\nh1,b\n"},
         HOSTS,
-        error=("log.csv", "2"),
+        error=("log.csv", "fewer cells"),
     ),
     ForeignLog(
         "two runs",
