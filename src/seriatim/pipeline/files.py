@@ -96,6 +96,16 @@ def delete(spark: SparkSession, uri: str) -> None:
     _file_system(spark, path).delete(path, True)
 
 
+def write_text(spark: SparkSession, uri: str, text: str) -> None:
+    """A small file, replaced if it is there; its folder is made if need be."""
+    path = _path(spark, uri)
+    stream = _file_system(spark, path).create(path, True)
+    try:
+        stream.write(bytearray(text.encode("utf-8")))
+    finally:
+        stream.close()
+
+
 def _head(spark: SparkSession, entry: Entry, length: int = 4096) -> bytes:
     path = _path(spark, entry.uri)
     stream = _file_system(spark, path).open(path)
