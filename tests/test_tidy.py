@@ -32,7 +32,7 @@ UNRESTRICTED = {"", "cli"}
 
 # Third-party packages: msgspec anywhere, these only in the folder that exists for them.
 THIRD_PARTY: dict[str, set[str]] = {
-    "brokers": {"nats"},
+    "brokers": {"nats", "nkeys"},
     "cli": {"click"},
     "pipeline": {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib"},
     "runtime": {"uvloop"},

@@ -158,6 +158,25 @@ async def test_a_closed_connection(tmp_path: Path) -> None:
 
 
 @asynchronous
+async def test_a_connection_that_is_closed_while_an_append_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also then the journal ends with its own error: an error of the client library would end a beat unseen."""
+    async with running_server(tmp_path) as server, connected(server.url) as client:
+        journal, _ = await opened(client)
+
+        async def close_and_say_nothing(kind: str, data: bytes, expected: int | None) -> tuple[int | None, str]:
+            await client.close()
+            return None, "nats: timeout"
+
+        monkeypatch.setattr(journal._stream, "_request", close_and_say_nothing)
+        with pytest.raises(JournalError, match="the connection to NATS is closed; connect again"):
+            await journal.append([b"a"])
+        assert journal.failed.done()
+        await journal.close()
+
+
+@asynchronous
 async def test_the_server_is_killed_again_and_again(tmp_path: Path) -> None:
     """Whatever happens to the server in the middle of an append: every record is there once, in order."""
     async with running_server(tmp_path) as server, connected(server.url) as client:

@@ -328,6 +328,8 @@ class JournalStream:
                 found = await self._message(place)
                 if found is None:  # it was there, and whoever has replaced us has purged it since
                     raise Fenced(f"stream {self.name}: is at message {last}, we are at {place - 1}")
+        except nats.errors.ConnectionClosedError as error:
+            raise self._disconnected("append to") from error
         except UNANSWERED:
             return None
         except nats.js.errors.NotFoundError:

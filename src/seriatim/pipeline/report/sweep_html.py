@@ -1,0 +1,159 @@
+"""Experiments as HTML: a panel for each measure, ours as lines, the paper's values hollow with their band, a table."""
+
+from collections.abc import Iterator, Sequence
+
+from seriatim.pipeline.report.axes import number
+from seriatim.pipeline.report.charts import Axis, Dot, Series, lines_chart
+from seriatim.pipeline.report.drawing import Drawing
+from seriatim.pipeline.report.markup import Markup, element, joined
+from seriatim.pipeline.report.pages import Experiment, Measurement, SweepSection
+from seriatim.pipeline.report.parts import Column, Sheet, banner, grid, lines, more, table
+
+BAND = 0.1  # "the same" is within a tenth of what the paper states
+
+
+def is_within(measurement: Measurement) -> bool | None:
+    """Whether ours is within the band around the paper's value; None if the paper states none."""
+    low, high = band_of(measurement)
+    if low is None or high is None:
+        return None
+    return low <= measurement.mean <= high
+
+
+def band_of(measurement: Measurement) -> tuple[float | None, float | None]:
+    paper = measurement.paper
+    low, high = measurement.paper_low, measurement.paper_high
+    if paper is not None:
+        room = abs(paper) * BAND
+        low, high = paper - room if low is None else low, paper + room if high is None else high
+    return low, high
+
+
+def sweep_headline(section: SweepSection) -> str:
+    judged = [within for row in section.measurements if (within := is_within(row)) is not None]
+    experiments = len({row.experiment for row in section.measurements})
+    what = f"{experiments:,} experiment{'' if experiments == 1 else 's'}"
+    if not judged:
+        return f"{what}; the paper states no number to compare with."
+    return f"{what}; {sum(judged):,} of {len(judged):,} stated values within their band."
+
+
+def sweep_html(section: SweepSection, sheet: Sheet) -> Markup:
+    """All experiments of a sweep."""
+    judged = [within for row in section.measurements if (within := is_within(row)) is not None]
+    tone = "doubt" if not judged else "right" if all(judged) else "wrong"
+    parts = [banner(tone, sweep_headline(section))]
+    for name in dict.fromkeys(row.experiment for row in section.measurements):
+        rows = [row for row in section.measurements if row.experiment == name]
+        parts.append(_experiment(section.experiments.get(name, Experiment(id=name)), rows, sheet))
+    if section.failures:
+        failures = (f"{row}: {why}" for row, why in section.failures)
+        parts.append(more(f"{len(section.failures):,} rows have no result", lines(failures)))
+    return joined(parts)
+
+
+def _experiment(experiment: Experiment, rows: Sequence[Measurement], sheet: Sheet) -> Markup:
+    title = f"{experiment.id}: {experiment.title}" if experiment.title else experiment.id
+    parts = [element("h3", title)]
+    if experiment.paper:
+        parts.append(element("p", f"The paper: {experiment.paper}"))
+    figures = []
+    for measure in dict.fromkeys(row.measure for row in rows):
+        mine = [row for row in rows if row.measure == measure]
+        drawing = panel(experiment, measure, mine)
+        figures.append(sheet.figure(drawing, f"{experiment.id}-{measure}", element("strong", drawing.title)))
+    parts.append(grid(figures))
+    parts.append(more(f"all {len(rows):,} values", _table(experiment, rows)))
+    return joined(parts)
+
+
+def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement]) -> Drawing:
+    """One measure: a series for each variant, and what the paper states."""
+    names = tuple(dict.fromkeys(str(row.x) for row in rows)) if any(isinstance(row.x, str) for row in rows) else ()
+
+    def place(row: Measurement) -> float:
+        return float(names.index(str(row.x))) if names else float(row.x)
+
+    series = []
+    for variant in dict.fromkeys(row.variant for row in rows):
+        mine = [row for row in rows if row.variant == variant]
+        dots = tuple(Dot(place(row), row.mean, row.mean - row.std, row.mean + row.std) for row in mine)
+        series.append(Series(name=variant or "ours", dots=dots))
+    stated = list(_stated(rows))
+    for variant in dict.fromkeys(row.variant for row in stated):
+        dots = tuple(
+            Dot(place(row), row.paper, *band_of(row))
+            for row in stated
+            if row.variant == variant and row.paper is not None
+        )
+        several = len({row.variant for row in stated}) > 1
+        series.append(Series(name=f"paper, {variant}" if several else "paper", dots=dots, is_reference=True))
+    told = experiment.measures.get(measure, measure.replace("_", " "))
+    return lines_chart(
+        f"{experiment.id}: {told}", _described(rows), series, Axis(name=experiment.x, names=names), Axis(name=told)
+    )
+
+
+def _stated(rows: Sequence[Measurement]) -> Iterator[Measurement]:
+    """Each value of the paper once: it is the same for all variants that are compared with it."""
+    seen = set()
+    for row in rows:
+        if row.paper is not None and (row.x, row.paper) not in seen:
+            seen.add((row.x, row.paper))
+            yield row
+
+
+def _described(rows: Sequence[Measurement]) -> str:
+    """The figure in words: where each variant begins and ends."""
+    told = []
+    for variant in dict.fromkeys(row.variant for row in rows):
+        mine = [row for row in rows if row.variant == variant]
+        first, last = mine[0], mine[-1]
+        way = f"{number(first.mean)} at {_x(first)}" + (
+            f" to {number(last.mean)} at {_x(last)}" if len(mine) > 1 else ""
+        )
+        told.append(f"{variant or 'ours'}: {way}")
+    return "; ".join(told)
+
+
+def _x(row: Measurement) -> str:
+    return row.x if isinstance(row.x, str) else number(row.x)
+
+
+def _table(experiment: Experiment, rows: Sequence[Measurement]) -> Markup:
+    columns = [
+        Column("measure"),
+        Column("variant"),
+        Column(experiment.x, "number"),
+        Column("ours", "number"),
+        Column("± std", "number"),
+        Column("seeds", "number"),
+        Column("paper", "number"),
+        Column("ours ÷ paper", "number"),
+        Column("band"),
+    ]
+    cells = []
+    for row in rows:
+        paper = "" if row.paper is None else number(row.paper)
+        ratio = "" if not row.paper else f"{row.mean / row.paper:.2f}"
+        cells.append(
+            [
+                experiment.measures.get(row.measure, row.measure.replace("_", " ")),
+                row.variant,
+                _x(row),
+                number(row.mean, 4),
+                number(row.std),
+                f"{row.count:,}",
+                paper,
+                ratio,
+                _judged(row),
+            ]
+        )
+    return table(f"Values of {experiment.id}", columns, cells)
+
+
+def _judged(row: Measurement) -> Markup:
+    within = is_within(row)
+    if within is None:
+        return Markup("")
+    return element("span", "✓ within" if within else "✗ outside", class_=f"answer {'right' if within else 'wrong'}")
