@@ -21,10 +21,12 @@ COMMANDS = {
     "explore": "Try every interleaving of a small world, or many random ones.",
     "pub": "Publish events.",
     "report": "Make one page of runs, experiments and plans.",
+    "reproduce": "Run the papers' experiments: theirs and ours side by side.",
     "serve": "Run sequencer nodes of a cluster.",
     "simulate": "Run a protocol in a simulated network.",
     "status": "Show the nodes of a running cluster.",
     "sub": "Subscribe to topics and print events in their order.",
+    "sweep": "Run a table of experiments on Spark.",
     "up": "Start a NATS server and a sequencer, ready to use.",
     "workload": "Make up subscriptions, publications or deliveries, of any size.",
 }

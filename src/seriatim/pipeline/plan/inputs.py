@@ -63,10 +63,14 @@ def current(subscriptions: DataFrame) -> DataFrame:
 
 
 class Topics(NamedTuple):
-    """What is ordered: topics, or the buckets they share; the place in `names` is its id. `ids` maps every topic."""
+    """What is ordered: topics, or the buckets they share; the place in `names` is its id. `ids` maps every topic.
+
+    `holders`: how many rows of subscriptions each has, which is how many hold it unless rows repeat.
+    """
 
     names: list[str]
     ids: dict[str, int]
+    holders: list[int]
 
     def table(self, spark: SparkSession) -> DataFrame:
         """`topic`, `id`: small enough to be sent to every executor."""
@@ -75,8 +79,8 @@ class Topics(NamedTuple):
 
 def topics_of(held: DataFrame, buckets: int = 0) -> Topics:
     """Of what is held now; those held by most come first, so that ids say something to a reader."""
-    counted = held.groupBy("topic").count().orderBy(F.desc("count"), "topic").select("topic")
-    found = [row.topic for row in counted.limit(TOPICS_MAX + 1).collect()]
+    counted = held.groupBy("topic").count().orderBy(F.desc("count"), "topic")
+    found = {row["topic"]: row["count"] for row in counted.limit(TOPICS_MAX + 1).collect()}
     if not found:
         problem = "there is no current subscription in it"
         raise InputError("subscriptions", problem, "give a table with rows whose `until` is empty, or without `until`")
@@ -84,7 +88,34 @@ def topics_of(held: DataFrame, buckets: int = 0) -> Topics:
         fix = "plan over buckets (--buckets 1024): a plan names the home of every topic"
         raise InputError("subscriptions", f"there are more than {TOPICS_MAX:,} topics", fix)
     if not buckets:
-        return Topics(found, {topic: place for place, topic in enumerate(found)})
+        return Topics(list(found), {topic: place for place, topic in enumerate(found)}, list(found.values()))
     names: dict[str, int] = {}
     ids = {topic: names.setdefault(bucket_of(topic, buckets), len(names)) for topic in found}
-    return Topics(list(names), ids)
+    holders = [0] * len(names)
+    for topic, count in found.items():
+        holders[ids[topic]] += count
+    return Topics(list(names), ids, holders)
+
+
+def rates_of(publications: DataFrame, sites: DataFrame | None = None) -> DataFrame:
+    """RATES as they were in a log of publications, or in an archive's events: per topic, and per site of publishers."""
+    found = publications.columns
+    time = next((name for name in ("published_at", "received_at") if name in found), None)
+    for column in ("topic", "publisher") if sites is not None else ("topic",):
+        if column not in found:
+            raise InputError(
+                "publications", f"has no column {column!r}, only {', '.join(found)}", "give a log of events"
+            )
+    if time is None:
+        fix = "give a table with times in milliseconds, or a table of rates"
+        raise InputError("publications", "has neither published_at nor received_at", fix)
+    ends = publications.agg(F.min(time).alias("first"), F.max(time).alias("last")).first()
+    if ends is None or ends["first"] is None:
+        raise InputError("publications", "there is no event with a time in it", "leave it out, or give a log of events")
+    seconds = max(float(ends["last"] - ends["first"]) / 1000.0, 0.001)
+    if sites is None:
+        counted = publications.groupBy("topic").count().withColumn("site", F.lit(None).cast("string"))
+    else:
+        clients = check_columns("sites", sites).select(F.col("client").alias("publisher"), "site")
+        counted = publications.join(clients, "publisher", "left").groupBy("topic", "site").count()
+    return counted.select("topic", (F.col("count") / seconds).alias("events_per_s"), "site")

@@ -2,8 +2,8 @@
 
 *Not quadratic in subscribers.* Rows are brought together by subscriber, and each subscription of k topics adds its
 k(k-1)/2 pairs: nobody is compared with anybody else, and a topic that everybody holds adds one pair to each of a
-subscriber's topics, no more. Equal subscriptions of a partition are counted once, with their number as weight, and pairs are
-summed before they are sent on.
+subscriber's topics, no more. Equal subscriptions of a partition are counted once, with their number as weight, and
+pairs are summed before they are sent on.
 
 *Wide subscriptions.* One that holds thousands of topics would add millions of pairs by itself. The few widest (a
 monitor that holds everything, say) are kept as what they are, sets of topics: a bit in a mask per topic. Two topics
@@ -78,7 +78,7 @@ def wide_of(held: DataFrame, topic_count: int) -> Wide:
 
 
 def pairs_of(held: DataFrame, topic_count: int, rows: int) -> DataFrame:
-    """`pair` (the smaller id × the number of topics + the larger one), `subscribers`: how many hold both.
+    """`pair` (the smaller id times the number of topics, plus the larger one), `subscribers`: how many hold both.
 
     `held`: `subscriber`, `id`, without the wide ones. `rows`: about how many there are.
     """
