@@ -21,6 +21,7 @@ COMMANDS = {
     "explore": "Try every interleaving of a small world, or many random ones.",
     "pub": "Publish events.",
     "report": "Make one page of runs, experiments and plans.",
+    "replay": "Replay an archive: what a subscriber saw, or would have seen.",
     "reproduce": "Run the papers' experiments: theirs and ours side by side.",
     "serve": "Run sequencer nodes of a cluster.",
     "simulate": "Run a protocol in a simulated network.",
