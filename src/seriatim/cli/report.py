@@ -16,6 +16,7 @@ from seriatim.cli.spark import spark_options
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.report import Page, Section, render
+from seriatim.pipeline.report.measurements import read_sweep
 from seriatim.pipeline.report.sources import kind_of, name_of, read_audit, read_run
 
 HELP = """Make one page of runs, experiments and plans.
@@ -97,6 +98,8 @@ def command(
         _progress(f"reading {source}")
         if kind == "audit":
             sections.append(read_audit(source, asked))
+        elif kind == "sweep":
+            sections.append(read_sweep(source, name_of(source)))
         else:
             sections.append(read_run(source, asked, limit))
     page = Page(

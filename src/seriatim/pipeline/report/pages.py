@@ -55,14 +55,26 @@ class Measurement(Struct, frozen=True, kw_only=True):
     paper_high: float | None = None
 
 
+class Comparison(Struct, frozen=True, kw_only=True):
+    """One statement of the paper, and ours. `verdict`: within, outside, or not measured."""
+
+    point: str
+    paper: str
+    ours: str
+    band: str
+    verdict: str
+    reason: str = ""
+
+
 class Experiment(Struct, frozen=True, kw_only=True):
-    """What is measured and what the paper says, in words. What is not known is empty."""
+    """What is measured, and what the paper states about it. What is not known is empty."""
 
     id: str
     title: str = ""
-    paper: str = ""
+    citation: str = ""
     x: str = "x"
-    measures: dict[str, str] = field(default_factory=dict)  # a name for each measure
+    measures: dict[str, str] = field(default_factory=dict)  # what each measure is
+    comparisons: tuple[Comparison, ...] = ()
 
 
 class SweepSection(Struct, frozen=True, kw_only=True):

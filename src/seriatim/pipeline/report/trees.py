@@ -7,8 +7,8 @@ from seriatim.pipeline.report.drawing import (
     FONT_PX,
     INK,
     MUTED,
+    PAPER,
     RIGHT,
-    RULE,
     SMALL_PX,
     WRONG,
     Anchor,
@@ -95,7 +95,8 @@ def _node(node: TreeNode, x: float, y: float, load_max_per_s: float | None) -> l
     hint = f"{node.name}{f' at {node.site}' if node.site else ''}: home to {about}"
     name = shortened(node.name if not node.site or node.site == node.name else f"{node.name} · {node.site}", 15)
     shapes: list[Shape] = [
-        box(x, y, NODE_WIDTH, NODE_HEIGHT, RULE, 0.55, hint),
+        box(x, y, NODE_WIDTH, NODE_HEIGHT, MUTED, 1.0, hint),
+        box(x + 1, y + 1, NODE_WIDTH - 2, NODE_HEIGHT - 2, PAPER, 1.0, hint),
         Label((middle, y + 18), name, "middle", INK, FONT_PX, True, hint=hint),
         Label((middle, y + 33), about, "middle", MUTED, SMALL_PX),
     ]
@@ -115,7 +116,7 @@ def draw_costs(shapes: Sequence[TreeShape], bound: float | None) -> Drawing | No
     costs = [(shape.name, shape.hops_per_event) for shape in shapes if shape.hops_per_event is not None]
     if not costs:
         return None
-    width = 460.0
+    width = 420.0
     left = 18 + max(text_width(shortened(name, 24)) for name, _ in costs)
     top = 30.0
     height = top + BAR_STEP * len(costs) + 12
