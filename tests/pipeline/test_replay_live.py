@@ -17,11 +17,13 @@ from seriatim.brokers.nats_server import NatsServer
 from seriatim.cli import main
 from seriatim.model import Delivery, History
 from seriatim.pipeline.archive import ArchiveOptions, archive
+from seriatim.pipeline.archive.writing import ArchiveFailed
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
 
 TOPICS = ("orders", "payments", "stock")
 EVENTS = 90
+ATTEMPTS = 8
 
 
 class Live(NamedTuple):
@@ -46,10 +48,21 @@ def live(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
             checkpoint=str(folder / "checkpoint"),
             tables=("events", "stamps"),
         )
-        archive(spark, options)
+        _archive(spark, options)
         history = read_history(folder / "logs")
         numbers = {row.event_id: (row.topic, row.number or 0, row.index) for row in history.deliveries}
         yield Live(server.url, options.out, history, numbers)
+
+
+def _archive(spark: SparkSession, options: ArchiveOptions) -> None:
+    """Spark gives a new Python process ten seconds to come up, whatever else the machine does; the job may go on."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return archive(spark, options)
+        except ArchiveFailed as failed:
+            if "failed to connect back" not in str(failed):
+                raise
+    return archive(spark, options)
 
 
 async def _publish(url: str, folder: Path) -> None:
