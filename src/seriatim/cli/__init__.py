@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "Choose the tree and the homes of topics, and say what couplings cost.",
     "pub": "Publish events.",
     "report": "Make one page of runs, experiments and plans.",
+    "replay": "Replay an archive: what a subscriber saw, or would have seen.",
     "reproduce": "Run the papers' experiments: theirs and ours side by side.",
     "serve": "Run sequencer nodes of a cluster.",
     "simulate": "Run a protocol in a simulated network.",
