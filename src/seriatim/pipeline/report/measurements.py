@@ -4,6 +4,7 @@ OUT/ID/measurements holds JSON lines, one row per curve, x and measure; OUT/ID/c
 paper states and ours beside it. Titles and units the experiments themselves know.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -35,9 +36,14 @@ def _files(path: Path, table: str) -> list[Path]:
     if path.is_file():
         return [path]
     found = []
-    for place in sorted(path.rglob(table)):
+    for place in sorted(path.rglob(table), key=_natural):
         found += sorted(file for file in place.iterdir() if file.suffix in SUFFIXES) if place.is_dir() else []
-    return found + sorted(file for file in path.rglob(f"{table}.*") if file.suffix in SUFFIXES)
+    return found + sorted((file for file in path.rglob(f"{table}.*") if file.suffix in SUFFIXES), key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """fig7 before fig11."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def read_sweep(source: str, name: str) -> SweepSection:

@@ -144,10 +144,10 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
             Dot(place(row), row.paper, *band_of(row)) for row in stated if row in mine and row.paper is not None
         )
         if dots and not is_shared:
-            series.append(Series(name=f"paper, {variant}", dots=dots, tone=tone, mark=mark, is_reference=True))
+            series.append(Series(name=f"{variant}, stated", dots=dots, tone=tone, mark=mark, is_reference=True))
     if is_shared and stated:
         dots = tuple(Dot(place(row), row.paper, *band_of(row)) for row in stated if row.paper is not None)
-        series.append(Series(name="paper", dots=dots, tone=INK, mark="diamond", is_reference=True))
+        series.append(Series(name="stated by the paper", dots=dots, tone=INK, mark="diamond", is_reference=True))
     told = experiment.measures.get(measure, measure.replace("_", " "))
     across = "part of the system" if names and experiment.places else experiment.x
     return lines_chart(
