@@ -11,11 +11,11 @@ from tests.pipeline.worlds import events_table, stamps_table
 from seriatim.pipeline import ordering
 from seriatim.pipeline.merger import Merger, order_key
 from seriatim.pipeline.ordering import (
+    DECLARES,
     describe_held,
     held,
     in_order,
-    merge_holding_gaps,
-    merge_skipping_gaps,
+    merge,
     placed,
     places,
     with_order_keys,
@@ -96,11 +96,11 @@ def test_what_cannot_be_placed_is_told(spark: SparkSession) -> None:
 
 
 def test_missing_stamps_can_be_skipped() -> None:
-    rows: list[tuple[object, ...]] = [("F", -1, "F", 0, 0, None), ("F", 5, "F", 1, 1, {}), ("F", 9, "F", 3, 4, {})]
+    rows: list[tuple[object, ...]] = [("F", DECLARES, "F", 1, 1, {}), ("F", 5, "F", 1, 1, {}), ("F", 9, "F", 3, 4, {})]
     names = ("component", "received_us", "log", "first", "last")
     columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
     entries = pa.array([row[5] for row in rows], pa.map_(pa.string(), pa.int64()))
     batch = pa.record_batch({**columns, "entries": entries})
-    for merge, expected in ((merge_skipping_gaps, [(1, 5), (3, 9)]), (merge_holding_gaps, [(1, 5), (3, None)])):
-        merged = [row for batch in merge(iter([batch])) for row in batch.to_pylist()]
+    for skip_gaps, expected in ((True, [(1, 5), (3, 9)]), (False, [(1, 5), (3, None)])):
+        merged = [row for batch in merge(iter([batch]), skip_gaps=skip_gaps) for row in batch.to_pylist()]
         assert [(row["first"], row["ordinal"]) for row in merged] == expected

@@ -83,7 +83,7 @@ def _keys(line: str) -> Iterable[str]:
 
 
 def read_raw(spark: SparkSession, source: Source, columns: Iterable[str], with_place: bool) -> DataFrame:
-    """These columns (of JSON: dots lead inside), `_corrupt` where there can be such rows, and the place if wanted."""
+    """These columns (of JSON: dots lead inside), `_corrupt` (what is wrong with it) and the place if wanted."""
     wanted = list(dict.fromkeys(columns))
     if source.is_empty:
         nothing = f.lit(None).cast("string")
@@ -93,7 +93,8 @@ def read_raw(spark: SparkSession, source: Source, columns: Iterable[str], with_p
     shown = [f.col(f"`{name}`") for name in known]
     shown += [_inside(name).alias(name) for name in wanted if name not in known and _top(name) in frame.columns]
     if CORRUPT in frame.columns:
-        shown.append(f.col(CORRUPT))
+        what = "not a JSON object: " if source.format == "jsonl" else "its cells are not those of the first line: "
+        shown.append(f.concat(f.lit(what), f.substring(CORRUPT, 1, 80)).alias(CORRUPT))
     if with_place:
         is_indexed = source.format == "parquet"
         row = f.col("_metadata.row_index") if is_indexed else f.monotonically_increasing_id()
