@@ -16,8 +16,9 @@ from seriatim.audit import ANOMALIES, Anomaly, Verdict, audit, read_history
 from seriatim.model import Delivery, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES, implied_by
 from seriatim.pipeline.report.figures import figures_of
-from seriatim.pipeline.report.measurements import FOLDER, measurement_files
+from seriatim.pipeline.report.measurements import MEASUREMENTS, has_measurements
 from seriatim.pipeline.report.pages import Judgement, RunSection
+from seriatim.pipeline.report.plans import PLAN_FILES
 
 Kind: TypeAlias = Literal["run", "audit", "sweep", "plan"]
 
@@ -37,17 +38,19 @@ def kind_of(source: str) -> Kind:
     if path.is_dir():
         if any(file.name.partition(".")[0] == "deliveries" for file in path.iterdir()):
             return "run"
-        if (path / "plan.toml").exists():
+        if any((path / name).is_file() for name in PLAN_FILES):
             return "plan"
-        if measurement_files(path):
+        if has_measurements(path):
             return "sweep"
         if any(path.glob("*.parquet")) or any(path.glob("*.jsonl")):
             return "run"
         raise InputError(source, "nothing in this folder can be reported", WHAT)
     if not path.exists():
         raise InputError(source, "no such file or folder", "correct the path")
-    if path.name.startswith(f"{FOLDER}."):
+    if path.name.startswith(f"{MEASUREMENTS}."):
         return "sweep"
+    if path.name in PLAN_FILES:
+        return "plan"
     if path.suffix == ".json":
         return "audit"
     return "run"
