@@ -25,14 +25,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "brokers": {"model", "order", "protocols", "runtime"},
     "server": {"model", "order", "protocols", "runtime", "brokers"},
     "client": {"model", "order", "protocols", "runtime", "brokers", "server", "audit"},
+    "experiments": {"model", "order", "protocols", "audit", "sim"},
+    "pipeline": {"model", "order", "protocols", "audit", "sim", "experiments", "brokers"},
 }
 UNRESTRICTED = {"", "cli"}
 
 # Third-party packages: msgspec anywhere, these only in the folder that exists for them.
 THIRD_PARTY: dict[str, set[str]] = {
-    "brokers": {"nats"},
+    "brokers": {"nats", "nkeys"},
     "cli": {"click"},
-    "pipeline": {"pyspark"},
+    "pipeline": {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib"},
     "runtime": {"uvloop"},
 }
 

@@ -1,0 +1,49 @@
+"""What the commands that run on Spark share. Imports no Spark: help and mistakes need none."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def spark_options(function: _Function) -> _Function:
+    """--master, --memory and --conf; `session_of` takes them."""
+    for option in reversed(
+        (
+            click.option(
+                "--master",
+                envvar="SERIATIM_MASTER",
+                default="local[*]",
+                show_default=True,
+                help="Where Spark runs: local[*], spark://host:7077, yarn, k8s://… (environment: SERIATIM_MASTER).",
+            ),
+            click.option("--memory", default="4g", show_default=True, help="Memory of Spark's driver."),
+            click.option(
+                "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be given again."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@contextmanager
+def session_of(options: dict[str, Any], name: str) -> Iterator[Any]:
+    """A SparkSession as the options of a command say. What this machine lacks is said before anything starts."""
+    from seriatim.pipeline.requirements import check_requirements
+
+    settings = {}
+    for pair in options["conf"]:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--conf")
+        settings[key.strip()] = value.strip()
+    check_requirements()
+    from seriatim.pipeline.session import SparkOptions, spark_session
+
+    chosen = SparkOptions(master=options["master"], memory=options["memory"], settings=settings)
+    with spark_session(chosen, f"seriatim {name}") as session:
+        yield session
