@@ -164,13 +164,13 @@ BAD = [
         "no JSON",
         {"log.jsonl": '{"host":"h1","msg_id":"a","topic":"A","position":0}\n{"host":\n'},
         HOSTS,
-        error=("log.jsonl", "2", "not a"),
+        error=("log.jsonl", " 2", "not a JSON object"),
     ),
     ForeignLog(
         "too few cells",
         {"log.csv": "host,msg_id,topic,position\nh1,a,A,0\nh1,b\n"},
         HOSTS,
-        error=("log.csv", "2"),
+        error=("log.csv", "cells"),
     ),
     ForeignLog(
         "two runs",

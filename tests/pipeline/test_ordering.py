@@ -3,26 +3,23 @@
 import random
 from itertools import pairwise
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import SparkSession
 from tests.pipeline.stamp_worlds import Stamp, random_stamps
+from tests.pipeline.worlds import events_table, stamps_table
 
 from seriatim.pipeline import ordering
 from seriatim.pipeline.merger import Merger, order_key
-from seriatim.pipeline.ordering import describe_held, held, in_order, placed, places, with_order_keys
-from seriatim.pipeline.schemas import EVENTS, STAMPS
-
-
-def stamps_table(spark: SparkSession, stamps: list[Stamp]) -> DataFrame:
-    rows = [(each.log, each.first, each.last, each.entries, "node", each.received_us / 1000) for each in stamps]
-    return spark.createDataFrame(rows, STAMPS)
-
-
-def events_table(spark: SparkSession, places: list[tuple[str, int, int]]) -> DataFrame:
-    rows = [
-        (log, number, index, f"{log}.sub", f"{log}-{number}-{index}", None, 1.0, None, b"payload")
-        for log, number, index in places
-    ]
-    return spark.createDataFrame(rows, EVENTS)
+from seriatim.pipeline.ordering import (
+    DECLARES,
+    describe_held,
+    held,
+    in_order,
+    merge,
+    placed,
+    places,
+    with_order_keys,
+)
 
 
 def test_spark_gives_the_keys_of_the_merger(spark: SparkSession) -> None:
@@ -63,7 +60,7 @@ def test_spark_gives_the_keys_of_the_merger(spark: SparkSession) -> None:
     sequence = sorted(numbers, key=lambda event: (ordinal_of[event[:2]], *event))
     bits, ordering.CHUNK_BITS = ordering.CHUNK_BITS, 1
     try:
-        keyed = with_order_keys(events_table(spark, numbers + unstamped), found)
+        keyed = with_order_keys(events_table(spark, dict.fromkeys(numbers + unstamped, "e")), found)
         rows = in_order(keyed).select("log", "number", "index", "order_key").collect()
     finally:
         ordering.CHUNK_BITS = bits
@@ -94,7 +91,16 @@ def test_what_cannot_be_placed_is_told(spark: SparkSession) -> None:
         "D ends before 1: it comes after E 3, which has no stamp yet",
         "F ends before 3: the stamps up to 2 are missing",
     ]
-    assert held(places(stamps, ["A", "B"])).count() == 0  # two of the circle have an order
-    assert placed(places(stamps, ["F"], skip_gaps=True)).count() == 2
-    alone = places(stamps, ["D", "G"])  # a log without stamps, which nobody names
-    assert [(row["log"], row["ordinal"]) for row in alone.collect()] == [("D", 1)]
+    two = places(stamps, ["A", "B", "G"])  # two of the circle have an order; G has no stamps, and nobody names it
+    assert sorted((row["log"], row["ordinal"]) for row in two.collect()) == [("A", 2), ("B", 1)]
+
+
+def test_missing_stamps_can_be_skipped() -> None:
+    rows: list[tuple[object, ...]] = [("F", DECLARES, "F", 1, 1, {}), ("F", 5, "F", 1, 1, {}), ("F", 9, "F", 3, 4, {})]
+    names = ("component", "received_us", "log", "first", "last")
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    entries = pa.array([row[5] for row in rows], pa.map_(pa.string(), pa.int64()))
+    batch = pa.record_batch({**columns, "entries": entries})
+    for skip_gaps, expected in ((True, [(1, 5), (3, 9)]), (False, [(1, 5), (3, None)])):
+        merged = [row for batch in merge(iter([batch]), skip_gaps=skip_gaps) for row in batch.to_pylist()]
+        assert [(row["first"], row["ordinal"]) for row in merged] == expected

@@ -109,7 +109,7 @@ def _show_fifo(
     findings.add(name, sentence, (first, second, overtaker, late))
 
 
-def check_causes(chains: Chains, evidence: Evidence, findings: Findings) -> None:
+def check_causes(chains: Chains, evidence: Evidence, findings: Findings) -> "Pasts":
     """No event before one of its past. A violation within one chain is a fifo inversion and named there."""
     _doubt_causes(chains, evidence, findings)
     pasts = Pasts(chains, evidence)
@@ -131,6 +131,7 @@ def check_causes(chains: Chains, evidence: Evidence, findings: Findings) -> None
                 findings.counts["causal-inversion"] += 1
                 if findings.wants("causal-inversion"):
                     _show_causes(rows[: place + 1], pasts, evidence, findings)
+    return pasts
 
 
 def _doubt_causes(chains: Chains, evidence: Evidence, findings: Findings) -> None:
@@ -180,6 +181,11 @@ class Pasts:
     def knows(self, link: Link) -> bool:
         """Whether this publication's past has been worked out."""
         return link.rank <= len(self.growth[link.chain])
+
+    def unknown(self) -> list[Link]:
+        """The first publication of each chain whose past was not worked out: it is circular, or after such a one."""
+        first = (Link(chain, len(done) + 1) for chain, done in self.growth.items())
+        return [link for link in first if link.rank <= len(self.chains.publications[link.chain])]
 
     def take_in(self, past: Past, link: Link) -> Past:
         """Add a publication and its past to a past; the entries that rose."""
@@ -249,10 +255,7 @@ class Pasts:
                 author.grown = {}
                 author.past[author.chain] = len(done)
                 ready.extend(waiting.pop(Link(author.chain, len(done)), ()))
-        unknown = (Link(chain, len(done) + 1) for chain, done in self.growth.items())
-        self.circular = min(
-            (link for link in unknown if link.rank <= len(self.chains.publications[link.chain])), default=None
-        )
+        self.circular = min(self.unknown(), default=None)
 
     def _take_in_seen(self, author: _Author, seen: int) -> Link | None:
         """Add what the author had been notified of; the first that is not ready itself, if there is one."""

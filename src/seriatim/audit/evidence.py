@@ -10,7 +10,7 @@ Nothing here trusts the system that wrote the log. Left out of the order, with w
 A hole in a subscriber's positions leaves nothing out, but rows are missing, so no order can be called valid either.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -49,17 +49,25 @@ class Evidence:
         }
 
     @classmethod
-    def of_parts(
+    def of_part(
         cls,
-        rows: Mapping[str, list[Delivery]],
-        sequences: Mapping[str, list[Delivery]],
-        published: Mapping[str, Publication],
+        deliveries: Iterable[Delivery],
+        publications: Iterable[Publication],
+        tied: Collection[tuple[str, int]] = (),
     ) -> "Evidence":
-        """Evidence that somebody else sorted and sifted: a part of a log that is too large for one machine."""
+        """A part of a log: all rows of some events, none of them reused. Nothing is doubted because the rest is absent.
+
+        What cannot be seen from the part is told: `tied`, the (subscriber, position) that more than one event claims.
+        """
         evidence = cls((), (), Findings(1))
-        evidence.rows = dict(rows)
-        evidence.sequences = dict(sequences)
-        evidence.published = dict(published)
+        evidence.published = {row.event_id: row for row in sorted(publications, key=attrgetter("event_id"))}
+        rows: dict[str, list[Delivery]] = {}
+        for row in deliveries:
+            rows.setdefault(row.subscriber, []).append(row)
+        for name in sorted(rows):
+            evidence.rows[name] = sorted(rows[name], key=_delivery_key)
+            taken = {position for subscriber, position in tied if subscriber == name}
+            evidence.sequences[name] = evidence._usable(evidence.rows[name], taken)
         return evidence
 
     def row(self, subscriber: str, event_id: str) -> Delivery:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from seriatim.audit.foreign import read_foreign
+from seriatim.audit.foreign import format_of, read_foreign
 from seriatim.audit.mapping import ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import Delivery, History, LogError, Message, Publication, Subscription
 
@@ -45,10 +45,14 @@ def read_history(path: Path | str, mapping: ColumnMapping | None = None) -> Hist
     """
     path = Path(path)
     if mapping is not None and mapping.is_foreign:
-        return History(deliveries=read_foreign(find_files(path), mapping))
+        if not (files := find_files(path)):
+            raise LogError(str(path), "no files in this folder", "give the folder that has the logs, or a file")
+        return History(deliveries=read_foreign(files, mapping))
     run = mapping.run if mapping is not None else None
     if path.is_dir():
         if not (path / "deliveries.jsonl").exists():
+            if files := [file for file in find_files(path) if format_of(file)]:
+                return History(deliveries=read_foreign(files, ColumnMapping(run=run)))
             raise LogError(str(path), "no deliveries.jsonl in this folder", "give the folder that has one, or a file")
         return History(
             deliveries=_read_if_there(path / "deliveries.jsonl", Delivery, run),
@@ -69,10 +73,7 @@ def find_files(path: Path | str) -> list[Path]:
     if path.is_dir():
         found = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path)))
         tables = [file for file in found if file.name.partition(".")[0] in TABLES]
-        found = [file for file in tables if file.name.partition(".")[0] == "deliveries"] if tables else found
-        if not found:
-            raise LogError(str(path), "no files in this folder", "give the folder that has the logs, or a file")
-        return found
+        return [file for file in tables if file.name.partition(".")[0] == "deliveries"] if tables else found
     found = sorted(Path(name) for name in glob(str(path), recursive=True) if Path(name).is_file())
     if not found:
         raise LogError(str(path), "no such file or folder", "correct the path")

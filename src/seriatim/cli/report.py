@@ -3,6 +3,7 @@
 import os
 import sys
 import webbrowser
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -12,11 +13,13 @@ from typing import Any
 import click
 
 from seriatim.cli.common import is_terminal, show_json
-from seriatim.cli.spark import spark_options
+from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.report import Page, Section, render
-from seriatim.pipeline.report.sources import kind_of, name_of, read_audit, read_run
+from seriatim.pipeline.report.measurements import read_sweep
+from seriatim.pipeline.report.plans import read_plan
+from seriatim.pipeline.report.sources import is_large, kind_of, name_of, read_audit, read_run
 
 HELP = """Make one page of runs, experiments and plans.
 
@@ -92,13 +95,27 @@ def command(
         raise InputError("--png", "needs matplotlib, which is not installed", 'pip install "seriatim[spark]"')
     asked = guarantees or tuple(GUARANTEES)
     kinds = [(source, kind_of(source)) for source in sources]  # what cannot be read is said before anything is
-    sections: list[Section] = []
-    for source, kind in kinds:
-        _progress(f"reading {source}")
-        if kind == "audit":
-            sections.append(read_audit(source, asked))
-        else:
-            sections.append(read_run(source, asked, limit))
+    is_spark = {source: _is_for_spark(source, engine) for source, kind in kinds if kind == "run"}
+    opened: AbstractContextManager[Any] = nullcontext()
+    if any(is_spark.values()):
+        _progress("starting Spark")
+        opened = session_of(spark, "report")
+    with opened as session:
+        sections: list[Section] = []
+        for source, kind in kinds:
+            _progress(f"reading {source}")
+            if kind == "audit":
+                sections.append(read_audit(source, asked))
+            elif kind == "sweep":
+                sections.append(read_sweep(source, name_of(source)))
+            elif kind == "plan":
+                sections.append(read_plan(source, name_of(source)))
+            elif is_spark[source]:
+                from seriatim.pipeline.report.sources_on_spark import read_run_on_spark
+
+                sections.append(read_run_on_spark(session, source, asked, limit))
+            else:
+                sections.append(read_run(source, asked, limit))
     page = Page(
         title=title or _title(sources),
         sections=tuple(sections),
@@ -123,6 +140,12 @@ def command(
         click.echo(f"{out}: {_many(len(sections), 'section')}, {_many(len(drawings), 'figure')}{beside}")
     if is_opened and not webbrowser.open(out.resolve().as_uri()):
         click.echo(f"no browser was found; open {out.resolve()} yourself", err=True)
+
+
+def _is_for_spark(source: str, engine: str) -> bool:
+    if engine == "python" and "://" in source:
+        raise InputError(source, "a URI is read with Spark", "leave out --engine python, or copy it to this machine")
+    return engine == "spark" or (engine == "auto" and is_large(source))
 
 
 def _title(sources: tuple[str, ...]) -> str:

@@ -39,11 +39,7 @@ def fit(
 
     With an order column also `_order`, what to order by, and `_kind`, whether it is a number or a time.
     """
-    problems = (
-        [f.when(f.col(CORRUPT).isNotNull(), _cut(CORRUPT, "not a row of its format: "))]
-        if CORRUPT in raw.columns
-        else []
-    )
+    problems = [f.col(CORRUPT)] if CORRUPT in raw.columns else []
     columns = []
     for field in schema:
         if field.name in sources:
@@ -200,7 +196,3 @@ def _moment(raw: DataFrame, column: str) -> tuple[Column, Column]:
 def _shown(raw: DataFrame, column: str, what: str) -> Column:
     text = f.substring(_text(raw, column), 1, 80)
     return f.concat(f.lit(f"column {column}: "), f.coalesce(f.concat(text, f.lit(f" {what}")), f.lit("empty")))
-
-
-def _cut(column: str, before: str) -> Column:
-    return f.concat(f.lit(before), f.substring(f.col(column), 1, 80))

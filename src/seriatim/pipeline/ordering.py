@@ -7,22 +7,25 @@
 `merger.py` says what an ordinal is and why it never changes. Two logs that no chain of stamps joins are independent, so
 each connected *component* is merged by itself, by one task, which reads its stamps sorted by time: Spark sorts on disk,
 and the merger remembers little beyond the ranges that are held. The cost is that of the ranges, not of the events.
-Nothing comes to the driver. The components are found in one task as well, from the distinct pairs of logs that name
-each other.
+The components are found in one task as well, from the distinct pairs of logs that name each other. Nothing comes to the
+driver but one row per log, the component of each, on its way to every task.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Topic
+from seriatim.order import TopicNames, topic_id
 from seriatim.pipeline.merger import Merger
 from seriatim.pipeline.schemas import PLACES
 
 CHUNK_BITS = 16  # so many numbers of a log are given their places at a time, as a power of two
 FORGET_EVERY = 1_000  # ranges
+DECLARES = -1  # in place of a time: a row that only says that its log is in the set
 ORDER = ("ordinal", "log", "number", "index")
 
 _COMPONENTS = "log string, component string"
@@ -52,21 +55,37 @@ def places(stamps: DataFrame, logs: Sequence[Topic] | None = None, skip_gaps: bo
     if logs is not None and not logs:
         raise InputError("logs", "the set is empty", "name at least one log")
     wanted = stamps if logs is None else stamps.where(F.col("log").isin(list(logs)))
-    members = wanted.select("log").distinct()
-    if logs is not None:  # one without stamps holds up what names it
-        missing = stamps.sparkSession.createDataFrame([(log,) for log in sorted(set(logs))], "log string")
-        members = members.union(missing).distinct()
-    found = components(wanted, members)
-    earlier = Window.partitionBy("log").orderBy("first", "last").rowsBetween(Window.unboundedPreceding, 0)
+    in_log = Window.partitionBy("log").orderBy("first", "last")
     received_us = F.floor(F.col("received_at") * 1000 + 0.5).cast("long")
-    timed = wanted.select("log", "first", "last", "entries", F.max(received_us).over(earlier).alias("received_us"))
-    ranges = timed.join(found, "log").select("component", "received_us", "log", "first", "last", "entries")
-    names_only = F.lit(None).cast("map<string,bigint>")
-    declared = found.select("component", F.lit(-1).cast("long"), "log", *[F.lit(0).cast("long")] * 2, names_only)
-    in_turn = ranges.union(declared).repartition("component")
+    earlier = in_log.rowsBetween(Window.unboundedPreceding, 0)
+    timed = wanted.select(
+        "log",
+        "first",
+        "last",
+        "entries",
+        F.max(received_us).over(earlier).alias("received_us"),
+        F.row_number().over(in_log).alias("row"),
+    )
+    # The first row of each log twice: once to declare the log, before anything is merged.
+    copies = F.when(F.col("row") == 1, F.array(F.lit(True), F.lit(False))).otherwise(F.array(F.lit(False)))
+    rows = timed.withColumn("declares", F.explode(copies))
+    rows = rows.withColumn("received_us", F.when(F.col("declares"), F.lit(DECLARES)).otherwise(F.col("received_us")))
+    in_turn = rows.join(F.broadcast(components(wanted)), "log").repartition("component")
+    in_turn = in_turn.select("component", "received_us", "log", "first", "last", "entries")
     in_turn = in_turn.sortWithinPartitions("component", "received_us", "log", "first", "last")
-    merge = merge_skipping_gaps if skip_gaps else merge_holding_gaps
-    return in_turn.mapInArrow(merge, PLACES)
+    return in_turn.mapInArrow(partial(merge, logs=tuple(sorted(set(logs or ()))), skip_gaps=skip_gaps), PLACES)
+
+
+def with_names(stamps: DataFrame, logs: Sequence[Topic]) -> DataFrame:
+    """Entries by the names of these logs, where whoever archived a stamp did not know the name behind an id."""
+    known = F.create_map(*[F.lit(part) for pair in opaque_names(logs).items() for part in pair])
+    return stamps.withColumn("entries", F.transform_keys("entries", lambda key, _: F.coalesce(known[key], key)))
+
+
+def opaque_names(logs: Iterable[Topic]) -> dict[Topic, Topic]:
+    """What a log is called by who does not know its name → its name (order/stamp.py)."""
+    nobody = TopicNames()
+    return {nobody[topic_id(log)]: log for log in logs}
 
 
 def placed(places: DataFrame) -> DataFrame:
@@ -79,58 +98,55 @@ def held(places: DataFrame) -> DataFrame:
     return places.where(F.col("ordinal").isNull())
 
 
-def components(stamps: DataFrame, members: DataFrame) -> DataFrame:
-    """Each log of the set with the component it is in, called after the least of its logs."""
-    named = stamps.select("log", F.explode(F.map_keys("entries")).alias("other")).distinct()
-    inside = named.join(members.withColumnRenamed("log", "other"), "other", "left_semi").select("log", "other")
-    pairs = inside.union(members.select("log", F.col("log").alias("other")))
+def components(stamps: DataFrame) -> DataFrame:
+    """Each log that has stamps with the component it is in, called after the least of its logs."""
+    pairs = stamps.select("log", F.explode_outer(F.map_keys("entries")).alias("other")).distinct()
     return pairs.repartition(1).mapInArrow(join_pairs, _COMPONENTS)
 
 
 def join_pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pairs of logs → logs with the least log that they are joined with."""
-    parent: dict[Topic, Topic] = {}
+    """Pairs (log, a log that it names) → logs with the least log that they are joined with."""
+    pairs: set[tuple[Topic, Topic | None]] = set()
+    for batch in batches:
+        pairs.update(zip(batch.column("log").to_pylist(), batch.column("other").to_pylist(), strict=True))
+    parent = {log: log for log, _ in pairs}
+    names = opaque_names(parent)
 
     def root(log: Topic) -> Topic:
-        while parent.setdefault(log, log) != log:
+        while parent[log] != log:
             parent[log] = log = parent[parent[log]]
         return log
 
-    for batch in batches:
-        for one, other in zip(batch.column("log").to_pylist(), batch.column("other").to_pylist(), strict=True):
-            least, most = sorted((root(one), root(other)))
+    for log, named in pairs:
+        other = names.get(named, named) if named is not None else None
+        if other in parent:
+            least, most = sorted((root(log), root(other)))
             parent[most] = least
     logs = sorted(parent)
     yield pa.record_batch({"log": logs, "component": [root(log) for log in logs]})
 
 
-def merge_holding_gaps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sorted ranges, component by component → their places. Where stamps are missing a log ends."""
-    return _merge(batches, skip_gaps=False)
-
-
-def merge_skipping_gaps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same, going on behind missing stamps."""
-    return _merge(batches, skip_gaps=True)
-
-
-def _merge(batches: Iterator[pa.RecordBatch], skip_gaps: bool) -> Iterator[pa.RecordBatch]:
+def merge(
+    batches: Iterator[pa.RecordBatch], logs: Sequence[Topic] = (), skip_gaps: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Sorted ranges, component by component → their places. `logs`: also in the set, with stamps or without."""
     component: str | None = None
-    logs: list[Topic] = []
+    declared: list[Topic] = []
+    names: dict[Topic, Topic] = {}
     merger: Merger | None = None
     fed = 0
-    for row in _rows(batches):
-        of, received_us, log, first, last, entries = row
+    for of, received_us, log, first, last, entries in _rows(batches):
         if of != component:
             if merger is not None and component is not None:
                 yield _batch(merger, component, is_complete=True)
-            component, logs, merger = of, [], None
-        if entries is None:  # the rows that declare the logs come before all others
-            logs.append(log)
+            component, declared, merger = of, [], None
+        if received_us == DECLARES:
+            declared.append(log)
             continue
         if merger is None:
-            merger = Merger(logs, skip_gaps)
-        merger.feed(log, first, last, entries, received_us)
+            merger = Merger((*declared, *logs), skip_gaps)
+            names = opaque_names((*declared, *logs))
+        merger.feed(log, first, last, {names.get(other, other): k for other, k in entries.items()}, received_us)
         fed += 1
         if fed % FORGET_EVERY == 0:
             merger.promise(received_us)
@@ -140,7 +156,7 @@ def _merge(batches: Iterator[pa.RecordBatch], skip_gaps: bool) -> Iterator[pa.Re
         yield _batch(merger, component, is_complete=True)
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, Topic, int, int, dict[Topic, int] | None]]:
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, Topic, int, int, dict[Topic, int]]]:
     for batch in batches:
         entries = batch.column("entries")
         keys, values = entries.keys.to_pylist(), entries.items.to_pylist()
@@ -148,8 +164,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, Topic, 
         columns = [batch.column(name).to_pylist() for name in ("component", "received_us", "log", "first", "last")]
         for row, (component, received_us, log, first, last) in enumerate(zip(*columns, strict=True)):
             span = slice(ends[row], ends[row + 1])
-            named = dict(zip(keys[span], values[span], strict=True)) if received_us >= 0 else None
-            yield component, received_us, log, first, last, named
+            yield component, received_us, log, first, last, dict(zip(keys[span], values[span], strict=True))
 
 
 def _batch(merger: Merger, component: str, is_complete: bool = False) -> pa.RecordBatch:

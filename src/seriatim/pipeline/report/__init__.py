@@ -8,6 +8,7 @@ any number. Only the latter needs Spark, and only PNGs need matplotlib.
 from seriatim.pipeline.report.figures import RunFigures, figures_of
 from seriatim.pipeline.report.html import render
 from seriatim.pipeline.report.pages import (
+    Comparison,
     Coupling,
     Experiment,
     Judgement,
@@ -22,6 +23,7 @@ from seriatim.pipeline.report.pages import (
 )
 
 __all__ = [
+    "Comparison",
     "Coupling",
     "Experiment",
     "Judgement",

@@ -27,7 +27,7 @@ from seriatim.pipeline.report.drawing import (
     text_width,
 )
 
-WIDTH, HEIGHT = 460.0, 270.0
+WIDTH, HEIGHT = 420.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 54.0, 14.0, 40.0, 44.0
 BINS_MAX = 40
 DOTS_MAX = 30  # a line of more has no marks
@@ -167,17 +167,17 @@ def lines_chart(title: str, description: str, series: Sequence[Series], across: 
         x = Scale(-0.5, len(across.names) - 0.5, LEFT, WIDTH - RIGHT)
     else:
         x = scale_over([dot.x for dot in dots], LEFT, WIDTH - RIGHT)
-    reached = [value for dot in dots for value in (dot.y, dot.low, dot.high) if value is not None]
+    reached = [value for dot in dots for value in (dot.y, dot.high) if value is not None]  # a band may be cut off below
     y = scale_from_zero(reached, height - BOTTOM, top)
     shapes += _frame(x, y, across, up, height)
-    for one in styled:
-        shapes += _band(one, x, y, is_line=not across.names)
+    asides = [(index - (len(styled) - 1) / 2) * 11 if across.names else 0.0 for index in range(len(styled))]
+    for one, aside in zip(styled, asides, strict=True):
+        shapes += _band(one, x, y, aside, is_line=not across.names)
     for one in styled:
         if not across.names and len(one.dots) > 1:
             way = tuple((x(dot.x), y(dot.y)) for dot in one.dots)
             shapes.append(Line(way, one.tone, 1.5, one.is_reference))
-    for index, one in enumerate(styled):
-        aside = (index - (len(styled) - 1) / 2) * 9 if across.names else 0.0
+    for one, aside in zip(styled, asides, strict=True):
         for dot in one.dots if len(one.dots) <= DOTS_MAX else ():
             where = across.names[round(dot.x)] if across.names else across.show(dot.x)
             hint = f"{one.name}, {across.name} {where}: {up.show(dot.y)}"
@@ -196,21 +196,26 @@ def _styled(series: Series, index: int) -> Series:
     )
 
 
-def _band(series: Series, x: Scale, y: Scale, is_line: bool) -> list[Shape]:
+def _band(series: Series, x: Scale, y: Scale, aside: float, is_line: bool) -> list[Shape]:
     ranged = [(dot, dot.low, dot.high) for dot in series.dots if dot.low is not None and dot.high is not None]
     if is_line and len(ranged) > 1 and not series.is_reference:
         upper = [(x(dot.x), y(high)) for dot, _, high in ranged]
         lower = [(x(dot.x), y(low)) for dot, low, _ in reversed(ranged)]
         return [Area((*upper, *lower), series.tone, 0.16)]
     return [
-        Area(_whisker(x(dot.x), y(low), y(high)), series.tone, 0.25, f"{series.name}: {number(low)} to {number(high)}")
+        Area(
+            _whisker(x(dot.x) + aside, y(low), y(high)),
+            series.tone,
+            0.25,
+            f"{series.name}: {number(low)} to {number(high)}",
+        )
         for dot, low, high in ranged
         if low != high
     ]
 
 
 def _whisker(x: float, low: float, high: float) -> tuple[tuple[float, float], ...]:
-    return ((x - 6, low), (x + 6, low), (x + 6, high), (x - 6, high))
+    return ((x - 5, low), (x + 5, low), (x + 5, high), (x - 5, high))
 
 
 def _frame(x: Scale, y: Scale, across: Axis, up: Axis, height: float = HEIGHT) -> list[Shape]:

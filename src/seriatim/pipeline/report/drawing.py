@@ -20,7 +20,7 @@ MARKS: tuple[MarkShape, ...] = ("circle", "square", "triangle", "diamond", "plus
 TONES = (INK, MUTED, RULE, PAPER, WRONG, RIGHT, DOUBT, *SERIES)
 
 FONT_PX = 12.0
-SMALL_PX = 10.5
+SMALL_PX = 11.0
 CHARACTER_WIDTH = 0.58  # of the font size, on average and a bit more: labels get room, not measure
 
 

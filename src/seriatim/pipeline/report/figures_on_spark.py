@@ -6,7 +6,7 @@ these is a named function of a DataFrame; `spark_figures` runs them and fills th
 
 from math import log
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from seriatim.pipeline.report.distribution import NEGATIVE, SMALLEST, WIDTH, ZERO, Distribution
@@ -45,9 +45,16 @@ def bucketed(values: DataFrame) -> DataFrame:
     )
 
 
-def counted(rows: DataFrame, column: str) -> DataFrame:
-    """(name, rows): how many rows each value of a column has."""
-    return rows.groupBy(f.col(column).alias("name")).agg(f.count("*").alias("rows"))
+def counted(deliveries: DataFrame) -> DataFrame:
+    """(kind, name, rows): how many rows each subscriber and each topic has."""
+    kinds = [f.struct(f.lit(kind).alias("kind"), f.col(kind).alias("name")) for kind in ("subscriber", "topic")]
+    return deliveries.select(f.inline(f.array(*kinds))).groupBy("kind", "name").agg(f.count("*").alias("rows"))
+
+
+def first_of(counts: DataFrame) -> DataFrame:
+    """The first few names of each kind, by rows."""
+    order = Window.partitionBy("kind").orderBy(f.desc("rows"), "name")
+    return counts.withColumn("rank", f.row_number().over(order)).where(f.col("rank") <= SHOWN_MAX)
 
 
 def per_step(times: DataFrame, start_ms: float, step_ms: float) -> DataFrame:
@@ -70,30 +77,39 @@ def traffic_of(messages: DataFrame) -> DataFrame:
     return sums.orderBy(f.desc("bytes"), "kind").limit(KINDS_MAX)
 
 
+def ends_of(rows: DataFrame, time: str, *more: Column) -> DataFrame:
+    """One row: how many there are, the first and the last time, and more."""
+    value = f.when(_is_finite(f.col(time)), f.col(time))
+    return rows.agg(f.count("*").alias("rows"), f.min(value).alias("first"), f.max(value).alias("last"), *more)
+
+
 def spark_figures(tables: Tables) -> RunFigures:
     """Runs all of it."""
     deliveries, publications = tables.deliveries, tables.publications
-    totals = deliveries.agg(
-        f.count("*").alias("rows"),
-        f.countDistinct("event_id").alias("events"),
-        f.count_if("out_of_order").alias("out_of_order"),
-    ).first()
-    assert totals is not None
+    distinct = f.countDistinct("event_id").alias("events")
+    notified = _only(ends_of(deliveries, "notified_at", distinct, f.count_if("out_of_order").alias("out_of_order")))
+    published = None if publications is None else _only(ends_of(publications, "published_at"))
     distributions = _distributions(bucketed(measured(deliveries, publications)), whole={"stamp_entries"})
     traffic = () if tables.messages is None else traffic_of(tables.messages).collect()
+    rankings = _rankings(counted(deliveries))
     return RunFigures(
-        deliveries=totals["rows"],
-        events=totals["events"],
-        publications=None if publications is None else publications.count(),
-        out_of_order=totals["out_of_order"],
-        subscribers=_ranking(counted(deliveries, "subscriber")),
-        topics=_ranking(counted(deliveries, "topic")),
+        deliveries=notified["rows"],
+        events=notified["events"],
+        publications=None if published is None else published["rows"],
+        out_of_order=notified["out_of_order"],
+        subscribers=rankings["subscriber"],
+        topics=rankings["topic"],
         latency=distributions.get("latency"),
         held=distributions.get("held"),
         stamp_entries=distributions.get("stamp_entries"),
-        timeline=_timeline(times_of(deliveries, publications)),
+        timeline=_timeline(times_of(deliveries, publications), notified, published),
         traffic=tuple(Traffic(row["kind"], row["count"], row["bytes"]) for row in traffic),
     )
+
+
+def _only(one: DataFrame) -> Row:
+    (row,) = one.collect()
+    return row
 
 
 def _is_finite(value: Column) -> Column:
@@ -121,22 +137,26 @@ def _distributions(buckets: DataFrame, whole: set[str]) -> dict[str, Distributio
     return found
 
 
-def _ranking(counts: DataFrame) -> Ranking:
-    first = counts.orderBy(f.desc("rows"), "name").limit(SHOWN_MAX).collect()
-    values = counts.select(f.lit("rows").alias("measure"), f.col("rows").cast("double").alias("value"))
-    spread = _distributions(bucketed(values), whole={"rows"}).get("rows")
-    names = 0 if spread is None else spread.count
-    return Ranking(tuple((row["name"], row["rows"]) for row in first), names, spread)
+def _rankings(counts: DataFrame) -> dict[str, Ranking]:
+    first = sorted(first_of(counts).collect(), key=lambda row: row["rank"])
+    values = counts.select(f.col("kind").alias("measure"), f.col("rows").cast("double").alias("value"))
+    spreads = _distributions(bucketed(values), whole={"subscriber", "topic"})
+    return {
+        kind: Ranking(
+            tuple((row["name"], row["rows"]) for row in first if row["kind"] == kind),
+            spreads[kind].count if kind in spreads else 0,
+            spreads.get(kind),
+        )
+        for kind in ("subscriber", "topic")
+    }
 
 
-def _timeline(times: DataFrame) -> Timeline | None:
-    ends = times.agg(
-        f.min("time").alias("first"), f.max("time").alias("last"), f.count_if(~f.col("is_published")).alias("notified")
-    ).first()
-    assert ends is not None
-    if not ends["notified"]:
+def _timeline(times: DataFrame, notified: Row, published: Row | None) -> Timeline | None:
+    if notified["first"] is None:
         return None
-    start, step, steps = steps_over(ends["first"], ends["last"])
+    ends = [time for row in (notified, published) if row is not None for time in (row["first"], row["last"])]
+    known = [time for time in ends if time is not None]
+    start, step, steps = steps_over(min(known), max(known))
     rows = sorted(per_step(times, start, step).collect(), key=lambda row: row["step"])
     return Timeline(
         start_ms=start,

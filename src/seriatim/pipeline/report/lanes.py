@@ -134,12 +134,21 @@ def _link(link: Link, points: list[Point], column_px: float) -> list[Shape]:
                 y += 18
             shapes: list[Shape] = [Line(way, WRONG, 2.5, has_arrow=bool(link.text))]
             if link.text:
-                if start[1] != end[1]:  # above the line, nearer to its beginning
-                    x, y = start[0] * 0.7 + end[0] * 0.3, start[1] * 0.7 + end[1] * 0.3 - 4
-                shapes.append(Label((x, y - 8), link.text, "middle", WRONG, SMALL_PX))
+                shapes.append(_beside(start, end, (x, y), link.text))
             return shapes
         case "back":
             return _turned_back(link, start, end)
+
+
+def _beside(start: Point, end: Point, middle: Point, text: str) -> Label:
+    """What a line says: to the right of a steep one, above a flat one and nearer to its beginning."""
+    across, down = abs(end[0] - start[0]), end[1] - start[1]
+    if abs(down) > across * 0.4:
+        return Label((middle[0] + 10, middle[1] + (0 if down > 0 else 8)), text, "start", WRONG, SMALL_PX)
+    if not down:
+        return Label((middle[0], middle[1] - 8), text, "middle", WRONG, SMALL_PX)
+    near = (start[0] * 0.7 + end[0] * 0.3, start[1] * 0.7 + end[1] * 0.3)
+    return Label((near[0], near[1] - 12), text, "middle", WRONG, SMALL_PX)
 
 
 def _turned_back(link: Link, start: Point, end: Point) -> list[Shape]:

@@ -55,14 +55,27 @@ class Measurement(Struct, frozen=True, kw_only=True):
     paper_high: float | None = None
 
 
+class Comparison(Struct, frozen=True, kw_only=True):
+    """One statement of the paper, and ours. `verdict`: within, outside, or not measured."""
+
+    point: str
+    paper: str
+    ours: str
+    band: str
+    verdict: str
+    reason: str = ""
+
+
 class Experiment(Struct, frozen=True, kw_only=True):
-    """What is measured and what the paper says, in words. What is not known is empty."""
+    """What is measured, and what the paper states about it. What is not known is empty."""
 
     id: str
     title: str = ""
-    paper: str = ""
+    citation: str = ""
     x: str = "x"
-    measures: dict[str, str] = field(default_factory=dict)  # a name for each measure
+    places: tuple[str, ...] = ()  # the values of x, as text
+    measures: dict[str, str] = field(default_factory=dict)  # what each measure is
+    comparisons: tuple[Comparison, ...] = ()
 
 
 class SweepSection(Struct, frozen=True, kw_only=True):
@@ -85,9 +98,10 @@ class TreeNode(Struct, frozen=True, kw_only=True):
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """A tree with its homes, and what it is expected to cost."""
+    """A tree with its homes, and what it is expected to cost. `tree` says what kind of tree it is."""
 
     name: str
+    tree: str = ""
     nodes: tuple[TreeNode, ...] = ()
     hops_per_event: float | None = None
 

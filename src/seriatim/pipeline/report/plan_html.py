@@ -3,7 +3,7 @@
 from seriatim.pipeline.report.axes import NOTHING, number
 from seriatim.pipeline.report.markup import Markup, element, joined
 from seriatim.pipeline.report.pages import PlanSection
-from seriatim.pipeline.report.parts import Bar, Column, Sheet, banner, grid, table, tiles
+from seriatim.pipeline.report.parts import COLUMN_PX, Bar, Column, Sheet, banner, grid, table, tiles
 from seriatim.pipeline.report.trees import draw_costs, draw_tree
 
 
@@ -27,17 +27,19 @@ def plan_html(section: PlanSection, sheet: Sheet) -> Markup:
     parts: list[object] = [banner("right", plan_headline(section))]
     if section.facts:
         parts.append(tiles((name, value, "") for name, value in section.facts.items()))
-    shapes = [shape for shape in (section.before, *section.others, section.after) if shape is not None]
-    figures = []
-    costs = draw_costs(shapes, section.bound_per_event)
+    costs = draw_costs(section)
     if costs is not None:
-        figures.append(sheet.figure(costs, "plan-hops", element("strong", costs.title)))
-    for shape in (section.before, section.after):
-        drawing = draw_tree(shape, section.load_max_per_s) if shape is not None else None
+        parts.append(grid([sheet.figure(costs, "plan-hops", element("strong", costs.title))]))
+    trees = []
+    for when, shape in (("before", section.before), ("after", section.after)):
+        if shape is None:
+            continue
+        drawing = draw_tree(shape, section.load_max_per_s)
         if drawing is not None:
-            is_large = drawing.width > 520
-            figures.append(sheet.figure(drawing, "plan-tree", element("strong", drawing.title), is_large))
-    parts.append(grid(figures))
+            is_large = drawing.width > COLUMN_PX
+            trees.append(sheet.figure(drawing, f"plan-tree-{when}", element("strong", drawing.title), is_large))
+    if trees:
+        parts += [element("h3", "Trees"), grid(trees)]
     parts.append(_loads(section))
     if section.couplings:
         parts += [element("h3", "What costs most"), _couplings(section)]

@@ -117,7 +117,8 @@ def _witnesses(judgement: Judgement, sheet: Sheet) -> Markup:
 
 def _witness(anomaly: Anomaly, heading: Markup, sheet: Sheet) -> Markup:
     drawing = witness_drawing(anomaly)
-    rows = more(f"the {len(anomaly.witness)} rows that prove it", lines(_row(row) for row in anomaly.witness))
+    proof = "the row that proves it" if len(anomaly.witness) == 1 else f"the {len(anomaly.witness)} rows that prove it"
+    rows = more(proof, lines(_row(row) for row in anomaly.witness))
     caption = joined([anomaly.sentence, rows])
     if drawing is None:
         return element("figure", heading, element("figcaption", caption))

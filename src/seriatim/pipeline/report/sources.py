@@ -16,7 +16,9 @@ from seriatim.audit import ANOMALIES, Anomaly, Verdict, audit, read_history
 from seriatim.model import Delivery, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES, implied_by
 from seriatim.pipeline.report.figures import figures_of
+from seriatim.pipeline.report.measurements import MEASUREMENTS, has_measurements
 from seriatim.pipeline.report.pages import Judgement, RunSection
+from seriatim.pipeline.report.plans import PLAN_FILES
 
 Kind: TypeAlias = Literal["run", "audit", "sweep", "plan"]
 
@@ -34,22 +36,23 @@ def kind_of(source: str) -> Kind:
         return "run"
     path = Path(source)
     if path.is_dir():
-        names = {name.name.partition(".")[0] for name in path.iterdir()}
-        if "deliveries" in names:
+        if any(file.name.partition(".")[0] == "deliveries" for file in path.iterdir()):
             return "run"
-        if "measurements" in names:
-            return "sweep"
-        if (path / "plan.toml").exists():
+        if any((path / name).is_file() for name in PLAN_FILES):
             return "plan"
+        if has_measurements(path):
+            return "sweep"
         if any(path.glob("*.parquet")) or any(path.glob("*.jsonl")):
             return "run"
         raise InputError(source, "nothing in this folder can be reported", WHAT)
     if not path.exists():
         raise InputError(source, "no such file or folder", "correct the path")
+    if path.name.startswith(f"{MEASUREMENTS}."):
+        return "sweep"
+    if path.name in PLAN_FILES:
+        return "plan"
     if path.suffix == ".json":
         return "audit"
-    if path.name.startswith("measurements."):
-        return "sweep"
     return "run"
 
 

@@ -89,7 +89,7 @@ h4 .quiet{{font-weight:400;font-size:13px}}
 figcaption{{font-size:14px;margin-top:6px;overflow-wrap:anywhere}}
 svg{{display:block;width:100%;height:auto;margin:0 auto}}
 .scroll{{overflow-x:auto}}
-.scroll svg{{width:auto;max-width:none}}
+.scroll svg{{width:auto;height:auto;max-width:none!important}}
 svg .line{{stroke:var(--tone);fill:none;stroke-linecap:round;stroke-linejoin:round}}
 svg .fill{{fill:var(--tone)}}
 svg .hollow{{fill:var(--paper);stroke:var(--tone);stroke-width:1.5}}
@@ -100,7 +100,7 @@ caption{{text-align:left;font-weight:600;padding:0 0 6px}}
 th,td{{text-align:left;vertical-align:top;padding:5px 12px 5px 0;border-bottom:1px solid var(--rule);
  overflow-wrap:anywhere;unicode-bidi:isolate}}
 thead th{{color:var(--muted);font-weight:600;font-size:13px;white-space:nowrap}}
-tbody th{{font-weight:600}}
+tbody th{{font-weight:600;min-width:8em}}
 th.number,td.number{{text-align:right;white-space:nowrap}}
 th.name{{white-space:nowrap}}
 th:last-child,td:last-child{{padding-right:0}}
@@ -114,7 +114,8 @@ summary{{cursor:pointer;color:var(--muted);font-size:14px}}
 @media (max-width:640px){{
  header,main,footer{{padding-left:12px;padding-right:12px}}
  header{{padding-top:20px}}
- section.source{{padding:14px}}
+ section.source{{padding:12px}}
+ figure{{padding:8px}}
  h1{{font-size:24px}}
  td.promise,th.promise{{display:none}}
  th.name{{white-space:normal;overflow-wrap:normal}}

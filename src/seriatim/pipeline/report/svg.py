@@ -6,6 +6,7 @@ from seriatim.pipeline.report.drawing import Area, Drawing, Label, Line, Mark, P
 from seriatim.pipeline.report.markup import Markup, element, joined
 
 ARROW_PX = 7.0
+LARGER_MAX = 1.3  # how much a figure may grow with the page
 
 
 def svg(drawing: Drawing, key: str) -> Markup:
@@ -20,6 +21,7 @@ def svg(drawing: Drawing, key: str) -> Markup:
         viewBox=f"0 0 {_n(drawing.width)} {_n(drawing.height)}",
         width=_n(drawing.width),
         height=_n(drawing.height),
+        style=f"max-width:{_n(drawing.width * LARGER_MAX)}px",
     )
 
 

@@ -1,14 +1,20 @@
 """Experiments as HTML: a panel for each measure, ours as lines, the paper's values hollow with their band, a table."""
 
+import re
 from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from seriatim.pipeline.report.axes import number
 from seriatim.pipeline.report.charts import Axis, Dot, Series, lines_chart
-from seriatim.pipeline.report.drawing import Drawing
+from seriatim.pipeline.report.drawing import INK, Drawing, series_mark, series_tone
 from seriatim.pipeline.report.markup import Markup, element, joined
 from seriatim.pipeline.report.pages import Experiment, Measurement, SweepSection
 from seriatim.pipeline.report.parts import Column, Sheet, banner, grid, lines, more, table
 
+SERIES_MAX = 6  # in one panel
+BETWEEN = ", "  # the words of a variant
+NAME_LENGTH_MAX = 32  # of a vertical axis
 BAND = 0.1  # "the same" is within a tenth of what the paper states
 
 
@@ -30,67 +36,126 @@ def band_of(measurement: Measurement) -> tuple[float | None, float | None]:
 
 
 def sweep_headline(section: SweepSection) -> str:
-    judged = [within for row in section.measurements if (within := is_within(row)) is not None]
+    """How much of what the paper states was found again."""
+    within, judged = _score(section)
     experiments = len({row.experiment for row in section.measurements})
     what = f"{experiments:,} experiment{'' if experiments == 1 else 's'}"
     if not judged:
-        return f"{what}; the paper states no number to compare with."
-    return f"{what}; {sum(judged):,} of {len(judged):,} stated values within their band."
+        return f"{what}; nothing that the paper states was measured."
+    return f"{what}; {within:,} of {judged:,} statements of the paper within their band."
+
+
+def _score(section: SweepSection) -> tuple[int, int]:
+    """How many statements are within their band, and how many were judged."""
+    verdicts: list[bool] = []
+    for name in dict.fromkeys(row.experiment for row in section.measurements):
+        compared = section.experiments[name].comparisons if name in section.experiments else ()
+        if compared:
+            verdicts += [one.verdict == "within" for one in compared if one.verdict in ("within", "outside")]
+        else:
+            rows = (is_within(row) for row in section.measurements if row.experiment == name)
+            verdicts += [within for within in rows if within is not None]
+    return sum(verdicts), len(verdicts)
 
 
 def sweep_html(section: SweepSection, sheet: Sheet) -> Markup:
     """All experiments of a sweep."""
-    judged = [within for row in section.measurements if (within := is_within(row)) is not None]
-    tone = "doubt" if not judged else "right" if all(judged) else "wrong"
-    parts = [banner(tone, sweep_headline(section))]
+    within, judged = _score(section)
+    parts = [banner("right" if judged and within == judged else "doubt", sweep_headline(section))]
     for name in dict.fromkeys(row.experiment for row in section.measurements):
         rows = [row for row in section.measurements if row.experiment == name]
         parts.append(_experiment(section.experiments.get(name, Experiment(id=name)), rows, sheet))
     if section.failures:
         failures = (f"{row}: {why}" for row, why in section.failures)
-        parts.append(more(f"{len(section.failures):,} rows have no result", lines(failures)))
+        parts.append(more(f"{len(section.failures):,} runs have no result", lines(failures)))
     return joined(parts)
 
 
 def _experiment(experiment: Experiment, rows: Sequence[Measurement], sheet: Sheet) -> Markup:
     title = f"{experiment.id}: {experiment.title}" if experiment.title else experiment.id
     parts = [element("h3", title)]
-    if experiment.paper:
-        parts.append(element("p", f"The paper: {experiment.paper}"))
+    if experiment.citation:
+        parts.append(element("p", experiment.citation, class_="quiet"))
+    if experiment.comparisons:
+        parts.append(_statements(experiment))
     figures = []
     for measure in dict.fromkeys(row.measure for row in rows):
-        mine = [row for row in rows if row.measure == measure]
-        drawing = panel(experiment, measure, mine)
-        figures.append(sheet.figure(drawing, f"{experiment.id}-{measure}", element("strong", drawing.title)))
+        for part, mine in _parts([row for row in rows if row.measure == measure]):
+            drawing = panel(experiment, measure, mine, part)
+            key = f"{experiment.id}-{measure}{f'-{part}' if part else ''}"
+            figures.append(sheet.figure(drawing, _file_name(key), element("strong", drawing.title)))
     parts.append(grid(figures))
     parts.append(more(f"all {len(rows):,} values", _table(experiment, rows)))
     return joined(parts)
 
 
-def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement]) -> Drawing:
+def _statements(experiment: Experiment) -> Markup:
+    columns = [Column("where"), Column("paper"), Column("ours"), Column("band"), Column("verdict")]
+    rows = [
+        (
+            one.point,
+            one.paper,
+            one.ours,
+            one.band,
+            joined([_verdict(one.verdict), f" {one.reason}" if one.reason else ""]),
+        )
+        for one in experiment.comparisons
+    ]
+    return table(f"What the paper states about {experiment.id}, and ours", columns, rows)
+
+
+def _verdict(word: str) -> Markup:
+    symbol, tone = {"within": ("✓", "right"), "outside": ("✗", "wrong")}.get(word, ("?", "doubt"))
+    return element("span", f"{symbol} {word}", class_=f"answer {tone}")
+
+
+def _parts(rows: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
+    """Panels of a measure: one, or one for each first word of the variants if these are too many for one."""
+    if len({row.variant for row in rows}) <= SERIES_MAX or any(BETWEEN not in row.variant for row in rows):
+        return [("", list(rows))]
+    parts: dict[str, list[Measurement]] = {}
+    for row in rows:
+        part, _, rest = row.variant.partition(BETWEEN)
+        parts.setdefault(part, []).append(replace(row, variant=rest))
+    return list(parts.items())
+
+
+def _file_name(key: str) -> str:
+    """Keys are names of files, too."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", key)
+
+
+def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], part: str = "") -> Drawing:
     """One measure: a series for each variant, and what the paper states."""
     names = tuple(dict.fromkeys(str(row.x) for row in rows)) if any(isinstance(row.x, str) for row in rows) else ()
 
     def place(row: Measurement) -> float:
         return float(names.index(str(row.x))) if names else float(row.x)
 
-    series = []
-    for variant in dict.fromkeys(row.variant for row in rows):
-        mine = [row for row in rows if row.variant == variant]
-        dots = tuple(Dot(place(row), row.mean, row.mean - row.std, row.mean + row.std) for row in mine)
-        series.append(Series(name=variant or "ours", dots=dots))
     stated = list(_stated(rows))
-    for variant in dict.fromkeys(row.variant for row in stated):
+    is_shared = len({row.variant for row in stated}) < 2  # one curve of the paper's, or none: it belongs to nobody
+    series: list[Series] = []
+    for index, variant in enumerate(dict.fromkeys(row.variant for row in rows)):
+        mine = [row for row in rows if row.variant == variant]
+        tone, mark = series_tone(index), series_mark(index)
+        dots = tuple(Dot(place(row), row.mean, row.mean - row.std, row.mean + row.std) for row in mine)
+        series.append(Series(name=variant or "ours", dots=dots, tone=tone, mark=mark))
         dots = tuple(
-            Dot(place(row), row.paper, *band_of(row))
-            for row in stated
-            if row.variant == variant and row.paper is not None
+            Dot(place(row), row.paper, *band_of(row)) for row in stated if row in mine and row.paper is not None
         )
-        several = len({row.variant for row in stated}) > 1
-        series.append(Series(name=f"paper, {variant}" if several else "paper", dots=dots, is_reference=True))
+        if dots and not is_shared:
+            series.append(Series(name=f"{variant}, stated", dots=dots, tone=tone, mark=mark, is_reference=True))
+    if is_shared and stated:
+        dots = tuple(Dot(place(row), row.paper, *band_of(row)) for row in stated if row.paper is not None)
+        series.append(Series(name="stated by the paper", dots=dots, tone=INK, mark="diamond", is_reference=True))
     told = experiment.measures.get(measure, measure.replace("_", " "))
+    across = "part of the system" if names and experiment.places else experiment.x
     return lines_chart(
-        f"{experiment.id}: {told}", _described(rows), series, Axis(name=experiment.x, names=names), Axis(name=told)
+        f"{experiment.id}: {told}{f', {part}' if part else ''}",
+        _described(rows),
+        series,
+        Axis(name=across, names=names),
+        Axis(name=told if len(told) <= NAME_LENGTH_MAX else measure.replace("_", " ")),
     )
 
 
@@ -154,6 +219,4 @@ def _table(experiment: Experiment, rows: Sequence[Measurement]) -> Markup:
 
 def _judged(row: Measurement) -> Markup:
     within = is_within(row)
-    if within is None:
-        return Markup("")
-    return element("span", "✓ within" if within else "✗ outside", class_=f"answer {'right' if within else 'wrong'}")
+    return Markup("") if within is None else _verdict("within" if within else "outside")

@@ -249,14 +249,20 @@ def _phantom(board: _Board, rows: Sequence[Row]) -> bool:
     for span in spans:
         end = len(marks) + 1.0 if span.until is None else column[span.until] - 0.25
         start = column[span.since] - 0.25
-        until = (
-            "" if span.until is None else f" to {span.until - 1:,}" if span.until > span.since else ", and left at once"
-        )
-        text = f"held {span.topic} from position {span.since:,}{until}"
+        text = f"held {span.topic} {_stretch(span)}"
         board.spans.append(Span(board.lane(span.subscriber), start, max(end, start + 0.1), text))
     if not spans:
         board.spans.append(Span(board.lane(row.subscriber), 0.0, 0.0, f"never held {row.topic}"))
     return True
+
+
+def _stretch(subscription: Subscription) -> str:
+    since, until = subscription.since, subscription.until
+    if until is None:
+        return f"from position {since:,}"
+    if until <= since:
+        return f"and left it again before position {since:,}"
+    return f"at position {since:,}" if until == since + 1 else f"from position {since:,} to {until - 1:,}"
 
 
 def _contradiction(board: _Board, rows: Sequence[Row]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from seriatim.brokers.urls import NatsPlace, nats_place
 from seriatim.model import InputError
@@ -13,19 +13,34 @@ from seriatim.pipeline.schemas import ARCHIVE
 TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
 PARTITION_BYTES = 32 * 1024 * 1024
 
-# Where a row came from, and what is missing. `line` counts the rows of one message. A row that says that something is
-# missing has no other columns: positions `position` … `lost_to` of `stream`, and why.
+# Where a row came from, and what is missing. `line` counts the rows of one message, `stored_at` is when the server took
+# it, in ms since 1970. A row that says that something is missing has no other columns: positions
+# `stream_position` … `lost_to`, and why.
 BOOKKEEPING = StructType(
     [
         StructField("stream", StringType()),
-        StructField("position", LongType()),
+        StructField("stream_position", LongType()),
         StructField("line", LongType()),
+        StructField("stored_at", DoubleType()),
         StructField("lost_to", LongType()),
         StructField("problem", StringType()),
     ]
 )
 
-_CREDENTIALS = ("token", "user", "password", "creds", "nkey", "ca", "cert", "key", "tls_name", "inbox", "domain")
+_CREDENTIALS = (
+    "token",
+    "user",
+    "password",
+    "creds",
+    "nkey",
+    "ca",
+    "cert",
+    "key",
+    "tls_name",
+    "inbox",
+    "domain",
+    "connect_timeout_s",
+)
 _OTHERS = ("url", "cluster", "table", "topics", "start", "gaps", "max_messages", "parallelism", "partition_bytes")
 
 
@@ -72,6 +87,8 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     if table not in TABLES:
         raise InputError("option table", f"{table!r} is not on the broker", f"use one of {', '.join(TABLES)}")
     credentials: dict[str, Any] = {name: options[name] for name in _CREDENTIALS if name in options}
+    if "connect_timeout_s" in options:
+        credentials["connect_timeout_s"] = _seconds(options, "connect_timeout_s")
     if "cluster" in options:
         credentials["cluster"] = options["cluster"]
     return SourceOptions(
@@ -100,3 +117,13 @@ def _count(options: Mapping[str, str], name: str, default: int | None) -> int | 
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise InputError(f"option {name}", f"{text!r} is not a count", "give a whole number above 0")
     return int(text)
+
+
+def _seconds(options: Mapping[str, str], name: str) -> float:
+    try:
+        seconds = float(options[name])
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise InputError(f"option {name}", f"{options[name]!r} is not a time", "give a number of seconds above 0")
+    return seconds

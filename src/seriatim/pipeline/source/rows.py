@@ -42,6 +42,7 @@ class Rows(Struct):
     table: pa.RecordBatch
     positions: pa.Array  # of the message each row came from
     lines: pa.Array
+    times: pa.Array
     problems: list[tuple[int, int, str]]  # first and last position, and what is wrong
     withdrawn: np.ndarray[Any, Any] | None = None
 
@@ -86,6 +87,7 @@ class Converter:
             pa.repeat(part.stream.name, count),
             rows.positions,
             rows.lines,
+            rows.times,
             pa.nulls(count, pa.int64()),
             problem,
         ]
@@ -100,8 +102,8 @@ class Converter:
         columns = {each.name: pa.nulls(count, each.type) for each in self._schema}
         columns |= {
             "stream": pa.repeat(part.stream.name, count),
-            "position": pa.array([first for first, _, _ in problems], pa.int64()),
-            "line": pa.array([0] * count, pa.int64()),
+            "stream_position": pa.array([first for first, _, _ in problems], pa.int64()),
+            "line": pa.repeat(0, count).cast(pa.int64()),
             "lost_to": pa.array([last for _, last, _ in problems], pa.int64()),
             "problem": pa.array([problem for _, _, problem in problems], pa.string()),
         }
@@ -118,7 +120,7 @@ class Converter:
         columns.add(messages)
         table, positions = columns.built()
         lines = table.column("index").cast(pa.int64())
-        return Rows(table, positions, lines, columns.problems)
+        return Rows(table, positions, lines, table.column("received_at"), columns.problems)
 
     def _stamps(self, messages: Messages, part: Range) -> Rows:
         return stamp_rows(messages, part, self._names)
@@ -156,7 +158,7 @@ def stamp_rows(messages: Messages, part: Range, names: TopicNames) -> Rows:
         counts.append(len(stamps))
         rows += [(topic, each.first, each.last, list(each.entries.items())) for each in stamps]
     positions, lines = _places(messages.positions, counts)
-    times = times_of(messages.times).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    times = _times(messages, counts)
     logs, firsts, lasts, entries = zip(*rows, strict=True) if rows else ((), (), (), ())
     table = pa.RecordBatch.from_arrays(
         [
@@ -169,7 +171,7 @@ def stamp_rows(messages: Messages, part: Range, names: TopicNames) -> Rows:
         ],
         names=list(STAMP_COLUMNS),
     )
-    return Rows(table, positions, lines, problems)
+    return Rows(table, positions, lines, times, problems)
 
 
 def log_rows(messages: Messages, kind: type[Struct]) -> Rows:
@@ -195,7 +197,7 @@ def log_rows(messages: Messages, kind: type[Struct]) -> Rows:
     columns = _log_columns(kind)
     arrays = [_column(rows, name, type_) for name, type_ in columns.items()]
     table = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    return Rows(table, positions, lines, problems, np.array(withdrawn, dtype=bool))
+    return Rows(table, positions, lines, _times(messages, counts), problems, np.array(withdrawn, dtype=bool))
 
 
 def _column(rows: list[Any], name: str, kind: pa.DataType) -> pa.Array:
@@ -213,6 +215,10 @@ def _log_columns(kind: type[Struct]) -> dict[str, pa.DataType]:
         columns[each.name] = _MAP if each.name == "stamp" else found
     columns |= {name: pa.int32() for name in columns if name == "index"}
     return columns
+
+
+def _times(messages: Messages, counts: list[int]) -> pa.Array:
+    return times_of(messages.times).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 
 def _places(positions: list[int], counts: list[int]) -> tuple[pa.Array, pa.Array]:
