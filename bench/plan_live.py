@@ -127,7 +127,7 @@ async def run(config: ClusterConfig, load: Load, spark: SparkSession, lake: Path
             async with news, asyncio.timeout(WAIT_S):  # one range per event: the next one waits for this one's stamp
                 await news.wait_for(partial(seen.__contains__, published.id))
 
-    async with SequencerServer(config) as server, AsyncExitStack() as stack:
+    async with SequencerServer(config), AsyncExitStack() as stack:
         takers = []
         for name, topics in load.holdings.items():
             bus = await stack.enter_async_context(connect(url, cluster=cluster, name=name, timeout_s=WAIT_S))
@@ -146,18 +146,13 @@ async def run(config: ClusterConfig, load: Load, spark: SparkSession, lake: Path
             )
         )
         crossed = await crossings(url, cluster, config) - before
-        options = ArchiveOptions(
-            url=url,
-            cluster=cluster,
-            out=str(lake / cluster),
-            checkpoint=str(lake / f"{cluster}-checkpoint"),
-            tables=("events", "stamps", "subscriptions"),
-        )
-        await asyncio.to_thread(archive, spark, options)
+        out, checkpoint = str(lake / cluster), str(lake / f"{cluster}-checkpoint")
+        for table in ("events", "stamps", "subscriptions"):  # one by one: easier on a small machine
+            options = ArchiveOptions(url=url, cluster=cluster, out=out, checkpoint=checkpoint, tables=(table,))
+            await asyncio.to_thread(archive, spark, options)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert server is not None
     far = await asyncio.to_thread(far_ranges, spark, str(lake / cluster), load)
     count = len(load.events)
     return Measured(count, crossed / count, 2 * far / count)

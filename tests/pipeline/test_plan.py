@@ -32,7 +32,7 @@ def table_of(spark: SparkSession, held: Held, ended: Iterable[tuple[str, str]] =
     rows = [(name, topic, 0, None) for name, topics in held.items() for topic in sorted(topics)]
     rows += rows[::7]
     return spark.createDataFrame(
-        rows + [(*row, 0, 5) for row in ended],  # type: ignore[operator]
+        rows + [(*row, 0, 5) for row in ended],
         "subscriber string, topic string, since long, until long",
     )
 
