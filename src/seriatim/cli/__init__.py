@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "See subscribers disagree, and the same events ordered.",
     "explain": "Say what waits for what in a running cluster.",
     "explore": "Try every interleaving of a small world, or many random ones.",
+    "pipeline": "Write a Spark Declarative Pipeline that keeps a log audited.",
     "pub": "Publish events.",
     "report": "Make one page of runs, experiments and plans.",
     "reproduce": "Run the papers' experiments: theirs and ours side by side.",
