@@ -16,16 +16,16 @@ def audit_on_spark(path: str, mapping: ColumnMapping, limit: int, table: str | N
     with session_of(options, "audit") as session:
         from seriatim.pipeline.audit import audit_tables
         from seriatim.pipeline.tables import read_tables, write_table
+        from seriatim.pipeline.verdicts import anomaly_table, verdict_table
 
         session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
         _tell(began, "reading")
         tables = read_tables(session, path, mapping)
         _tell(began, "auditing")
-        result = audit_tables(tables, limit)
-        report: Report = result.report
+        report = audit_tables(tables, limit).report
         if table is not None:
-            write_table(result.verdicts, f"{table.rstrip('/')}/verdicts")
-            write_table(result.anomalies, f"{table.rstrip('/')}/anomalies")
+            write_table(verdict_table(session, report), f"{table.rstrip('/')}/verdicts")
+            write_table(anomaly_table(session, report), f"{table.rstrip('/')}/anomalies")
         _tell(began, "done")
     return report
 

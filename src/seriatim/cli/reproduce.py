@@ -128,19 +128,23 @@ class _Here:
 
     def __init__(self, out: str | None) -> None:
         self._out = out
+        self._made: dict[str, list[Run]] = {}  # figures drawn from the same runs need them once
 
     def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Run]:
+        if experiment.runs_as in self._made:
+            return self._made[experiment.runs_as]
         points = [(point, seed) for point in experiment.grid(full) for seed in range(1, seeds + 1)]
         runs = []
         for index, (point, seed) in enumerate(points):
             _progress(experiment, index, len(points))
             runs.append(run_isolated(name, point, seed, limit_s or experiment.limit_s))
         _progress(experiment, len(points), len(points))
+        self._made[experiment.runs_as] = runs
         return runs
 
     def keep(self, experiment: Experiment, curves: list[Measurement]) -> None:
         if self._out is not None:
-            folder = Path(self._out) / _folder(experiment) / "measurements"
+            folder = Path(self._out) / _folder(experiment.id) / "measurements"
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.iterdir():  # of an earlier run, maybe on Spark: it would be read as well
                 old.unlink()
@@ -159,8 +163,8 @@ class _OnSpark:
     def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Run]:
         from seriatim.pipeline.sweep import Progress, SweepOptions, grid, read_results, runs_of, sweep
 
-        out = f"{self._out}/{_folder(experiment)}"
-        rows = grid(self._spark, experiment, seeds, full, name=name)
+        out = f"{self._out}/{_folder(experiment.runs_as)}"
+        rows = grid(self._spark, experiment, seeds, full, name=name if ":" in name else None)
 
         def tell(progress: Progress) -> None:
             _progress(experiment, progress.finished, progress.total)
@@ -172,7 +176,7 @@ class _OnSpark:
         from seriatim.pipeline.sweep import write_measurements
 
         if self._keeps:
-            write_measurements(self._spark, curves, f"{self._out}/{_folder(experiment)}")
+            write_measurements(self._spark, curves, f"{self._out}/{_folder(experiment.id)}")
 
 
 @contextmanager
@@ -189,8 +193,8 @@ def _runner(options: dict[str, Any], out: str | None, is_here: bool) -> Iterator
         yield _OnSpark(spark, out or temporary, out is not None)
 
 
-def _folder(experiment: Experiment) -> str:
-    return experiment.id.replace(":", "-")
+def _folder(id: str) -> str:
+    return id.replace(":", "-")
 
 
 def _progress(experiment: Experiment, finished: int, total: int) -> None:
@@ -217,15 +221,16 @@ def _show(
         return
     click.echo(f"{experiment.id}  {experiment.title} ({experiment.citation}), {len(results.runs):,} runs\n")
     cells = [(row.point, row.paper, row.ours, row.band, row.verdict) for row in compared]
-    for line in table(("point", "paper", "ours", "band", "verdict"), cells, COLOURS):
-        click.echo(line)
+    if cells:
+        for line in table(("point", "paper", "ours", "band", "verdict"), cells, COLOURS):
+            click.echo(line)
     for reason in dict.fromkeys(row.reason for row in compared if row.reason):
         click.echo(f"  outside: {reason}")
     for measure, unit in experiment.measures.items():
         rows = [row for row in curves if row.measure == measure]
         if rows:
             click.echo(f"\n{measure}: {unit}")
-            for line in _curves(experiment, rows):
+            for line in _curves(rows):
                 click.echo(line)
     if results.failures:
         click.echo(f"\n{len(results.failures):,} runs failed:")
@@ -234,15 +239,23 @@ def _show(
     click.echo()
 
 
-def _curves(experiment: Experiment, rows: list[Measurement]) -> Iterator[str]:
+def _curves(rows: list[Measurement]) -> Iterator[str]:
     """A line per curve, a column per x."""
-    at = sorted(dict.fromkeys(row.x for row in rows), key=float)
+    at = sorted({row.x for row in rows}, key=_place)
     points = {(row.variant, row.x): row for row in rows}
     lines = [
         (variant, *(_point(points.get((variant, x))) for x in at))
         for variant in dict.fromkeys(row.variant for row in rows)
     ]
-    yield from table(("", *(f"{float(x):,.0f}" for x in at)), lines)
+    yield from table(("", *(f"{int(x):,}" if x.isdecimal() else x for x in at)), lines)
+
+
+def _place(x: str) -> tuple[float, str]:
+    """Numbers in their order, then words in theirs."""
+    try:
+        return float(x), ""
+    except ValueError:
+        return float("inf"), x
 
 
 def _point(row: Measurement | None) -> str:

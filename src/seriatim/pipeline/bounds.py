@@ -18,6 +18,9 @@ class Bound(Struct, frozen=True):
     numbers: dict[Topic, Number] = field(default_factory=dict)
 
 
+NO_BOUND = Bound()
+
+
 def parse_bound(text: str, what: str = "bound") -> Bound:
     """A time without a zone is UTC."""
     if _NUMBERS.fullmatch(text):

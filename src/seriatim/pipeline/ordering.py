@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Topic
+from seriatim.order import TopicNames, topic_id
 from seriatim.pipeline.merger import Merger
 from seriatim.pipeline.schemas import PLACES
 
@@ -75,6 +76,18 @@ def places(stamps: DataFrame, logs: Sequence[Topic] | None = None, skip_gaps: bo
     return in_turn.mapInArrow(partial(merge, logs=tuple(sorted(set(logs or ()))), skip_gaps=skip_gaps), PLACES)
 
 
+def with_names(stamps: DataFrame, logs: Sequence[Topic]) -> DataFrame:
+    """Entries by the names of these logs, where whoever archived a stamp did not know the name behind an id."""
+    known = F.create_map(*[F.lit(part) for pair in opaque_names(logs).items() for part in pair])
+    return stamps.withColumn("entries", F.transform_keys("entries", lambda key, _: F.coalesce(known[key], key)))
+
+
+def opaque_names(logs: Iterable[Topic]) -> dict[Topic, Topic]:
+    """What a log is called by who does not know its name → its name (order/stamp.py)."""
+    nobody = TopicNames()
+    return {nobody[topic_id(log)]: log for log in logs}
+
+
 def placed(places: DataFrame) -> DataFrame:
     """The ranges that have a place."""
     return places.where(F.col("ordinal").isNotNull())
@@ -97,13 +110,15 @@ def join_pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         pairs.update(zip(batch.column("log").to_pylist(), batch.column("other").to_pylist(), strict=True))
     parent = {log: log for log, _ in pairs}
+    names = opaque_names(parent)
 
     def root(log: Topic) -> Topic:
         while parent[log] != log:
             parent[log] = log = parent[parent[log]]
         return log
 
-    for log, other in pairs:
+    for log, named in pairs:
+        other = names.get(named, named) if named is not None else None
         if other in parent:
             least, most = sorted((root(log), root(other)))
             parent[most] = least
@@ -117,6 +132,7 @@ def merge(
     """Sorted ranges, component by component → their places. `logs`: also in the set, with stamps or without."""
     component: str | None = None
     declared: list[Topic] = []
+    names: dict[Topic, Topic] = {}
     merger: Merger | None = None
     fed = 0
     for of, received_us, log, first, last, entries in _rows(batches):
@@ -129,7 +145,8 @@ def merge(
             continue
         if merger is None:
             merger = Merger((*declared, *logs), skip_gaps)
-        merger.feed(log, first, last, entries, received_us)
+            names = opaque_names((*declared, *logs))
+        merger.feed(log, first, last, {names.get(other, other): k for other, k in entries.items()}, received_us)
         fed += 1
         if fed % FORGET_EVERY == 0:
             merger.promise(received_us)

@@ -21,11 +21,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Topic
-from seriatim.pipeline.bounds import Bound
-from seriatim.pipeline.ordering import order_key_column, placed, places, with_order_keys
+from seriatim.pipeline.bounds import NO_BOUND, Bound
+from seriatim.pipeline.ordering import order_key_column, placed, places, with_names, with_order_keys
 from seriatim.pipeline.schemas import REPLAY
 
-NO_BOUND = Bound()
 ORDER = ("sequence", "log", "number", "index")  # what REPLAY is sorted by, and `order_key` sorts the same
 
 
@@ -36,6 +35,7 @@ class Replay(NamedTuple):
     missing: DataFrame  # (kind, name, first, last, reason): numbers of a log, or positions of a subscriber
     changes: DataFrame | None = None  # (position, change, topic, number): what a subscriber joined and left, and when
     places: DataFrame | None = None  # of ranges; those of logs that end early are `ordering.held`. Kept: unpersist it.
+    logs: tuple[Topic, ...] = ()  # what was merged
 
 
 def in_sequence(events: DataFrame) -> DataFrame:
@@ -67,18 +67,20 @@ def would_have_seen(
     if unknown := sorted(set(topics) - set(log_of)):
         raise InputError("topics", f"the archive has no event of {', '.join(unknown)}", "check the names")
     of_logs = events.where(F.col("log").isin(logs))
+    stamps = with_names(stamps.where(F.col("log").isin(logs)), logs)
     found = places(stamps, logs, skip_gaps).persist()
     keyed = with_order_keys(of_logs.where(wanted), found).withColumnRenamed("ordinal", "sequence")
     chosen = _bounded(keyed, "received_at", since, until)
     missing = _holes(of_logs, found, _of_logs(since, log_of, min), _of_logs(until, log_of, max))
     if until.numbers:
-        missing = missing.union(_left_out(stamps.where(F.col("log").isin(logs)), _of_logs(until, log_of, max)))
-    return Replay(_as_replay(chosen), missing, places=found)
+        missing = missing.union(_left_out(stamps, _of_logs(until, log_of, max)))
+    return Replay(_as_replay(chosen), missing, places=found, logs=tuple(logs))
 
 
 def never_ordered(stamps: DataFrame, logs: Sequence[Topic]) -> list[tuple[Topic, Topic]]:
     """Pairs of these logs of which no stamp of either names the other."""
-    inside = stamps.where(F.col("log").isin(list(logs))).select("log", F.explode(F.map_keys("entries")).alias("other"))
+    named = with_names(stamps.where(F.col("log").isin(list(logs))), logs)
+    inside = named.select("log", F.explode(F.map_keys("entries")).alias("other"))
     rows = inside.where(F.col("other").isin(list(logs))).distinct().collect()  # pairs of what was asked for
     ordered = {frozenset((row["log"], row["other"])) for row in rows}
     return [pair for pair in combinations(sorted(set(logs)), 2) if frozenset(pair) not in ordered]

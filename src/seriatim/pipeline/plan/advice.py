@@ -1,8 +1,8 @@
 """What couplings cost, which few subscriptions cause them, and what one more subscription would change.
 
-A pair that only a few subscribers hold can be uncoupled by a few of them: if all but one (total order) dropped one of the
-two topics, neither topic would have to mention the other any more. For each topic the cheapest such drops are looked for:
-subscribers are taken greedily, those first whose leaving frees most entries per subscriber still needed.
+A pair that only a few subscribers hold can be uncoupled by a few of them: if all but one (total order) dropped one of
+the two topics, neither topic would have to mention the other any more. For each topic the cheapest such drops are
+looked for: subscribers are taken greedily, those first whose leaving frees most entries per subscriber still needed.
 """
 
 from collections.abc import Iterable, Sequence

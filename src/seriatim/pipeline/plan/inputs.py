@@ -6,6 +6,7 @@ there. What is wrong is said with the name of the table and of the column.
 
 from typing import NamedTuple
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, StringType
@@ -31,13 +32,19 @@ class Inputs(NamedTuple):
     sites: DataFrame | None = None
 
 
-def read_table(spark: SparkSession, uri: str) -> DataFrame:
-    """Parquet, or by its name CSV (with a header) or JSON lines."""
-    if uri.rstrip("/").endswith((".csv", ".csv.gz")):
-        return spark.read.csv(uri, header=True, inferSchema=True)
-    if uri.rstrip("/").endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")):
-        return spark.read.json(uri)
-    return spark.read.parquet(uri)
+def read_table(spark: SparkSession, name: str, uri: str) -> DataFrame:
+    """Parquet, or by its name CSV (with a header) or JSON lines. `name` is what messages call it."""
+    try:
+        if uri.rstrip("/").endswith((".csv", ".csv.gz")):
+            return spark.read.csv(uri, header=True, inferSchema=True)
+        if uri.rstrip("/").endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")):
+            return spark.read.json(uri)
+        return spark.read.parquet(uri)
+    except PySparkException as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            name, f"{uri} cannot be read: {reason}", "give Parquet, .csv or .jsonl with rows in it"
+        ) from None
 
 
 def check_columns(name: str, table: DataFrame) -> DataFrame:
