@@ -76,7 +76,7 @@ def test_what_the_paper_states_is_shown() -> None:
     (measured / "part-0.json").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     stated = {"experiment": "000-fig7", "point": "10 topics each", "paper": "46", "ours": "50 ± 1", "band": "± 5 %"}
     stated |= {"verdict": "outside", "reason": "because", "citation": "paper 000"}
-    Path("figures/000-fig7/comparisons.json").write_text(json.dumps(stated) + "\n", encoding="utf-8")
+    Path("figures/000-fig7/comparisons.jsonl").write_text(json.dumps(stated) + "\n", encoding="utf-8")
     assert run("figures").output == "report.html: 1 section, 1 figure\n"
     words = words_of()
     assert "1 experiment; 0 of 1 statements of the paper within their band." in words
