@@ -1,7 +1,7 @@
 """Reads the curves that `seriatim reproduce` and `seriatim sweep` keep: a few hundred rows, so plain files.
 
-OUT/ID/measurements holds JSON lines, one row per curve, x and measure; OUT/ID/comparisons, if it is there, what the
-paper states and ours beside it. Titles and units the experiments themselves know.
+OUT/ID/measurements holds JSON lines, one row per curve, x and measure; OUT/ID/comparisons.jsonl, if it is there, what
+the paper states and ours beside it. Titles and units the experiments themselves know.
 """
 
 import re
