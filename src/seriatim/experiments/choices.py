@@ -35,12 +35,8 @@ def run_rankings(parameters: Parameters, seed: int) -> Measures:
             handled[server] += size
         for server in path[:-1]:
             forwarded[server] += size
-    outside = sum(
-        any(site_of_topic(topic) != population.sites[client] for topic in held)
-        for client, held in population.subscriptions.items()
-    )
     shares = {f"forwarded[{site + 1}]": forwarded[SERVERS[site]] / handled[SERVERS[site]] for site in range(SITES)}
-    return shares | {"clients_outside": outside / CLIENTS}
+    return shares | {"clients_outside": population.outside}
 
 
 def run_service(parameters: Parameters, seed: int) -> Measures:
