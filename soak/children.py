@@ -91,7 +91,7 @@ class Child:
         """Any other signal."""
         os.kill(self.pid, number)
 
-    async def end(self, timeout_s: float = 20.0) -> None:
+    async def end(self, timeout_s: float = 60.0) -> None:
         """SIGTERM, and wait. TimedOut: it did not end (it is killed then)."""
         self.wanted = False
         if not self.running:

@@ -30,7 +30,7 @@ from soak.rows import Handed, Held, Rested, Tail, last_row, now
 from soak.shapes import Shape
 from soak.verify import Carried, Record, missing, read_record
 
-START_S = 40.0  # a dozen Python processes on a busy machine
+START_S = 120.0  # a dozen Python processes on a busy machine
 DRAIN_S = 300.0
 IDLE_S = 20.0
 LOOK_S = 0.3

@@ -25,7 +25,7 @@ from soak.plan import Fault
 from soak.rows import Injected, now
 
 NEAR_S = 1.0  # faults that are closer than this are not alone
-ENDS_S = 20.0
+ENDS_S = 60.0
 FULL_DISK_BYTES = 8 * 1024  # left on a disk that is about to be full
 CLOCK_JUMPS_S = (-7200.0, -60.0, 60.0, 7200.0)
 

@@ -32,7 +32,7 @@ PAUSE_S = 0.02
 THINK_S = 0.006
 UNANSWERED_MAX = 2_000
 UNREAD_MAX = 500  # small, so that subscriptions have to pause the broker after every fault
-LAST_ANSWERS_S = 15.0
+LAST_ANSWERS_S = 60.0
 
 
 class Role:
@@ -215,7 +215,7 @@ async def publish_plainly(role: Role, rate: float) -> None:
         logger.warning("nats: %s", error)
 
     client = await nats.connect(
-        role.url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, connect_timeout=2, error_cb=on_error
+        role.url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, connect_timeout=30, error_cb=on_error
     )
     stream = client.jetstream(timeout=2.0)
     source = Source(role, rate)

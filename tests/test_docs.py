@@ -38,9 +38,9 @@ PAGES = sorted(
 OPTIONS = {"python": r"", "console": r"no-run|exit=\d+", "text": r"output", "toml": r"", "mermaid": r""}
 FENCE = re.compile(r"^( *)(`{3,})(.*)$")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
-COMMAND_SECONDS_MAX = 60
+COMMAND_SECONDS_MAX = 240
 LIVE_URL = "nats://127.0.0.1:4222"
-READY_SECONDS_MAX = 30
+READY_SECONDS_MAX = 120
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 

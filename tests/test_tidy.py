@@ -32,9 +32,9 @@ UNRESTRICTED = {"", "cli"}
 
 # Third-party packages: msgspec anywhere, these only in the folder that exists for them.
 THIRD_PARTY: dict[str, set[str]] = {
-    "brokers": {"nats"},
+    "brokers": {"nats", "nkeys"},
     "cli": {"click"},
-    "pipeline": {"pyspark", "pyarrow", "pandas", "numpy", "matplotlib"},
+    "pipeline": {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib"},
     "runtime": {"uvloop"},
 }
 

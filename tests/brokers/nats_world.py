@@ -55,7 +55,7 @@ class JetStreamWorld(World):
 
     async def plain_client(self) -> Client:
         """A client that knows nothing of Seriatim."""
-        return await nats.connect(self.server.url)
+        return await nats.connect(self.server.url, connect_timeout=60)
 
     async def trim(self, topic: Topic, first: int) -> None:
         connection = await self.plain_client()

@@ -36,7 +36,7 @@ class OwnServer:
     async def start(self) -> None:
         command = [str(self.binary), "--config", str(self.config)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        await until(self._listens, "nats-server to listen", timeout_s=20.0)
+        await until(self._listens, "nats-server to listen")
 
     def _listens(self) -> bool:
         assert self.process is not None and self.process.poll() is None, "nats-server has ended"
@@ -47,7 +47,7 @@ class OwnServer:
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
             self.process = None
 
 
@@ -68,7 +68,7 @@ async def _quiet(error: Exception) -> None:
 @contextlib.asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Client]:
     client = await nats.connect(
-        url, max_reconnect_attempts=-1, reconnect_time_wait=0.05, error_cb=_quiet, connect_timeout=5
+        url, max_reconnect_attempts=-1, reconnect_time_wait=0.05, error_cb=_quiet, connect_timeout=30
     )
     try:
         yield client
@@ -77,7 +77,7 @@ async def connected(url: str) -> AsyncIterator[Client]:
             await client.close()
 
 
-async def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     """Wait for something, but not for ever."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + timeout_s

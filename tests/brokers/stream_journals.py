@@ -51,14 +51,12 @@ def port_of(client: Client) -> int:
 
 
 async def last_is(client: Client, sequence: int) -> None:
-    for _ in range(1000):
-        if (await client.jetstream().stream_info("J")).state.last_seq == sequence:
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"message {sequence} did not come")
+    async with asyncio.timeout(60.0):
+        while (await client.jetstream().stream_info("J")).state.last_seq != sequence:
+            await asyncio.sleep(0.005)
 
 
 async def settled(journal: NatsJournal) -> None:
     """Until its snapshot is written and purged."""
     assert journal._snapshotting is not None
-    await asyncio.wait([journal._snapshotting], timeout=10)
+    await asyncio.wait([journal._snapshotting], timeout=60)

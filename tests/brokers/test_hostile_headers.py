@@ -28,7 +28,7 @@ async def publish_raw(server: NatsServer, subject: str, headers: bytes, payload:
     sizes = b"%d %d" % (len(headers), len(headers) + len(payload))
     writer.write(b'CONNECT {"verbose":false,"headers":true}\r\n')
     writer.write(b"HPUB " + subject.encode() + b" " + sizes + b"\r\n" + headers + payload + b"\r\nPING\r\n")
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(60.0):
         while not (await reader.readline()).startswith(b"PONG"):
             pass
     writer.close()
@@ -41,7 +41,7 @@ def test_one_message_with_unreadable_headers_stops_nobody(tmp_path: Path, what: 
         topics = [f"{cluster}.a", f"{cluster}.b"]
         async with (
             sequencer(server, cluster, tmp_path),
-            seriatim.connect(server.url, cluster=cluster) as bus,
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
             bus.subscribe(*topics) as events,
         ):
             await bus.publish(topics[0], b"before")

@@ -268,9 +268,9 @@ def test_a_slot_can_be_filled_once_by_anybody() -> None:
             await probe.ask(Write("a", 1, {}, event("a", "e1")), Written)
             connection = await world.plain_client()
             prefix = broker.names.slots_subject("a")
-            refusal = await connection.request(f"{prefix}.0.1", b"nonsense", timeout=5)
+            refusal = await connection.request(f"{prefix}.0.1", b"nonsense", timeout=60)
             assert b"maximum messages per subject" in refusal.data
-            await connection.request(f"{prefix}.0.2", b"nonsense", timeout=5)
+            await connection.request(f"{prefix}.0.2", b"nonsense", timeout=60)
             await connection.close()
             assert await probe.ask(Write("a", 2, {}, event("a", "e2")), Written) == Written("a", 2, None)
             await probe.until(lambda: probe.numbers("a") == [1, 2], "both")

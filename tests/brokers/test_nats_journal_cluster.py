@@ -36,10 +36,9 @@ async def start_cluster(folder: Path) -> dict[str, OwnServer]:
 
 async def opened_when_ready(journal: NatsJournal) -> None:
     """A new cluster needs a moment until it has a leader; the journal's own patience covers it."""
-    await asyncio.wait_for(journal.open(), 60)
+    await asyncio.wait_for(journal.open(), 120)
 
 
-@pytest.mark.timeout(120)
 @asynchronous
 async def test_the_leader_is_killed_in_the_middle_of_appends(tmp_path: Path) -> None:
     servers = await start_cluster(tmp_path)
@@ -48,9 +47,11 @@ async def test_the_leader_is_killed_in_the_middle_of_appends(tmp_path: Path) -> 
     async def quiet(error: Exception) -> None:
         """Losing servers is what this is about."""
 
-    client = await nats.connect(urls, max_reconnect_attempts=-1, reconnect_time_wait=0.05, error_cb=quiet)
+    client = await nats.connect(
+        urls, max_reconnect_attempts=-1, reconnect_time_wait=0.05, error_cb=quiet, connect_timeout=60
+    )
     try:
-        journal = NatsJournal(client, "J", replicas=3, timeout_s=1.0)
+        journal = NatsJournal(client, "J", replicas=3, timeout_s=1.0, patience_s=120.0)
         await opened_when_ready(journal)
         acknowledged = 0
         is_over = False
@@ -62,19 +63,19 @@ async def test_the_leader_is_killed_in_the_middle_of_appends(tmp_path: Path) -> 
                 acknowledged += 1
 
         writing = asyncio.ensure_future(write())
-        await until(lambda: acknowledged >= 100 or writing.done(), "appends", 30.0)
+        await until(lambda: acknowledged >= 100 or writing.done(), "appends", 120.0)
         leader = await leader_of(client)
         servers[leader].kill()
         reached = acknowledged + 100
-        await until(lambda: acknowledged >= reached or writing.done(), "appends without the leader", 30.0)
+        await until(lambda: acknowledged >= reached or writing.done(), "appends without the leader", 120.0)
         await servers[leader].start()
         is_over = True
-        await asyncio.wait_for(writing, 30)
-        other = NatsJournal(client, "J", replicas=3, timeout_s=1.0)
-        recovered = await asyncio.wait_for(other.open(), 60)
+        await asyncio.wait_for(writing, 120)
+        other = NatsJournal(client, "J", replicas=3, timeout_s=1.0, patience_s=120.0)
+        recovered = await asyncio.wait_for(other.open(), 120)
         assert recovered.records == [b"%d" % i for i in range(acknowledged)]
         with pytest.raises(Fenced):
-            await asyncio.wait_for(journal.append([b"too late"]), 30)
+            await asyncio.wait_for(journal.append([b"too late"]), 120)
         await journal.close()
         await other.close()
     finally:

@@ -1,7 +1,6 @@
 """The journal in a stream when nobody answers: lost acknowledgements, killed servers, replaced meanwhile."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,14 @@ async def test_a_lost_acknowledgement(tmp_path: Path) -> None:
         proxy = Proxy(port_of(direct))
         await proxy.start()
         async with connected(proxy.url) as client:
-            journal, _ = await opened(client, timeout_s=0.3)
+            journal, _ = await opened(client, timeout_s=0.3, patience_s=120.0)
             await journal.append([b"before"])
             proxy.deaf = True
             append = asyncio.ensure_future(journal.append([b"lost"]))
             await last_is(direct, 3)
             proxy.deaf = False
             proxy.cut()
-            await asyncio.wait_for(append, 10)
+            await asyncio.wait_for(append, 60)
             await journal.append([b"after"])
             await journal.close()
         await proxy.stop()
@@ -42,17 +41,48 @@ async def test_a_lost_request(tmp_path: Path) -> None:
         proxy = Proxy(port_of(direct))
         await proxy.start()
         async with connected(proxy.url) as client:
-            journal, _ = await opened(client, timeout_s=0.3)
+            journal, _ = await opened(client, timeout_s=0.3, patience_s=120.0)
             proxy.mute = True
             append = asyncio.ensure_future(journal.append([b"lost"]))
             await asyncio.sleep(0.1)
             assert not append.done()
             proxy.mute = False
             proxy.cut()
-            await asyncio.wait_for(append, 10)
+            await asyncio.wait_for(append, 60)
             await journal.close()
         await proxy.stop()
         assert (await read(direct)).records == [b"lost"]
+
+
+@asynchronous
+async def test_an_append_that_arrives_while_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not there, then it arrives, then the stream is longer than we know: that is no reason to feel replaced."""
+    async with server_and_client(tmp_path) as (_, direct):
+        proxy = Proxy(port_of(direct))
+        await proxy.start()
+        async with connected(proxy.url) as client:
+            journal, _ = await opened(client, timeout_s=0.3, patience_s=120.0)
+            stream = journal._stream
+            look = stream._message
+
+            async def look_and_let_it_arrive(sequence: int) -> bytes | None:
+                found = await look(sequence)
+                if proxy.hold:
+                    assert found is None
+                    proxy.release()
+                    await last_is(direct, sequence)
+                return found
+
+            monkeypatch.setattr(stream, "_jetstream", direct.jetstream())  # questions are not held
+            monkeypatch.setattr(stream, "_message", look_and_let_it_arrive)
+            proxy.hold = True
+            await journal.append([b"late"])
+            await journal.append([b"after"])
+            assert not proxy.hold and not journal.failed.done()
+            await journal.close()
+        await proxy.stop()
+        assert kinds(await messages(direct)) == "ORR"
+        assert (await read(direct)).records == [b"late", b"after"]
 
 
 @asynchronous
@@ -61,7 +91,7 @@ async def test_replaced_while_nobody_answered(tmp_path: Path) -> None:
         proxy = Proxy(port_of(direct))
         await proxy.start()
         async with connected(proxy.url) as client:
-            first, _ = await opened(client, timeout_s=0.3)
+            first, _ = await opened(client, timeout_s=0.3, patience_s=120.0)
             proxy.mute = True
             append = asyncio.ensure_future(first.append([b"too late"]))
             await asyncio.sleep(0.05)
@@ -69,7 +99,7 @@ async def test_replaced_while_nobody_answered(tmp_path: Path) -> None:
             proxy.mute = False
             proxy.cut()
             with pytest.raises(Fenced):
-                await asyncio.wait_for(append, 10)
+                await asyncio.wait_for(append, 60)
             await first.close()
             await second.close()
         await proxy.stop()
@@ -95,15 +125,14 @@ async def test_replaced_and_purged_while_nobody_answered(tmp_path: Path) -> None
 @asynchronous
 async def test_nobody_answers_for_too_long(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connected(server.url) as client:
-        journal, _ = await opened(client, timeout_s=0.2, patience_s=1.0)
+        journal, _ = await opened(client, timeout_s=0.2, patience_s=120.0)
         await journal.append([b"a"])
+        journal._stream._patience_s = 1.0
         server.kill()
-        began = time.monotonic()
         with pytest.raises(
             JournalError, match=r"cannot append to it: no answer from NATS for 1 s .*; see to the servers"
         ):
-            await journal.append([b"b"])
-        assert time.monotonic() - began < 5
+            await asyncio.wait_for(journal.append([b"b"]), 60)
         with pytest.raises(JournalError, match="takes nothing more since an earlier failure"):
             await journal.append([b"c"])
         with pytest.raises(JournalError, match="no answer from NATS"):
@@ -129,10 +158,29 @@ async def test_a_closed_connection(tmp_path: Path) -> None:
 
 
 @asynchronous
+async def test_a_connection_that_is_closed_while_an_append_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also then the journal ends with its own error: an error of the client library would end a beat unseen."""
+    async with running_server(tmp_path) as server, connected(server.url) as client:
+        journal, _ = await opened(client)
+
+        async def close_and_say_nothing(kind: str, data: bytes, expected: int | None) -> tuple[int | None, str]:
+            await client.close()
+            return None, "nats: timeout"
+
+        monkeypatch.setattr(journal._stream, "_request", close_and_say_nothing)
+        with pytest.raises(JournalError, match="the connection to NATS is closed; connect again"):
+            await journal.append([b"a"])
+        assert journal.failed.done()
+        await journal.close()
+
+
+@asynchronous
 async def test_the_server_is_killed_again_and_again(tmp_path: Path) -> None:
     """Whatever happens to the server in the middle of an append: every record is there once, in order."""
     async with running_server(tmp_path) as server, connected(server.url) as client:
-        journal, _ = await opened(client, timeout_s=0.3)
+        journal, _ = await opened(client, timeout_s=0.3, patience_s=120.0)
         acknowledged = 0
         is_over = False
 
@@ -149,7 +197,7 @@ async def test_the_server_is_killed_again_and_again(tmp_path: Path) -> None:
             server.kill()
             await server.start()
         is_over = True
-        await asyncio.wait_for(writing, 20)
+        await asyncio.wait_for(writing, 60)
         await journal.close()
         assert (await read(client)).records == [b"%d" % i for i in range(acknowledged)]
 

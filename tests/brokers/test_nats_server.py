@@ -24,7 +24,7 @@ def test_starts_and_stops_without_asyncio() -> None:
     with NatsServer() as server:
         pid, folder = server.pid, server.folder
         assert server.running
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             assert connection.recv(5) == b"INFO "
     assert is_gone(pid)
     assert not folder.exists(), "a temporary folder is removed"
@@ -33,7 +33,7 @@ def test_starts_and_stops_without_asyncio() -> None:
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     async def run() -> None:
         async with NatsServer(tmp_path) as server:
-            connection = await nats.connect(server.url)
+            connection = await nats.connect(server.url, connect_timeout=60)
             stream = connection.jetstream()
             await stream.add_stream(name="S", subjects=["s"])
             await stream.publish("s", b"first")
@@ -43,7 +43,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
             assert is_gone(pid) and not server.running
             await server.restart()
             assert server.port == port
-            connection = await nats.connect(server.url)
+            connection = await nats.connect(server.url, connect_timeout=60)
             message = await connection.jetstream().get_msg("S", 1)
             assert message.data == b"first"
             await connection.close()
@@ -67,9 +67,9 @@ def test_a_token_is_asked_for() -> None:
         server = await NatsServer.start(token="open sesame")
         try:
             assert "sesame" not in server.url
-            connection = await nats.connect(server.url, token="open sesame")
+            connection = await nats.connect(server.url, token="open sesame", connect_timeout=60)
             await connection.close()
-            with socket.create_connection(("127.0.0.1", server.port), timeout=5) as stranger:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as stranger:
                 stranger.sendall(b'CONNECT {"auth_token": "wrong"}\r\nPING\r\n')
                 said = b"".join(iter(lambda: stranger.recv(65_536), b""))
             assert b"Authorization Violation" in said

@@ -57,7 +57,7 @@ def serving(path: Path, node: str) -> Running:
 
 
 def subscriber(url: str, count: int, *words: str | Path) -> Running:
-    wait = ("--json", "--count", str(count), "--idle", "20")
+    wait = ("--json", "--count", str(count), "--idle", "600")
     running = Running("sub", "orders", "prices", "--url", url, *wait, *words)
     running.wait_for_line("listening to")
     return running
@@ -74,7 +74,7 @@ def publish(url: str, count: int, *words: str | Path) -> None:
 
 
 def roles(url: str) -> tuple[int, dict[str, Any]]:
-    done = run("status", "--url", url, "--json", "--timeout", "2")
+    done = run("status", "--url", url, "--json", "--timeout", "10")
     return done.returncode, {row["node"]: row for row in map(json.loads, done.stdout.splitlines())}
 
 
@@ -144,12 +144,12 @@ def test_tokens_and_tls(nats: NatsServer, tmp_path: Path, certificates: Certific
         with subscriber(nats.url, 4, *let_in) as one:
             publish(nats.url, 2, *let_in)
             assert one.wait() == 0, one
-        words = ("pub", "orders", "x", "--url", nats.url, "--timeout", "5", "--authority", certificates.authority)
+        words = ("pub", "orders", "x", "--url", nats.url, "--timeout", "30", "--authority", certificates.authority)
         without = run(*words)
         assert (without.returncode, "ask for one" in without.stderr) == (2, True), without
         wrong = run(*words, "--token-file", tmp_path / "other.token")
         assert (wrong.returncode, "wrong token" in wrong.stderr) == (1, True), wrong
-        untrusted = run("pub", "orders", "x", "--url", nats.url, "--timeout", "5", *let_in[:2])
+        untrusted = run("pub", "orders", "x", "--url", nats.url, "--timeout", "30", *let_in[:2])
         assert untrusted.returncode == 1, untrusted
 
 
@@ -159,7 +159,7 @@ def test_a_standby_takes_over_and_the_first_one_stands_by_then(nats: NatsServer,
     path.write_text(
         f"""
         broker = "{nats.url}"
-        times.takeover_ms = 1500
+        times.takeover_ms = 5000
         nodes.root = {{ address = ["127.0.0.1:{one_port}", "127.0.0.1:{other_port}"], journal = "jetstream" }}
         """
     )
@@ -185,5 +185,5 @@ def test_a_standby_takes_over_and_the_first_one_stands_by_then(nats: NatsServer,
 
 
 def by_place(url: str) -> tuple[int, list[dict[str, Any]]]:
-    done = run("status", "--url", url, "--json", "--timeout", "2")
+    done = run("status", "--url", url, "--json", "--timeout", "10")
     return done.returncode, list(map(json.loads, done.stdout.splitlines()))

@@ -33,7 +33,7 @@ def order_of(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def subscriber(url: str, count: int, *topics: str, more: tuple[str, ...] = ()) -> Running:
     """A `seriatim sub` that has joined."""
-    running = Running("sub", *topics, "--url", url, "--json", "--count", str(count), "--idle", "20", *more)
+    running = Running("sub", *topics, "--url", url, "--json", "--count", str(count), "--idle", "600", *more)
     running.wait_for_line("listening to")
     return running
 
@@ -62,7 +62,7 @@ def test_two_subscribers_print_the_same_order(cluster: dict[str, Any], tmp_path:
 
 def test_a_plain_nats_client_is_ordered_too(cluster: dict[str, Any]) -> None:
     async def publish() -> None:
-        client = await nats.connect(cluster["url"])
+        client = await nats.connect(cluster["url"], connect_timeout=60)
         for n in range(50):
             await client.publish(f"plain.{'ab'[n % 2]}", b"event %d" % n)
         await client.drain()
@@ -86,7 +86,7 @@ def test_status_explain_and_the_admin_port(cluster: dict[str, Any]) -> None:
     assert '"role": "active"' in listed.stdout
     explained = run("explain", "--url", cluster["url"])
     assert explained.returncode == 0, explained
-    with urllib.request.urlopen(f"{cluster['admin']}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"{cluster['admin']}/metrics", timeout=60) as answer:
         assert b'seriatim_node_active{node="root"} 1' in answer.read()
 
 
@@ -120,7 +120,7 @@ def test_more_than_fits_into_the_queue_is_published(cluster: dict[str, Any]) -> 
 
 def test_who_reads_along_may_hang_up(cluster: dict[str, Any]) -> None:
     reading, writing = os.pipe()
-    words = ("sub", "cut", "--url", cluster["url"], "--idle", "20")
+    words = ("sub", "cut", "--url", cluster["url"], "--idle", "600")
     with Running(*words, stdout=writing) as one, open(reading) as output:
         os.close(writing)
         one.wait_for_line("listening to")
@@ -154,7 +154,7 @@ def test_up_ends_in_order_and_leaves_nothing_running(tmp_path: Path, number: int
         port = int(ready["url"].rpartition(":")[2])
         assert running.stop(number) == 0, running
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=5.0)
+            socket.create_connection(("127.0.0.1", port), timeout=60.0)
 
 
 def test_a_second_signal_leaves_no_nats_server_behind(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from seriatim.client.settings import check_settings
 from seriatim.model import ConnectionFailed, InputError, TimedOut
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
-from tests.client.world import data, run, take, until
+from tests.client.world import data, hurry, run, take, until
 
 TOKEN = "a token of sixteen or more".replace(" ", "-")
 
@@ -32,7 +32,7 @@ def bus(name: str, **options: Any) -> Bus:
     defaults: dict[str, Any] = dict.fromkeys(
         ("mode", "causal", "name", "token", "tls", "stamp_key", "sequencers", "journals", "publication_log")
     )
-    defaults |= {"cluster": "seriatim", "gaps": GapPolicy.wait(), "timeout_s": 5.0, "limits": Limits()}
+    defaults |= {"cluster": "seriatim", "gaps": GapPolicy.wait(), "timeout_s": 60.0, "limits": Limits()}
     return Bus(check_settings(f"memory://{name}", open_cluster=open_remote, **(defaults | options)))
 
 
@@ -106,7 +106,7 @@ def test_a_node_that_is_down_is_named(tmp_path: Path) -> None:
     async def test() -> None:
         async with (
             server("down", tmp_path) as running,
-            bus("down", timeout_s=0.5) as client,
+            bus("down") as client,
             client.subscribe("a", "b") as events,
         ):
             await running.served["east"].stop()
@@ -115,6 +115,7 @@ def test_a_node_that_is_down_is_named(tmp_path: Path) -> None:
             await client.publish("b", b"1")
             assert data(await take(events, 1)) == ["1"]
             with pytest.raises(TimedOut, match=r"node root has not answered for c, node east is not connected"):
+                hurry(client, events, timeout_s=0.5)
                 await events.add("c")  # a's home, which is down, must be told
 
     run(test())
@@ -125,8 +126,8 @@ def test_sequencers_that_restart_are_found_again(tmp_path: Path, mode: str) -> N
     async def lives() -> None:
         ports = [free_port() for _ in range(3)]
         async with server("restart", tmp_path, ports, mode=mode) as first:
-            one = await bus("restart", timeout_s=20.0).__aenter__()
-            two = await bus("restart", timeout_s=20.0).__aenter__()
+            one = await bus("restart", timeout_s=60.0).__aenter__()
+            two = await bus("restart", timeout_s=60.0).__aenter__()
             events = await one.subscribe("a", "b").__aenter__()
             others = await two.subscribe("a", "b").__aenter__()
             await one.publish_many([("a", b"1"), ("b", b"2")] * 5)

@@ -179,7 +179,7 @@ def test_a_description_of_another_version_says_what_to_do() -> None:
 def test_sequencers_are_found_once_they_answer() -> None:
     async def test() -> None:
         broker = MemoryBroker()
-        asking = asyncio.ensure_future(find_description(broker, settings(cluster="shop", timeout_s=5.0)))
+        asking = asyncio.ensure_future(find_description(broker, settings(cluster="shop", timeout_s=60.0)))
         await asyncio.sleep(0.01)
         reply: Callable[[bytes], bytes] = lambda question: encode_description(description())  # noqa: E731
         await broker.answer(describe_subject("shop"), reply)

@@ -84,10 +84,10 @@ def test_a_pack_half_taken_goes_on_in_its_middle() -> None:
             async with reader.subscribe("a", durable="d") as events:
                 assert marked(await take(events, 5)) == ["5*", "6", "7", "8", "9"]
                 with pytest.raises(TimedOut):  # asking for the next one acknowledges the last
-                    await events.next(0.02)
+                    await events.next(0.3)
             async with reader.subscribe("a", durable="d") as events:
                 with pytest.raises(TimedOut):
-                    await events.next(0.02)
+                    await events.next(0.3)
 
     run(test())
 
@@ -186,7 +186,7 @@ def test_other_topics_than_before_are_a_change() -> None:
                 await bus.publish("a", b"a1")
                 assert data(await take(events, 1)) == ["a1"]
                 with pytest.raises(TimedOut):
-                    await events.next(0.02)
+                    await events.next(0.3)
             await bus.publish_many([("a", b"a2"), ("b", b"b1"), ("c", b"c1")])
             async with reader.subscribe("b", "c", durable="d") as events:
                 assert events.topics == {"b", "c"}

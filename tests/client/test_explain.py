@@ -28,7 +28,7 @@ def test_a_held_event_names_what_it_waits_for_and_whom_to_ask() -> None:
             [held] = bus.explain().held
             waiting = held.waiting
             assert (waiting.topic, waiting.number, waiting.waits_for, waiting.home) == ("a", 1, ("b", 4), "root")
-            assert 0 <= held.seconds < 5
+            assert 0 <= held.seconds < 60
             expected = f"{events.name}: a 1 is held since {held.seconds:.1f} s: b 4 is not done (node root knows)"
             assert held.sentence == expected
             assert expected in str(bus.explain())

@@ -42,8 +42,8 @@ def test_the_same_order_for_everybody(tmp_path: Path, mode: str, buckets: int) -
         topics = [f"{cluster}.{each}" for each in ("orders", "payments", "stock")]
         async with (
             sequencer(server, cluster, tmp_path, mode=mode, streams={"buckets": buckets}),
-            seriatim.connect(server.url, cluster=cluster, publication_log=tmp_path) as one,
-            seriatim.connect(server.url, cluster=cluster, publication_log=tmp_path) as two,
+            seriatim.connect(server.url, cluster=cluster, publication_log=tmp_path, timeout_s=60.0) as one,
+            seriatim.connect(server.url, cluster=cluster, publication_log=tmp_path, timeout_s=60.0) as two,
             one.subscribe(*topics, log=tmp_path) as first,
             two.subscribe(*topics, log=tmp_path) as second,
         ):
@@ -68,17 +68,17 @@ def test_plain_clients_publish_and_read(tmp_path: Path) -> None:
     async def test() -> None:
         server, cluster = shared_server(), new_cluster()
         topic = f"{cluster}.orders"
-        plain = await nats.connect(server.url)
+        plain = await nats.connect(server.url, connect_timeout=60)
         inbox = await plain.subscribe(topic)
         await plain.flush()
         async with (
             sequencer(server, cluster, tmp_path),
-            seriatim.connect(server.url, cluster=cluster) as bus,
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
             bus.subscribe(topic) as events,
             bus.subscribe(topic, ordered=False) as unordered,
         ):
             await bus.publish(topic, b"from us", headers={"customer": "7"})
-            message = await inbox.next_msg(timeout=5)
+            message = await inbox.next_msg(timeout=60)
             assert message.data == b"from us"
             assert message.headers is not None and message.headers["customer"] == "7"
             await plain.jetstream().publish(topic, b"from them", headers={"Nats-Msg-Id": "their id", "colour": "red"})
@@ -103,7 +103,7 @@ def test_the_server_is_killed_while_events_flow(tmp_path: Path) -> None:
         async with NatsServer() as server, sequencer(server, "killed", tmp_path):
             journals = tmp_path / "journals"
             async with (
-                seriatim.connect(server.url, cluster="killed", timeout_s=30.0, journals=journals) as bus,
+                seriatim.connect(server.url, cluster="killed", timeout_s=60.0, journals=journals) as bus,
                 bus.subscribe("killed.a", "killed.b", durable="reader") as events,
             ):
                 published = await bus.publish_many([("killed.a", b"1"), ("killed.b", b"2")] * 10)
@@ -111,11 +111,11 @@ def test_the_server_is_killed_while_events_flow(tmp_path: Path) -> None:
                 futures = [bus.publish_nowait(f"killed.{'ab'[i % 2]}", b"%d" % i) for i in range(20)]
                 await server.restart()
                 published += await asyncio.gather(*futures)
-                got = await take(events, 40, timeout_s=20.0)
+                got = await take(events, 40)
                 assert sorted(event.id for event in got) == sorted(receipt.id for receipt in published)
                 assert not any(event.replayed for event in got)
 
-    run(test(), timeout_s=60.0)
+    run(test())
 
 
 def test_a_durable_subscription_remembers_on_the_broker(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_a_durable_subscription_remembers_on_the_broker(tmp_path: Path) -> None:
         topics = [f"{cluster}.a", f"{cluster}.b"]
         async with (
             sequencer(server, cluster, tmp_path),
-            seriatim.connect(server.url, cluster=cluster) as bus,
-            seriatim.connect(server.url, cluster=cluster) as here,
-            seriatim.connect(server.url, cluster=cluster) as there,
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as here,
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as there,
         ):
             async with here.subscribe(*topics, durable="billing.eu") as events:
                 await bus.publish_many([(topic, b"1") for topic in topics])
@@ -138,7 +138,7 @@ def test_a_durable_subscription_remembers_on_the_broker(tmp_path: Path) -> None:
                     await bus.publish(topics[0], b"2")
                     assert data(await take(successor, 1)) == ["2"]
                     with pytest.raises(Fenced):
-                        await events.next(5.0)
+                        await events.next(60.0)
                     await successor.acknowledge()
             async with here.subscribe(*topics, durable="billing.eu") as events:
                 await bus.publish(topics[1], b"3")
@@ -164,7 +164,10 @@ def test_nobody_is_there() -> None:
 def test_names_that_the_broker_does_not_take(tmp_path: Path) -> None:
     async def test() -> None:
         server, cluster = shared_server(), new_cluster()
-        async with sequencer(server, cluster, tmp_path), seriatim.connect(server.url, cluster=cluster) as bus:
+        async with (
+            sequencer(server, cluster, tmp_path),
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+        ):
             for wrong in ("a b", "a.*", "a..b", "$JS"):
                 with pytest.raises(InputError):
                     await bus.publish(wrong, b"x")

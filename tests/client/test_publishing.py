@@ -25,7 +25,7 @@ from seriatim.model import Event as Message
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import Append, Write
-from tests.client.world import data, run, take, until, world
+from tests.client.world import data, hurry, run, take, until, world
 
 
 class Gate(MemoryBroker):
@@ -232,8 +232,9 @@ def test_what_the_broker_refuses_fails_and_nothing_else() -> None:
 def test_a_timeout_says_what_is_unknown_and_what_was_never_sent(mode: str) -> None:
     async def test() -> None:
         broker = Gate()
-        async with world(broker, mode=mode) as w, w.bus(timeout_s=0.3) as bus, bus.subscribe("t") as events:
+        async with world(broker, mode=mode) as w, w.bus() as bus, bus.subscribe("t") as events:
             broker.is_shut = True
+            hurry(bus, timeout_s=0.3)
             under_way = bus.publish_nowait("t", b"1")
             await asyncio.sleep(0.05)
             queued = bus.publish_nowait("t", b"2")
@@ -244,6 +245,7 @@ def test_a_timeout_says_what_is_unknown_and_what_was_never_sent(mode: str) -> No
             results = await asyncio.gather(queued, return_exceptions=True)
             assert isinstance(results[0], TimedOut)
             broker.is_shut = False
+            hurry(bus, timeout_s=60.0)
             assert (await bus.publish("t", b"3")).topic == "t"
             assert data(await take(events, 1)) == ["3"]
             assert not bus.explain().unpublished
@@ -279,8 +281,9 @@ def test_closing_fails_what_nobody_confirms() -> None:
     async def test() -> None:
         broker = Gate()
         async with world(broker) as w:
-            async with w.bus(timeout_s=0.2) as bus:
+            async with w.bus() as bus:
                 broker.is_shut = True
+                hurry(bus, timeout_s=0.2)
                 future = bus.publish_nowait("t", b"x")
             error = future.exception()
             assert isinstance(error, TimedOut | Closed) and "unknown" in str(error)
@@ -351,7 +354,7 @@ def test_a_lost_slot_gets_a_new_number() -> None:
 
     async def test() -> None:
         broker = Gate()
-        async with world(broker, mode="ticket") as w, w.bus(timeout_s=20.0) as bus, bus.subscribe("t") as events:
+        async with world(broker, mode="ticket") as w, w.bus(timeout_s=60.0) as bus, bus.subscribe("t") as events:
             await bus.publish("t", b"0")
             broker.is_shut = True
             future = bus.publish_nowait("t", b"1")

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from seriatim.brokers import Broker
 from seriatim.brokers.memory import MemoryBroker
 from seriatim.client import Bus, Event, GapPolicy, Limits, Subscription
@@ -16,7 +18,7 @@ from seriatim.order import SequencingTree
 T = TypeVar("T")
 
 
-def run(coroutine: Coroutine[Any, Any, T], timeout_s: float = 30.0) -> T:
+def run(coroutine: Coroutine[Any, Any, T], timeout_s: float = 240.0) -> T:
     """Run a test's coroutine in a loop of its own, bounded."""
 
     async def bounded() -> T:
@@ -38,7 +40,7 @@ class World:
         defaults: dict[str, Any] = dict.fromkeys(
             ("mode", "causal", "name", "token", "tls", "stamp_key", "sequencers", "journals", "publication_log")
         )
-        defaults |= {"cluster": "test", "gaps": GapPolicy.wait(), "timeout_s": 5.0, "limits": Limits()}
+        defaults |= {"cluster": "test", "gaps": GapPolicy.wait(), "timeout_s": 60.0, "limits": Limits()}
         return Bus(check_settings("memory://test", open_cluster=self._open, **(defaults | options)))
 
     async def _open(self, settings: Settings) -> Cluster:
@@ -74,17 +76,24 @@ async def world(
         await cluster.close()
 
 
-async def take(events: Subscription, count: int, timeout_s: float = 5.0) -> list[Event]:
+async def take(events: Subscription, count: int, timeout_s: float = 60.0) -> list[Event]:
     """The next so many events."""
     return [await events.next(timeout_s) for _ in range(count)]
 
 
-async def until(what: str, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+async def until(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Poll until it is so; an error says what was waited for."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, f"waited {timeout_s} s until {what}"
         await asyncio.sleep(0.002)
+
+
+def hurry(bus: Bus, events: Subscription | None = None, *, timeout_s: float) -> None:
+    """Wait only so long from now on. What came before had all the time that a busy machine may need."""
+    bus._opened()._timeout_s = timeout_s
+    if events is not None:
+        events._wishes = replace(events._wishes, timeout_s=timeout_s)
 
 
 def data(events: list[Event]) -> list[str]:

@@ -8,7 +8,7 @@ from seriatim.audit import read_history
 from soak.children import REPOSITORY, environment
 from soak.roles import LOSE
 
-WAIT_S = 120.0
+WAIT_S = 280.0
 
 
 def soak(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:

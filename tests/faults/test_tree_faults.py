@@ -80,7 +80,7 @@ def test_a_journal_damaged_in_the_middle_keeps_its_node_from_starting(stage: Sta
         path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0x40]) + whole[middle + 1 :])
         west.start()
         west.wanted = False
-        await wait_for(lambda: not west.running, 20.0, "a node with a damaged journal to end")
+        await wait_for(lambda: not west.running, 60.0, "a node with a damaged journal to end")
         assert west.code == 1
         assert f"{path}" in west.last_lines(1)
         assert "restore the folder from a backup" in west.last_lines(1)

@@ -14,6 +14,6 @@ def on_loop(request: pytest.FixtureRequest) -> Any:
     """Runs a coroutine, once on each kind of loop."""
 
     def go(main: Coroutine[Any, Any, None]) -> None:
-        run(asyncio.wait_for(main, 60), uvloop=request.param)
+        run(asyncio.wait_for(main, 240), uvloop=request.param)
 
     return go

@@ -161,7 +161,7 @@ async def test_killed_at_any_moment(tmp_path: Path, snapshot_every: int) -> None
 @asynchronous
 async def test_a_full_disk(tmp_path: Path) -> None:
     """The limit on file sizes makes a write fail in the middle, as a full disk does."""
-    output, _ = start_child(tmp_path, 7, 0, 50_000).communicate(timeout=30)
+    output, _ = start_child(tmp_path, 7, 0, 50_000).communicate(timeout=60)
     *acks, error, refused = output.splitlines()
     assert "segment-00000001.log: cannot append: File too large; raise the limit on file sizes" in error
     assert "takes nothing more since an earlier failure" in refused

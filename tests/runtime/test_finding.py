@@ -64,7 +64,9 @@ def test_a_standby_without_any_node_refuses_until_it_is_active() -> None:
             await dialer.wait_connected("root", WAIT_S)
             listener.switchboard.unplug("root")
             await until(lambda: not dialer.connected("root"), "sent away")
-            with pytest.raises(ConnectionFailed, match=f"{listener.address}: refused: no node is active here"):
+            told = f"{listener.address}: refused: no node is active here"
+            await until(lambda: told in dialer.problems()["root"], "refused")
+            with pytest.raises(ConnectionFailed, match=told):
                 await dialer.wait_connected("root", 0.2)
             answering(listener.switchboard, "root")
             await dialer.wait_connected("root", WAIT_S)
@@ -83,6 +85,7 @@ def test_what_was_tried_is_told() -> None:
             address = closed.address
             await closed.stop()
             async with dialing(elsewhere.address, proxy.address, address) as (dialer, _):
+                await until(lambda: "not tried yet" not in dialer.problems()["root"], "all were tried")
                 with pytest.raises(ConnectionFailed) as caught:
                     await dialer.wait_connected("root", 0.5)
                 message = str(caught.value)
@@ -105,10 +108,8 @@ def test_a_refusal_for_good_is_told_at_once_and_not_repeated_in_a_hurry(problem:
             serving() as listener,
             dialing(listener.address, cluster=cluster, options=options) as (dialer, _),
         ):
-            began = asyncio.get_running_loop().time()
             with pytest.raises(ConnectionFailed, match=problem):
-                await dialer.wait_connected("root", 30.0)
-            assert asyncio.get_running_loop().time() - began < 5.0
+                await asyncio.wait_for(dialer.wait_connected("root", 3600.0), WAIT_S)
             await asyncio.sleep(0.1)
             assert listener.accepted == 1
             assert listener.refused == {"cluster": 1}
@@ -242,7 +243,7 @@ def test_one_address_that_refuses_for_good_does_not_slow_down_the_others() -> No
         async with serving(security=closed) as refusing, serving() as listener:
             async with dialing(refusing.address, listener.address, options=options) as (dialer, _):
                 for _ in range(3):
-                    await dialer.wait_connected("root", 5.0)
+                    await dialer.wait_connected("root", WAIT_S)
                     for guest in list(listener.guests):
                         guest.abort("test")
                     await until(lambda: not dialer.connected("root"), "cut")

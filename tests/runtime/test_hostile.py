@@ -1,7 +1,6 @@
 """Whatever somebody sends to the port: that connection ends, with a reason and a count, and nobody else notices.
 
-Each attack runs beside a client that was connected before it and must still be answered after it; then a new client
-connects, too.
+Each attack runs beside a client that must still be answered after it; then a new client connects, too.
 """
 
 import asyncio
@@ -14,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from seriatim.model import Address
 from seriatim.order import SequencingTree
@@ -51,10 +51,10 @@ from seriatim.runtime.wire import (
 )
 from tests.runtime.hosts import CLUSTER, WAIT_S, Asker, dialing, serving, until, works
 
-BRISK = TransportOptions(
-    hello_timeout_s=0.3, ping_s=0.1, silence_s=0.5, drain_timeout_s=0.3, close_timeout_s=0.2, output_bytes_high=10_000
+PATIENT = TransportOptions(
+    hello_timeout_s=60.0, silence_s=60.0, drain_timeout_s=60.0, close_timeout_s=60.0, output_bytes_high=10_000
 )
-OPTIONS = ListenerOptions(transport=BRISK, addresses_max=10, strangers_max=20, client_frame_bytes_max=100_000)
+OPTIONS = ListenerOptions(transport=PATIENT, addresses_max=10, strangers_max=20, client_frame_bytes_max=100_000)
 TICKET = Ticket(1, "t", 1)
 
 
@@ -97,6 +97,11 @@ class Raw:
             self.writer.close()
 
 
+def with_bounds(**bounds: float) -> ListenerOptions:
+    """A busy machine reaches no bound of the others: a test of a bound shortens that one."""
+    return replace(OPTIONS, transport=replace(PATIENT, **bounds))
+
+
 @asynccontextmanager
 async def under_attack(options: ListenerOptions = OPTIONS) -> AsyncIterator[Listener]:
     """A server with a well-behaved client, which must not notice anything."""
@@ -125,7 +130,7 @@ def run_attack(attack: Callable[[Listener], Awaitable[None]], options: ListenerO
             await attack(listener)
         assert not problems, "something was raised out of the protocol"
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 240))
 
 
 # ── before the hello ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,18 +178,16 @@ def test_what_is_no_hello(data: bytes, told: str) -> None:
 def test_a_hello_that_comes_one_byte_at_a_time_and_never_ends() -> None:
     async def attack(listener: Listener) -> None:
         raw = await Raw.connect(listener)
-        began = asyncio.get_running_loop().time()
         reason = asyncio.ensure_future(raw.reason())
         for byte in (1_000).to_bytes(4, "big") + bytes(1_000):
             if reason.done():
                 break
             raw.send(bytes([byte]))
             await asyncio.sleep(0.01)
-        assert await reason == "no hello within 0.3 s"
-        assert asyncio.get_running_loop().time() - began < 5.0
+        assert await reason == "no hello within 2 s"
         assert listener.refused["no hello"] == 1
 
-    run_attack(attack)
+    run_attack(attack, with_bounds(hello_timeout_s=2.0))
 
 
 def test_more_strangers_than_there_is_room_for() -> None:
@@ -194,10 +197,10 @@ def test_more_strangers_than_there_is_room_for() -> None:
         strangers = [await Raw.connect(listener) for _ in range(3 * OPTIONS.strangers_max)]
         await works(listener, "bob")
         reasons = await asyncio.gather(*(stranger.reason() for stranger in strangers))
-        assert set(reasons) <= {"", "no hello within 0.3 s"}
+        assert set(reasons) <= {"", "no hello within 2 s"}
         assert listener.refused["too many strangers"] >= OPTIONS.strangers_max
 
-    run_attack(attack)
+    run_attack(attack, with_bounds(hello_timeout_s=2.0))
 
 
 def test_more_clients_than_there_is_room_for() -> None:
@@ -276,7 +279,7 @@ def test_whoever_does_not_hang_up_after_the_last_word_is_disconnected() -> None:
             assert await asyncio.wait_for(raw.reader.read(), WAIT_S) == b"", "it was answered"
         raw.writer.close()
 
-    run_attack(attack)
+    run_attack(attack, with_bounds(close_timeout_s=0.2))
 
 
 def test_hanging_up_in_the_middle_of_the_last_word() -> None:
@@ -358,7 +361,7 @@ def test_half_a_frame_and_then_silence(cut: int) -> None:
         assert await reason == ""
         await until(lambda: listener.clients == 1, "the connection is forgotten")
 
-    run_attack(attack)
+    run_attack(attack, with_bounds(silence_s=2.0, ping_s=0.1))
 
 
 def test_half_a_frame_and_then_the_end() -> None:
@@ -388,7 +391,7 @@ def test_a_flood_by_somebody_who_never_reads() -> None:
         assert most < 5_000_000
         raw.writer.transport.abort()
 
-    run_attack(attack)
+    run_attack(attack, with_bounds(drain_timeout_s=0.3))
 
 
 def test_a_flood_of_pings_and_of_connections() -> None:

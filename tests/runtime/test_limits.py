@@ -44,7 +44,7 @@ def small_server() -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
         yield process.stdout.readline().strip(), process
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=WAIT_S)
 
 
 def test_a_server_without_file_descriptors_goes_on_when_there_are_some_again() -> None:
@@ -57,7 +57,7 @@ def test_a_server_without_file_descriptors_goes_on_when_there_are_some_again() -
         dialer.start()
         for _, writer in crowd:
             writer.transport.abort()
-        await dialer.wait_connected("root", 30.0)
+        await dialer.wait_connected("root", WAIT_S)
         asker.ask(1)
         await until(lambda: asker.requests() == [1], "an answer when the crowd is gone")
         await dialer.stop()

@@ -21,7 +21,7 @@ from tests.runtime.hosts import CLUSTER, WAIT_S, dialing, serving, until, works
 CLIENTS = "the-token-of-clients"
 NODES = "the-token-of-all-nodes"
 BOTH = SecurityOptions(token=CLIENTS, node_token=NODES)
-ONCE = DialerOptions(refused_s=60.0, transport=TransportOptions(hello_timeout_s=1.0))
+ONCE = DialerOptions(refused_s=60.0, transport=TransportOptions(hello_timeout_s=60.0, connect_timeout_s=60.0))
 
 
 async def refused(listener: Listener, security: SecurityOptions, role: Any = "client", name: str = "left") -> str:
@@ -237,7 +237,7 @@ def test_plain_and_encrypted_do_not_mix_and_the_reason_is_told(certificates: Cer
 
 def test_handshakes_that_never_end_are_bounded(certificates: Certificates) -> None:
     server = SecurityOptions(certificate=certificates.server, key=certificates.server_key)
-    quick = TransportOptions(hello_timeout_s=0.3)
+    quick = TransportOptions(hello_timeout_s=3.0)
 
     async def main() -> None:
         async with serving(security=server, transport=quick) as listener:
@@ -245,7 +245,7 @@ def test_handshakes_that_never_end_are_bounded(certificates: Certificates) -> No
             idle = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
             await works(listener, security=SecurityOptions(authority=certificates.authority))
             ends = await asyncio.wait_for(
-                asyncio.gather(*(reader.read() for reader, _ in idle), return_exceptions=True), 10
+                asyncio.gather(*(reader.read() for reader, _ in idle), return_exceptions=True), 60
             )
             assert all(end == b"" or isinstance(end, ConnectionError) for end in ends)
             assert listener.refused["tls"] == 20

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -16,15 +15,17 @@ async def test_work_is_done_in_order_beside_the_loop() -> None:
     writer = Writer("test")
     done: list[int] = []
     threads = set()
+    gate = threading.Event()
 
     def work(number: int) -> int:
         threads.add(threading.current_thread().name)
-        time.sleep(0.001)
+        assert gate.wait(60)
         done.append(number)
         return number * number
 
     futures = [writer.submit(lambda number=number: work(number)) for number in range(20)]  # type: ignore[misc]
-    assert done != list(range(20)), "it does not wait"
+    assert done == [], "it does not wait"
+    gate.set()
     assert await asyncio.gather(*futures) == [number * number for number in range(20)]
     assert done == list(range(20)) and threads == {"test"}
     writer.end()
@@ -49,7 +50,7 @@ async def test_who_stops_waiting_does_not_stop_the_work() -> None:
     writer = Writer("test")
     done: list[str] = []
     gate = threading.Event()
-    waits = writer.submit(lambda: gate.wait(10))
+    waits = writer.submit(lambda: gate.wait(60))
     cancelled = writer.submit(lambda: done.append("done anyway"))
     cancelled.cancel()
     gate.set()
@@ -68,7 +69,7 @@ async def test_what_was_handed_over_is_finished_at_the_end() -> None:
     assert await last == "finished"
     with pytest.raises(Closed, match="test has ended"):
         writer.submit(lambda: None)
-    writer._thread.join(5)
+    writer._thread.join(60)
     assert not writer._thread.is_alive()
 
 
@@ -79,9 +80,9 @@ def test_a_loop_that_is_gone_ends_the_thread() -> None:
     async def leave() -> None:
         writer = Writer("test")
         threads.append(writer._thread)
-        writer.submit(lambda: gate.wait(10))
+        writer.submit(lambda: gate.wait(60))
 
     asyncio.run(leave())
     gate.set()
-    threads[0].join(5)
+    threads[0].join(60)
     assert not threads[0].is_alive()

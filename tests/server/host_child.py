@@ -13,7 +13,7 @@ from tests.server.nodes import Site
 
 
 async def main(url: str) -> None:
-    client = await nats.connect(url)
+    client = await nats.connect(url, connect_timeout=60)
     site = Site()
     host = site.host(NatsJournal(client, "J", beat_s=0.05))
     await host.start()

@@ -89,7 +89,7 @@ class Site:
             self.switchboard.attach(client, take)
         self.switchboard.send(client, node if node is not None else self.tree.root, message)
 
-    async def answer(self, client: Address, timeout_s: float = 5.0) -> Payload:
+    async def answer(self, client: Address, timeout_s: float = 60.0) -> Payload:
         return await asyncio.wait_for(self.answers[client].get(), timeout_s)
 
     async def ticket(self, client: Address, request: int, topic: Topic = "A", count: int = 1) -> Granted:

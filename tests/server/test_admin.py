@@ -48,7 +48,7 @@ async def send(server: AdminServer, data: bytes, ssl: Any = None) -> tuple[int, 
     reader, writer = await asyncio.open_connection(host, int(port), ssl=ssl)
     try:
         writer.write(data)
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 60)
     except ConnectionError:
         return 0, {}, b""
     finally:
@@ -129,7 +129,7 @@ def test_a_token_is_asked_for() -> None:
 )
 def test_what_is_not_a_question_gets_an_answer_too(data: bytes, status: int) -> None:
     async def main() -> None:
-        async with admin(request_timeout_s=0.3) as server:
+        async with admin(request_timeout_s=1.0 if status == 408 else 60.0) as server:
             answered = (await send(server, data))[0]
             assert answered in (status, 0) if status == 431 else answered == status  # it may not get read in time
             assert (await get(server, "/health"))[0] == 200
@@ -156,7 +156,7 @@ def test_a_failing_answer_is_told_and_reported() -> None:
 
 def test_idle_connections_are_bounded_in_number_and_time() -> None:
     async def main() -> None:
-        async with admin(request_timeout_s=0.5) as server:
+        async with admin(request_timeout_s=5.0) as server:
             host, _, port = server.address.rpartition(":")
             idle = [await asyncio.open_connection(host, int(port)) for _ in range(CONNECTIONS_MAX + 5)]
             answers = await asyncio.gather(*(reader.read() for reader, _ in idle), return_exceptions=True)
@@ -186,7 +186,7 @@ def test_the_port_of_the_nodes_is_measured() -> None:
         async with serving() as listener, dialing(listener.address) as (dialer, asker):
             metrics = Metrics()
             add_listeners(metrics, {"root": listener})
-            await dialer.wait_connected("root", 10)
+            await dialer.wait_connected("root", 60)
             asker.ask(1)
             await until(lambda: asker.requests() == [1], "an answer")
             samples = {

@@ -29,8 +29,8 @@ def test_a_client_cannot_make_streams_that_capture_others(tmp_path: Path, bucket
         ]
         async with (
             sequencer(server, cluster, tmp_path, streams={"buckets": buckets}) as running,
-            seriatim.connect(server.url, cluster=cluster) as hostile,
-            seriatim.connect(server.url, cluster=cluster) as bus,
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as hostile,
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
         ):
             assert hostile._network is not None
             for version, name in enumerate(wrong, 1):
@@ -44,7 +44,7 @@ def test_a_client_cannot_make_streams_that_capture_others(tmp_path: Path, bucket
             (served,) = running.served.values()
             assert served.host is not None
             assert hostile.name not in served.host.machine.state.sequencer.joins
-            plain = await nats.connect(server.url)
+            plain = await nats.connect(server.url, connect_timeout=60)
             streams = [each.config for each in await plain.jsm().streams_info()]
             await plain.close()
             ours = [each for each in streams if (each.name or "").startswith(f"{cluster}-")]

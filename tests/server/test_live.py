@@ -13,7 +13,7 @@ from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
 from tests.asynchronous import asynchronous
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 TREE: dict[str, dict[str, Any]] = {"root": {}, "eu": {"parent": "root"}, "us": {"parent": "root"}}
 
 

@@ -36,7 +36,7 @@ def test_one_stamp_at_a_time_is_followed_up_and_back() -> None:
     meter.received(Frame(1, 1, 1, Routed("eu", Finished("a", 2, 2, {}))))
     assert hops == []
     meter.received(Frame(1, 1, 1, Routed("eu", Finished("a", 1, 1, {}))))
-    assert len(hops) == 1 and 0 <= hops[0] < 5
+    assert len(hops) == 1 and 0 <= hops[0] < 60
     assert meter.hop_s == hops[0]
 
 

@@ -27,7 +27,7 @@ def test_a_node_with_standbys_that_ends_by_a_mistake_has_failed(tmp_path: Path) 
         await server.start()
         try:
             served = server.served["root"]
-            await until("it is active", lambda: served.role == "active", 10.0)
+            await until("it is active", lambda: served.role == "active")
             assert served.host is not None
             served.host.driver._fail(KeyError("a mistake"))
             await until("it has failed", lambda: served.role == "failed")

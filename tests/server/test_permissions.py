@@ -58,7 +58,7 @@ def test_a_client_publishes_and_subscribes_with_what_it_may(tmp_path: Path, mode
             for n in range(5):
                 await bus.publish("orders", b"order %d" % n)
                 await bus.publish("prices", b"price %d" % n)
-            seen = [[(await events.next(10)).data for _ in range(10)] for events in (one, other)]
+            seen = [[(await events.next(60)).data for _ in range(10)] for events in (one, other)]
             assert seen[0] == seen[1]
             with pytest.raises(RequestRefused, match="permissions violation"):
                 await bus.publish("salaries", b"x")
@@ -89,7 +89,7 @@ async def test_a_client_cannot_touch_what_the_order_rests_on(tmp_path: Path) -> 
             refused.append(str(error).lower())
 
         host = url.partition("?")[0]
-        client = await nats.connect(host, error_cb=on_error, inbox_prefix="_INBOX.shop")
+        client = await nats.connect(host, error_cb=on_error, inbox_prefix="_INBOX.shop", connect_timeout=60)
         for subject in FORBIDDEN:
             await client.publish(subject, b"{}")
         for subject in UNHEARD:
@@ -107,7 +107,7 @@ async def test_a_client_cannot_touch_what_the_order_rests_on(tmp_path: Path) -> 
                 each for each in UNHEARD if not any(f'subscription to "{each.lower()}"' in text for text in refused)
             ]
 
-        for _ in range(200):
+        for _ in range(1200):
             if not missing():
                 break
             await asyncio.sleep(0.05)
@@ -118,16 +118,16 @@ async def test_a_client_cannot_touch_what_the_order_rests_on(tmp_path: Path) -> 
 
 async def forge_by_a_consumer(client: Client, admin_url: str) -> None:
     """A consumer delivers to a subject of the client's choice: the stamp channel must not take it for a stamp."""
-    admin = await nats.connect(admin_url.partition("?")[0])
+    admin = await nats.connect(admin_url.partition("?")[0], connect_timeout=60)
     stamps = (await admin.jetstream().stream_info("seriatim-stamps-root")).state.last_seq
     await client.publish("orders", b"forged")
     wish = {"name": "forger", "deliver_subject": "_seriatim.stamps.root.prices", "ack_policy": "none"}
     question = json.dumps({"stream_name": "seriatim-topic-orders", "config": wish}).encode()
-    answer = await client.request("$JS.API.CONSUMER.CREATE.seriatim-topic-orders.forger", question, timeout=5)
+    answer = await client.request("$JS.API.CONSUMER.CREATE.seriatim-topic-orders.forger", question, timeout=60)
     assert b"forger" in answer.data
     await client.publish("prices", b"published after the forgery")
     subjects: dict[str, int] = {}
-    for _ in range(200):  # the home stamps both events; a forgery would be a third message
+    for _ in range(1200):  # the home stamps both events; a forgery would be a third message
         stream = await admin.jetstream().stream_info("seriatim-stamps-root", subjects_filter="_seriatim.stamps.>")
         subjects = stream.state.subjects or {}
         if len(subjects) >= 2:

@@ -20,7 +20,7 @@ from seriatim.server.server import SequencerServer, check_server
 from seriatim.server.status import NodeExplanation, NodeStatus, ServerStatus, node_subject
 from tests.asynchronous import asynchronous
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def free_port() -> int:
@@ -53,7 +53,7 @@ async def ask(name: str, subject: str) -> bytes | None:
     broker = open_broker(f"memory://{name}")
     await broker.open()
     try:
-        return await broker.request(subject, b"", 1.0)
+        return await broker.request(subject, b"", 10.0)
     finally:
         await broker.close()
 
@@ -98,11 +98,15 @@ async def test_neighbours_in_other_processes_are_dialed(tmp_path: Path) -> None:
     config = config_of(tmp_path, "apart", nodes)
     child = SequencerServer(config, ["eu"])
     await child.start()
-    assert child.explain()[0].waits[0].startswith("parent root is not connected: tried 127.0.0.1:")
+    told = "parent root is not connected: tried 127.0.0.1:"
+    await until("an attempt", lambda: child.explain()[0].waits[0].startswith(told))
+    await child.stop()
     parent = SequencerServer(config, ["root"])
     await parent.start()
+    child = SequencerServer(config, ["eu"])
     try:
         assert parent.explain()[0].waits == ["child eu is not connected: it has not dialed"]
+        await child.start()
         await until("the link", lambda: is_linked(child) and is_linked(parent))
         assert parent.explain()[0].waits == []
         assert sorted((await description_of("apart")).addresses) == ["eu", "root"]

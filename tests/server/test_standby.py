@@ -5,7 +5,8 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -25,18 +26,36 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 
 class Candidate:
-    """A process that would run the node: a site, a connection, a standby."""
+    """A process that would run the node: a site, a connection, a standby.
+
+    `impatient`: silence counts. As long as it does not, the clock stands still, and nobody is replaced for being slow.
+    """
 
     def __init__(
-        self, client: Client, *, eager: bool = False, site: Site | None = None, patience_s: float = 2.0
+        self,
+        client: Client,
+        *,
+        eager: bool = False,
+        impatient: bool = False,
+        site: Site | None = None,
+        patience_s: float = 60.0,
     ) -> None:
         self.site = site if site is not None else Site()
+        self.impatient = impatient
         self.reasons: list[str] = []
+
+        def clock() -> float:
+            return time.monotonic() if self.impatient else 0.0
+
+        class Journal(NatsJournal):
+            async def wait_until_silent(self, silent_s: float, clock: Callable[[], float] = clock) -> None:
+                await super().wait_until_silent(silent_s, clock)
+
         self.standby = Standby(
             "root",
-            make_journal=lambda: NatsJournal(client, "J", beat_s=0.05, timeout_s=0.3, patience_s=patience_s),
+            make_journal=lambda: Journal(client, "J", beat_s=0.05, timeout_s=0.3, patience_s=patience_s),
             make_host=self.site.host,
-            silent_s=0.8,  # sixteen beats: a busy machine is not a dead one
+            silent_s=0.8,
             eager=eager,
             on_change=lambda host, reason: self.reasons.append(f"{'active' if host else 'standby'}: {reason}"),
         )
@@ -49,7 +68,7 @@ class Candidate:
         return self.standby.host is not None
 
     async def stop(self) -> None:
-        await asyncio.wait_for(self.standby.stop(), 20)
+        await asyncio.wait_for(self.standby.stop(), 60)
 
 
 class Load:
@@ -120,13 +139,14 @@ async def test_the_second_takes_over_and_the_first_is_fenced(tmp_path: Path) -> 
         connected(proxy.url) as first_client,
         connected(url) as second_client,
     ):
-        first = Candidate(first_client, eager=True, patience_s=30.0)
+        first = Candidate(first_client, eager=True)
         await until(lambda: first.is_active, "the first to be active")
         second = Candidate(second_client)
         load = Load([first, second])
         await until(lambda: len(load.order) >= 100, "numbers from the first")
         assert not second.is_active
         proxy.hold = True  # nothing it says reaches the server, until later
+        second.impatient = True
         epoch = first.standby.host.machine.epoch if first.standby.host is not None else 0
         await until(lambda: second.is_active, "the second to take over")
         reached = len(load.order)
@@ -142,6 +162,7 @@ async def test_the_second_takes_over_and_the_first_is_fenced(tmp_path: Path) -> 
         assert first.standby.takeovers == 1 and second.standby.takeovers == 1
         # And back: the second ends in an orderly way, and the first takes over again.
         await second.stop()
+        first.impatient = True
         await until(lambda: first.is_active, "the first to take over again")
         granted = await first.site.ticket("late", 1, "A")
         assert granted.first > max(load.granted)
@@ -169,6 +190,7 @@ async def test_the_process_is_killed(tmp_path: Path) -> None:
         assert candidate is not None and not candidate.is_active
         child.kill()
         rest, _ = child.communicate()
+        candidate.impatient = True
         numbers += [int(line) for line in rest.splitlines(keepends=True) if line.endswith("\n")]
         await until(lambda: candidate.is_active, "the standby to take over")
         granted = await candidate.site.ticket("late", 1, "A")
@@ -180,7 +202,7 @@ async def test_the_process_is_killed(tmp_path: Path) -> None:
 @asynchronous
 async def test_of_several_standbys_one_runs_the_node(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connected(server.url) as client:
-        candidates = [Candidate(client) for _ in range(3)]
+        candidates = [Candidate(client, impatient=True) for _ in range(3)]
         for _ in range(3):
             await until(lambda: any(each.is_active for each in candidates), "one to take over")
             await asyncio.sleep(0.2)  # a moment in which two may both believe it: the journal knows better
@@ -195,7 +217,7 @@ async def test_of_several_standbys_one_runs_the_node(tmp_path: Path) -> None:
 async def test_the_server_goes_away_for_longer_than_anybody_waits(tmp_path: Path) -> None:
     """The node gives up, and takes over again when the server is back."""
     async with running_server(tmp_path) as server, connected(server.url) as client:
-        candidate = Candidate(client, eager=True)
+        candidate = Candidate(client, eager=True, impatient=True, patience_s=5.0)
         await until(lambda: candidate.is_active, "the node to run")
         first = await candidate.site.ticket("p", 1, "A")
         server.kill()
@@ -213,8 +235,8 @@ async def test_what_waiting_does_not_cure_is_raised(tmp_path: Path) -> None:
         await until(lambda: first.is_active, "the node to run")
         await first.stop()
         other = SequencingTree({"root": None, "leaf": "root"}, {}, default_home="root")
-        second = Candidate(client, site=Site(other, TICKETS))
-        error = await asyncio.wait_for(second.standby.failed, 10)
+        second = Candidate(client, impatient=True, site=Site(other, TICKETS))
+        error = await asyncio.wait_for(second.standby.failed, 60)
         assert isinstance(error, InputError) and "parents: node 'leaf' is new" in str(error)
         await second.stop()
 
@@ -236,9 +258,9 @@ async def test_stopping_while_nobody_answers(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connected(server.url) as client:
         server.kill()
         for eager in (True, False):  # in the middle of opening the journal, and of waiting for silence
-            candidate = Candidate(client, eager=eager, patience_s=60.0)
+            candidate = Candidate(client, eager=eager, patience_s=3600.0)
             await asyncio.sleep(0.1)
-            await asyncio.wait_for(candidate.stop(), 5)
+            await asyncio.wait_for(candidate.stop(), 60)
             await candidate.stop()
             assert not candidate.is_active
 

@@ -2,6 +2,7 @@
 
 from seriatim.audit.auditor import Auditor, audit, order_violations
 from seriatim.audit.logs import read_deliveries, read_history, write_history
+from seriatim.audit.mapping import ColumnMapping
 from seriatim.audit.report import ANOMALIES, Anomaly, Answer, Report, Row, Verdict
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "Anomaly",
     "Answer",
     "Auditor",
+    "ColumnMapping",
     "Report",
     "Row",
     "Verdict",

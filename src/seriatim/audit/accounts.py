@@ -58,7 +58,7 @@ def _check_held(history: History, evidence: Evidence, findings: Findings) -> Non
         findings.doubt("no subscriptions in the log: whether every topic was held is not known", "integrity")
         return
     held: dict[tuple[str, Topic], list[Subscription]] = {}
-    for subscription in history.subscriptions:
+    for subscription in sorted(history.subscriptions, key=_subscription_key):
         held.setdefault((subscription.subscriber, subscription.topic), []).append(subscription)
     for subscriber, rows in evidence.rows.items():
         for row in rows:
@@ -71,6 +71,12 @@ def _check_held(history: History, evidence: Evidence, findings: Findings) -> Non
                 if findings.wants("phantom"):
                     what = f"{row.event_id} on topic {row.topic}, which it did not hold then"
                     findings.add("phantom", f"{subscriber} was notified of {what}", (row, *spans))
+
+
+def _subscription_key(row: Subscription) -> tuple[str, Topic, int, Number, Number, Number]:
+    """By subscriber, topic and time, whatever the order of the rows; what is not known comes first."""
+    until, start, end = (-1 if value is None else value for value in (row.until, row.start, row.end))
+    return (row.subscriber, row.topic, row.since, until, start, end)
 
 
 def _check_numbers(evidence: Evidence, findings: Findings) -> None:
@@ -155,7 +161,7 @@ def check_completeness(history: History, evidence: Evidence, findings: Findings)
             received.setdefault((subscriber, row.topic), []).append(row)
     for subscriber, topic in sorted(received.keys() - {(row.subscriber, row.topic) for row in history.subscriptions}):
         findings.doubt(f"{subscriber}, topic {topic}: no subscription tells what was owed", "completeness")
-    for subscription in history.subscriptions:
+    for subscription in sorted(history.subscriptions, key=_subscription_key):
         rows = received.get((subscription.subscriber, subscription.topic), [])
         start = bisect_left(rows, subscription.since, key=lambda row: row.position)
         stop = len(rows)

@@ -8,6 +8,7 @@
 4. *Cycles.* A knot without inversions breaks `acyclic` only: its shortest cycle is the witness.
 """
 
+from collections.abc import Mapping
 from itertools import chain
 
 from seriatim.audit.evidence import Evidence
@@ -26,19 +27,24 @@ def check_agreement(evidence: Evidence, findings: Findings) -> tuple[str, ...] |
     left.difference_update(merge([sequence[::-1] for sequence in restrict(sequences, left).values()]))
     topics = {row.event_id: row.topic for rows in evidence.sequences.values() for row in rows}
     for inside in find_knots(restrict(sequences, left)):
-        found = find_inversions(inside, topics)
-        findings.counts["topic-inversion"] += found.same_topic
-        findings.counts["inversion"] += found.across_topics
-        if found.same_topic_pair and findings.wants("topic-inversion"):
-            topic = topics[found.same_topic_pair[0]]
-            _show_inversion("topic-inversion", f"on topic {topic}, ", found.same_topic_pair, inside, evidence, findings)
-        if found.across_topics_pair and findings.wants("inversion"):
-            _show_inversion("inversion", "", found.across_topics_pair, inside, evidence, findings)
-        if not found.same_topic and not found.across_topics:
-            findings.counts["cycle"] += 1
-            if findings.wants("cycle"):
-                _show_cycle(inside, evidence, findings)
+        judge_knot(inside, topics, evidence, findings)
     return None
+
+
+def judge_knot(inside: Sequences, topics: Mapping[str, str], evidence: Evidence, findings: Findings) -> None:
+    """Name what one knot breaks: the inversions in it, or, without any, the cycle that it is."""
+    found = find_inversions(inside, topics)
+    findings.counts["topic-inversion"] += found.same_topic
+    findings.counts["inversion"] += found.across_topics
+    if found.same_topic_pair and findings.wants("topic-inversion"):
+        topic = topics[found.same_topic_pair[0]]
+        _show_inversion("topic-inversion", f"on topic {topic}, ", found.same_topic_pair, inside, evidence, findings)
+    if found.across_topics_pair and findings.wants("inversion"):
+        _show_inversion("inversion", "", found.across_topics_pair, inside, evidence, findings)
+    if not found.same_topic and not found.across_topics:
+        findings.counts["cycle"] += 1
+        if findings.wants("cycle"):
+            _show_cycle(inside, evidence, findings)
 
 
 def _show_inversion(

@@ -12,6 +12,7 @@ Clocks are not used: `published_at` orders nothing here.
 """
 
 from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple, TypeAlias
 
 from seriatim.audit.evidence import Evidence
@@ -34,18 +35,18 @@ class Chains:
     A publisher whose order is not known (no sequence, or the same one twice) gets one chain per event, unconnected.
     """
 
-    def __init__(self, evidence: Evidence, findings: Findings) -> None:
+    def __init__(self, evidence: Evidence, findings: Findings, unordered: Collection[str] = ()) -> None:
         self.publications: dict[str, list[Publication]] = {}
         self.links: dict[str, Link] = {}  # by event id
-        self.unordered: set[str] = set()  # publishers whose own order is not known
+        self.unordered: set[str] = set(unordered)  # publishers whose own order is not known
         by_publisher: dict[str, list[Publication]] = {}
         for row in evidence.published.values():
             if row.event_id not in evidence.reused:
                 by_publisher.setdefault(row.publisher, []).append(row)
         if not by_publisher:
             findings.doubt("no publications in the log: who published what, and when, is not known", "fifo")
-        for publisher, rows in by_publisher.items():
-            if len(rows) == 1 or len({row.sequence for row in rows} - {None}) == len(rows):
+        for publisher, rows in sorted(by_publisher.items()):
+            if publisher not in self.unordered and _are_ordered(rows):
                 rows.sort(key=lambda row: row.sequence or 0)
                 self._add(publisher, rows)
             else:
@@ -61,6 +62,10 @@ class Chains:
         self.publications[chain] = rows
         for rank, row in enumerate(rows, start=1):
             self.links[row.event_id] = Link(chain, rank)
+
+
+def _are_ordered(rows: list[Publication]) -> bool:
+    return len(rows) == 1 or len({row.sequence for row in rows} - {None}) == len(rows)
 
 
 def check_fifo(chains: Chains, evidence: Evidence, findings: Findings) -> None:
@@ -104,7 +109,7 @@ def _show_fifo(
     findings.add(name, sentence, (first, second, overtaker, late))
 
 
-def check_causes(chains: Chains, evidence: Evidence, findings: Findings) -> None:
+def check_causes(chains: Chains, evidence: Evidence, findings: Findings) -> "Pasts":
     """No event before one of its past. A violation within one chain is a fifo inversion and named there."""
     _doubt_causes(chains, evidence, findings)
     pasts = Pasts(chains, evidence)
@@ -126,6 +131,7 @@ def check_causes(chains: Chains, evidence: Evidence, findings: Findings) -> None
                 findings.counts["causal-inversion"] += 1
                 if findings.wants("causal-inversion"):
                     _show_causes(rows[: place + 1], pasts, evidence, findings)
+    return pasts
 
 
 def _doubt_causes(chains: Chains, evidence: Evidence, findings: Findings) -> None:
@@ -167,12 +173,19 @@ class Pasts:
         self.chains = chains
         self.rows = {name: rows for name, rows in evidence.rows.items() if name not in chains.unordered}
         self.growth: dict[str, list[Past]] = {chain: [] for chain in chains.publications}
-        self.circular: Link | None = None  # something that would have happened before itself, if there is
+        self.circular: Link | None = (
+            None  # something that would have happened before itself, or after such, if there is
+        )
         self._build()
 
     def knows(self, link: Link) -> bool:
         """Whether this publication's past has been worked out."""
         return link.rank <= len(self.growth[link.chain])
+
+    def unknown(self) -> list[Link]:
+        """The first publication of each chain whose past was not worked out: it is circular, or after such a one."""
+        first = (Link(chain, len(done) + 1) for chain, done in self.growth.items())
+        return [link for link in first if link.rank <= len(self.chains.publications[link.chain])]
 
     def take_in(self, past: Past, link: Link) -> Past:
         """Add a publication and its past to a past; the entries that rose."""
@@ -242,7 +255,7 @@ class Pasts:
                 author.grown = {}
                 author.past[author.chain] = len(done)
                 ready.extend(waiting.pop(Link(author.chain, len(done)), ()))
-        self.circular = min(waiting, default=None)
+        self.circular = min(self.unknown(), default=None)
 
     def _take_in_seen(self, author: _Author, seen: int) -> Link | None:
         """Add what the author had been notified of; the first that is not ready itself, if there is one."""

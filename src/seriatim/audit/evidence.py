@@ -10,7 +10,9 @@ Nothing here trusts the system that wrote the log. Left out of the order, with w
 A hole in a subscriber's positions leaves nothing out, but rows are missing, so no order can be called valid either.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from operator import attrgetter
+from typing import Any
 
 from seriatim.audit.report import Findings
 from seriatim.model import Delivery, Publication
@@ -33,10 +35,7 @@ class Evidence:
         self.rows: dict[str, list[Delivery]] = {}
         self.published: dict[str, Publication] = {}
 
-        for publication in publications:
-            first = self.published.setdefault(publication.event_id, publication)
-            if first != publication:
-                self.reused.setdefault(publication.event_id, (first, publication))
+        self._take_publications(publications)
         unsorted: dict[str, list[Delivery]] = {}
         for row in deliveries:
             unsorted.setdefault(row.subscriber, []).append(row)
@@ -49,9 +48,43 @@ class Evidence:
             name: self._usable(rows, tied[name]) for name, rows in self.rows.items()
         }
 
+    @classmethod
+    def of_part(
+        cls,
+        deliveries: Iterable[Delivery],
+        publications: Iterable[Publication],
+        tied: Collection[tuple[str, int]] = (),
+    ) -> "Evidence":
+        """A part of a log: all rows of some events, none of them reused. Nothing is doubted because the rest is absent.
+
+        What cannot be seen from the part is told: `tied`, the (subscriber, position) that more than one event claims.
+        """
+        evidence = cls((), (), Findings(1))
+        evidence.published = {row.event_id: row for row in sorted(publications, key=attrgetter("event_id"))}
+        rows: dict[str, list[Delivery]] = {}
+        for row in deliveries:
+            rows.setdefault(row.subscriber, []).append(row)
+        for name in sorted(rows):
+            evidence.rows[name] = sorted(rows[name], key=_delivery_key)
+            taken = {position for subscriber, position in tied if subscriber == name}
+            evidence.sequences[name] = evidence._usable(evidence.rows[name], taken)
+        return evidence
+
     def row(self, subscriber: str, event_id: str) -> Delivery:
         """The row that gives this event its place at this subscriber."""
         return next(row for row in self.sequences[subscriber] if row.event_id == event_id)
+
+    def _take_publications(self, publications: Iterable[Publication]) -> None:
+        """By id, whatever the order of the rows; of several that share an id the smallest stands for it."""
+        others: dict[str, list[Publication]] = {}
+        for publication in sorted(publications, key=attrgetter("event_id")):
+            first = self.published.setdefault(publication.event_id, publication)
+            if first != publication:
+                others.setdefault(publication.event_id, [first]).append(publication)
+        for event_id, rows in others.items():
+            first, *rest = sorted(rows, key=_publication_key)
+            self.published[event_id] = first
+            self.reused[event_id] = (first, next(row for row in rest if row != first))
 
     def _arrange(self, subscriber: str, rows: list[Delivery]) -> set[int]:
         """Sort the rows of one subscriber; the positions that more than one event claims."""
@@ -61,7 +94,7 @@ class Evidence:
                 break
         else:
             return set()
-        rows.sort(key=lambda row: (row.position, row.event_id))
+        rows.sort(key=_delivery_key)
         tied = set()
         expected = 0
         for i, row in enumerate(rows):
@@ -109,3 +142,18 @@ class Evidence:
                 if row.position not in tied and event_id not in self.reused:
                     usable.append(row)
         return usable
+
+
+def _delivery_key(row: Delivery) -> tuple[Any, ...]:
+    """Position, then whatever tells two rows of one position apart, so that the order of the log's rows is nothing."""
+    return (row.position, row.event_id, row.topic, *_known(row.number), row.index, row.out_of_order)
+
+
+def _publication_key(row: Publication) -> tuple[Any, ...]:
+    told = (row.published_at, row.sequence, row.seen, row.number)
+    return (row.topic, row.publisher, *(_known(value) for value in told), row.index)
+
+
+def _known(value: float | None) -> tuple[bool, float]:
+    """Sorts what is not known before everything that is."""
+    return (False, 0) if value is None else (True, value)

@@ -44,7 +44,10 @@ def merge(sequences: Collection[list[str]]) -> list[str]:
 
 
 def find_knots(sequences: Sequences) -> list[Sequences]:
-    """The sequences inside each strongly connected component, of two events or more, of "notified right before"."""
+    """The sequences inside each strongly connected component, of two events or more, of "notified right before".
+
+    In the order in which the first of their shared events appears: whose log it is does not change it.
+    """
     knots = _find_components(sequences)
     knot_of = {event: i for i, knot in enumerate(knots) for event in knot}
     inside: list[dict[str, list[str]]] = [{} for _ in knots]
@@ -52,7 +55,20 @@ def find_knots(sequences: Sequences) -> list[Sequences]:
         for event in sequence:
             if event in knot_of:
                 inside[knot_of[event]].setdefault(name, []).append(event)
-    return list(inside)
+    notified = Counter(chain.from_iterable(sequences.values()))
+    first = dict.fromkeys(
+        knot_of[event]
+        for sequence in sequences.values()
+        for event in sequence
+        if event in knot_of and notified[event] > 1
+    )
+    return [inside[i] for i in first]
+
+
+def first_shared(sequences: Sequences) -> tuple[str, str]:
+    """The first event, by subscriber and place, that a second subscriber was notified of too. Each knot has one."""
+    shared = Counter(chain.from_iterable(sequences.values()))
+    return next((name, event) for name, sequence in sequences.items() for event in sequence if shared[event] > 1)
 
 
 def _find_components(sequences: Sequences) -> list[list[str]]:

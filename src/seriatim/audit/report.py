@@ -6,7 +6,7 @@ that it implies; else `unknown` if there is a doubt about it or one that it impl
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -82,6 +82,22 @@ class Report(Struct, frozen=True):
         return tuple(anomaly for anomaly in self.anomalies if ANOMALIES[anomaly.name] in below)
 
 
+def verdict_of(
+    guarantee: str, counts: Mapping[str, int], first_doubt: str | None, doubts: int, valid_reason: str
+) -> Verdict:
+    """The one rule that makes verdicts, from the anomalies counted and the doubts about the guarantee."""
+    below = implied_by(guarantee)
+    broken = [
+        f"{name} ({counts[name]:,})" for name, breaks in ANOMALIES.items() if breaks in below and counts.get(name)
+    ]
+    if broken:
+        return Verdict(guarantee, "invalid", ", ".join(broken))
+    if first_doubt is not None:
+        more = f" (and {doubts - 1:,} more)" if doubts > 1 else ""
+        return Verdict(guarantee, "unknown", first_doubt + more)
+    return Verdict(guarantee, "valid", valid_reason)
+
+
 class Findings:
     """What the checks have found so far. Keeps at most `limit` anomalies of each name, and counts the others."""
 
@@ -113,21 +129,11 @@ class Findings:
             self.doubts.setdefault(name, []).append(reason)
 
     def verdict(self, guarantee: str, valid_reason: str) -> Verdict:
-        """The one rule that makes verdicts."""
+        """What follows for one guarantee."""
         below = implied_by(guarantee)
-        broken = [
-            f"{name} ({self.counts[name]:,})"
-            for name, breaks in ANOMALIES.items()
-            if breaks in below and self.counts[name]
-        ]
-        if broken:
-            return Verdict(guarantee, "invalid", ", ".join(broken))
         # In the order of the lattice, so that the same log always gets the same reason; each reason once.
         doubts = list(dict.fromkeys(reason for name in GUARANTEES if name in below for reason in self._doubts_on(name)))
-        if doubts:
-            more = f" (and {len(doubts) - 1} more)" if len(doubts) > 1 else ""
-            return Verdict(guarantee, "unknown", doubts[0] + more)
-        return Verdict(guarantee, "valid", valid_reason)
+        return verdict_of(guarantee, self.counts, doubts[0] if doubts else None, len(doubts), valid_reason)
 
     def _doubts_on(self, name: str) -> list[str]:
         doubts = self.doubts.get(name, [])

@@ -309,27 +309,35 @@ class JournalStream:
         return None, answer.error.description
 
     async def _at(self, place: int, writer: str) -> bytes | None:
-        """What the stream has there; None: nothing yet, or nobody answers. Fenced: something that is not ours."""
+        """What the stream has there; None: nothing yet, or nobody answers. Fenced: something that is not ours.
+
+        Our own message may be on its way all the while, kept back by a connection that was lost: it may arrive between
+        two of our questions. So whoever hears that the stream goes as far as that place looks there once more.
+        """
         try:
             found = await self._message(place)
-            if found is not None:
-                message = decode(self.name, place, found)
-                if message.writer != writer:
-                    raise Fenced(f"stream {self.name}: writer {message.writer} has taken over at message {place}")
-                return found
-            state = (await heeding(self._jetstream.stream_info(self.name))).state
+            if found is None:
+                last = (await heeding(self._jetstream.stream_info(self.name))).state.last_seq
+                if last < place - 1:
+                    raise JournalError(
+                        f"stream {self.name}: ends at message {last}, but had acknowledged {place - 1}: its server has "
+                        "lost data; let servers keep it on several replicas, or run with sync_interval: always"
+                    )
+                if last < place:
+                    return None
+                found = await self._message(place)
+                if found is None:  # it was there, and whoever has replaced us has purged it since
+                    raise Fenced(f"stream {self.name}: is at message {last}, we are at {place - 1}")
+        except nats.errors.ConnectionClosedError as error:
+            raise self._disconnected("append to") from error
         except UNANSWERED:
             return None
         except nats.js.errors.NotFoundError:
             raise JournalError(f"stream {self.name}: was deleted while it was in use") from None
-        if state.last_seq >= place:  # it was there, and whoever has replaced us has purged it since
-            raise Fenced(f"stream {self.name}: is at message {state.last_seq}, we are at {place - 1}")
-        if state.last_seq < place - 1:
-            raise JournalError(
-                f"stream {self.name}: ends at message {state.last_seq}, but had acknowledged {place - 1}: "
-                "its server has lost data; let servers keep it on several replicas, or run with sync_interval: always"
-            )
-        return None
+        message = decode(self.name, place, found)
+        if message.writer != writer:
+            raise Fenced(f"stream {self.name}: writer {message.writer} has taken over at message {place}")
+        return found
 
     async def _message(self, sequence: int) -> bytes | None:
         try:

@@ -22,6 +22,7 @@ BUCKETS_MAX = 4_096
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}")
+_ESCAPED = re.compile(r"(?:%[0-9A-F]{2})+")
 _FORBIDDEN = re.compile(r"[\s*>\x00-\x1f\x7f]")
 
 
@@ -102,6 +103,13 @@ def _escape(character: str) -> str:
     return "".join(f"%{byte:02X}" for byte in character.encode("utf-8"))
 
 
+def unescape(word: str) -> str:
+    """What `escape` made this word of."""
+    return _ESCAPED.sub(
+        lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), word.replace("+", ".")
+    )
+
+
 class Names:
     """The names of one cluster's streams and subjects on a server."""
 
@@ -137,6 +145,14 @@ class Names:
     def stamps_subject(self, node: Node, topic: Topic = "") -> str:
         """The stamp channel of one topic; without one, of all topics of this home."""
         return f"{self.prefix}.stamps.{escape(node)}.{escape(topic) or '*'}"
+
+    def logs_stream(self, table: str) -> str:
+        """The stream of one table of clients' logs: deliveries, publications, subscriptions."""
+        return self._stream("logs", table)
+
+    def logs_subject(self, table: str, client: str = "") -> str:
+        """What rows of such a table are published as by one client; without one, by all of them."""
+        return f"{self.prefix}.logs.{table}.{escape(client) or '*'}"
 
     def _stream(self, kind: str, name: str) -> str:
         stream = f"{self.cluster}-{kind}-{escape(name)}"

@@ -105,6 +105,7 @@ class Stored(Struct):
     seq: int
     subject: str
     data: bytes = b""
+    hdrs: bytes = b""  # as on the wire: a line for the version, then one per header
 
 
 class StoredAnswer(Struct):

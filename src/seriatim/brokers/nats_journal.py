@@ -20,7 +20,7 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nats.aio.client import Client
 
@@ -137,15 +137,15 @@ class NatsJournal:
                 await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
         self._beating = self._snapshotting = None
 
-    async def wait_until_silent(self, silent_s: float) -> None:
+    async def wait_until_silent(self, silent_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """For a standby: returns when the stream has had no new message for `silent_s`.
 
         While NATS cannot be asked nobody can say that the stream is silent, so the time begins anew. Waits for ever.
         """
         last: int | None = None
-        since = time.monotonic()
+        since = clock()
         while True:
-            now = time.monotonic()
+            now = clock()
             found = await self._stream.look()
             if found is None or found != last:
                 last, since = found, now

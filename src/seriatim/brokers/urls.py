@@ -28,7 +28,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from seriatim.brokers.memory import MemoryBroker
@@ -36,6 +36,8 @@ from seriatim.brokers.seam import Broker
 from seriatim.model import InputError
 
 DEFAULT_PORT = 4222
+CLUSTER = "seriatim"
+CONNECT_S = 10.0
 
 
 def open_broker(url: str, **options: Any) -> Broker:
@@ -184,6 +186,30 @@ def _core(url: str, options: Mapping[str, Any]) -> Broker:
     servers, chosen = _nats(url.replace("+core", "", 1), options, _CORE)
     broker: Broker = core.CoreBroker(servers, credentials=_credentials(chosen), **chosen)
     return broker
+
+
+class NatsPlace(NamedTuple):
+    """Where JetStream is and who we are there, for those who only read it."""
+
+    servers: list[str]
+    credentials: Any  # NatsCredentials
+    cluster: str
+    domain: str | None
+    timeout_s: float
+
+
+def nats_place(url: str, **options: Any) -> NatsPlace:
+    """A URL of JetStream, read as `open_broker` reads it; options about how streams are made are not used."""
+    if url.partition("://")[0] not in ("nats", "tls"):
+        raise InputError("url", f"{shown(url)!r} is not JetStream", "use nats://host:port or tls://host:port")
+    servers, chosen = _nats(url, options, _JETSTREAM)
+    return NatsPlace(
+        servers.split(","),
+        _credentials(chosen),
+        chosen.get("cluster", CLUSTER),
+        chosen.get("domain"),
+        chosen.get("connect_timeout_s", CONNECT_S),
+    )
 
 
 def _nats_module(name: str) -> ModuleType:

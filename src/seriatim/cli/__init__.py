@@ -13,12 +13,17 @@ import click
 from seriatim.model import InputError, SeriatimError, TimedOut
 
 COMMANDS = {
+    "archive": "Archive what is on the broker as Parquet, each row exactly once.",
     "audit": "Check delivery logs: was the order kept?",
     "bench": "Load a broker: events per second, and how late they are notified.",
     "demo": "See subscribers disagree, and the same events ordered.",
     "explain": "Say what waits for what in a running cluster.",
     "explore": "Try every interleaving of a small world, or many random ones.",
+    "plan": "Choose the tree and the homes of topics, and say what couplings cost.",
+    "pipeline": "Write a Spark Declarative Pipeline that keeps a log audited.",
     "pub": "Publish events.",
+    "report": "Make one page of runs, experiments and plans.",
+    "replay": "Replay an archive: what a subscriber saw, or would have seen.",
     "reproduce": "Run the papers' experiments: theirs and ours side by side.",
     "serve": "Run sequencer nodes of a cluster.",
     "simulate": "Run a protocol in a simulated network.",
@@ -26,6 +31,7 @@ COMMANDS = {
     "sub": "Subscribe to topics and print events in their order.",
     "sweep": "Run a table of experiments on Spark.",
     "up": "Start a NATS server and a sequencer, ready to use.",
+    "workload": "Make up subscriptions, publications or deliveries, of any size.",
 }
 INTERRUPTED = 130
 

@@ -3,15 +3,19 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
 from seriatim.audit import ANOMALIES, Auditor, Report, Row, read_history
-from seriatim.model import History, LogError
+from seriatim.cli.audit_follow import follow, follow_options
+from seriatim.cli.audit_input import Choice, choose_engine, mapping_of, mapping_options
+from seriatim.cli.audit_spark import audit_on_spark
+from seriatim.cli.spark import spark_options
+from seriatim.model import History, InputError
 from seriatim.order import GUARANTEES
+from seriatim.pipeline.requirements import RequirementMissing, check_requirements
 
 EXIT_CODES = {"valid": 0, "invalid": 1, "unknown": 3}
 EXIT_INTERRUPTED = 130
@@ -21,9 +25,16 @@ MARGIN = max(map(len, GUARANTEES)) + 2
 
 HELP = f"""Check delivery logs: was the order kept?
 
-PATH is a folder with deliveries.jsonl (and, if known, publications.jsonl and subscriptions.jsonl), or one file of
-deliveries, .jsonl or .csv. A delivery needs four fields: subscriber, position (counting its notifications from 0),
-event_id and topic. Nothing else is needed to compare subscribers, and no clock is looked at.
+PATH is a folder with the tables of a run (deliveries and, if known, publications and subscriptions, as .jsonl, .csv or
+.parquet), or deliveries alone: a file, a folder or a pattern. A delivery needs four fields: subscriber, position
+(counting its notifications from 0), event_id and topic. Nothing else is needed to compare subscribers, and no clock is
+looked at.
+
+Logs of other systems have other columns: say which with --subscriber, --event, --topic, --position. Without positions,
+--order-by names what gives the order: rows of equal value, or that the lines of a file contradict, are not ordered, and
+then the verdict is `unknown`.
+
+Small logs are audited in plain Python; Parquet, URIs (s3a://…, hdfs://…) and large logs on Spark.
 
 Each guarantee gets a verdict. `valid`: no violation in this log. `invalid`: violated, and the rows below prove it.
 `unknown`: the log does not tell, and why.
@@ -37,6 +48,9 @@ Examples:
   seriatim audit run/
   seriatim audit deliveries.csv --guarantee tno
   seriatim audit run/ --guarantee tno --guarantee completeness --json
+  seriatim audit consumer-logs/ --subscriber host --event topic,partition,offset --order-by handled_at
+  seriatim audit s3a://logs/today/ --table s3a://verdicts/today/
+  seriatim audit archive/ --follow --checkpoint state/ --trigger 5s
 
 \b
 Exit code: 0 all requested are valid, 1 one is invalid, 3 none is invalid but one is unknown,
@@ -49,7 +63,7 @@ class _BadLog(click.ClickException):
 
 
 @click.command(help=HELP)
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=str)
 @click.option(
     "--guarantee",
     "guarantees",
@@ -61,25 +75,72 @@ class _BadLog(click.ClickException):
 @click.option(
     "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Anomalies shown of each name."
 )
+@mapping_options
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "python", "spark"]),
+    default="auto",
+    show_default=True,
+    help="What audits: plain Python, or Spark.",
+)
+@click.option("--table", metavar="URI", help="Also write verdicts and anomalies here, as Parquet (on Spark).")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@follow_options
+@spark_options
 @click.pass_context
-def command(context: click.Context, path: Path, guarantees: tuple[str, ...], limit: int, as_json: bool) -> None:
+def command(
+    context: click.Context,
+    /,
+    path: str,
+    guarantees: tuple[str, ...],
+    limit: int,
+    engine: str,
+    table: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Check delivery logs: was the order kept?"""
     requested = [name for name in GUARANTEES if name in guarantees or not guarantees]
+    is_complete = True
     try:
-        history = read_history(path)
-    except LogError as error:
+        mapping = mapping_of(options)
+        if options["follow"]:
+            report, chosen = follow(path, mapping, limit, table, as_json, options), "spark"
+        elif (choice := _engine(path, engine, table)).engine == "spark":
+            report, chosen = audit_on_spark(path, mapping, limit, table, engine == "spark", choice.is_small, options)
+        else:
+            chosen = "python"
+            report, is_complete = _audit(read_history(path, mapping), limit)
+    except InputError as error:
         raise _BadLog(str(error)) from None
     except KeyboardInterrupt:
         click.echo("interrupted while reading: nothing is known yet", err=True)
         context.exit(EXIT_INTERRUPTED)
-    report, is_complete = _audit(history, limit)
     if as_json:
-        click.echo(json.dumps(_as_json(report, requested), indent=2, ensure_ascii=False))
+        shown = {**_as_json(report, requested), "engine": chosen, "notes": mapping.notes()}
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
-        for line in _as_text(report, requested):
+        for line in _as_text(report, requested, mapping.notes()):
             click.echo(line)
     context.exit(EXIT_CODES[report.answer(requested)] if is_complete else EXIT_INTERRUPTED)
+
+
+def _engine(path: str, wanted: str, table: str | None) -> Choice:
+    """The engine to use; says so when it is not the plain one. A log that is merely large needs no Java."""
+    if table is not None and wanted == "python":
+        raise click.UsageError("--table writes Parquet, which --engine python cannot")
+    choice = choose_engine(path, "spark" if table is not None else wanted)
+    if choice.engine == "spark":
+        try:
+            check_requirements()
+        except RequirementMissing as error:
+            if choice.is_needed:
+                raise
+            click.echo(f"{choice.reason}: Spark would be faster, but {error}", err=True)
+            return Choice("python", choice.reason)
+        if wanted == "auto":
+            click.echo(f"engine: Spark ({'--table' if table is not None else choice.reason})", err=True)
+    return choice
 
 
 def _audit(history: History, limit: int) -> tuple[Report, bool]:
@@ -93,12 +154,14 @@ def _audit(history: History, limit: int) -> tuple[Report, bool]:
     return auditor.report(), True
 
 
-def _as_text(report: Report, requested: Iterable[str]) -> Iterator[str]:
+def _as_text(report: Report, requested: Iterable[str], notes: Iterable[str]) -> Iterator[str]:
     requested = list(requested)
     counts = f"{report.deliveries:,} deliveries to {report.subscribers:,} subscribers"
     yield f"{counts}; {report.events:,} events, {report.shared:,} of them notified to two or more"
     if report.out_of_order:
         yield f"{report.out_of_order:,} deliveries tagged out_of_order: not judged for order"
+    for note in notes:
+        yield f"note: {note}"
     yield ""
     for name in requested:
         verdict = report.verdicts[name]

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from seriatim.model import InputError
 
 EXIT_DIFFERENT = 1
 SHOWN_MAX = 5
+COMPARISONS = "comparisons.jsonl"
 COLOURS = {"within": "green", "outside": "red", "not measured": "yellow"}
 
 HELP = """Run an experiment of a paper and print ours beside the paper's.
@@ -38,7 +39,8 @@ counts as the same, and whether ours is within. Below are our curves, also for l
 
 Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one after the other.
 With --out, runs are kept: called again, only what is missing is run. OUT/ID/measurements holds the curves as JSON lines
-(experiment, variant, x, measure, mean, std, count, paper), for `seriatim report`.
+(experiment, variant, x, measure, mean, std, count, paper), OUT/ID/comparisons.jsonl the lines of the paper, both for
+`seriatim report`.
 
 \b
 Examples:
@@ -94,7 +96,7 @@ def command(
             results = Results(runs)
             compared = comparisons(experiment, results)
             curves = measurements(experiment, results)
-            runner.keep(experiment, curves)
+            runner.keep(experiment, curves, compared)
             _show(experiment, results, compared, curves, as_json)
             is_different |= bool(results.failures) or any(row.verdict == "outside" for row in compared)
     context.exit(EXIT_DIFFERENT if is_different else 0)
@@ -144,14 +146,14 @@ class _Here:
         self._made[experiment.runs_as] = runs
         return runs
 
-    def keep(self, experiment: Experiment, curves: list[Measurement]) -> None:
+    def keep(self, experiment: Experiment, curves: list[Measurement], compared: list[Comparison]) -> None:
         if self._out is not None:
             folder = Path(self._out) / _folder(experiment.id) / "measurements"
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.iterdir():  # of an earlier run, maybe on Spark: it would be read as well
                 old.unlink()
-            lines = [json.dumps(structs.asdict(row), ensure_ascii=False) for row in curves]
-            (folder / "part-0.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            (folder / "part-0.json").write_text(_lines(curves), encoding="utf-8")
+            (folder.parent / COMPARISONS).write_text(_lines(compared), encoding="utf-8")
 
 
 class _OnSpark:
@@ -174,11 +176,18 @@ class _OnSpark:
         sweep(self._spark, rows, out, SweepOptions(limit_s=limit_s, retry_failed=True), tell)
         return runs_of(read_results(self._spark, out), rows)
 
-    def keep(self, experiment: Experiment, curves: list[Measurement]) -> None:
+    def keep(self, experiment: Experiment, curves: list[Measurement], compared: list[Comparison]) -> None:
+        from seriatim.pipeline.files import write_text
         from seriatim.pipeline.sweep import write_measurements
 
         if self._keeps:
-            write_measurements(self._spark, curves, f"{self._out}/{_folder(experiment.id)}")
+            folder = f"{self._out}/{_folder(experiment.id)}"
+            write_measurements(self._spark, curves, folder)
+            write_text(self._spark, f"{folder}/{COMPARISONS}", _lines(compared))
+
+
+def _lines(rows: Sequence[Measurement | Comparison]) -> str:
+    return "".join(f"{json.dumps(structs.asdict(row), ensure_ascii=False)}\n" for row in rows)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
+from msgspec import structs
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -31,8 +32,11 @@ def spark_options(function: _Function) -> _Function:
 
 
 @contextmanager
-def session_of(options: dict[str, Any], name: str) -> Iterator[Any]:
-    """A SparkSession as the options of a command say. What this machine lacks is said before anything starts."""
+def session_of(options: dict[str, Any], name: str, is_small: bool = False) -> Iterator[Any]:
+    """A SparkSession as the options of a command say. What this machine lacks is said before anything starts.
+
+    `is_small`: little data, so that starting is most of the work: then few partitions, and the quick compiler only.
+    """
     from seriatim.pipeline.requirements import check_requirements
 
     settings = {}
@@ -45,5 +49,7 @@ def session_of(options: dict[str, Any], name: str) -> Iterator[Any]:
     from seriatim.pipeline.session import SparkOptions, spark_session
 
     chosen = SparkOptions(master=options["master"], memory=options["memory"], settings=settings)
+    if is_small and chosen.is_local:
+        chosen = structs.replace(chosen, shuffle_partitions=2, java_options="-XX:TieredStopAtLevel=1")
     with spark_session(chosen, f"seriatim {name}") as session:
         yield session

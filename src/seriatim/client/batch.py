@@ -1,67 +1,30 @@
-"""Many events in one broker message.
+"""Many events in one broker message, as the client sees them; the format is brokers/packs.py."""
 
-A lone event is a plain message: its payload is the event's data, so any client of the broker can read it. Several
-events of one topic are packed: the message has the header `Seriatim-Batch: 1` and its payload is the msgpack array
-
-    [first, [data, data, …], {index: {name: value}}, {index: id}]
-
-The ids of a pack are derived: the event at `index` is `<publisher>-<first + index>`, unless its publisher gave it an
-id (last map). So an event in a pack costs its data and two or three bytes. What other people write is not trusted: a
-pack that cannot be read, or holds more events than one may, is `Unreadable`, and whoever asked reports it as a gap.
-"""
-
-from collections.abc import Sequence
-
-import msgspec
-from msgspec import Struct
-
+from seriatim.brokers.packs import (
+    BATCH_HEADER,
+    BATCH_VERSION,
+    EVENTS_MAX,
+    OVERHEAD_BYTES,
+    Unreadable,
+    derived_id,
+    pack,
+    read_pack,
+)
 from seriatim.client.events import Event
 from seriatim.model import Event as Message
-from seriatim.model import Notification, SeriatimError
+from seriatim.model import Notification
 
-BATCH_HEADER = "Seriatim-Batch"
-BATCH_VERSION = "1"
-EVENTS_MAX = 4_096
-OVERHEAD_BYTES = 5  # of one event's data in a pack, at most
-
-_NO_HEADERS: dict[int, dict[str, str]] = {}
-_NO_IDS: dict[int, str] = {}
-
-
-class Unreadable(SeriatimError):
-    """A message that says it is a pack, and is not."""
-
-
-class Pack(Struct, array_like=True, frozen=True):
-    """What is inside a packed message."""
-
-    first: int
-    data: list[bytes]
-    headers: dict[int, dict[str, str]] = _NO_HEADERS
-    ids: dict[int, str] = _NO_IDS
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Pack)
-
-
-def derived_id(publisher: str, counter: int) -> str:
-    """The id of an event whose publisher did not give it one."""
-    return f"{publisher}-{counter}"
-
-
-def pack(
-    first: int,
-    data: Sequence[bytes],
-    headers: dict[int, dict[str, str]] | None = None,
-    ids: dict[int, str] | None = None,
-) -> bytes:
-    """The payload of a message that holds all of these."""
-    if ids:
-        return _encoder.encode((first, data, headers or {}, ids))
-    if headers:
-        return _encoder.encode((first, data, headers))
-    return _encoder.encode((first, data))
+__all__ = [
+    "BATCH_HEADER",
+    "BATCH_VERSION",
+    "EVENTS_MAX",
+    "OVERHEAD_BYTES",
+    "Unreadable",
+    "derived_id",
+    "is_pack",
+    "pack",
+    "unfold",
+]
 
 
 def is_pack(message: Message) -> bool:
@@ -74,9 +37,9 @@ def unfold(notification: Notification) -> list[Event]:
     message, number, stamp = notification.event, notification.number, notification.entries
     topic = message.topic if message.subject is None else message.subject
     publisher, late = message.publisher, notification.out_of_order
-    if not is_pack(message):
+    if message.headers is None or BATCH_HEADER not in message.headers:
         return [Event(topic, message.payload, message.headers, message.id, publisher, stamp, number, 0, late)]
-    read = _read(message)
+    read = read_pack(message.headers[BATCH_HEADER], message.payload)
     first, headers, ids = read.first, read.headers, read.ids
     if not headers and not ids:
         return [
@@ -97,16 +60,3 @@ def unfold(notification: Notification) -> list[Event]:
         )
         for index, data in enumerate(read.data)
     ]
-
-
-def _read(message: Message) -> Pack:
-    version = message.headers[BATCH_HEADER] if message.headers else ""
-    if version != BATCH_VERSION:
-        raise Unreadable(f"a pack of version {version!r}; this client reads {BATCH_VERSION}")
-    try:
-        read = _decoder.decode(message.payload)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable(f"a pack that cannot be read: {error}") from None
-    if not 1 <= len(read.data) <= EVENTS_MAX:
-        raise Unreadable(f"a pack of {len(read.data)} events; it must have 1 to {EVENTS_MAX}")
-    return read

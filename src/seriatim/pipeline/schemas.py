@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 TEXT, COUNT, INDEX, TIME, FLAG = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType()
-ENTRIES = MapType(TEXT, COUNT, valueContainsNull=False)  # of a stamp: topic → "the first so many come before me"
+ENTRIES = MapType(TEXT, COUNT)  # of a stamp: topic → "the first so many come before me"; files promise no more
 HEADERS = MapType(TEXT, TEXT)
 
 
@@ -74,6 +74,38 @@ EVENTS = _table(
 )
 # One row per range: every number of `log` from `first` to `last` comes after these entries. Differences, as stamped.
 STAMPS = _table(log=TEXT, first=COUNT, last=COUNT, entries=ENTRIES, node=TEXT, received_at=TIME)
+# Where ranges are in the order of all (ordering.py). Without an ordinal: the log cannot go on, since this range comes
+# after number `needed` of `waits_for`; `in_knot`: which in turn comes after this one.
+PLACES = _table(
+    log=TEXT,
+    first=COUNT,
+    last=COUNT,
+    component=TEXT,
+    ordinal_=COUNT,
+    waits_for_=TEXT,
+    needed_=COUNT,
+    in_knot=FLAG,
+)
+# Events as they are replayed (replay.py). `sequence`: an ordinal, or for what one subscriber saw its position;
+# `order_key` is the text that sorts as (sequence, log, number, index). `missing`: delivered, but not in the archive.
+REPLAY = _table(
+    order_key=TEXT,
+    sequence=COUNT,
+    log=TEXT,
+    number=COUNT,
+    index=INDEX,
+    topic=TEXT,
+    event_id=TEXT,
+    publisher_=TEXT,
+    received_at_=TIME,
+    headers_=HEADERS,
+    data_=BinaryType(),
+    position_=COUNT,
+    notified_at_=TIME,
+    out_of_order=FLAG,
+    missing=FLAG,
+    replayed=FLAG,
+)
 
 ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS}
 

@@ -1,11 +1,24 @@
 """The edge: tables in and out, at any URI that Spark can read and write."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
-from seriatim.model import History
+from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
+from seriatim.model import Delivery, History, LogError, Publication, Subscription
+from seriatim.pipeline import fitting
+from seriatim.pipeline.files import Entry, children, find
+from seriatim.pipeline.reading import Source, columns_of, read_raw, source_of, unreadable
 from seriatim.pipeline.schemas import HISTORY
+
+EXAMPLES = 3  # rows shown of those that do not fit
+RUNS_SHOWN = 21
+
+_Row = TypeVar("_Row", Delivery, Publication, Subscription)
 
 
 class Tables(NamedTuple):
@@ -30,3 +43,180 @@ def tables_of(spark: SparkSession, history: History) -> Tables:
     deliveries = frame("deliveries")
     assert deliveries is not None
     return Tables(deliveries, frame("publications"), frame("subscriptions"), frame("messages"))
+
+
+def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = None) -> Tables:
+    """Read logs of any origin: a folder with the tables of a history, or files of deliveries alone.
+
+    The folder has `deliveries` and, if known, `publications`, `subscriptions` and `messages`, each as a file (.jsonl,
+    .csv, .tsv, .parquet) or as a folder of such files. Deliveries alone may be a file, a folder or a pattern. All rows
+    are read once and checked: one that does not fit, or rows of two runs, are a LogError. A table without rows is one
+    that is not known, but for deliveries.
+    """
+    mapping = mapping or ColumnMapping()
+    entries = find(spark, uri)
+    by_table = _by_table(spark, entries)
+    if by_table and mapping.is_foreign:
+        by_table = {"deliveries": by_table["deliveries"]}
+    own = ColumnMapping(run=mapping.run, run_column=mapping.run_column)
+    deliveries = _table(spark, uri, "deliveries", by_table.get("deliveries", entries), mapping)
+    assert deliveries is not None
+
+    def other(name: str) -> DataFrame | None:
+        return _table(spark, uri, name, by_table[name], own) if name in by_table else None
+
+    return Tables(deliveries, other("publications"), other("subscriptions"), other("messages"))
+
+
+def history_of(tables: Tables, rows_max: int) -> History | None:
+    """Tables that are small, as a history in memory (without stamps and messages); None if one has more rows."""
+
+    def rows(frame: DataFrame | None, kind: type[_Row]) -> list[_Row] | None:
+        found = frame.drop("stamp").limit(rows_max + 1).toArrow().to_pylist() if frame is not None else []
+        return [kind(**row) for row in found] if len(found) <= rows_max else None
+
+    deliveries = rows(tables.deliveries, Delivery)
+    publications = rows(tables.publications, Publication)
+    subscriptions = rows(tables.subscriptions, Subscription)
+    if deliveries is None or publications is None or subscriptions is None:
+        return None
+    return History(deliveries, publications, subscriptions)
+
+
+def write_table(frame: DataFrame, uri: str) -> None:
+    """As Parquet, in place of what was there."""
+    frame.write.mode("overwrite").parquet(uri)
+
+
+def _by_table(spark: SparkSession, entries: list[Entry]) -> dict[str, list[Entry]]:
+    """If this is the folder of a history: what is in it, by table."""
+    if len(entries) != 1 or not entries[0].is_folder:
+        return {}
+    by_table: dict[str, list[Entry]] = {}
+    for child in children(spark, entries[0].uri):
+        name = child.name.partition(".")[0]
+        if name in HISTORY:
+            by_table.setdefault(name, []).append(child)
+    for name, found in by_table.items():
+        if len(found) > 1:
+            both = " and ".join(entry.name for entry in found)
+            raise LogError(entries[0].uri, f"{name} twice: {both}", "keep one of them")
+    if by_table and "deliveries" not in by_table:
+        there = ", ".join(sorted(by_table))
+        raise LogError(entries[0].uri, f"no deliveries beside {there}", "add deliveries (.jsonl, .csv or .parquet)")
+    return by_table
+
+
+class _Reading(NamedTuple):
+    """What it takes to read one table."""
+
+    spark: SparkSession
+    source: Source
+    schema: StructType
+    sources: dict[str, tuple[str, ...]]  # field → columns
+    wanted: list[str]
+    mapping: ColumnMapping
+
+    @property
+    def where(self) -> str:
+        return self.source.where
+
+    def fitted(self, with_place: bool) -> DataFrame:
+        raw = read_raw(self.spark, self.source, self.wanted, with_place)
+        return fitting.fit(raw, self.schema, self.sources, self.mapping)
+
+
+def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mapping: ColumnMapping) -> DataFrame | None:
+    where = entries[0].uri if len(entries) == 1 else uri
+    source = source_of(spark, where, entries)
+    known = columns_of(spark, source)
+    if not known:  # files without a row have no columns either
+        source = source._replace(is_empty=True)
+    schema = HISTORY[name]
+    if name == "deliveries" and known:
+        sources = mapping.sources(known, where)
+    else:
+        sources = {field.name: (field.name,) for field in schema if field.name in known}
+        _check_columns(schema, known, where)
+    wanted = [column for columns in sources.values() for column in columns]
+    if mapping.order_by not in (None, LINES):
+        wanted.append(str(mapping.order_by))
+    if mapping.run_column in known or source.format == "jsonl":
+        wanted.append(mapping.run_column)
+    reading = _Reading(spark, source, schema, sources, wanted, mapping)
+    fitted = reading.fitted(mapping.subscriber_from_file or (mapping.order_by is not None and not mapping.trust_order))
+    has_rows = _check(reading, fitted)
+    if not has_rows and name != "deliveries":
+        return None
+    if mapping.run is not None and "_run" in fitted.columns:
+        fitted = fitted.where(f.col("_run").isNull() | (f.col("_run") == mapping.run))
+    return _placed(fitted, where, mapping).select(*schema.names)
+
+
+def _check_columns(schema: StructType, known: list[str], where: str) -> None:
+    optional = {"out_of_order", "index"}  # these have a default
+    missing = [field.name for field in schema if not field.nullable and field.name not in {*known, *optional}]
+    if known and missing:
+        fix = f"its columns are {', '.join(known)}; docs/audit.md lists the fields"
+        raise LogError(where, f"no column {', '.join(missing)}", fix)
+
+
+def _check(reading: _Reading, fitted: DataFrame) -> bool:
+    """One pass over all rows: whether there are any. Raises LogError if one does not fit, or they are of two runs."""
+    mapping = reading.mapping
+    nothing = f.lit(None).cast("string")
+    run = f.col("_run") if "_run" in fitted.columns else nothing
+    kind = f.col("_kind") if "_kind" in fitted.columns else nothing
+    # The digest reads every column that is used later, so that damage shows now, with the file's name.
+    seen = fitted.agg(
+        f.count(f.lit(1)).alias("rows"),
+        f.count("_problem").alias("bad"),
+        f.min(run).alias("first_run"),
+        f.max(run).alias("last_run"),
+        f.count_if(run == f.lit(mapping.run or "")).alias("of_run"),
+        f.min(kind).alias("one_kind"),
+        f.max(kind).alias("other_kind"),
+        f.bit_xor(f.xxhash64(*(name for name in reading.schema.names if name != "stamp"))).alias("digest"),
+    )
+    try:
+        result = seen.collect()[0]
+    except (PySparkException, Py4JJavaError) as error:
+        raise unreadable(reading.where, error) from None
+    if result.bad:
+        raise _misfits(reading, f"{result.bad:,} of {result.rows:,} rows do not fit")
+    if result.one_kind != result.other_kind:
+        what = f"mixed types in {mapping.order_by}: some are numbers, some are times"
+        raise LogError(reading.where, what, "correct the column; they cannot be compared")
+    if mapping.run is None and result.first_run != result.last_run:
+        raise runs_mixed(reading.where, _runs(fitted))
+    if mapping.run is not None and not result.of_run and result.first_run is not None:
+        raise no_such_run(reading.where, mapping.run, _runs(fitted))
+    return bool(result.rows)
+
+
+def _runs(fitted: DataFrame) -> list[str]:
+    runs = fitted.select("_run").where(f.col("_run").isNotNull()).distinct().orderBy("_run").limit(RUNS_SHOWN)
+    return [row[0] for row in runs.collect()]
+
+
+def _misfits(reading: _Reading, what: str) -> LogError:
+    """The first few rows that do not fit, with their file and row (a heading and empty lines do not count)."""
+    placed = reading.fitted(with_place=True)
+    examples = []
+    for row in placed.where(f.col("_problem").isNotNull()).limit(EXAMPLES).collect():
+        here = f.struct(f.lit(row["_block"]).alias("_block"), f.lit(row["_row"]).alias("_row"))
+        before = placed.where((f.col("_file") == row["_file"]) & (f.struct("_block", "_row") < here)).count()
+        examples.append(f"{row['_file']} row {before + 1}, {row['_problem']}")
+    return LogError(reading.where, f"{what}: {'; '.join(examples)}", "correct them, or map other columns")
+
+
+def _placed(fitted: DataFrame, where: str, mapping: ColumnMapping) -> DataFrame:
+    if mapping.order_by is None:
+        return fitted
+    if mapping.order_by != LINES:
+        return fitting.place_by_order(fitted, mapping)
+    several = fitting.in_several_files(fitted).orderBy("subscriber").limit(1).collect()
+    if several:
+        fix = "give a column with --order-by, or one file for each subscriber (--subscriber-from file)"
+        raise LogError(where, f"rows of {several[0].subscriber} are in several files: lines give no order", fix)
+    return fitting.place_by_line(fitted)

@@ -1,0 +1,301 @@
+"""Publishes archived events again, in their order, each once, however often it is interrupted.
+
+*Into a stream of its own* (the default). The replay `prefix` goes to the subjects `<prefix>.<topic>`, all of them in
+one stream, so that the order of the stream is the sequence: whoever reads `<prefix>.>` reads exactly what was replayed.
+Every message says which position it must get (`Nats-Expected-Last-Sequence`), so one that is lost on the way takes down
+those sent behind it, and no later one can slip in before it. Then the end of the stream is read, and the rest is sent
+again. The stream is also the record of progress: its last message says how far the replay is, whoever asks.
+
+*Onto the topics themselves*. There the stream belongs to others too. A message is sent only when all events of other
+topics before it are stored; what gets lost is sent again under its id, and within the server's window for repeats it is
+stored once. Within a topic an event that was lost on the way comes behind those sent with it; `late` counts them.
+
+Every message carries what marks it as a replay:
+
+    Seriatim-Replayed: <digest>    of what is replayed: the same for the same topics and bounds
+    Seriatim-Order-Key: <key>      its place in the sequence
+    Seriatim-Event-Id: <id>        of the event; Nats-Msg-Id is made of digest and place, so that repeats are known
+
+All waits are bounded: without any progress for `patience_s` it ends with TimedOut, and can be started again.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from msgspec import Struct
+
+from seriatim.brokers.naming import check_topic, escape
+from seriatim.brokers.nats_api import (
+    NANOSECONDS,
+    STREAM_NOT_FOUND,
+    SUBJECTS_OVERLAP,
+    WRONG_LAST_SEQUENCE,
+    Api,
+    ApiRefused,
+    decode_ack,
+    failure,
+)
+from seriatim.brokers.nats_jetstream import JetStreamBroker
+from seriatim.brokers.nats_link import Reply, no_responders
+from seriatim.brokers.nats_messages import MESSAGE_ID, PUBLISHER
+from seriatim.model import ConnectionFailed, InputError, RequestRefused, SeriatimError, TimedOut, Topic
+
+IN_FLIGHT = 2_000
+PATIENCE_S = 60.0
+RETRY_S = 0.2
+REPEATS_S = 3_600.0  # so long the server knows repeats in a stream of ours
+EXPECTED = "Nats-Expected-Last-Sequence"
+REPLAYED = "Seriatim-Replayed"
+ORDER_KEY = "Seriatim-Order-Key"
+EVENT_ID = "Seriatim-Event-Id"
+
+
+class ReplayedEvent(Struct, frozen=True, gc=False):
+    """One event to publish again. `at_ms`: when it happened, for who keeps the pace."""
+
+    order_key: str
+    topic: Topic
+    event_id: str
+    publisher: str | None
+    headers: dict[str, str] | None
+    data: bytes
+    at_ms: float | None = None
+
+
+class Reached(Struct, frozen=True):
+    """How far a stream of ours is: the last key, and how many messages it holds."""
+
+    order_key: str
+    count: int
+
+
+class _Sent(Struct):
+    """Under way."""
+
+    event: ReplayedEvent
+    is_stored: bool = False
+
+
+class ReplayPublisher:
+    """One replay. `digest` names what is replayed; `prefix` None: onto the topics themselves."""
+
+    def __init__(
+        self,
+        broker: JetStreamBroker,
+        digest: str,
+        prefix: Topic | None = "replay",
+        *,
+        in_flight: int = IN_FLIGHT,
+        patience_s: float = PATIENCE_S,
+        on_stored: Callable[[str, int], None] | None = None,
+    ) -> None:
+        if prefix is not None:
+            check_topic(prefix)
+        if in_flight < 1:
+            raise InputError("in_flight", f"{in_flight} is too small", "give at least 1")
+        self.stored = 0
+        self.late = 0
+        self._link = broker.link
+        self._api: Api = broker.api
+        self._digest = digest
+        self._prefix = prefix
+        self._stream = f"replay-{escape(prefix)}" if prefix is not None else ""
+        self._in_flight = in_flight
+        self._patience_s = patience_s
+        self._on_stored = on_stored
+        self._window: deque[_Sent] = deque()
+        self._next = 0  # chained: the position that the next message follows
+        self._unanswered = 0
+        self._is_broken = False
+        self._refusal: SeriatimError | None = None
+        self._news = asyncio.Event()
+        self._moved_s = time.monotonic()
+
+    # ── the stream ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def reached(self) -> Reached | None:
+        """Make the stream if it is not there; how far an earlier run of this replay came. None: not begun.
+
+        InputError: another replay is in this stream, or somebody else's messages.
+        """
+        if self._prefix is None:
+            return None
+        try:
+            info = await self._api.info(self._stream)
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+            await self._create()
+            self._next = 0
+            return None
+        self._next = info.state.last_seq
+        if info.state.messages == 0:
+            return None
+        last = await self._api.message(self._stream, {"seq": info.state.last_seq})
+        headers = _headers(last.hdrs) if last is not None else {}
+        fix = f"choose another prefix, or remove the stream {self._stream}"
+        if headers.get(REPLAYED) != self._digest:
+            raise InputError(f"prefix {self._prefix}", f"the stream {self._stream} holds something else", fix)
+        return Reached(headers.get(ORDER_KEY, ""), info.state.messages)
+
+    async def _create(self) -> None:
+        config = {
+            "name": self._stream,
+            "subjects": [f"{self._prefix}.>"],
+            "retention": "limits",
+            "storage": "file",
+            "allow_direct": True,
+            "duplicate_window": int(REPEATS_S * NANOSECONDS),
+        }
+        try:
+            await self._api.create_stream(config)
+        except ApiRefused as refused:
+            if refused.number != SUBJECTS_OVERLAP:
+                raise
+            others = ", ".join(await self._api.streams_with(f"{self._prefix}.>"))
+            problem = f"the subjects {self._prefix}.> are captured by {others} already"
+            raise InputError(f"prefix {self._prefix}", problem, "choose a prefix that nobody uses") from None
+
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def publish(self, batches: AsyncIterator[Sequence[ReplayedEvent]]) -> int:
+        """Store all of these, in their order; how many. Events up to what `reached` said must not be given again."""
+        topic: Topic | None = None
+        async for batch in batches:
+            for event in batch:
+                if self._prefix is None and event.topic != topic:
+                    await self._wait_until_under_way(0)
+                topic = event.topic
+                await self._wait_until_under_way(self._in_flight - 1)
+                if not self._window:
+                    self._moved_s = time.monotonic()  # patience begins when there is something to wait for
+                sent = _Sent(event)
+                self._window.append(sent)
+                self._send(sent)
+            await self._wait_until_under_way(self._in_flight - 1)
+        await self._wait_until_under_way(0)
+        return self.stored
+
+    async def _wait_until_under_way(self, count: int) -> None:
+        """Until at most so many are not known to be stored; sends again what got lost."""
+        self._settle()
+        while len(self._window) > count:
+            self._check()
+            if self._is_broken and self._unanswered == 0:
+                await self._send_again()
+            else:
+                self._news.clear()
+                with contextlib.suppress(TimeoutError):  # `_check` looks at the time
+                    await asyncio.wait_for(self._news.wait(), self._patience_s)
+            self._settle()
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+        if time.monotonic() - self._moved_s > self._patience_s:
+            first = self._window[0].event
+            raise TimedOut(
+                f"the server has stored nothing for {self._patience_s:g} s; {first.topic} {first.event_id} was next; "
+                "start the replay again, and it goes on there"
+            )
+
+    def _send(self, sent: _Sent) -> None:
+        event = sent.event
+        headers = {key: value for key, value in (event.headers or {}).items() if not key.lower().startswith("nats-")}
+        if event.publisher:
+            headers[PUBLISHER] = event.publisher
+        headers[MESSAGE_ID] = f"{self._digest} {event.order_key}"
+        headers[REPLAYED], headers[ORDER_KEY], headers[EVENT_ID] = self._digest, event.order_key, event.event_id
+        subject = event.topic
+        if self._prefix is not None:
+            subject = f"{self._prefix}.{event.topic}"
+            headers[EXPECTED] = str(self._next)
+            self._next += 1
+        self._unanswered += 1
+        self._link.ask(subject, event.data, lambda reply: self._on_reply(sent, subject, reply), headers)
+
+    def _on_reply(self, sent: _Sent, subject: str, reply: Reply) -> None:
+        self._unanswered -= 1
+        self._news.set()
+        if isinstance(reply, RequestRefused):
+            self._refusal = reply
+        elif reply is None:
+            self._is_broken = True
+        elif no_responders(reply):
+            fix = "make a stream for it, or replay into a stream of its own"
+            self._refusal = RequestRefused(f"no stream takes the subject {subject}; {fix}")
+        else:
+            problem = decode_ack(reply).error
+            if problem is None:
+                sent.is_stored = True
+            elif problem.err_code == WRONG_LAST_SEQUENCE or isinstance(failure("", problem), ConnectionFailed):
+                self._is_broken = True
+            else:
+                self._refusal = failure(f"publishing {sent.event.topic} {sent.event.event_id} again", problem)
+
+    def _settle(self) -> None:
+        """Count what is stored, from the beginning of the window on."""
+        before = self.stored
+        key = ""
+        while self._window and self._window[0].is_stored:
+            key = self._window.popleft().event.order_key
+            self.stored += 1
+        if self.stored > before:
+            self._moved_s = time.monotonic()
+            if self._on_stored is not None:
+                self._on_stored(key, self.stored)
+
+    async def _send_again(self) -> None:
+        """All answers are in, and something was not stored, or nobody knows."""
+        try:
+            if self._prefix is not None:
+                found = await self.reached()
+                for sent in self._window:
+                    sent.is_stored = found is not None and sent.event.order_key <= found.order_key
+        except ConnectionFailed:
+            await asyncio.sleep(RETRY_S)
+            return
+        if not self._link.is_up:
+            await asyncio.sleep(RETRY_S)
+            return
+        self._is_broken = False
+        self._settle()
+        unknown = [(place, sent) for place, sent in enumerate(self._window) if not sent.is_stored]
+        last_stored = max((place for place, sent in enumerate(self._window) if sent.is_stored), default=-1)
+        self.late += sum(place < last_stored for place, _ in unknown)
+        for _, sent in unknown:
+            self._send(sent)
+
+
+def _headers(block: bytes) -> dict[str, str]:
+    """The headers of a stored message."""
+    lines = block.decode("utf-8", "replace").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines if line)
+    return {key: value.strip() for key, _, value in pairs}
+
+
+async def paced(
+    batches: AsyncIterator[Sequence[ReplayedEvent]], factor: float | None
+) -> AsyncIterator[Sequence[ReplayedEvent]]:
+    """As far apart as they happened, `factor` times as fast; None: as they come."""
+    started_s, begin_ms = time.monotonic(), None
+    async for batch in batches:
+        if factor is None:
+            yield batch
+            continue
+        due: list[ReplayedEvent] = []
+        for event in batch:
+            if event.at_ms is not None:
+                begin_ms = event.at_ms if begin_ms is None else begin_ms
+                wait_s = started_s + (event.at_ms - begin_ms) / 1000 / factor - time.monotonic()
+                if wait_s > 0:
+                    if due:
+                        yield due
+                        due = []
+                    await asyncio.sleep(wait_s)
+            due.append(event)
+        if due:
+            yield due

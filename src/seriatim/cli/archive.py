@@ -1,0 +1,188 @@
+"""`seriatim archive`: live streams to Parquet, exactly once; `archive compact` and `archive show` beside it."""
+
+import signal
+import time
+from typing import Any
+
+import click
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from seriatim.cli.common import is_terminal, json_option, show_json, url_option
+from seriatim.cli.spark import session_of, spark_options
+
+TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
+
+HELP = f"""Archive what is on the broker as Parquet, each row exactly once.
+
+Reads the streams of a cluster (on JetStream) and writes tables: {", ".join(TABLES)}. It may be killed at any moment and
+goes on where it was, with the same --checkpoint. OUT and CHECKPOINT are paths or URIs that Spark can write: file:,
+hdfs:, s3a:. With --once (the default) it ends when what was there at its start is archived; with --follow it goes on.
+
+What the broker dropped before it could be archived is written down as a gap (see `archive show`), or is an error with
+--gaps fail.
+
+\b
+Examples:
+  seriatim archive --out lake/shop --checkpoint lake/shop-checkpoint
+  seriatim archive --out s3a://lake/shop --checkpoint s3a://lake/shop-checkpoint --follow --trigger 30
+  seriatim archive compact lake/shop
+  seriatim archive show lake/shop
+
+\b
+Exit code: 0 done, or told to end; 1 a table could not be archived, 2 wrong options, 130 interrupted.
+"""
+
+
+class Total(Struct):
+    """What one run did to a table."""
+
+    table: str
+    batches: int = 0
+    rows: int = 0
+    lost: int = 0
+
+
+@click.group(help=HELP, invoke_without_command=True)
+@click.option("--out", metavar="URI", help="Where the archive is.")
+@click.option("--checkpoint", metavar="URI", help="Where to remember how far it is; one for each archive.")
+@click.option(
+    "--tables", metavar="NAMES", default=",".join(TABLES), help="Tables, separated by commas.  [default: all]"
+)
+@click.option("--topics", metavar="NAMES", default="", help="Events of these topics only; * stands for anything.")
+@click.option("--once/--follow", "once", default=True, help="End with what is there now, or go on.  [default: --once]")
+@click.option(
+    "--trigger",
+    "trigger_s",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="With --follow: seconds between two looks.",
+)
+@click.option(
+    "--max-rows",
+    type=click.IntRange(min=1),
+    default=200_000,
+    show_default=True,
+    help="Messages per table and batch; a message holds 1 to 4,096 events.",
+)
+@click.option(
+    "--gaps",
+    type=click.Choice(["rows", "fail"]),
+    default="rows",
+    show_default=True,
+    help="What to do about events that are gone before they are archived.",
+)
+@url_option
+@spark_options
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    out: str | None,
+    checkpoint: str | None,
+    tables: str,
+    topics: str,
+    once: bool,
+    trigger_s: float,
+    max_rows: int,
+    gaps: str,
+    url: str,
+    cluster: str,
+    timeout_s: float,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Archive what is on the broker as Parquet, each row exactly once."""
+    if context.invoked_subcommand is not None:
+        return
+    if not out or not checkpoint:
+        raise click.UsageError("give --out and --checkpoint, for instance --out lake/shop --checkpoint lake/checkpoint")
+    with session_of(options, "archive") as spark:
+        from seriatim.pipeline.archive import ArchiveOptions, Record, archive
+
+        wishes = ArchiveOptions(
+            url=url,
+            cluster=cluster,
+            out=out,
+            checkpoint=checkpoint,
+            tables=tuple(name.strip() for name in tables.split(",") if name.strip()),
+            topics=topics,
+            gaps=gaps,  # type: ignore[arg-type]  # click has checked it
+            max_messages=max_rows,
+            trigger_s=None if once else trigger_s,
+            credentials={"connect_timeout_s": f"{timeout_s:g}"},
+        )
+        totals = {table: Total(table) for table in wishes.tables}
+
+        def on_batch(record: Record) -> None:
+            total = totals[record.table]
+            total.batches += 1
+            total.rows += record.rows - record.gaps
+            total.lost += record.lost
+            if is_terminal():
+                click.echo(
+                    f"{time.strftime('%H:%M:%S')} {record.table} batch {record.first}: {record.rows} rows", err=True
+                )
+
+        archive(spark, wishes, until=_told_to_end(), on_batch=on_batch)
+    for total in totals.values():
+        _show(asdict(total), as_json, "{table:<14} {rows} rows in {batches} batches, {lost} positions lost")
+
+
+def _told_to_end() -> Any:
+    """Whether a signal has come. A second one ends the process as signals do."""
+    told: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        told.append(number)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, handle)
+    return lambda: bool(told)
+
+
+@command.command("compact")
+@click.argument("uri")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(min=0),
+    default=3600.0,
+    show_default=True,
+    help="Seconds for which replaced files stay, for those who are reading them.",
+)
+@click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, show_default=True, help="Megabytes.")
+@spark_options
+@json_option
+def compact_command(uri: str, grace_s: float, file_mb: int, as_json: bool, **options: Any) -> None:
+    """Make few large files of many small ones. Others may read and write the archive meanwhile."""
+    with session_of(options, "archive compact") as spark:
+        from seriatim.pipeline.archive import compact
+
+        size = file_mb * 1024 * 1024
+        for done in compact(spark, uri, grace_s=grace_s, file_bytes=size, folder_bytes=8 * size):
+            _show(asdict(done), as_json, "{table:<14} {replaced} folders became {written}; {removed} old ones removed")
+
+
+@command.command("show")
+@click.argument("uri")
+@spark_options
+@json_option
+def show_command(uri: str, as_json: bool, **options: Any) -> None:
+    """What an archive holds: batches, rows, and what was lost before it could be archived."""
+    with session_of(options, "archive show") as spark:
+        from seriatim.pipeline.archive import describe
+
+        for row in describe(spark, uri):
+            _show(row, as_json, "{table:<14} {rows} rows, {lost} positions lost, {folders} folders, {bytes} bytes")
+
+
+def _show(row: dict[str, Any], as_json: bool, text: str) -> None:
+    if as_json:
+        show_json(row)
+    else:
+        click.echo(text.format(**row))

@@ -1,0 +1,266 @@
+"""`seriatim replay`: what a subscriber saw, or would have seen; shown, written to files, or published again."""
+
+import base64
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from seriatim.cli.common import is_terminal, json_option, run_until_interrupted, show_json
+from seriatim.cli.spark import session_of, spark_options
+from seriatim.cli.tables import table
+from seriatim.model import InputError
+
+FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
+SHOWN = 20
+NOTICES_MAX = 10
+PAIRS_OF = 100  # logs; of more, pairs are not told
+DATA_MAX = 40
+INCOMPLETE = 3
+
+HELP = """Replay an archive: what a subscriber saw, or would have seen.
+
+ARCHIVE is what `seriatim archive` wrote. With --subscriber: exactly what this one was notified of, in its order. With
+--topics: every event of these topics in a sequence that a subscriber of exactly these could have been notified of, by
+the stamps of the sequencers; the same sequence every time, on every machine.
+
+The first events are shown; --out writes all of them to files (in order, part-00000 first), --publish publishes them
+again, in order, each once, and goes on where it was when it is started again.
+
+\b
+Examples:
+  seriatim replay lake/shop --topics orders,payments
+  seriatim replay lake/shop --subscriber billing --from 2026-07-14T09:00:00Z --to 2026-07-14T10:00:00Z
+  seriatim replay lake/shop --topics orders --from orders=120 --out lake/orders --format jsonl
+  seriatim replay lake/shop --topics orders,payments --publish nats://127.0.0.1:4222 --pace original
+
+\b
+Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could not be done, 2 wrong options,
+           130 interrupted.
+"""
+
+
+@click.command(help=HELP)
+@click.argument("archive", metavar="ARCHIVE")
+@click.option("--subscriber", metavar="NAME", help="What this subscriber saw.")
+@click.option("--topics", metavar="NAMES", help="What a subscriber of these would have seen; separated by commas.")
+@click.option("--from", "since", metavar="TIME|NUMBERS", help="From here on: a time, or orders=120,payments=7.")
+@click.option("--to", "until", metavar="TIME|NUMBERS", help="Up to here: before a time, or up to these numbers.")
+@click.option("--limit", type=click.IntRange(min=1), help=f"Events to show.  [default: {SHOWN}; with --json: all]")
+@click.option("--out", metavar="URI", help="Write all events to files here.")
+@click.option("--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", show_default=True)
+@click.option("--publish", "url", metavar="URL", help="Publish all events again, on this NATS server.")
+@click.option("--pace", default="max", show_default=True, help="original, max, or how many times as fast (2, 0.5).")
+@click.option("--prefix", default="replay", show_default=True, help="Topics are published below this, as one stream.")
+@click.option("--onto-topics", is_flag=True, help="Publish onto the topics themselves. Live subscribers will see it!")
+@click.option(
+    "--progress",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --onto-topics: the file that says how far it is, to go on after an interruption.",
+)
+@click.option("--skip-gaps", is_flag=True, help="Go on behind missing stamps; order across them is by time only.")
+@json_option
+@spark_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    archive: str,
+    subscriber: str | None,
+    topics: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int | None,
+    out: str | None,
+    format_: str,
+    url: str | None,
+    pace: str,
+    prefix: str,
+    onto_topics: bool,
+    progress: Path | None,
+    skip_gaps: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Replay an archive: what a subscriber saw, or would have seen."""
+    if (subscriber is None) == (topics is None):
+        raise click.UsageError("give either --subscriber or --topics")
+    if out is not None and url is not None:
+        raise click.UsageError("give --out or --publish, not both")
+    names = sorted({name.strip() for name in (topics or "").split(",") if name.strip()})
+    factor = _factor(pace)
+    with session_of(options, "replay") as spark:
+        from seriatim.pipeline.bounds import NO_BOUND, parse_bound
+
+        begin = parse_bound(since, "--from") if since else NO_BOUND
+        end = parse_bound(until, "--to") if until else NO_BOUND
+        replay, pairs = _open(spark, archive, subscriber, names, begin, end, skip_gaps)
+        if pairs:
+            more = f", and {len(pairs) - NOTICES_MAX} pairs more" if len(pairs) > NOTICES_MAX else ""
+            click.echo(
+                f"note: too few held both {', '.join(pairs[:NOTICES_MAX])}{more} for an order between them; "
+                "there the clock of the broker decides",
+                err=True,
+            )
+        if out is not None:
+            _write(spark, replay.events, out, format_)
+            result: dict[str, object] = {"out": out, "format": format_}
+            said = f"written to {out}"
+        elif url is not None:
+            what = (archive.rstrip("/"), subscriber, names, since, until, skip_gaps)
+            result, said = _publish(replay.events, url, what, None if onto_topics else prefix, factor, progress)
+        else:
+            _show(replay, limit, as_json)
+            result, said = {}, ""
+        notices = _missing(replay)
+        for notice in notices:
+            click.echo(notice, err=True)
+        if as_json and result:
+            show_json(result)
+        elif said:
+            click.echo(said)
+    if notices:
+        context.exit(INCOMPLETE)
+
+
+def _factor(pace: str) -> float | None:
+    if pace == "max":
+        return None
+    try:
+        factor = 1.0 if pace == "original" else float(pace)
+    except ValueError:
+        factor = 0.0
+    if not 0.0 < factor < float("inf"):
+        raise click.BadParameter(f"{pace!r}: give original, max, or a number above 0", param_hint="--pace")
+    return factor
+
+
+def _open(
+    spark: Any, archive: str, subscriber: str | None, names: list[str], begin: Any, end: Any, skip_gaps: bool
+) -> tuple[Any, list[str]]:
+    from seriatim.pipeline.archive import describe, read_archive
+    from seriatim.pipeline.replay import never_ordered, saw, would_have_seen
+
+    tables = {row["table"] for row in describe(spark, archive)}
+    needed = {"events", "stamps"} if subscriber is None else {"events", "deliveries"}
+    if lacking := sorted(needed - tables):
+        fix = "archive them too: seriatim archive --tables; delivery logs are on the broker with --log broker:"
+        raise InputError(archive, f"this archive has no {' and no '.join(lacking)}", fix)
+    events = read_archive(spark, archive, "events")
+    if subscriber is None:
+        stamps = read_archive(spark, archive, "stamps")
+        replay = would_have_seen(events, stamps, names, begin, end, skip_gaps)
+        pairs = never_ordered(stamps, replay.logs) if 1 < len(replay.logs) <= PAIRS_OF else []
+        return replay, [f"{one} and {other}" for one, other in pairs]
+    subscriptions = read_archive(spark, archive, "subscriptions") if "subscriptions" in tables else None
+    replay = saw(events, read_archive(spark, archive, "deliveries"), subscriber, subscriptions, begin, end)
+    return replay, []
+
+
+def _missing(replay: Any) -> list[str]:
+    """What is not as it should be, in sentences; the first few of each kind."""
+    from seriatim.pipeline.ordering import describe_held, held
+    from seriatim.pipeline.replay import sentence
+
+    rows = replay.missing.limit(NOTICES_MAX + 1).collect()
+    said = [f"missing: {sentence(*row)}" for row in rows[:NOTICES_MAX]]
+    if len(rows) > NOTICES_MAX:
+        said.append("missing: and more; Replay.missing has all of it")
+    if replay.places is not None:
+        columns = ("log", "first", "last", "waits_for", "needed", "in_knot")
+        ends = held(replay.places).select(*columns).orderBy("log").limit(NOTICES_MAX).collect()
+        said += [f"incomplete: {line}" for line in describe_held(tuple(row) for row in ends)]
+    return said
+
+
+def _show(replay: Any, limit: int | None, as_json: bool) -> None:
+    from seriatim.pipeline.replay import in_sequence
+
+    rows = in_sequence(replay.events)
+    if as_json:
+        for row in (rows if limit is None else rows.limit(limit)).toLocalIterator():
+            show_json(_as_json(row))
+        return
+    count = limit or SHOWN
+    found = rows.limit(count + 1).collect()  # as many as were asked for
+    headings = ("topic", "number", "time", "id", "data")
+    for line in table(headings, [_cells(row) for row in found[:count]]):
+        click.echo(line)
+    if replay.changes is not None:
+        for change in replay.changes.limit(count).collect():
+            after = "" if change["number"] is None else f" after number {change['number']}"
+            click.echo(f"position {change['position']}: {change['change']} {change['topic']}{after}")
+    if len(found) > count:
+        click.echo("… and more: --limit shows more of them, --out writes all of them, --json prints all of them")
+    elif not found:
+        click.echo("no events")
+
+
+def _cells(row: Any) -> list[str]:
+    at = row["notified_at"] if row["notified_at"] is not None else row["received_at"]
+    shown = "" if at is None else datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
+    data = "(not in the archive)" if row["missing"] else _text(row["data"])
+    number = f"{row['number']}.{row['index']}" if row["index"] else str(row["number"])
+    late = " (out of order)" if row["out_of_order"] else ""
+    return [row["topic"], number, shown.replace("+00:00", "Z"), row["event_id"], data + late]
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = bytes(data).decode("utf-8")
+    except UnicodeDecodeError:
+        return f"{len(data)} bytes"
+    text = "".join(character if character.isprintable() else "·" for character in text)
+    return text if len(text) <= DATA_MAX else f"{text[: DATA_MAX - 1]}…"
+
+
+def _as_json(row: Any) -> dict[str, object]:
+    """Data is text where it is text, and base64 under another name where it is not."""
+    found = {key: value for key, value in row.asDict().items() if value is not None and key != "data"}
+    if row["data"] is not None:
+        data = bytes(row["data"])
+        try:
+            found["data"] = data.decode("utf-8")
+        except UnicodeDecodeError:
+            found["data_base64"] = base64.b64encode(data).decode("ascii")
+    return found
+
+
+def _write(spark: Any, events: Any, out: str, format_: str) -> None:
+    from seriatim.pipeline import storage
+    from seriatim.pipeline.replay import as_text, in_sequence
+
+    if storage.listed(spark, out):
+        raise InputError("--out", f"{out} is not empty", "name a folder that does not exist yet")
+    rows = in_sequence(events if format_ != "csv" else as_text(events))
+    writer = rows.write.mode("overwrite").format(FORMATS[format_])
+    (writer.option("header", True) if format_ == "csv" else writer).save(out)
+
+
+def _publish(
+    events: Any, url: str, what: object, prefix: str | None, factor: float | None, progress: Path | None
+) -> tuple[dict[str, object], str]:
+    from msgspec.structs import asdict
+
+    from seriatim.pipeline.republish import Publishing, digest_of, publish_again
+
+    publishing = Publishing(url=url, digest=digest_of(what), prefix=prefix, factor=factor, progress=progress)
+    told_s = time.monotonic()
+
+    def on_stored(count: int) -> None:
+        nonlocal told_s
+        if is_terminal() and time.monotonic() - told_s > 1.0:
+            told_s = time.monotonic()
+            click.echo(f"{count:,} events published", err=True)
+
+    published = run_until_interrupted(lambda: publish_again(events, publishing, on_stored))
+    said = f"published {published.events:,} events"
+    said += f" below {prefix}" if prefix is not None else " onto their topics"
+    said += f"; {published.before:,} were there before" if published.before else ""
+    if published.passed:
+        said += f"; {published.passed:,} came into the archive too late for this replay: use another --prefix for all"
+    if published.late:
+        said += f"; {published.late:,} were lost on the way and came behind later ones of their topic"
+    return asdict(published), said

@@ -1,0 +1,213 @@
+"""`seriatim report`: runs, experiments and plans as one page."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from seriatim.cli.audit_input import choose_engine, mapping_of, mapping_options
+from seriatim.cli.common import is_terminal, show_json
+from seriatim.cli.spark import session_of, spark_options
+from seriatim.model import InputError
+from seriatim.order import GUARANTEES
+from seriatim.pipeline.report import Page, Section, render
+from seriatim.pipeline.report.measurements import read_sweep
+from seriatim.pipeline.report.plans import read_plan
+from seriatim.pipeline.report.sources import kind_of, name_of, read_audit, read_run
+from seriatim.pipeline.requirements import RequirementMissing, check_requirements
+
+HELP = """Make one page of runs, experiments and plans.
+
+The page is a single HTML file without scripts that loads nothing: open it, print it, send it. A SOURCE is
+
+\b
+  a run         a folder with deliveries (and, if known, publications, subscriptions and messages), or one
+                .jsonl or .csv file of deliveries: verdicts with their witnesses, latencies, stamps, rates
+  an audit      what `seriatim audit --json` printed: verdicts with their witnesses
+  experiments   a folder that `seriatim reproduce` or `seriatim sweep` wrote: figures beside the paper's numbers
+  a plan        a folder that `seriatim plan` wrote: trees, hops per event, load and couplings, before and after
+
+Several sources become sections of one page. Small runs are read without Spark; Parquet, URIs such as s3a://… and large
+logs are read with it. Logs of other systems are read as by `seriatim audit`: say which column is what.
+
+\b
+Examples:
+  seriatim report run/
+  seriatim report run/ --guarantee tno --guarantee completeness --out run.html --open
+  seriatim report consumer-logs/ --subscriber host --event topic,partition,offset --order-by handled_at
+  seriatim report before/ after/ plan/ figures/ --title "What the plan changed" --png figures-png/
+
+\b
+Exit code: 0 the page was written (whatever it says), 2 a source cannot be read.
+"""
+
+
+@click.command(help=HELP)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="The page to write.",
+)
+@click.option("--png", type=click.Path(path_type=Path, file_okay=False), help="Write each figure here as PNG, too.")
+@click.option("--title", help="Title of the page.  [default: names of the sources]")
+@click.option(
+    "--guarantee",
+    "guarantees",
+    type=click.Choice(list(GUARANTEES)),
+    multiple=True,
+    metavar="NAME",
+    help="Judge only this guarantee; may be given again. Default: all of them.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=4, show_default=True, help="Witnesses shown of each anomaly."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "python", "spark"]),
+    default="auto",
+    show_default=True,
+    help="What reads and judges runs; auto: Spark if they are large.",
+)
+@mapping_options
+@click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@spark_options
+def command(
+    sources: tuple[str, ...],
+    out: Path,
+    png: Path | None,
+    title: str | None,
+    guarantees: tuple[str, ...],
+    limit: int,
+    engine: str,
+    is_opened: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Make one page of runs, experiments and plans."""
+    if png is not None and find_spec("matplotlib") is None:
+        raise InputError("--png", "needs matplotlib, which is not installed", 'pip install "seriatim[spark]"')
+    asked = guarantees or tuple(GUARANTEES)
+    try:
+        sections = _read(sources, asked, limit, engine, options)
+    finally:
+        _progress("")
+    page = Page(
+        title=title or _title(sources),
+        sections=tuple(sections),
+        made_at=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
+        made_by=f"Seriatim {version('seriatim')}",
+    )
+    html, drawings = render(page)
+    _write(out, html)
+    if png is not None:
+        from seriatim.pipeline.report.png import write_png
+
+        _make_folder(png)
+        for index, (key, drawing) in enumerate(drawings.items(), start=1):
+            _progress(f"drawing {index} of {len(drawings)}")
+            write_png(drawing, png / f"{key}.png")
+    _progress("")
+    if as_json:
+        pngs = [str(png / f"{key}.png") for key in drawings] if png is not None else []
+        show_json({"page": str(out), "bytes": len(html.encode()), "sections": len(sections), "png": pngs})
+    else:
+        beside = f" and {len(drawings)} PNGs in {png}" if png is not None else ""
+        click.echo(f"{out}: {_many(len(sections), 'section')}, {_many(len(drawings), 'figure')}{beside}")
+    if is_opened and not webbrowser.open(out.resolve().as_uri()):
+        click.echo(f"no browser was found; open {out.resolve()} yourself", err=True)
+
+
+def _read(
+    sources: tuple[str, ...], asked: tuple[str, ...], limit: int, engine: str, options: dict[str, Any]
+) -> list[Section]:
+    """One section for each source. Which kind each one is, and that it can be read, is known before anything starts."""
+    mapping = mapping_of(options)
+    kinds = [(source, kind_of(source, mapping.is_foreign)) for source in sources]
+    is_spark = {source: _is_for_spark(source, engine) for source, kind in kinds if kind == "run"}
+    opened: AbstractContextManager[Any] = _session(options) if any(is_spark.values()) else nullcontext()
+    with opened as session:
+        sections: list[Section] = []
+        for source, kind in kinds:
+            _progress(f"reading {source}")
+            if kind == "audit":
+                sections.append(read_audit(source, asked))
+            elif kind == "sweep":
+                sections.append(read_sweep(source, name_of(source)))
+            elif kind == "plan":
+                sections.append(read_plan(source, name_of(source)))
+            elif is_spark[source]:
+                from seriatim.pipeline.report.sources_on_spark import read_run_on_spark
+
+                sections.append(read_run_on_spark(session, source, asked, limit, mapping))
+            else:
+                sections.append(read_run(source, asked, limit, mapping))
+    return sections
+
+
+def _is_for_spark(source: str, engine: str) -> bool:
+    """A log that is merely large can be read without Spark, if Spark cannot run here."""
+    choice = choose_engine(source, engine)
+    if choice.engine == "python" or choice.is_needed:
+        return choice.engine == "spark"
+    try:
+        check_requirements()
+    except RequirementMissing as missing:
+        click.echo(f"{source}, {choice.reason}: Spark would be faster, but {missing}", err=True)
+        return False
+    return True
+
+
+@contextmanager
+def _session(options: dict[str, Any]) -> Iterator[Any]:
+    _progress("starting Spark")
+    with session_of(options, "report") as session:
+        session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
+        yield session
+
+
+def _title(sources: tuple[str, ...]) -> str:
+    names = [name_of(source) for source in sources]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _write(path: Path, html: str) -> None:
+    """Whole or not at all: whoever has the old page open never sees half of a new one."""
+    _make_folder(path.parent)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(html, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InputError(
+            str(path), error.strerror or "cannot be written", "check the path and its permissions"
+        ) from None
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(path), error.strerror or "cannot be made", "check the path and its permissions") from None
+
+
+def _progress(what: str) -> None:
+    if is_terminal():
+        click.echo(f"\r\x1b[K{what}", nl=False, err=True)
+        sys.stderr.flush()
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

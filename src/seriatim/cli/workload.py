@@ -1,0 +1,122 @@
+"""`seriatim workload`: make up subscriptions, publications or deliveries."""
+
+from typing import Any
+
+import click
+
+from seriatim.cli.common import is_terminal, json_option, show_json
+from seriatim.cli.spark import session_of, spark_options
+from seriatim.model import InputError
+
+HELP = """Make up subscriptions, publications or deliveries, of any size.
+
+The rows follow from the seed and the options alone: the same on a laptop and on a cluster, in one partition or in a
+thousand. They are written as Parquet, one folder for each table, to OUT: a path or any URI that Spark can write.
+
+\b
+WHAT is one of
+  subscriptions   OUT/subscriptions, /sites, /rates   what `seriatim plan` reads
+  publications    OUT/publications                    events with their topics, publishers and times
+  deliveries      OUT/deliveries, /publications, /subscriptions
+                                                      the log of a run that kept the order; see --inject
+
+\b
+Examples:
+  seriatim workload subscriptions --subscribers 1000000 --topics 1000 --out work/
+  seriatim workload subscriptions --sites 4 --local-share 0.8 --churn 0.1 --out work/
+  seriatim workload deliveries --events 100000 --inject swap=2 --inject gap=1 --out log/
+
+\b
+Exit code: 0 written, 1 could not be written, 2 wrong options.
+"""
+
+
+@click.command(help=HELP)
+@click.argument("what", type=click.Choice(["subscriptions", "publications", "deliveries"]))
+@click.option("--out", required=True, metavar="URI", help="Where to write; tables that are there are replaced.")
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--subscribers", type=int, default=1_000, show_default=True)
+@click.option("--topics", type=int, default=100, show_default=True)
+@click.option("--held", type=int, default=10, show_default=True, help="Topics that a subscriber holds.")
+@click.option("--held-max", type=int, default=0, help="Between --held and this many, in proportion to size^-2.")
+@click.option("--popularity", type=click.Choice(["zipf", "power-law", "uniform"]), default="zipf", show_default=True)
+@click.option("--exponent", type=float, help="Of zipf (default 1.0) or power-law (default 2.1).")
+@click.option("--common", type=int, default=0, help="So many topics are held by everybody.")
+@click.option("--sites", type=int, default=1, show_default=True, help="Places where clients are.")
+@click.option("--local-share", type=float, default=0.0, help="How often a client chooses a topic of its own site.")
+@click.option("--churn", type=float, default=0.0, help="Share of topics that are left for another one.")
+@click.option("--events", type=int, default=10_000, show_default=True)
+@click.option("--publishers", type=int, default=10, show_default=True)
+@click.option("--events-per-s", type=float, default=1_000.0, show_default=True)
+@click.option(
+    "--inject",
+    multiple=True,
+    metavar="KIND=COUNT",
+    help="Put violations into the deliveries: swap, duplicate or gap; may be given again.",
+)
+@click.option("--partitions", type=click.IntRange(min=1), help="Files of each table; the rows are the same.")
+@json_option
+@spark_options
+def command(
+    what: str,
+    out: str,
+    exponent: float | None,
+    inject: tuple[str, ...],
+    partitions: int | None,
+    as_json: bool,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+    **chosen: Any,
+) -> None:
+    """Make up subscriptions, publications or deliveries, of any size."""
+    kinds = _kinds(inject)
+    if kinds and what != "deliveries":
+        raise InputError("--inject", f"there are no deliveries in {what!r}", "use `seriatim workload deliveries`")
+    if exponent is None:
+        exponent = 2.1 if chosen["popularity"] == "power-law" else 1.0
+    with session_of({"master": master, "memory": memory, "conf": conf}, "workload") as spark:
+        from seriatim.pipeline import workload as made
+
+        workload = made.Workload(exponent=exponent, **chosen)
+        injected = made.injections(workload, kinds) if kinds else []
+        tables: dict[str, Any]
+        if what == "subscriptions":
+            tables = {name: getattr(made, name)(spark, workload, partitions) for name in (what, "sites", "rates")}
+        elif what == "publications":
+            tables = {what: made.publications(spark, workload, partitions)}
+        else:
+            tables = {
+                "deliveries": made.deliveries(spark, workload, injected, partitions),
+                "publications": made.delivered_publications(spark, workload, partitions),
+                "subscriptions": made.delivered_subscriptions(spark, workload, partitions),
+            }
+        counts = {}
+        for name, table in tables.items():
+            path = f"{out.rstrip('/')}/{name}"
+            if is_terminal():
+                click.echo(f"writing {path} …", err=True)
+            table.write.mode("overwrite").parquet(path)
+            counts[name] = spark.read.parquet(path).count()
+    if as_json:
+        show_json({"out": out, "rows": counts, "injected": [_as_json(each) for each in injected]})
+        return
+    for name, count in counts.items():
+        click.echo(f"{count:,} {name}")
+    for each in injected:
+        other = f" before {each.other}" if each.other else ""
+        click.echo(f"injected: {each.kind} at {each.subscriber}, position {each.position}: {each.event_id}{other}")
+
+
+def _kinds(inject: tuple[str, ...]) -> dict[Any, int]:
+    kinds: dict[Any, int] = {}
+    for text in inject:
+        kind, equals, count = text.partition("=")
+        if kind not in ("swap", "duplicate", "gap") or (equals and not count.isdigit()):
+            raise InputError("--inject", f"{text!r} is not KIND=COUNT", "give swap=2, duplicate=1 or gap=1")
+        kinds[kind] = kinds.get(kind, 0) + (int(count) if equals else 1)
+    return kinds
+
+
+def _as_json(injection: Any) -> dict[str, Any]:
+    return {name: getattr(injection, name) for name in injection.__struct_fields__}

@@ -1,0 +1,68 @@
+"""Reading an archive back: only what its records name, each row once."""
+
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from seriatim.model import InputError
+from seriatim.pipeline import storage
+from seriatim.pipeline.archive.records import Record, records_of, table_uri
+from seriatim.pipeline.archive.rows import file_schema, last_rows
+from seriatim.pipeline.schemas import ARCHIVE
+from seriatim.pipeline.source.options import TABLES
+
+
+def read_archive(
+    spark: SparkSession, uri: str, table: str, *, since: date | None = None, until: date | None = None
+) -> DataFrame:
+    """A table of an archive, in the columns of `schemas.py`. `since`, `until`: days (UTC) on which the broker took it.
+
+    What is in the archive when this is called is what is read; what comes later, and what a compaction changes
+    meanwhile, makes no difference.
+    """
+    rows = read_rows(spark, uri, table, records_of(spark, uri, _checked(table)))
+    if since is not None:
+        rows = rows.where(F.col("date") >= F.lit(since))
+    if until is not None:
+        rows = rows.where(F.col("date") <= F.lit(until))
+    present = rows.where(F.col("lost_to").isNull())
+    return last_rows(present, table).select(*ARCHIVE[table].names)
+
+
+def read_gaps(spark: SparkSession, uri: str, table: str) -> DataFrame:
+    """What is missing in a table: stream, first and last position, and why."""
+    rows = read_rows(spark, uri, table, records_of(spark, uri, _checked(table)))
+    return rows.where(F.col("lost_to").isNotNull()).select(
+        "stream", F.col("stream_position").alias("first"), F.col("lost_to").alias("last"), "problem"
+    )
+
+
+def describe(spark: SparkSession, uri: str) -> list[dict[str, str | int]]:
+    """Of every table that an archive has: rows, what was lost, folders and bytes."""
+    found: list[dict[str, str | int]] = []
+    for table in TABLES:
+        records = records_of(spark, uri, table)
+        if records:
+            row: dict[str, str | int] = {"table": table, "rows": sum(each.rows - each.gaps for each in records)}
+            row |= {"lost": sum(each.lost for each in records), "folders": len(records)}
+            found.append(row | {"bytes": sum(each.bytes for each in records), "batches": records[-1].last + 1})
+    if not found:
+        raise InputError(uri, "there is no archive here", "check the path; `seriatim archive --out` makes one")
+    return found
+
+
+def read_rows(spark: SparkSession, uri: str, table: str, records: list[Record]) -> DataFrame:
+    """The rows of some records as they were written, with where they came from and their date."""
+    schema = file_schema(table)
+    folders = [storage.join(table_uri(uri, table), each.folder) for each in records if each.rows]
+    if not folders:
+        return spark.createDataFrame([], schema)
+    found = spark.read.schema(schema).option("basePath", table_uri(uri, table)).parquet(*folders)
+    return found.select(*schema.names)
+
+
+def _checked(table: str) -> str:
+    if table not in TABLES:
+        raise InputError("table", f"there is no table {table!r} in an archive", f"use one of {', '.join(TABLES)}")
+    return table

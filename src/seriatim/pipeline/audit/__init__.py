@@ -1,0 +1,6 @@
+"""The auditor at any size: the same verdicts as `seriatim.audit`, on Spark."""
+
+from seriatim.pipeline.audit.auditor import SparkAudit, audit_tables
+from seriatim.pipeline.audit.options import AuditOptions
+
+__all__ = ["AuditOptions", "SparkAudit", "audit_tables"]

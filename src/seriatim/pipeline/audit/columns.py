@@ -1,0 +1,100 @@
+"""The slim tables of an audit: 64-bit hashes stand for names, so that nothing wide is moved between machines.
+
+    run      of a table that holds many logs; without the column there is one, called ""
+    s, e, t  subscriber, event and topic, each hashed with its run; a publisher is hashed as a subscriber of its name
+    p        position
+    check    another 32 bits of the event id's hash: two ids with one hash show themselves by it
+
+Names come back only for what is shown, by a join with the tables as they were given.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from seriatim.model import InputError
+from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS
+from seriatim.pipeline.tables import Tables
+
+RUN = "run"
+DEFAULTS: Mapping[str, object] = {"out_of_order": False, "index": 0}
+
+
+class LogTables:
+    """The tables of one or many logs, all columns there, every row with its run."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.has_runs = RUN in tables.deliveries.columns
+        self.deliveries = complete(tables.deliveries, DELIVERIES, "deliveries")
+        spark = tables.deliveries.sparkSession
+        self.publications = complete(_or_empty(tables.publications, spark, PUBLICATIONS), PUBLICATIONS, "publications")
+        self.subscriptions = complete(
+            _or_empty(tables.subscriptions, spark, SUBSCRIPTIONS), SUBSCRIPTIONS, "subscriptions"
+        )
+        self.has_publications = tables.publications is not None
+        self.has_subscriptions = tables.subscriptions is not None
+
+
+def _or_empty(frame: DataFrame | None, spark: "object", schema: StructType) -> DataFrame:
+    if frame is not None:
+        return frame
+    return spark.createDataFrame([], schema)  # type: ignore[attr-defined,no-any-return]
+
+
+def complete(frame: DataFrame, schema: StructType, table: str) -> DataFrame:
+    """The columns of the schema, and `run`; those that may be absent are null, or what the model gives them."""
+    present = set(frame.columns)
+    columns = [F.col(RUN).cast("string") if RUN in present else F.lit("").alias(RUN)]
+    for field in schema.fields:
+        default = F.lit(DEFAULTS.get(field.name)).cast(field.dataType)
+        if field.name not in present:
+            if not field.nullable and field.name not in DEFAULTS:
+                raise InputError(f"{table}.{field.name}", "this column is missing", "add it; docs/audit.md lists them")
+            columns.append(default.alias(field.name))
+        elif field.name in DEFAULTS:
+            columns.append(F.coalesce(F.col(field.name).cast(field.dataType), default).alias(field.name))
+        else:
+            columns.append(F.col(field.name).cast(field.dataType).alias(field.name))
+    return frame.select(*columns)
+
+
+def hashed(salt: int, *names: str) -> Column:
+    """What stands for a name of a run."""
+    return F.xxhash64(F.lit(salt), F.col(RUN), *(F.col(name) for name in names))
+
+
+def slim_deliveries(deliveries: DataFrame, salt: int, has_runs: bool) -> DataFrame:
+    """What is judged of each delivery. The run only where there are several: the hashes know it."""
+    return deliveries.select(
+        *([RUN] if has_runs else []),
+        hashed(salt, "subscriber").alias("s"),
+        F.col("position").alias("p"),
+        hashed(salt, "event_id").alias("e"),
+        hashed(salt, "topic").alias("t"),
+        F.col("out_of_order").alias("o"),
+        F.hash(RUN, "event_id").alias("check"),
+        "notified_at",
+        "received_at",
+        "number",
+        "index",
+    )
+
+
+def with_hashes(frame: DataFrame, salt: int, **names: str) -> DataFrame:
+    """The table as given, and a hash for each name: `with_hashes(deliveries, salt, s="subscriber")`."""
+    return frame.withColumns({short: hashed(salt, name) for short, name in names.items()})
+
+
+def delivery_json() -> Column:
+    """A delivery as a row of a witness."""
+    return F.concat(F.lit("d"), F.to_json(F.struct(*DELIVERIES.names)))
+
+
+def publication_json() -> Column:
+    return F.concat(F.lit("p"), F.to_json(F.struct(*PUBLICATIONS.names)))
+
+
+def subscription_json() -> Column:
+    return F.concat(F.lit("s"), F.to_json(F.struct(*SUBSCRIPTIONS.names)))

@@ -1,0 +1,104 @@
+"""What is known of each event, and of each publisher's own order: tables with a row per event, not per delivery."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from seriatim.pipeline.audit.columns import LogTables, with_hashes
+
+# As the reference auditor sorts publications that share an id.
+PUBLICATION_ORDER = ("topic", "publisher", "published_at", "sequence", "seen", "number", "index")
+
+
+def published(log: LogTables, salt: int) -> DataFrame:
+    """One row per published id: e, its publication, `twice` if the id was published as two different rows.
+
+    `a` is the publisher, hashed as a subscriber of its name would be; `b` is the topic, hashed.
+    """
+    rows = with_hashes(log.publications, salt, e="event_id", a="publisher", b="topic")
+    told = F.struct(*PUBLICATION_ORDER, "event_id", "run", "a", "b")
+    first = rows.groupBy("e").agg(F.min(told).alias("first"), F.max(told).alias("last"))
+    return first.select("e", "first.*", (F.col("first") != F.col("last")).alias("twice"))
+
+
+def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> DataFrame:
+    """One row per event, delivered or only published.
+
+    n rows tell of it, `shared` by two or more subscribers; `reused`: the id stands for two events; `collided`: two ids
+    have one hash. (number, index) from `low` to `high` are the places that its rows give it.
+    """
+    place = F.when(F.col("number").isNotNull(), F.struct("number", "index"))
+    each = rows.groupBy("e").agg(
+        (F.min("run") if has_runs else F.lit("")).alias("run"),
+        F.count(F.lit(1)).alias("n"),
+        (F.min("s") != F.max("s")).alias("shared"),
+        F.min("t").alias("t"),
+        (F.min("t") != F.max("t")).alias("two_topics"),
+        (F.min("check") != F.max("check")).alias("collided"),
+        F.min("notified_at").alias("notified"),
+        F.min("received_at").alias("received"),
+        F.min(place).alias("low"),
+        F.max(place).alias("high"),
+    )
+    if publications is None:
+        return each.withColumns({"reused": F.col("two_topics"), "published": F.lit(None).cast("double")})
+    known = publications.select(
+        "e",
+        F.col("run").alias("published_run"),
+        F.col("published_at").alias("published"),
+        "a",
+        "b",
+        "sequence",
+        "seen",
+        "twice",
+        F.when(F.col("number").isNotNull(), F.struct("number", "index")).alias("published_place"),
+    )
+    both = each.join(known, "e", "full_outer")
+    return both.withColumns(
+        {
+            "run": F.coalesce("run", "published_run"),
+            "n": F.coalesce("n", F.lit(0)),
+            "shared": F.coalesce("shared", F.lit(False)),
+            "collided": F.coalesce("collided", F.lit(False)),
+            "reused": _true(F.col("two_topics")) | _true(F.col("twice")) | _true(F.col("t") != F.col("b")),
+            "t": F.coalesce("t", "b"),
+        }
+    )
+
+
+def _true(column: Column) -> Column:
+    return F.coalesce(column, F.lit(False))
+
+
+def chains(all_events: DataFrame) -> DataFrame:
+    """The publications that can be told, in their publishers' own order: e, run, a, seen, k, chain, rank, ordered.
+
+    A publisher whose order is not known (no sequence, or the same one twice) gets one chain per event.
+    """
+    rows = all_events.filter(F.col("a").isNotNull() & ~F.col("reused"))
+    own = Window.partitionBy("a")
+    # Sequences differ, and none is null, exactly if each is greater than the one before it.
+    before = F.lag("sequence").over(own.orderBy(F.col("sequence").asc_nulls_first()))
+    first = F.row_number().over(own.orderBy(F.col("sequence").asc_nulls_first()))
+    stepped = rows.withColumns({"steps": (F.col("sequence") > before) | (first == 1), "rank": first})
+    told = F.min(F.coalesce(F.col("steps"), F.lit(False))).over(own) & (
+        F.min(F.col("sequence").isNotNull()).over(own) | (F.count(F.lit(1)).over(own) == 1)
+    )
+    marked = stepped.withColumn("ordered", told)
+    return marked.select(
+        "e",
+        "run",
+        "a",
+        "seen",
+        "k",
+        "ordered",
+        F.when(F.col("ordered"), F.col("a")).otherwise(F.xxhash64("a", "e")).alias("chain"),
+        F.when(F.col("ordered"), F.col("rank")).otherwise(F.lit(1)).alias("rank"),
+    )
+
+
+def fill_keys(rows: DataFrame) -> DataFrame:
+    """An event that nobody was notified of has no key of its own: that of its publisher's previous event, or next."""
+    own = Window.partitionBy("chain").orderBy("rank")
+    earlier = F.last("k", ignorenulls=True).over(own.rowsBetween(Window.unboundedPreceding, -1))
+    later = F.first("k", ignorenulls=True).over(own.rowsBetween(1, Window.unboundedFollowing))
+    return rows.withColumn("k", F.coalesce("k", earlier, later, F.lit(float("-inf"))))

@@ -1,0 +1,143 @@
+"""What is wrong in a tangle: the reference auditor's own checks, on all rows of the tangle's events.
+
+Runs in Spark's Python workers. A tangle holds every cycle that goes through its events, so what the reference auditor
+finds in the whole log about these events, it finds here: the same pairs, the same witnesses, the same sentences.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from seriatim.audit import Anomaly
+from seriatim.audit.agreement import judge_knot
+from seriatim.audit.causes import Chains, check_causes, check_fifo
+from seriatim.audit.evidence import Evidence
+from seriatim.audit.knots import find_knots, first_shared
+from seriatim.audit.report import Findings, Row
+from seriatim.model import Delivery, Publication, Subscription
+
+# What every check hands over. `phase`, `subscriber`, `position`, `tie` sort what has a sentence as the reference does.
+FOUND = (
+    "run string, name string, count bigint, phase int, subscriber string, position bigint, tie string, "
+    "sentence string, witness array<string>"
+)
+SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("name", pa.string()),
+        ("count", pa.int64()),
+        ("phase", pa.int32()),
+        ("subscriber", pa.string()),
+        ("position", pa.int64()),
+        ("tie", pa.string()),
+        ("sentence", pa.string()),
+        ("witness", pa.list_(pa.string())),
+    ]
+)
+CIRCULAR = "circular"  # no anomaly: a publication whose causes are circular, by its id
+
+KINDS: dict[str, type[Delivery] | type[Publication] | type[Subscription]] = {
+    "d": Delivery,
+    "p": Publication,
+    "s": Subscription,
+}
+_LETTERS = {kind: letter for letter, kind in KINDS.items()}
+
+
+def encode(row: Row) -> str:
+    """A row as text: a letter for its table, then JSON."""
+    return _LETTERS[type(row)] + msgspec.json.encode(row).decode()
+
+
+def decode(text: str) -> Row:
+    return msgspec.json.decode(text[1:].encode(), type=KINDS[text[0]])
+
+
+def explain(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """Rows (tangle, run, row, flag), sorted by tangle, in; what is found in each tangle out.
+
+    `flag`: a delivery whose position is tied, a publication whose publisher's order is not known.
+    """
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for _, members in groupby(rows, key=lambda row: row["tangle"]):
+        found = explain_tangle(list(members), limit)
+        if found:
+            yield pa.RecordBatch.from_pylist(found, schema=SCHEMA)
+
+
+def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    deliveries: list[Delivery] = []
+    publications: list[Publication] = []
+    tied: set[tuple[str, int]] = set()
+    unordered: set[str] = set()
+    for member in members:
+        row = decode(member["row"])
+        if isinstance(row, Delivery):
+            deliveries.append(row)
+            if member["flag"]:
+                tied.add((row.subscriber, row.position))
+        elif isinstance(row, Publication):
+            publications.append(row)
+            if member["flag"]:
+                unordered.add(row.publisher)
+    run = members[0]["run"]
+    evidence = Evidence.of_part(deliveries, publications, tied)
+    found = list(_disagreements(run, evidence))
+    findings = Findings(limit)
+    chains = Chains(evidence, findings, unordered)
+    check_fifo(chains, evidence, findings)
+    pasts = check_causes(chains, evidence, findings)
+    for anomaly in findings.anomalies:
+        found.append(_shown(run, anomaly, 1, _late(anomaly)))
+    for name, count in findings.counts.items():
+        shown = sum(anomaly.name == name for anomaly in findings.anomalies)
+        if count > shown:
+            found.append(_found(run, name, count - shown))
+    for link in pasts.unknown():
+        found.append(_found(run, CIRCULAR, 1, tie=chains.publication(link).event_id))
+    return found
+
+
+def _disagreements(run: str, evidence: Evidence) -> Iterator[dict[str, Any]]:
+    sequences = {name: [row.event_id for row in rows] for name, rows in evidence.sequences.items()}
+    topics = {row.event_id: row.topic for rows in evidence.sequences.values() for row in rows}
+    for inside in find_knots(sequences):
+        findings = Findings(1)
+        judge_knot(inside, topics, evidence, findings)
+        place = evidence.row(*first_shared(inside))
+        for anomaly in findings.anomalies:
+            yield _shown(run, anomaly, findings.counts[anomaly.name], place)
+
+
+def _late(anomaly: Anomaly) -> Delivery:
+    """The row by which the reference auditor came upon it: the one that is too late."""
+    row = anomaly.witness[1 if anomaly.name == "causal-inversion" else 3]
+    assert isinstance(row, Delivery)
+    return row
+
+
+def _shown(run: str, anomaly: Anomaly, count: int, place: Delivery) -> dict[str, Any]:
+    found = _found(run, anomaly.name, count, tie=place.event_id)
+    return found | {
+        "subscriber": place.subscriber,
+        "position": place.position,
+        "sentence": anomaly.sentence,
+        "witness": [encode(row) for row in anomaly.witness],
+    }
+
+
+def _found(run: str, name: str, count: int, tie: str | None = None) -> dict[str, Any]:
+    return {
+        "run": run,
+        "name": name,
+        "count": count,
+        "phase": 0,
+        "subscriber": None,
+        "position": None,
+        "tie": tie,
+        "sentence": None,
+        "witness": None,
+    }

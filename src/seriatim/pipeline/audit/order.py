@@ -1,0 +1,217 @@
+"""The checks of order, at scale: agreement, fifo and causes, each as it is in the reference auditor.
+
+Key → walk → intervals → blocks → tangles → the reference auditor's own words. Each step hands on only what the one before
+could not clear, so that the cost of a log in order is one walk.
+"""
+
+from functools import partial
+from math import ceil
+from typing import NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from seriatim.pipeline.audit.blocks import coarse_blocks, dirty_events, join_intervals
+from seriatim.pipeline.audit.columns import LogTables, delivery_json, publication_json, with_hashes
+from seriatim.pipeline.audit.events import chains, fill_keys
+from seriatim.pipeline.audit.explain import FOUND, explain
+from seriatim.pipeline.audit.options import AuditOptions
+from seriatim.pipeline.audit.untangle import TANGLES, untangle
+from seriatim.pipeline.audit.walk import (
+    NOTIFIED,
+    PUBLISHED,
+    chain_marks,
+    holes,
+    intervals,
+    marks,
+    repeated,
+    sequences,
+    tied,
+    with_keys,
+)
+
+KEPT = StorageLevel.MEMORY_AND_DISK
+HINTS = ("notified", "received", "published")  # columns of events that may serve as a key, if all events have one
+
+
+class Walked(NamedTuple):
+    """What one walk found. A table that would be empty is None."""
+
+    keyed: DataFrame
+    chain_rows: DataFrame | None
+    repeats: DataFrame | None
+    tied: DataFrame | None
+    holes: DataFrame | None
+    covered: DataFrame | None  # k, reach
+    covered_count: int
+
+
+def find_hints(all_events: DataFrame) -> list[str]:
+    """The hints that every delivered event has."""
+    told = all_events.filter("n > 0").agg(*(_count(F.col(hint).isNull()).alias(hint) for hint in HINTS)).first()
+    assert told is not None
+    return [hint for hint in HINTS if told[hint] == 0]
+
+
+def with_positions(all_events: DataFrame, rows: DataFrame, subscribers: DataFrame, has_runs: bool) -> DataFrame:
+    """Where there is no better hint: how far into its log, on average, a subscriber was notified of it: `place`."""
+    ends = subscribers.select("s", "last")
+    share = F.avg(F.col("p") / (F.col("last") + 1))
+    places = rows.join(ends, "s").groupBy("e").agg(share.alias("place"))
+    known = all_events.join(places, "e", "left")
+    if has_runs:  # runs have nothing to do with each other: each gets a range of its own
+        known = known.withColumn("place", F.col("place") + 2 * F.pmod(F.xxhash64("run"), F.lit(1 << 24)))
+    return known
+
+
+def with_hint(all_events: DataFrame, hint: str, has_publications: bool) -> DataFrame:
+    """Each event's key, and whether it may be a repeat though it has none.
+
+    Without publications an event that one subscriber alone was notified of can break no order: it needs no key.
+    """
+    judged = ~F.col("reused") if has_publications else ~F.col("reused") & F.col("shared")
+    alone = ~F.col("shared") & (F.col("n") > 1)
+    return all_events.withColumns({"k": F.when(judged, F.col(hint).cast("double")), "suspect": F.col("reused") | alone})
+
+
+def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> Walked:
+    """Go along all sequences once, and look closer at what is marked."""
+    keyed = with_keys(rows, all_events)
+    chain_rows = fill_keys(chains(all_events)).persist(KEPT) if has_publications else None
+    marked = marks(sequences(keyed, chain_rows), has_publications).persist(KEPT)
+    is_row = F.col("kind") == NOTIFIED
+    covers = F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
+    counted = marked.agg(
+        _count(is_row & (F.col("p") > F.col("expected"))).alias("holes"),
+        _count(is_row & (F.col("p") < F.col("expected"))).alias("ties"),
+        _count(is_row & (covers | F.col("o") | F.col("suspect"))).alias("repeats"),
+        _count(covers).alias("covered"),
+    ).first()
+    assert counted is not None
+    repeats = repeated(keyed, marked).persist(KEPT) if counted["repeats"] else None
+    if repeats is not None and repeats.isEmpty():
+        repeats = None
+    parts = [intervals(marked, repeats)] if counted["covered"] else []
+    if chain_rows is not None:
+        parts.append(chain_marks(chain_rows))
+    covered, covered_count = None, 0
+    if parts:
+        joined = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        covered = joined.groupBy("k").agg(F.max("reach").alias("reach")).persist(KEPT)
+        covered_count = covered.count()
+    return Walked(
+        keyed,
+        chain_rows,
+        repeats,
+        tied(keyed, marked).persist(KEPT) if counted["ties"] else None,
+        holes(marked).persist(KEPT) if counted["holes"] else None,
+        covered if covered_count else None,
+        covered_count,
+    )
+
+
+def _count(condition: Column) -> Column:
+    return F.coalesce(F.sum(condition.cast("long")), F.lit(0))
+
+
+def blocks_of(walked: Walked, all_events: DataFrame, options: AuditOptions) -> DataFrame | None:
+    """The events that a closer look is needed at, in blocks: e, block."""
+    if walked.covered is None:
+        return None
+    if walked.covered_count <= options.cuts_max:
+        pairs = walked.covered.toPandas()
+        low, high = join_intervals(pairs["k"].to_numpy(), pairs["reach"].to_numpy())
+        found = dirty_events(_with_published(all_events, walked.chain_rows), low, high).persist(KEPT)
+    else:
+        found = (
+            _with_published(all_events, walked.chain_rows)
+            .filter("k is not null")
+            .select("e", F.lit(0).cast("long").alias("block"))
+        )
+    return _cut_again(found, walked, all_events, options)
+
+
+def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
+    """Events with the keys that the walk went by: those nobody was notified of got one from their publisher's others."""
+    known = all_events.select("e", "k")
+    if chain_rows is None:
+        return known
+    filled = chain_rows.select("e", F.col("k").alias("filled"))
+    return known.join(filled, "e", "left").select("e", F.coalesce("filled", "k").alias("k"))
+
+
+def _cut_again(found: DataFrame, walked: Walked, all_events: DataFrame, options: AuditOptions) -> DataFrame:
+    """Blocks that are too large for one task are cut by coarse cuts."""
+    sizes = walked.keyed.join(found, "e").groupBy("block").count()
+    large = sizes.filter(F.col("count") > options.block_rows_max).persist(KEPT)
+    rows = large.agg(F.sum("count")).first()
+    if rows is None or not rows[0]:
+        return found
+    inside = found.join(F.broadcast(large.select("block")), "block", "left_semi").select("e")
+    events = _with_published(all_events, walked.chain_rows).join(inside, "e").filter("k is not null")
+    steps = sequences(walked.keyed, walked.chain_rows).join(inside, "e", "left_semi")
+    if walked.repeats is not None:
+        known = walked.repeats.select("s", "e", "place", F.lit(True).alias("is_repeated"))
+        steps = steps.join(known, ["s", "e"], "left").filter(
+            (F.col("kind") == PUBLISHED) | F.col("is_repeated").isNull() | F.col("o") | (F.col("p") == F.col("place"))
+        )
+    own = walked.chain_rows.join(inside, "e", "left_semi") if walked.chain_rows is not None else None
+    again = coarse_blocks(steps, own, events, max(2, ceil(rows[0] / options.block_rows)), options.rounds)
+    rest = found.join(F.broadcast(large.select("block")), "block", "left_anti").select("e", "block")
+    return rest.unionByName(again.select("e", (-1 - F.col("block")).alias("block"))).persist(KEPT)
+
+
+def tangles_of(walked: Walked, found: DataFrame, options: AuditOptions) -> DataFrame:
+    """The events that are in disorder, each with its tangle: e, tangle."""
+    notified = walked.keyed.join(found, "e").select(
+        "block",
+        "s",
+        "p",
+        F.lit(NOTIFIED).alias("kind"),
+        "e",
+        "o",
+        F.lit(0).cast("long").alias("chain"),
+        F.lit(0).cast("long").alias("rank"),
+    )
+    if walked.tied is not None:
+        known = walked.tied.select("s", "p", F.lit(True).alias("is_tied"))
+        notified = notified.join(known, ["s", "p"], "left").withColumn("tied", F.col("is_tied").isNotNull())
+        notified = notified.drop("is_tied")
+    else:
+        notified = notified.withColumn("tied", F.lit(False))
+    if walked.chain_rows is not None:
+        made = walked.chain_rows.join(found, "e").select(
+            "block",
+            F.col("a").alias("s"),
+            F.when(F.col("ordered"), F.coalesce("seen", F.lit(-1))).otherwise(F.lit(-1)).cast("long").alias("p"),
+            F.lit(PUBLISHED).alias("kind"),
+            "e",
+            F.lit(False).alias("o"),
+            "chain",
+            F.col("rank").cast("long").alias("rank"),
+            F.lit(False).alias("tied"),
+        )
+        notified = notified.unionByName(made)
+    count = notified.count()
+    tasks = max(1, ceil(count / options.block_rows))
+    return notified.repartition(tasks, "block").drop("block").mapInArrow(untangle, TANGLES).persist(KEPT)
+
+
+def explained(log: LogTables, walked: Walked, found: DataFrame, limit: int, salt: int) -> DataFrame:
+    """What is wrong in each tangle, in the columns of `FOUND`."""
+    deliveries = with_hashes(log.deliveries, salt, e="event_id", s="subscriber").join(found, "e")
+    if walked.tied is not None:
+        known = walked.tied.select("s", F.col("p").alias("position"), F.lit(True).alias("is_tied"))
+        deliveries = deliveries.join(known, ["s", "position"], "left")
+        deliveries = deliveries.withColumn("flag", F.col("is_tied").isNotNull())
+    else:
+        deliveries = deliveries.withColumn("flag", F.lit(False))
+    rows = deliveries.select("tangle", "run", delivery_json().alias("row"), "flag")
+    if walked.chain_rows is not None:
+        order = walked.chain_rows.select("e", (~F.col("ordered")).alias("flag"))
+        publications = with_hashes(log.publications, salt, e="event_id").join(found, "e").join(order, "e")
+        made = publications.select("tangle", "run", publication_json().alias("row"), "flag").distinct()
+        rows = rows.unionByName(made)
+    sorted_rows = rows.repartition("tangle").sortWithinPartitions("tangle")
+    return sorted_rows.mapInArrow(partial(explain, limit=limit), FOUND).persist(KEPT)

@@ -1,0 +1,174 @@
+"""Which events are in disorder? Strongly connected components of numbers, on one machine, in arrays.
+
+Runs in Spark's Python workers, on the rows of the blocks that are not clean. A *tangle* is a strongly connected component
+of everything that says "before": notified right before by some subscriber, published right before by its publisher,
+notified before its publisher published. Every violation of order is a cycle of these, so it is inside one tangle.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from seriatim.pipeline.audit.walk import NOTIFIED, PUBLISHED
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+TANGLES = "e bigint, tangle bigint"
+SCHEMA = pa.schema([("e", pa.int64()), ("tangle", pa.int64())])
+
+
+def untangle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows (s, p, kind, e, o, tied, chain, rank) of whole blocks in; each event in disorder, with its tangle, out."""
+    held = [batch for batch in batches if batch.num_rows]
+    if not held:
+        return
+    table = pa.Table.from_batches(held)
+    columns = {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}
+    del table, held
+    ids, events = np.unique(columns["e"], return_inverse=True)
+    before, after = _edges(events, columns)
+    for component in components(len(ids), before, after):
+        members = ids[component]
+        yield pa.record_batch([members, np.full(len(members), members.min())], schema=SCHEMA)
+
+
+def _edges(events: Array, columns: dict[str, Array]) -> tuple[Array, Array]:
+    kind, s, p = columns["kind"], columns["s"], columns["p"]
+    parts = [
+        _notified(events, s, p, (kind == NOTIFIED) & ~columns["o"], columns["tied"]),
+        _published(events, kind == PUBLISHED, columns["chain"], columns["rank"]),
+        _seen(events, s, p, kind, columns["rank"]),
+    ]
+    before = np.concatenate([one for one, _ in parts])
+    after = np.concatenate([other for _, other in parts])
+    count = int(events.max()) + 1
+    pairs = np.unique(before.astype(np.int64) * count + after)  # each edge once, however many subscribers went along
+    return pairs // count, pairs % count
+
+
+def _notified(events: Array, s: Array, p: Array, untagged: Array, tied: Array) -> tuple[Array, Array]:
+    """Neighbours in what each subscriber was notified of, each event at its first place, unclear places left out."""
+    rows = np.flatnonzero(untagged)
+    rows = rows[np.lexsort((p[rows], events[rows], s[rows]))]
+    is_first = np.ones(len(rows), dtype=bool)
+    is_first[1:] = (s[rows][1:] != s[rows][:-1]) | (events[rows][1:] != events[rows][:-1])
+    rows = rows[is_first]
+    rows = rows[~tied[rows]]
+    rows = rows[np.lexsort((p[rows], s[rows]))]
+    return _neighbours(events[rows], s[rows])
+
+
+def _published(events: Array, made: Array, chain: Array, rank: Array) -> tuple[Array, Array]:
+    rows = np.flatnonzero(made)
+    rows = rows[np.lexsort((rank[rows], chain[rows]))]
+    return _neighbours(events[rows], chain[rows])
+
+
+def _neighbours(events: Array, group: Array) -> tuple[Array, Array]:
+    together = group[1:] == group[:-1]
+    return events[:-1][together], events[1:][together]
+
+
+def _seen(events: Array, s: Array, p: Array, kind: Array, rank: Array) -> tuple[Array, Array]:
+    """From each notification of a publisher to the first of its publications that came after it.
+
+    Later publications come after that one. What was seen once stays seen, so `seen` is taken as its highest so far.
+    """
+    made = np.flatnonzero((kind == PUBLISHED) & (p >= 0))
+    if not len(made):
+        return events[:0], events[:0]
+    authors, author = np.unique(s[made], return_inverse=True)
+    by_rank = np.lexsort((rank[made], author))
+    made, author = made[by_rank], author[by_rank].astype(np.int64)
+    wide = int(p.max()) + 2
+    seen = np.maximum.accumulate(author * wide + p[made])
+    rows = np.flatnonzero(kind == NOTIFIED)
+    of = np.searchsorted(authors, s[rows])
+    known = (of < len(authors)) & (authors[np.minimum(of, len(authors) - 1)] == s[rows])
+    rows, of = rows[known], of[known]
+    first = np.searchsorted(seen, of * wide + p[rows], side="right")
+    found = (first < len(made)) & (author[np.minimum(first, len(made) - 1)] == of)
+    return events[rows[found]], events[made[first[found]]]
+
+
+def components(count: int, before: Array, after: Array) -> Iterator[list[int]]:
+    """The strongly connected components with an edge inside them, of the graph of these edges."""
+    loops = before == after
+    alone = set(before[loops].tolist())
+    before, after = before[~loops], after[~loops]
+    starts, ends = _rows_of(count, before, after)
+    back_starts, back_ends = _rows_of(count, after, before)
+    left = _trim(count, starts, ends, np.bincount(after, minlength=count).tolist())
+    left &= _trim(count, back_starts, back_ends, np.bincount(before, minlength=count).tolist())
+    for component in _tarjan(left, starts, ends):
+        if len(component) > 1:
+            alone.difference_update(component)
+            yield component
+    for event in sorted(alone):
+        yield [event]
+
+
+def _rows_of(count: int, before: Array, after: Array) -> tuple[list[int], list[int]]:
+    order = np.argsort(before, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=count))])
+    return starts.tolist(), after[order].tolist()
+
+
+def _trim(count: int, starts: list[int], ends: list[int], waiting: list[int]) -> set[int]:
+    """What is left after taking away, again and again, what nothing left comes before."""
+    ready = [event for event in range(count) if not waiting[event]]
+    left = set(range(count))
+    while ready:
+        event = ready.pop()
+        left.remove(event)
+        for later in ends[starts[event] : starts[event + 1]]:
+            waiting[later] -= 1
+            if not waiting[later]:
+                ready.append(later)
+    return left
+
+
+def _tarjan(left: set[int], starts: list[int], ends: list[int]) -> Iterator[list[int]]:
+    """Tarjan's algorithm without recursion, on what is left."""
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    for root in sorted(left):
+        if root in number:
+            continue
+        path = [(root, starts[root])]
+        number[root] = low[root] = len(number)
+        stack.append(root)
+        on_stack.add(root)
+        while path:
+            event, place = path.pop()
+            stop = starts[event + 1]
+            while place < stop:
+                later = ends[place]
+                place += 1
+                if later not in left:
+                    continue
+                if later not in number:
+                    path += [(event, place), (later, starts[later])]
+                    number[later] = low[later] = len(number)
+                    stack.append(later)
+                    on_stack.add(later)
+                    break
+                if later in on_stack:
+                    low[event] = min(low[event], number[later])
+            else:
+                if path:
+                    above = path[-1][0]
+                    low[above] = min(low[above], low[event])
+                if low[event] == number[event]:
+                    component = []
+                    while True:
+                        member = stack.pop()
+                        on_stack.remove(member)
+                        component.append(member)
+                        if member == event:
+                            break
+                    yield component

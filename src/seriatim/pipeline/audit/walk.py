@@ -1,0 +1,105 @@
+"""One walk along every subscriber's positions, with a key for each event: where does the key not rise?
+
+The key is a hint and trusted for nothing. A row is *marked* if an earlier row of its sequence has a key as high as its
+own or higher; `reach` is the highest of those. What is not marked is in the order of the keys, and so is every pair of
+rows that no interval [k, reach] of a marked row covers: see docs/audit-at-scale.md.
+
+Sequences are of three kinds: what a subscriber was notified of; what a publisher had seen before it published (its
+publication stands at position `seen` of the subscriber of its name, after all lower positions); and what a publisher
+published, in its own order.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+PUBLISHED, NOTIFIED = 0, 1  # kinds of row; at one position, what was published comes first: it had not seen that row
+
+
+def with_keys(rows: DataFrame, all_events: DataFrame) -> DataFrame:
+    """Deliveries as (s, p, e, o, k, suspect). Without a key: not judged for order; suspect: perhaps a repeat."""
+    keys = all_events.filter(F.col("n") > 0).select("e", "k", "suspect")
+    return rows.select("s", "p", "e", "o").join(keys, "e")
+
+
+def sequences(keyed: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
+    """What the walk goes along: deliveries, and publications where their publisher made them."""
+    notified = keyed.select("s", "p", F.lit(NOTIFIED).alias("kind"), "e", "k", "o", "suspect")
+    if chain_rows is None:
+        return notified
+    made = chain_rows.filter(F.col("seen").isNotNull() & F.col("ordered")).select(
+        F.col("a").alias("s"),
+        F.col("seen").alias("p"),
+        F.lit(PUBLISHED).alias("kind"),
+        "e",
+        "k",
+        F.lit(False).alias("o"),
+        F.lit(False).alias("suspect"),
+    )
+    return notified.unionByName(made)
+
+
+def marks(rows: DataFrame, has_causes: bool) -> DataFrame:
+    """The rows that are not simply next: s, p, kind, e, k, o, suspect, expected (position), reach."""
+    before = (
+        Window.partitionBy("s").orderBy("p", "kind", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
+    )
+    is_row = F.col("kind") == NOTIFIED
+    last = F.max(F.when(is_row, F.col("p")) if has_causes else F.col("p")).over(before)
+    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("k"))).over(before)
+    walked = rows.withColumns({"expected": F.coalesce(last, F.lit(-1)) + 1, "ordered_reach": ordered})
+    if has_causes:  # a tagged notification is out of order, and yet it was seen
+        walked = walked.withColumn("seen_reach", F.max(F.when(is_row, F.col("k"))).over(before))
+    else:
+        walked = walked.withColumn("seen_reach", F.lit(None).cast("double"))
+    walked = walked.withColumn("reach", F.when(is_row, F.col("ordered_reach")).otherwise(F.col("seen_reach")))
+    covered = F.col("k") <= F.col("reach")
+    irregular = is_row & ((F.col("p") != F.col("expected")) | F.col("o") | F.col("suspect"))
+    return walked.filter(irregular | F.coalesce(covered, F.lit(False))).drop("ordered_reach", "seen_reach")
+
+
+def chain_marks(chain_rows: DataFrame) -> DataFrame:
+    """The publications whose key is not above those of their publisher's earlier ones: k, reach."""
+    before = Window.partitionBy("chain").orderBy("rank").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
+    return chain_rows.select("k", F.max("k").over(before).alias("reach")).filter(F.col("k") <= F.col("reach"))
+
+
+def repeated(keyed: DataFrame, marked: DataFrame) -> DataFrame:
+    """Events that a subscriber was notified of more than once: s, e, and the position that counts, `place`.
+
+    A repeat has the key of the first notification, so it is marked, or else tagged, or suspect: no other row is looked at.
+    """
+    perhaps = marked.filter((F.col("kind") == NOTIFIED) & _may_repeat()).select("s", "e").distinct()
+    counted = (
+        keyed.join(perhaps, ["s", "e"], "left_semi")
+        .groupBy("s", "e")
+        .agg(F.count(F.lit(1)).alias("times"), F.min(F.when(~F.col("o"), F.col("p"))).alias("place"))
+    )
+    return counted.filter(F.col("times") > 1).select("s", "e", "place")
+
+
+def _may_repeat() -> Column:
+    return F.col("o") | F.col("suspect") | F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
+
+
+def intervals(marked: DataFrame, repeats: DataFrame | None) -> DataFrame:
+    """What the marked rows cover: k, reach. A repeat orders nothing; a tagged row neither."""
+    rows = marked.filter((F.col("k") <= F.col("reach")) & ~F.col("o"))
+    if repeats is not None:
+        known = repeats.select("s", "e", "place", F.lit(True).alias("is_repeated"))
+        rows = rows.join(known, ["s", "e"], "left").filter(
+            (F.col("kind") == PUBLISHED) | F.col("is_repeated").isNull() | (F.col("p") == F.col("place"))
+        )
+    return rows.select("k", "reach")
+
+
+def tied(keyed: DataFrame, marked: DataFrame) -> DataFrame:
+    """Positions that two events claim: s, p."""
+    twice = marked.filter((F.col("kind") == NOTIFIED) & (F.col("p") < F.col("expected"))).select("s", "p").distinct()
+    rows = keyed.join(twice, ["s", "p"], "left_semi")
+    return rows.groupBy("s", "p").agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
+
+
+def holes(marked: DataFrame) -> DataFrame:
+    """Subscribers some of whose rows are missing: s, and the first position without a row."""
+    missing = marked.filter((F.col("kind") == NOTIFIED) & (F.col("p") > F.col("expected")))
+    return missing.groupBy("s").agg(F.min("expected").alias("position"))

@@ -1,0 +1,267 @@
+"""One sequence from the stamps of several logs: a place for every stamped range, whoever asks and whenever.
+
+A *log* is an ordered topic or a bucket. A stamp says of a range of its numbers: these come after the first `k` events
+of that other log. Of all sequences that a subscriber of a set of logs may be notified of, the merger gives always the
+same one. Each range gets an *ordinal*, and (ordinal, log, number, index) sorts the events:
+
+    ordinal = the largest of   when the broker stored the stamp, in microseconds since 1970,
+                               1 + the ordinal of the range before it in its log,
+                               1 + the ordinal of the range that holds number k of U, for each entry `U: k`
+
+So an ordinal is close to a time, and larger than the ordinal of everything that must come before. It follows from the
+stamps before it alone: not from when they are read, in which pieces, beside which others, or from what is stamped
+later. That is why keys never change as an archive grows, and why several machines agree on them.
+
+*Ranges are never split.* A stamp may name a number in the middle of a range. All of that range is then placed before
+it. That is allowed: the entries of a range are met at its first number, so nothing of it ever has to wait for more. And
+it closes no circle that is not there: whatever comes after number k of a range comes after its first number.
+
+*Nothing comes out too early.* A range whose stamp names something that has no stamp yet is held, with all that follows
+in its log. What is out is always the beginning of each log, with all its predecessors: it could have been seen.
+
+*Circles.* The stamps of a sequencing tree are acyclic. Where there is pairwise order only (a<b, b<c, c<a for holders of
+two logs each, which is legal) there is no sequence for a holder of all three, and `knot` shows why.
+
+The state is a few numbers per log, the ranges that are held, and two numbers for each range whose ordinal may still
+have to be looked up: those at or above `frontier`. It is plain data (`state`): a stream carries it from batch to batch.
+"""
+
+import heapq
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping
+from math import floor
+from operator import attrgetter
+
+from msgspec import Struct, field
+
+from seriatim.model import Entries, InputError, Number, Topic
+
+
+class Range(Struct, frozen=True):
+    """A stamped range that is not placed yet. `lost`: its stamp is gone, and the merger was told to go on without."""
+
+    first: Number
+    last: Number
+    entries: Entries
+    received_us: int
+    lost: bool = False
+
+
+class Placed(Struct, frozen=True, gc=False):
+    """A range and its ordinal."""
+
+    log: Topic
+    first: Number
+    last: Number
+    ordinal: int
+
+
+class Held(Struct, frozen=True):
+    """The first range of a log that cannot be placed, and what it waits for; what follows in its log waits with it."""
+
+    log: Topic
+    first: Number
+    last: Number
+    waits_for: Topic
+    needed: Number
+
+    def __str__(self) -> str:
+        if self.waits_for == self.log:
+            return f"the stamps of {self.log} up to {self.needed} are missing"
+        return f"{self.log} {self.first}…{self.last} comes after {self.waits_for} {self.needed}"
+
+
+class LaneState(Struct):
+    """One log. `placed_to` is None until its first stamp is there: then it begins wherever that begins."""
+
+    placed_to: Number | None = None
+    ordinal: int = -1  # of the last placed range
+    forgotten_to: Number = 0  # of the ranges up to here the ordinals are no longer known, or never were
+    lasts: list[Number] = field(default_factory=list)  # of the placed ranges above: their last numbers,
+    ordinals: list[int] = field(default_factory=list)  # and their ordinals
+    queue: list[Range] = field(default_factory=list)  # not placed yet, by number
+
+
+class MergerState(Struct):
+    """Everything a merger knows."""
+
+    lanes: dict[Topic, LaneState]
+    promised_us: int = 0
+    skip_gaps: bool = False
+
+
+class Merger:
+    """Feed it stamps, each log's in order of their numbers; take out places. The set of logs is fixed.
+
+    Entries of logs outside the set are ignored, as a subscriber ignores them. A log of the set that has no stamp yet
+    holds up what names it.
+
+    `skip_gaps`: where stamps of a log are missing between two that are there, go on without them. What lost stamps
+    said is lost with them: order across such a place is by time and not proven. Only for when all stamps are there.
+    """
+
+    def __init__(self, logs: Iterable[Topic] = (), skip_gaps: bool = False, state: MergerState | None = None) -> None:
+        self._state = state or MergerState({log: LaneState() for log in sorted(set(logs))}, skip_gaps=skip_gaps)
+        self._lanes = self._state.lanes
+        self._queues = {log: deque(lane.queue) for log, lane in self._lanes.items()}
+        self._heads: dict[Topic, tuple[list[tuple[Topic, Number]], int]] = {}  # what the first range has yet to look at
+        self._blocked: dict[Topic, tuple[Topic, Number]] = {}
+        self._waiting: dict[Topic, list[tuple[Number, Topic]]] = {}  # a heap for each log that is waited for
+        self._placed: list[Placed] = []
+        self._advance([log for log, queue in self._queues.items() if queue])
+
+    @property
+    def state(self) -> MergerState:
+        """What `Merger(state=…)` goes on from, as it is now. Take out first what is placed: it is not part of it."""
+        for log, lane in self._lanes.items():
+            lane.queue = list(self._queues[log])
+        return self._state
+
+    @property
+    def frontier(self) -> int:
+        """Whatever will be placed has at least this ordinal: below it, what is out is complete."""
+        promised = self._state.promised_us
+        lanes = ((lane.ordinal + 1, self._queues[log]) for log, lane in self._lanes.items())
+        return min((least if queue else max(least, promised) for least, queue in lanes), default=0)
+
+    def feed(self, log: Topic, first: Number, last: Number, entries: Mapping[Topic, Number], received_us: int) -> None:
+        """One stamp. A repeat changes nothing."""
+        lane = self._lanes.get(log)
+        if lane is None:
+            raise InputError(f"log {log!r}", "it is not in the set that is merged", "name it when the merger is made")
+        if not 1 <= first <= last or received_us < 0:
+            raise InputError(f"stamp of {log} {first}…{last}", "no such range", "numbers go up from 1, times from 0")
+        wanted = {other: k for other, k in entries.items() if other in self._lanes and other != log}
+        range_ = Range(first, last, wanted, received_us)
+        queue = self._queues[log]
+        if lane.placed_to is None:
+            lane.placed_to = lane.forgotten_to = first - 1
+            queue.append(range_)
+            self._advance([log, *self._woken_by(log, first - 1)])
+        elif last > lane.placed_to:
+            if not queue or first > queue[-1].last:
+                queue.append(range_)
+            elif any((first, last) == (each.first, each.last) for each in queue):
+                return
+            else:  # into a gap
+                self._queues[log] = queue = deque(sorted([*queue, range_], key=attrgetter("first")))
+            if queue[0] is range_:
+                self._heads.pop(log, None)
+                self._advance([log])
+
+    def promise(self, received_us: int) -> None:
+        """No stamp that is fed from now on was stored before this: less has to be remembered."""
+        self._state.promised_us = max(self._state.promised_us, received_us)
+
+    def take(self) -> list[Placed]:
+        """What was placed since the last time, predecessors first."""
+        placed, self._placed = self._placed, []
+        return placed
+
+    def forget(self) -> None:
+        """Drop ordinals that nobody can need: whatever is placed from now on has a larger one anyway."""
+        frontier = self.frontier
+        for lane in self._lanes.values():
+            if count := bisect_left(lane.ordinals, frontier):
+                lane.forgotten_to = lane.lasts[count - 1]
+                del lane.lasts[:count], lane.ordinals[:count]
+
+    # ── what is held ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def held(self) -> list[Held]:
+        """For each log that cannot go on although it has stamps: where it stands, and what for."""
+        return [self._held(log) for log in sorted(self._blocked)]
+
+    def knot(self) -> list[Held]:
+        """If ranges wait for one another in a circle: one such circle, each waiting for the next. Else nothing."""
+        seen: set[Topic] = set()
+        for start in sorted(self._blocked):
+            path: list[Topic] = []
+            log = start
+            while log in self._blocked and log not in seen:
+                seen.add(log)
+                path.append(log)
+                log = self._blocked[log][0]
+            if log in path and self._blocked[log][0] != log:
+                return [self._held(each) for each in path[path.index(log) :]]
+        return []
+
+    def _held(self, log: Topic) -> Held:
+        head, (waits_for, needed) = self._queues[log][0], self._blocked[log]
+        return Held(log, head.first, head.last, waits_for, needed)
+
+    # ── placing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _advance(self, work: list[Topic]) -> None:
+        """Place whatever can be placed of these logs, and of those that waited for it."""
+        while work:
+            log = work.pop()
+            lane, queue = self._lanes[log], self._queues[log]
+            self._blocked.pop(log, None)
+            while queue:
+                blocker = self._try_to_place(log, lane, queue)
+                if blocker is not None:
+                    self._blocked[log] = blocker
+                    if blocker[0] != log:
+                        heapq.heappush(self._waiting.setdefault(blocker[0], []), (blocker[1], log))
+                    break
+                assert lane.placed_to is not None
+                if log in self._waiting:
+                    work.extend(self._woken_by(log, lane.placed_to))
+
+    def _woken_by(self, log: Topic, number: Number) -> list[Topic]:
+        """Those that waited for a number of this log up to this one."""
+        waiting = self._waiting.get(log)
+        woken: list[Topic] = []
+        while waiting and waiting[0][0] <= number:
+            needed, waiter = heapq.heappop(waiting)
+            if self._blocked.get(waiter) == (log, needed):
+                woken.append(waiter)
+        if not waiting:
+            self._waiting.pop(log, None)
+        return woken
+
+    def _try_to_place(self, log: Topic, lane: LaneState, queue: deque[Range]) -> tuple[Topic, Number] | None:
+        """Place the first range of the queue; or say what it waits for."""
+        head = queue[0]
+        assert lane.placed_to is not None, "a log with stamps has begun"
+        if head.first != lane.placed_to + 1:
+            if head.first <= lane.placed_to:
+                raise self._overlap(log, head.first, head.last)
+            if not self._state.skip_gaps:
+                return log, head.first - 1
+            head = Range(lane.placed_to + 1, head.first - 1, {}, 0, lost=True)
+            queue.appendleft(head)
+        started = self._heads.pop(log, None)
+        rest, ordinal = started or (list(head.entries.items()), max(head.received_us, lane.ordinal + 1))
+        while rest:
+            other, needed = rest[-1]
+            before = self._lanes[other]
+            if before.placed_to is None or before.placed_to < needed:
+                self._heads[log] = rest, ordinal
+                return other, needed
+            if needed > before.forgotten_to:
+                ordinal = max(ordinal, before.ordinals[bisect_left(before.lasts, needed)] + 1)
+            rest.pop()
+        queue.popleft()
+        lane.placed_to, lane.ordinal = head.last, ordinal
+        lane.lasts.append(head.last)
+        lane.ordinals.append(ordinal)
+        if not head.lost:
+            self._placed.append(Placed(log, head.first, head.last, ordinal))
+        return None
+
+    def _overlap(self, log: Topic, first: Number, last: Number) -> InputError:
+        fix = "keep one row per stamp, as the sequencer wrote it"
+        return InputError(f"stamp of {log} {first}…{last}", "part of this range has another stamp", fix)
+
+
+def order_key(ordinal: int, log: Topic, number: Number, index: int) -> str:
+    """A text that sorts as (ordinal, log, number, index) does. No name of a topic holds a blank or anything below."""
+    return f"{ordinal:016x} {log} {number:016x} {index:08x}"
+
+
+def microseconds(received_at: float) -> int:
+    """A time of the tables, which is in milliseconds, as the merger takes it. `ordering.py` does the same in Spark."""
+    return floor(received_at * 1000 + 0.5)

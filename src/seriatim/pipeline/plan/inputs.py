@@ -1,0 +1,153 @@
+"""What a plan is made from, checked: subscriptions, rates of events, sites of clients.
+
+The tables may come from the archive, from `seriatim workload` or from anywhere else; only the columns used here must be
+there. What is wrong is said with the name of the table and of the column.
+"""
+
+from typing import NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import NumericType, StringType
+
+from seriatim.brokers.naming import bucket_of
+from seriatim.model import InputError
+from seriatim.pipeline.archive.reading import read_archive
+from seriatim.pipeline.archive.records import records_of
+
+TOPICS_MAX = 1_000_000  # their names and rates are kept by the driver, and written into plan.toml
+
+# Columns that must be there, and whether they are text or numbers.
+NEEDED: dict[str, dict[str, type]] = {
+    "subscriptions": {"subscriber": StringType, "topic": StringType},
+    "rates": {"topic": StringType, "events_per_s": NumericType},
+    "sites": {"client": StringType, "site": StringType},
+}
+
+
+class Inputs(NamedTuple):
+    """`rates` and `sites` may be unknown. `ended`: subscriptions that have ended count, too (a run that is over)."""
+
+    subscriptions: DataFrame
+    rates: DataFrame | None = None
+    sites: DataFrame | None = None
+    ended: bool = False
+
+    @property
+    def held(self) -> DataFrame:
+        """`subscriber`, `topic`."""
+        return current(self.subscriptions, self.ended)
+
+
+def read_table(spark: SparkSession, name: str, uri: str) -> DataFrame:
+    """Parquet, or by its name CSV (with a header) or JSON lines. `name` is what messages call it."""
+    try:
+        if uri.rstrip("/").endswith((".csv", ".csv.gz")):
+            return spark.read.csv(uri, header=True, inferSchema=True)
+        if uri.rstrip("/").endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")):
+            return spark.read.json(uri)
+        return spark.read.parquet(uri)
+    except PySparkException as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            name, f"{uri} cannot be read: {reason}", "give Parquet, .csv or .jsonl with rows in it"
+        ) from None
+
+
+def check_columns(name: str, table: DataFrame) -> DataFrame:
+    """Refuse a table that lacks a column, or has something else in it."""
+    found = {field.name: field.dataType for field in table.schema.fields}
+    for column, kind in NEEDED[name].items():
+        if column not in found:
+            problem = f"has no column {column!r}, only {', '.join(found) or 'none at all'}"
+            raise InputError(name, problem, f"give a table with {' and '.join(NEEDED[name])}")
+        if kind is NumericType and not isinstance(found[column], NumericType):
+            problem = f"has {found[column].simpleString()} in the column {column!r}"
+            raise InputError(name, problem, "give numbers")
+    return table
+
+
+def from_archive(spark: SparkSession, uri: str) -> tuple[DataFrame, DataFrame] | None:
+    """Subscriptions and events, if an archive (`seriatim archive`) is at the URI."""
+    if not records_of(spark, uri, "subscriptions"):
+        return None
+    return read_archive(spark, uri, "subscriptions"), read_archive(spark, uri, "events")
+
+
+def with_site(rows: DataFrame, column: str, sites: DataFrame) -> DataFrame:
+    """Adds `site`, where a client is. A client is known by its whole name, or by the one it asked for (before `~`)."""
+    known = check_columns("sites", sites).select("client", "site").dropDuplicates(["client"])
+    exact = known.toDF(column, "_exact")
+    named = known.where(~F.contains(F.col("client"), F.lit("~"))).toDF("_name", "_named")
+    joined = rows.withColumn("_name", F.substring_index(F.col(column), "~", 1))
+    joined = joined.join(exact, column, "left").join(named, "_name", "left")
+    return joined.withColumn("site", F.coalesce("_exact", "_named")).drop("_name", "_exact", "_named")
+
+
+def current(subscriptions: DataFrame, ended: bool = False) -> DataFrame:
+    """Who holds what now: `subscriber`, `topic`. Rows may repeat. `ended`: subscriptions that have ended count, too."""
+    rows = check_columns("subscriptions", subscriptions)
+    if "until" in rows.columns and not ended:
+        rows = rows.where(F.col("until").isNull())
+    rows = rows.where(F.col("subscriber").isNotNull() & F.col("topic").isNotNull())
+    return rows.select(F.col("subscriber").cast("string"), F.col("topic").cast("string"))
+
+
+class Topics(NamedTuple):
+    """What is ordered: topics, or the buckets they share; the place in `names` is its id. `ids` maps every topic.
+
+    `holders`: how many rows of subscriptions each has, which is how many hold it unless rows repeat.
+    """
+
+    names: list[str]
+    ids: dict[str, int]
+    holders: list[int]
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """`topic`, `id`: small enough to be sent to every executor."""
+        return F.broadcast(spark.createDataFrame(list(self.ids.items()), "topic string, id int"))
+
+
+def topics_of(held: DataFrame, buckets: int = 0) -> Topics:
+    """Of what is held now; those held by most come first, so that ids say something to a reader."""
+    counted = held.groupBy("topic").count().orderBy(F.desc("count"), "topic")
+    found = {row["topic"]: row["count"] for row in counted.limit(TOPICS_MAX + 1).collect()}
+    if not found:
+        problem = "there is no current subscription in it"
+        fix = "give a table with rows whose `until` is empty, or count those that have ended (--ended)"
+        raise InputError("subscriptions", problem, fix)
+    if len(found) > TOPICS_MAX:
+        fix = "plan over buckets (--buckets 1024): a plan names the home of every topic"
+        raise InputError("subscriptions", f"there are more than {TOPICS_MAX:,} topics", fix)
+    if not buckets:
+        return Topics(list(found), {topic: place for place, topic in enumerate(found)}, list(found.values()))
+    names: dict[str, int] = {}
+    ids = {topic: names.setdefault(bucket_of(topic, buckets), len(names)) for topic in found}
+    holders = [0] * len(names)
+    for topic, count in found.items():
+        holders[ids[topic]] += count
+    return Topics(list(names), ids, holders)
+
+
+def rates_of(publications: DataFrame, sites: DataFrame | None = None) -> DataFrame:
+    """RATES as they were in a log of publications, or in an archive's events: per topic, and per site of publishers."""
+    found = publications.columns
+    time = next((name for name in ("published_at", "received_at") if name in found), None)
+    for column in ("topic", "publisher") if sites is not None else ("topic",):
+        if column not in found:
+            raise InputError(
+                "publications", f"has no column {column!r}, only {', '.join(found)}", "give a log of events"
+            )
+    if time is None:
+        fix = "give a table with times in milliseconds, or a table of rates"
+        raise InputError("publications", "has neither published_at nor received_at", fix)
+    ends = publications.agg(F.min(time).alias("first"), F.max(time).alias("last")).first()
+    if ends is None or ends["first"] is None:
+        raise InputError("publications", "there is no event with a time in it", "leave it out, or give a log of events")
+    seconds = max(float(ends["last"] - ends["first"]) / 1000.0, 0.001)
+    if sites is None:
+        counted = publications.groupBy("topic").count().withColumn("site", F.lit(None).cast("string"))
+    else:
+        counted = with_site(publications, "publisher", sites).groupBy("topic", "site").count()
+    return counted.select("topic", (F.col("count") / seconds).alias("events_per_s"), "site")

@@ -1,0 +1,194 @@
+"""From tables to a plan: Spark sums up, the driver decides.
+
+    subscriptions ─► overlaps (Spark) ─► coupling graph ─► shapes and homes ─► plan.toml
+    rates, sites ──────────────────────►
+
+The graph has one entry per topic and one per coupled pair, whatever the number of subscribers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from seriatim.model import InputError, Node, Topic
+from seriatim.pipeline.plan.bound import lower_bound
+from seriatim.pipeline.plan.cost import Cost, Model
+from seriatim.pipeline.plan.graph import PAIRS_MAX, Floats, Graph, sums_of
+from seriatim.pipeline.plan.inputs import Inputs, Topics, topics_of
+from seriatim.pipeline.plan.network import NODES_MAX, Network, Shape, chain, shapes, star
+from seriatim.pipeline.plan.overlaps import Ids, Wide, by_id, coupled_pairs, pairs_of, wide_of
+from seriatim.pipeline.plan.placement import at, by_chance, by_hash, in_ranges, nearest, place
+from seriatim.pipeline.plan.rates import rates_and_places
+
+NOWHERE = "here"  # the site of everything, where none is known
+Say = Callable[[str], None]
+
+
+class Placed(NamedTuple):
+    """One way to place topics, and what it costs."""
+
+    name: str
+    shape: Shape
+    homes: Ids
+    cost: Cost
+
+
+class Summed(NamedTuple):
+    """What Spark has summed up. `held` (`subscriber`, `id`) and `pairs` are cached tables."""
+
+    topics: Topics
+    held: DataFrame
+    pairs: DataFrame
+    wide: Wide
+    graph: Graph
+
+
+class Plan:
+    """A tree and homes, and everything that was known when they were chosen."""
+
+    def __init__(self, summed: Summed, model: Model, shape: Shape, homes: Ids, cost: Cost) -> None:
+        self.summed = summed
+        self.graph = model.graph
+        self.model = model
+        self.shape = shape
+        self.home_ids = homes
+        self.cost = cost
+        self.bound = lower_bound(model)
+
+    @property
+    def parents(self) -> dict[Node, Node | None]:
+        return self.shape.parents
+
+    @property
+    def default_home(self) -> Node:
+        """For topics that nobody holds yet."""
+        return self.shape.tree.root
+
+    @property
+    def homes(self) -> dict[Topic, Node]:
+        nodes = self.shape.nodes
+        return {name: nodes[home] for name, home in zip(self.graph.names, self.home_ids.tolist(), strict=True)}
+
+    @property
+    def events_per_s(self) -> float:
+        return float(self.graph.rates.sum())
+
+    def per_event(self, hops_per_s: float) -> float:
+        return hops_per_s / self.events_per_s if self.events_per_s else 0.0
+
+    def before(self) -> Placed | None:
+        """The cluster as it is now, if that is known."""
+        now = self.model.network.now
+        if now is None:
+            return None
+        root = now.default_home or now.root
+        homes = [self.shape.nodes.index(now.homes.get(name, root)) for name in self.graph.names]
+        return self._placed("as it is", Shape(self.model.network, now.parents, "as it is"), np.asarray(homes, np.int64))
+
+    def rivals(self) -> list[Placed]:
+        """The naive placements, on the same graph and the same nodes. A star is the one at the first node."""
+        model, network = self.model, self.model.network
+        middle = star(network, network.nodes[0])
+        line = chain(network)
+        singles = [model.evaluate(middle, at(model, node)).hops_per_s for node in range(len(network.nodes))]
+        ways = [
+            ("one node", middle, at(model, 0)),
+            ("one node, the best", middle, at(model, int(np.argmin(singles)))),
+            ("homes by chance, star", middle, by_chance(model)),
+            ("homes by hash, star", middle, by_hash(model)),
+            ("the paper: ranges, chain", line, in_ranges(model)),
+            ("nearest, star", middle, nearest(model, middle)),
+        ]
+        return [self._placed(*way) for way in ways]
+
+    def _placed(self, name: str, shape: Shape, homes: Ids) -> Placed:
+        return Placed(name, shape, homes, self.model.evaluate(shape, homes))
+
+
+@contextmanager
+def summed_up(inputs: Inputs, buckets: int = 0, causal: bool = False, say: Say = lambda line: None) -> Iterator[Summed]:
+    """The Spark part. The tables stay cached while the block runs."""
+    held = inputs.held
+    say("reading topics")
+    topics = topics_of(held, buckets)
+    rows = sum(topics.holders)
+    ids = by_id(held, topics).persist(StorageLevel.MEMORY_AND_DISK)
+    pairs: DataFrame | None = None
+    try:
+        say(f"{rows:,} subscriptions of {len(topics.names):,} topics: counting who holds what together")
+        count, threshold = len(topics.names), 1 if causal else 2
+        wide = wide_of(ids, count)
+        ordinary = ids.where(~F.col("subscriber").isin(wide.subscribers)) if wide.subscribers else ids
+        made = pairs_of(ordinary, count, rows)
+        pairs = coupled_pairs(made, wide, count, threshold).persist(StorageLevel.MEMORY_AND_DISK)
+        size = pairs.count()
+        if size > PAIRS_MAX:
+            fix = "plan over buckets, for example --buckets 1024: topics of a bucket are ordered together"
+            raise InputError("subscriptions", f"{size:,} pairs of topics are coupled, more than {PAIRS_MAX:,}", fix)
+        say(f"{size:,} coupled pairs")
+        table = pairs.toArrow()
+        columns = [table.column(name).to_numpy().astype(np.int64) for name in ("a", "b", "subscribers")]
+        order = np.lexsort((columns[1], columns[0]))
+        rates, where, sites = rates_and_places(inputs, topics, ids)
+        graph = Graph(
+            topics.names,
+            rates,
+            (columns[0][order], columns[1][order], columns[2][order]),
+            where,
+            sites,
+            wide.masks,
+            threshold,
+        )
+        yield Summed(topics, ids, pairs, wide, graph)
+    finally:
+        ids.unpersist()
+        if pairs is not None:
+            pairs.unpersist()
+
+
+def make_plan(summed: Summed, network: Network | None = None, say: Say = lambda line: None) -> Plan:
+    """Choose a tree and homes. Without a network: one node for each site that is known."""
+    graph = summed.graph
+    network = network or default_network(graph.sites)
+    model = Model(graph, network)
+    say(f"placing {graph.size:,} topics on {len(network.nodes)} nodes")
+    affinity, weight = _affinity(graph)
+    shape, homes, cost = place(model, list(shapes(network, affinity, weight, graph.sites)))
+    return Plan(summed, model, shape, homes, cost)
+
+
+def default_network(sites: tuple[str, ...], load_max: float | None = None) -> Network:
+    """A node for each site, of the same name."""
+    if len(sites) > NODES_MAX:
+        raise InputError("sites", f"there are {len(sites)}", f"name the nodes (at most {NODES_MAX}) and their sites")
+    names = {"".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in site): site for site in sites}
+    if len(names) < len(sites):
+        raise InputError("sites", "two of them would be nodes of one name", "name the nodes and their sites yourself")
+    return Network(names or {"root": NOWHERE}, None, load_max)
+
+
+def topics_in_use(inputs: Inputs, buckets: int = 0) -> Topics:
+    """What is ordered now: the topics, or buckets, that somebody holds."""
+    return topics_of(inputs.held, buckets)
+
+
+def check_homes(homes: Mapping[Topic, Node], topics: Topics) -> tuple[list[Topic], list[Topic]]:
+    """Where a plan and the topics in use differ: homes of topics nobody holds, and topics without a home."""
+    used = set(topics.names)
+    return sorted(homes.keys() - used), sorted(used - homes.keys())
+
+
+def _affinity(graph: Graph) -> tuple[Floats, Floats]:
+    """[site, site]: events per second of coupled topics, by where most of their events are; and events per site."""
+    count = len(graph.sites)
+    if not count:
+        return np.zeros((0, 0)), np.zeros(0)
+    best = np.argmax(graph.where, axis=1)
+    weights = np.minimum(graph.rates[graph.a], graph.rates[graph.b])
+    flat = sums_of(best[graph.a] * count + best[graph.b], weights, count * count)
+    return flat.reshape(count, count), graph.where.sum(axis=0)

@@ -1,0 +1,194 @@
+"""Rows of a log as they lie in files: CSV, JSON lines or Parquet, not yet known to be deliveries.
+
+Text is read as text, so that a cell that does not fit is seen, counted and shown (`fitting.py`) and never becomes a
+null in silence. Where the order of lines matters, `_file`, `_block` and `_row` give a row's place in its file.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
+
+from seriatim.audit.foreign import HEAD, SEPARATORS
+from seriatim.model import LogError
+from seriatim.pipeline.files import Entry, children, files_below, format_at
+
+CORRUPT = "_corrupt"
+PLACE = ("_file", "_block", "_row")
+
+_FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
+
+
+class Source(NamedTuple):
+    """Files of one format."""
+
+    where: str  # what to call it in messages
+    uris: tuple[str, ...]
+    format: str
+    is_partitioned: bool = False
+    is_empty: bool = False  # not one byte
+
+
+def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Source:
+    """Files and folders that are one table. Raises LogError if they are of different formats, or there are none."""
+    entries = list(entries)
+    formats: dict[str, str] = {}
+    total = 0
+    for entry in entries:
+        for file in files_below(spark, entry.uri) if entry.is_folder else [entry]:
+            total += file.bytes
+            if file.bytes:
+                formats.setdefault(format_at(spark, file), file.name)
+    if len(formats) > 1:
+        shown = " and ".join(f"{kind} ({name})" for kind, name in sorted(formats.items()))
+        raise LogError(where, f"files of different formats: {shown}", "give one of them: a folder, a file or a pattern")
+    is_partitioned = any(
+        child.is_folder and "=" in child.name
+        for entry in entries
+        if entry.is_folder
+        for child in children(spark, entry.uri)
+    )
+    kind = next(iter(formats), "jsonl")
+    return Source(where, tuple(entry.uri for entry in entries), kind, is_partitioned, total == 0)
+
+
+def columns_of(spark: SparkSession, source: Source) -> list[str]:
+    """Its columns, in their order; of JSON lines those of the first lines."""
+    if source.is_empty:
+        return []
+    try:
+        if source.format == "jsonl":
+            # The first file may be empty, and a line may be no object: that is found later, with its place.
+            lines = [row.value for row in _loader(spark, source).text(list(source.uris)).limit(HEAD).collect()]
+            keys: dict[str, None] = {}
+            for line in lines:
+                keys.update(dict.fromkeys(_keys(line)))
+            return list(keys)
+        return [name for name in _frame(spark, source, None).columns if name != CORRUPT]
+    except (PySparkException, Py4JJavaError) as error:
+        raise unreadable(source.where, error) from None
+
+
+def _keys(line: str) -> Iterable[str]:
+    try:
+        return msgspec.json.decode(line, type=dict[str, object])
+    except msgspec.DecodeError:
+        return ()
+
+
+def read_raw(spark: SparkSession, source: Source, columns: Iterable[str], with_place: bool) -> DataFrame:
+    """These columns (of JSON: dots lead inside), `_corrupt` (what is wrong with it) and the place if wanted."""
+    wanted = list(dict.fromkeys(columns))
+    if source.is_empty:
+        nothing = f.lit(None).cast("string")
+        return spark.range(0).select(*(nothing.alias(name) for name in [*wanted, *(PLACE if with_place else ())]))
+    return _chosen(_frame(spark, source, wanted), source, wanted, with_place)
+
+
+def stream_raw(
+    spark: SparkSession, source: Source, columns: Iterable[str], with_place: bool, files_max: int
+) -> DataFrame:
+    """The same of files as they come, at most so many at a time. Columns are those of the files that are there now."""
+    wanted = list(dict.fromkeys(columns))
+    schema = _frame(spark, source, wanted).schema
+    reader = spark.readStream.schema(schema).option("recursiveFileLookup", not source.is_partitioned)
+    reader = reader.option("maxFilesPerTrigger", files_max)
+    for key, value in _options(source).items():
+        reader = reader.option(key, value)
+    kind = {"jsonl": "json", "tsv": "csv"}.get(source.format, source.format)
+    # A folder that is followed is one place; the pattern of several is resolved by Spark, again and again.
+    frame = reader.format(kind).load(source.uris[0] if len(source.uris) == 1 else source.where)
+    return _chosen(frame, source, wanted, with_place)
+
+
+def _options(source: Source) -> dict[str, str]:
+    """How text is read, so that a row that does not fit is kept as it is."""
+    if source.format == "parquet":
+        return {}
+    if source.format == "jsonl":
+        return {"columnNameOfCorruptRecord": CORRUPT}
+    options = {"header": "true", "sep": SEPARATORS[source.format], "quote": '"', "escape": '"'}
+    return options | {"enforceSchema": "false", "columnNameOfCorruptRecord": CORRUPT}
+
+
+def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: bool) -> DataFrame:
+    known = [name for name in wanted if name in frame.columns]
+    shown = [f.col(f"`{name}`") for name in known]
+    shown += [_inside(name).alias(name) for name in wanted if name not in known and _top(name) in frame.columns]
+    if CORRUPT in frame.columns:
+        what = "not a JSON object: " if source.format == "jsonl" else "its cells are not those of the first line: "
+        shown.append(f.concat(f.lit(what), f.substring(CORRUPT, 1, 80)).alias(CORRUPT))
+    if with_place:
+        is_indexed = source.format == "parquet"
+        row = f.col("_metadata.row_index") if is_indexed else f.monotonically_increasing_id()
+        block = f.lit(0).cast("bigint") if is_indexed else f.col("_metadata.file_block_start")
+        shown += [f.col("_metadata.file_path").alias("_file"), block.alias("_block"), row.alias("_row")]
+    return frame.select(*shown)
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _inside(name: str) -> Column:
+    top, _, rest = name.partition(".")
+    return f.get_json_object(f.col(f"`{top}`"), f"$.{rest}")
+
+
+def _loader(spark: SparkSession, source: Source) -> DataFrameReader:
+    reader = spark.read
+    if not source.is_partitioned:
+        reader = reader.option("recursiveFileLookup", True)
+    return reader
+
+
+def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> DataFrame:
+    uris = list(source.uris)
+    reader = _loader(spark, source)
+    if source.format == "parquet":
+        return reader.option("mergeSchema", True).parquet(*uris)
+    for key, value in _options(source).items():
+        reader = reader.option(key, value)
+    if source.format == "jsonl":
+        names = dict.fromkeys(map(_top, wanted or ()))
+        return reader.schema(_texts([*names, CORRUPT])).json(uris)
+    heading = reader.csv(uris).columns
+    return reader.schema(_texts([*heading, CORRUPT])).csv(uris)
+
+
+def _texts(names: list[str]) -> StructType:
+    return StructType([StructField(name, StringType()) for name in names])
+
+
+def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
+    """What Spark could not read, in one line that names the file."""
+    text = _told(error)
+    found = _FILE.search(text)
+    place = found.group(1) if found else where
+    if "header does not conform" in text or "number of columns" in text.lower():
+        return LogError(place, "its columns are not those of the other files", "audit files of one kind at a time")
+    if "not a Parquet file" in text or "CANNOT_READ_FILE_FOOTER" in text or "FAILED_READ_FILE" in text:
+        return LogError(place, "cannot be read: damaged, cut off, or not what its name says", "copy the file again")
+    if "CANNOT_MERGE_SCHEMA" in text or "Failed to merge" in text or "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in text:
+        return LogError(place, f"mixed types: {_first(text)}", "write all files with the same types")
+    return LogError(place, f"Spark cannot read it: {_first(text)}", "check the file")
+
+
+def _told(error: PySparkException | Py4JJavaError) -> str:
+    """The message of an error and of what caused it."""
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    told = [str(error)]
+    while cause is not None and len(told) < 20:
+        told.append(str(cause.toString()))
+        cause = cause.getCause()
+    return "\n".join(told)
+
+
+def _first(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]

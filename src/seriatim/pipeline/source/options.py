@@ -1,0 +1,129 @@
+"""What the data source `seriatim` can be asked for. Spark hands options over with their names in lower case."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from seriatim.brokers.urls import NatsPlace, nats_place
+from seriatim.model import InputError
+from seriatim.pipeline.schemas import ARCHIVE
+
+TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
+PARTITION_BYTES = 32 * 1024 * 1024
+
+# Where a row came from, and what is missing. `line` counts the rows of one message, `stored_at` is when the server took
+# it, in ms since 1970. A row that says that something is missing has no other columns: positions
+# `stream_position` … `lost_to`, and why.
+BOOKKEEPING = StructType(
+    [
+        StructField("stream", StringType()),
+        StructField("stream_position", LongType()),
+        StructField("line", LongType()),
+        StructField("stored_at", DoubleType()),
+        StructField("lost_to", LongType()),
+        StructField("problem", StringType()),
+    ]
+)
+
+_CREDENTIALS = (
+    "token",
+    "user",
+    "password",
+    "creds",
+    "nkey",
+    "ca",
+    "cert",
+    "key",
+    "tls_name",
+    "inbox",
+    "domain",
+    "connect_timeout_s",
+)
+_OTHERS = ("url", "cluster", "table", "topics", "start", "gaps", "max_messages", "parallelism", "partition_bytes")
+
+
+class SourceOptions(Struct, frozen=True, kw_only=True):
+    """The options of one read. `place` is read from `url`, `cluster` and the credentials."""
+
+    place: NatsPlace
+    table: str = "events"
+    topics: str = ""
+    """Names and patterns, separated by commas; empty: all of them. For events only."""
+
+    start: Literal["kept", "all"] = "kept"
+    """`kept`: begin with what a stream still has; `all`: with its first position, so that what is gone is a gap."""
+
+    gaps: Literal["fail", "rows"] = "fail"
+    """What to do where a stream has lost something: an error, or a row that says so, in columns of its own."""
+
+    max_messages: int | None = None
+    """Messages per micro-batch of a streaming read; one message holds 1 to 4,096 events."""
+
+    parallelism: int = 4
+    partition_bytes: int = PARTITION_BYTES
+
+    @property
+    def schema(self) -> StructType:
+        """Of the rows. Rows about gaps have no values in the table's columns, so these may then be null."""
+        table = ARCHIVE[self.table]
+        if self.gaps == "fail":
+            return table
+        nullable = [StructField(each.name, each.dataType) for each in table.fields]
+        return StructType([*nullable, *BOOKKEEPING.fields])
+
+
+def read_options(given: Mapping[str, str]) -> SourceOptions:
+    """Options as Spark has them; InputError names the one that is wrong."""
+    options = {name.lower(): value for name, value in given.items()}
+    for name in options:
+        if name not in _OTHERS and name not in _CREDENTIALS and name != "path":
+            raise InputError(f"option {name}", "there is no such option", f"use {', '.join(_OTHERS + _CREDENTIALS)}")
+    url = options.get("url") or options.get("path")
+    if not url:
+        raise InputError("option url", "it is missing", 'give .option("url", "nats://host:port")')
+    table = options.get("table", "events")
+    if table not in TABLES:
+        raise InputError("option table", f"{table!r} is not on the broker", f"use one of {', '.join(TABLES)}")
+    credentials: dict[str, Any] = {name: options[name] for name in _CREDENTIALS if name in options}
+    if "connect_timeout_s" in options:
+        credentials["connect_timeout_s"] = _seconds(options, "connect_timeout_s")
+    if "cluster" in options:
+        credentials["cluster"] = options["cluster"]
+    return SourceOptions(
+        place=nats_place(url, **credentials),
+        table=table,
+        topics=options.get("topics", ""),
+        start=_choice(options, "start", "kept", "all"),  # type: ignore[arg-type]
+        gaps=_choice(options, "gaps", "fail", "rows"),  # type: ignore[arg-type]
+        max_messages=_count(options, "max_messages", None),
+        parallelism=_count(options, "parallelism", 4) or 4,
+        partition_bytes=_count(options, "partition_bytes", PARTITION_BYTES) or PARTITION_BYTES,
+    )
+
+
+def _choice(options: Mapping[str, str], name: str, *choices: str) -> str:
+    value = options.get(name, choices[0])
+    if value not in choices:
+        raise InputError(f"option {name}", f"{value!r} is not a choice", f"use {' or '.join(choices)}")
+    return value
+
+
+def _count(options: Mapping[str, str], name: str, default: int | None) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise InputError(f"option {name}", f"{text!r} is not a count", "give a whole number above 0")
+    return int(text)
+
+
+def _seconds(options: Mapping[str, str], name: str) -> float:
+    try:
+        seconds = float(options[name])
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise InputError(f"option {name}", f"{options[name]!r} is not a time", "give a number of seconds above 0")
+    return seconds

@@ -1,0 +1,24 @@
+"""What can be said after --from and --to."""
+
+import pytest
+
+from seriatim.model import InputError
+from seriatim.pipeline.bounds import Bound, parse_bound
+
+
+def test_times_and_numbers() -> None:
+    assert parse_bound("1970-01-01T00:00:01Z") == Bound(time_ms=1000.0)
+    assert parse_bound("1970-01-01T01:00:01.5+01:00") == Bound(time_ms=1500.0)
+    assert parse_bound("1970-01-02") == Bound(time_ms=86_400_000.0)  # without a zone it is UTC
+    assert parse_bound("orders=3,pay.ments=12") == Bound(numbers={"orders": 3, "pay.ments": 12})
+
+
+@pytest.mark.parametrize("text", ["", "soon", "orders", "orders=x", "orders=1,", "=1", "orders=-1"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"--from: .* is neither a time nor numbers of topics; give a time"):
+        parse_bound(text, "--from")
+
+
+def test_a_topic_is_named_once() -> None:
+    with pytest.raises(InputError, match="names a topic twice"):
+        parse_bound("a=1,a=2")

@@ -1,0 +1,168 @@
+"""From a live cluster over the archive to a replay, and back onto a broker: beside real subscribers, by the auditor."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nats
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.client.world import run, take
+
+import seriatim
+from seriatim.audit import audit, read_history
+from seriatim.brokers.nats_server import NatsServer
+from seriatim.cli import main
+from seriatim.model import Delivery, History
+from seriatim.pipeline.archive.writing import write_batch
+from seriatim.pipeline.source.options import BOOKKEEPING
+from seriatim.pipeline.source.reading import SeriatimSource
+from seriatim.pipeline.tables import tables_of
+from seriatim.server.config import parse_config
+from seriatim.server.server import SequencerServer
+
+TOPICS = ("orders", "payments", "stock")
+EVENTS = 90
+
+
+class Live(NamedTuple):
+    """A run that is over, and its archive."""
+
+    url: str
+    uri: str
+    history: History
+    numbers: dict[str, tuple[str, int, int]]  # event id → topic, number, index
+
+
+@pytest.fixture(scope="module")
+def live(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Two subscribers of all three topics, two publishers, packs and single events, one sequencer, one real server."""
+    folder = tmp_path_factory.mktemp("live")
+    with NatsServer() as server:
+        run(_publish(server.url, folder))
+        history, uri = read_history(folder / "logs"), str(folder / "archive")
+        _archive(spark, server.url, uri, history)
+        numbers = {row.event_id: (row.topic, row.number or 0, row.index) for row in history.deliveries}
+        yield Live(server.url, uri, history, numbers)
+
+
+def _archive(spark: SparkSession, url: str, uri: str, history: History) -> None:
+    """What the archive job writes, without its streaming query, which is tested elsewhere and takes its time."""
+    for table in ("events", "stamps"):
+        source = SeriatimSource({"url": url, "cluster": "live", "table": table, "gaps": "rows", "start": "all"})
+        reader = source.reader(source.schema())
+        batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+        write_batch(spark.createDataFrame(pa.Table.from_batches(batches)), 0, root=uri, table=table)
+    logs = tables_of(spark, history)
+    for table, rows in (("deliveries", logs.deliveries), ("subscriptions", logs.subscriptions)):
+        assert rows is not None
+        numbered = rows.withColumns({each.name: F.lit(None).cast(each.dataType) for each in BOOKKEEPING})
+        numbered = numbered.withColumns({"stream_position": F.monotonically_increasing_id(), "line": F.lit(0)})
+        write_batch(numbered, 0, root=uri, table=table)
+
+
+async def _publish(url: str, folder: Path) -> None:
+    nodes = {"root": {"address": "127.0.0.1:0"}}
+    server = SequencerServer(
+        parse_config({"cluster": "live", "broker": url, "nodes": nodes, "default_home": "root"}, folder)
+    )
+    await server.start()
+    try:
+        async with (
+            seriatim.connect(url, cluster="live", timeout_s=60.0) as one,
+            seriatim.connect(url, cluster="live", timeout_s=60.0) as two,
+            one.subscribe(*TOPICS, log=folder / "logs") as first,
+            two.subscribe(*TOPICS, log=folder / "logs") as second,
+        ):
+            for i in range(EVENTS // 3):
+                await asyncio.gather(
+                    one.publish_many(TOPICS[i % 3], [b"one", b"and one"]), two.publish(TOPICS[i % 2], b"two")
+                )
+            await take(first, EVENTS)
+            await take(second, EVENTS)
+    finally:
+        await server.stop()
+
+
+def replay(*arguments: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["replay", *arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def judge(live: Live, ids: list[str]) -> None:
+    """A subscriber that saw this agrees with those that were there."""
+    rows = [Delivery("replay", at, id, *live.numbers[id][:2], index=live.numbers[id][2]) for at, id in enumerate(ids)]
+    report = audit(History([*live.history.deliveries, *rows]))
+    assert report.verdicts["tno"].answer == "valid", report.verdicts["tno"].reason
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_replay_is_what_a_subscriber_would_have_seen(live: Live, tmp_path: Path) -> None:
+    shown = replay(live.uri, "--topics", ",".join(TOPICS), "--json")
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    ids = [row["event_id"] for row in rows]
+    assert sorted(ids) == sorted(live.numbers)
+    judge(live, ids)
+    assert all(row["replayed"] and row["data"] in ("one", "and one", "two") for row in rows)
+    keys = [row["order_key"] for row in rows]
+    assert keys == sorted(keys)
+
+    table = replay(live.uri, "--topics", "orders,payments", "--from", "orders=2", "--limit", "3")
+    lines = table.stdout.splitlines()
+    assert lines[0].split() == ["topic", "number", "time", "id", "data"]
+    assert len(lines) == 5 and lines[4].startswith("… and more")
+
+    out = str(tmp_path / "out")
+    assert (
+        replay(live.uri, "--topics", "orders,stock", "--out", out, "--format", "jsonl").stdout == f"written to {out}\n"
+    )
+    parts = sorted(Path(out).glob("part-*.json"))
+    written = [json.loads(line)["event_id"] for part in parts for line in part.read_text(encoding="utf-8").splitlines()]
+    judge(live, written)
+    assert len(written) == sum(topic != "payments" for topic, _, _ in live.numbers.values())
+    full = replay(live.uri, "--topics", "orders", "--out", out, exit_code=2)
+    assert f"--out: {out} is not empty; name a folder that does not exist yet" in full.stderr
+
+
+def test_what_a_subscriber_saw_is_what_its_log_says(live: Live) -> None:
+    name = live.history.deliveries[0].subscriber
+    shown = replay(live.uri, "--subscriber", name, "--json")
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    own = sorted((row for row in live.history.deliveries if row.subscriber == name), key=lambda row: row.position)
+    assert [row["event_id"] for row in rows] == [row.event_id for row in own]
+    assert all(row["replayed"] and row["data"] for row in rows)
+
+
+def test_a_replay_is_published_once_and_in_order(live: Live) -> None:
+    arguments = (live.uri, "--topics", ",".join(TOPICS), "--publish", live.url, "--prefix", "again")
+    assert replay(*arguments).stdout == f"published {EVENTS} events below again\n"
+    assert replay(*arguments).stdout == f"published 0 events below again; {EVENTS} were there before\n"
+    ids = run(_stored(live.url, "replay-again"))
+    assert sorted(ids) == sorted(live.numbers)
+    judge(live, ids)
+    other = replay(live.uri, "--topics", "orders", "--publish", live.url, "--prefix", "again", exit_code=2)
+    assert "the stream replay-again holds something else" in other.stderr
+
+
+async def _stored(url: str, stream: str) -> list[str]:
+    client = await nats.connect(url, connect_timeout=60)
+    try:
+        api = client.jetstream(timeout=60)
+        count = (await api.stream_info(stream)).state.messages
+        messages = [await api.get_msg(stream, seq) for seq in range(1, count + 1)]
+        return [(each.headers or {})["Seriatim-Event-Id"] for each in messages]
+    finally:
+        await client.close()
+
+
+def test_mistakes(live: Live) -> None:
+    both = replay(live.uri, "--topics", "orders", "--subscriber", "s", exit_code=2)
+    assert "give either --subscriber or --topics" in both.stderr
+    assert "'soon' is neither a time nor" in replay(live.uri, "--topics", "a", "--from", "soon", exit_code=2).stderr
+    assert "give original, max, or a number" in replay(live.uri, "--topics", "a", "--pace", "-1", exit_code=2).stderr
+    assert "there is no archive here" in replay(f"{live.uri}-not", "--topics", "a", exit_code=2).stderr

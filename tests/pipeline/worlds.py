@@ -1,0 +1,70 @@
+"""Simulated runs, and what an archive of them would hold."""
+
+from random import Random
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from tests.pipeline.stamp_worlds import Stamp
+
+from seriatim.model import Delivery, History
+from seriatim.pipeline.merger import Merger, Placed
+from seriatim.pipeline.schemas import EVENTS, STAMPS
+from seriatim.sim import Options, Run, draw
+from seriatim.sim.tree_world import TreeWorld
+
+
+class Archived(NamedTuple):
+    """A run that went well: its history, and what the broker holds in the end."""
+
+    history: History
+    stamps: list[Stamp]  # stored at random times: order must not need them
+    events: dict[tuple[str, int], str]  # (log, number) → id
+
+    def merged(self, logs: set[str]) -> Merger:
+        """All stamps of these logs."""
+        merger = Merger(logs)
+        for stamp in self.stamps:
+            if stamp.log in logs:
+                merger.feed(*stamp)
+        return merger
+
+    def replayed(self, placed: list[Placed]) -> list[Delivery]:
+        """As if somebody had been notified of what is placed."""
+        ranges = sorted(placed, key=lambda each: (each.ordinal, each.log, each.first))
+        places = [(each.log, number) for each in ranges for number in range(each.first, each.last + 1)]
+        found = [(log, number, self.events[log, number]) for log, number in places if (log, number) in self.events]
+        return [Delivery("replay", at, event_id, log, number) for at, (log, number, event_id) in enumerate(found)]
+
+
+def archived(seed: int, options: Options) -> Archived:
+    """Run the scenario of this seed."""
+    run = Run(draw(seed, options))
+    outcome = run.finish()
+    assert outcome.is_fine, f"seed {seed}"
+    assert isinstance(run.world, TreeWorld)
+    random = Random(seed)
+    stamps: list[Stamp] = []
+    events: dict[tuple[str, int], str] = {}
+    for log, topic in run.world.broker.state.topics.items():
+        ranges = [(each.first, each.last, each.entries) for each in topic.stamps]
+        ranges += [(slot.number, slot.number, slot.entries) for slot in topic.slots]  # a void too has its place
+        stamps += [Stamp(log, first, last, entries, random.randint(0, 1_000)) for first, last, entries in ranges]
+        events |= {(log, index + 1): event.id for index, event in enumerate(topic.log)}
+        events |= {(log, slot.number): slot.event.id for slot in topic.slots if slot.event is not None}
+    stamps.sort(key=lambda each: (each.first, each.log))
+    return Archived(outcome.history, stamps, events)
+
+
+def stamps_table(spark: SparkSession, stamps: list[Stamp]) -> DataFrame:
+    """Rows of the archive's stamps."""
+    rows = [(each.log, each.first, each.last, each.entries, "node", each.received_us / 1000) for each in stamps]
+    return spark.createDataFrame(rows, STAMPS)
+
+
+def events_table(spark: SparkSession, events: dict[tuple[str, int, int], str]) -> DataFrame:
+    """Rows of the archive's events, by (log, number, index). They are stored at the time of their number."""
+    rows = [
+        (log, number, index, log, event_id, "p", float(number), {"kind": "test"}, event_id.encode())
+        for (log, number, index), event_id in events.items()
+    ]
+    return spark.createDataFrame(rows, EVENTS)
