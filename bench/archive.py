@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nats
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from seriatim.brokers.naming import Names
 from seriatim.brokers.nats_catalogue import Stream, connect, read_catalogue
@@ -84,8 +85,9 @@ def plain(url: str, streams: list[Stream], events: int) -> None:
     async def read() -> None:
         client = await nats.connect(url)
         jetstream = client.jetstream(timeout=60)
+        unacknowledged = ConsumerConfig(ack_policy=AckPolicy.NONE)
         for stream in streams:
-            consumer = await jetstream.pull_subscribe("", stream=stream.name, durable=None)
+            consumer = await jetstream.pull_subscribe("", stream=stream.name, config=unacknowledged)
             left = stream.next - 1
             while left:
                 left -= len(await consumer.fetch(min(FETCH, left), timeout=60))
