@@ -22,13 +22,21 @@ ENVIRONMENT = {
 PROGRAM = [sys.executable, "-c", "from seriatim.cli import main; main(prog_name='seriatim')"]
 
 
+def command(*words: str | Path) -> list[str]:
+    """The whole command line. Who waits for an answer waits for as long as a busy machine may take."""
+    patience = (
+        ["--timeout", "60"] if words[0] in ("pub", "sub", "status", "explain") and "--timeout" not in words else []
+    )
+    return [*PROGRAM, *map(str, words), *patience]
+
+
 class Running:
     """One `seriatim` process. What it writes is kept, line by line."""
 
     def __init__(self, *words: str | Path, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE) -> None:
         self.words = " ".join(map(str, words))
         self.process = subprocess.Popen(
-            [*PROGRAM, *map(str, words)],
+            command(*words),
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -109,7 +117,7 @@ def _follow(stream: IO[str], lines: list[str]) -> threading.Thread:
 def run(*words: str | Path, cwd: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [*PROGRAM, *map(str, words)],
+        command(*words),
         input=given,
         capture_output=True,
         text=True,

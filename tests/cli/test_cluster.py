@@ -57,7 +57,7 @@ def serving(path: Path, node: str) -> Running:
 
 
 def subscriber(url: str, count: int, *words: str | Path) -> Running:
-    wait = ("--json", "--count", str(count), "--idle", "100", "--timeout", "60")
+    wait = ("--json", "--count", str(count), "--idle", "600")
     running = Running("sub", "orders", "prices", "--url", url, *wait, *words)
     running.wait_for_line("listening to")
     return running

@@ -33,9 +33,7 @@ def order_of(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def subscriber(url: str, count: int, *topics: str, more: tuple[str, ...] = ()) -> Running:
     """A `seriatim sub` that has joined."""
-    running = Running(
-        "sub", *topics, "--url", url, "--json", "--count", str(count), "--idle", "100", "--timeout", "60", *more
-    )
+    running = Running("sub", *topics, "--url", url, "--json", "--count", str(count), "--idle", "600", *more)
     running.wait_for_line("listening to")
     return running
 
@@ -115,14 +113,14 @@ def test_ctrl_c_while_waiting_for_a_line(cluster: dict[str, Any]) -> None:
 
 
 def test_more_than_fits_into_the_queue_is_published(cluster: dict[str, Any]) -> None:
-    done = run("pub", "large", "x" * 100_000, "--count", "1500", "--timeout", "60", "--url", cluster["url"])
+    done = run("pub", "large", "x" * 100_000, "--count", "1500", "--url", cluster["url"])
     assert done.returncode == 0, done
     assert done.stdout.startswith("published 1,500 events on large: numbers 1 to "), done
 
 
 def test_who_reads_along_may_hang_up(cluster: dict[str, Any]) -> None:
     reading, writing = os.pipe()
-    words = ("sub", "cut", "--url", cluster["url"], "--idle", "100")
+    words = ("sub", "cut", "--url", cluster["url"], "--idle", "600")
     with Running(*words, stdout=writing) as one, open(reading) as output:
         os.close(writing)
         one.wait_for_line("listening to")

@@ -6,14 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import structs
 
 import seriatim
 from seriatim.audit import write_history
 from seriatim.cli import main
 from seriatim.model import History
-from tests.pipeline.report_cases import Reader, log, timed_history
+from tests.pipeline.report_cases import Reader, log, plan_section, timed_history
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,48 @@ def test_curves_of_experiments() -> None:
     (folder / "_SUCCESS").write_text("", encoding="utf-8")
     assert run("figures").output == "report.html: 1 section, 1 figure\n"
     assert "1 experiment; 1 of 1 statements of the paper within their band." in words_of()
+
+
+def test_what_the_paper_states_is_shown() -> None:
+    measured = Path("figures/000-fig7/measurements")
+    measured.mkdir(parents=True)
+    row = {"experiment": "000-fig7", "variant": "0.349", "measure": "entries", "mean": 46.5, "std": 1, "count": 3}
+    more = row | {"measure": "not worth drawing"}
+    rows = [{**one, "x": x, "paper": None} for one in (row, more) for x in ("10000", "100000")]
+    (measured / "part-0.json").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    stated = {"experiment": "000-fig7", "point": "10 topics each", "paper": "46", "ours": "50 ± 1", "band": "± 5 %"}
+    stated |= {"verdict": "outside", "reason": "because", "citation": "paper 000"}
+    Path("figures/000-fig7/comparisons.jsonl").write_text(json.dumps(stated) + "\n", encoding="utf-8")
+    assert run("figures").output == "report.html: 1 section, 1 figure\n"
+    words = words_of()
+    assert "1 experiment; 0 of 1 statements of the paper within their band." in words
+    assert "000-fig7: Mean size of a stamp" in words, "the experiment is known"
+    assert "50 ± 1" in words and "✗ outside" in words and "because" in words
+
+
+def test_a_plan() -> None:
+    Path("plan").mkdir()
+    Path("plan/plan.toml").write_text('[nodes.root]\n[nodes.eu]\nparent = "root"\n[homes]\na = "eu"\nb = "eu"\n')
+    assert run("plan").output == "report.html: 1 section, 1 figure\n"
+    assert "2 topics" in words_of()
+    section = structs.asdict(plan_section())
+    Path("plan/plan.json").write_text(msgspec.json.encode(section | {"what_if": []}).decode(), encoding="utf-8")
+    assert run("plan").output == "report.html: 1 section, 3 figures\n"
+    assert "3 → 1 wide-area hops per event (67 % fewer)" in words_of()
+    Path("plan/plan.json").write_text('{"name": 1}', encoding="utf-8")
+    assert "Error: plan/plan.json: not a plan (" in run("plan").output
+
+
+def test_a_log_of_another_system() -> None:
+    Path("logs").mkdir()
+    for host, order in (("h1", "a b"), ("h2", "b a")):
+        lines = [f"{word},{second}" for second, word in enumerate(order.split())]
+        Path(f"logs/{host}.csv").write_text("\n".join(["msg,at", *lines, ""]), encoding="utf-8")
+    result = run("logs", "--event", "msg", "--order-by", "at", "--subscriber-from", "file", "--topic-value", "T")
+    assert (result.exit_code, result.output) == (0, "report.html: 1 section, 1 figure\n")
+    words = words_of()
+    assert "on topic T, h1 was notified of a before b, h2 of b before a" in words
+    assert "Positions were made from column at: a row that is missing from the log cannot be noticed." in words
 
 
 def test_figures_as_png() -> None:

@@ -262,7 +262,7 @@ def test_lines_with_room_are_changed_in_place(tmp_path: Path) -> None:
     first = padded(Subscription("s", "a", 0))
     offset = file.append(first)
     other.append(padded(Subscription("other", "b", 0)))
-    file.change(offset, padded(Subscription("s", "a", 0, 10**12, 10**12, 10**12), len(first)))
+    file.change(offset, [Subscription("s", "a", 0, 10**12, 10**12, 10**12)], [len(first)])
     rows = [row for _, _, row in file.rows(Subscription)]
     assert rows == [Subscription("s", "a", 0, 10**12, 10**12, 10**12), Subscription("other", "b", 0)]
     file.close()
@@ -319,6 +319,7 @@ def test_what_cannot_be_logged_is_not_published(tmp_path: Path) -> None:
             await bus.publish("a", b"1")
             assert bus._publications is not None
             file = bus._publications._file
+            assert isinstance(file, RowFile)
             append, change = file._append, file._change
             file._append = file._change = -1
             with pytest.raises(LogError, match="make room on the disk"):
@@ -339,6 +340,7 @@ def test_deliveries_that_cannot_be_written_are_kept_until_they_can(tmp_path: Pat
             await until("all are ready", lambda: events.unread == 1500)
             assert events._log is not None
             file = events._log._deliveries
+            assert isinstance(file, RowFile)
             append, file._append = file._append, -1
             with pytest.raises(LogError):
                 await take(events, 1500)

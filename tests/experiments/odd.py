@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from pathlib import Path
 
 from seriatim.experiments import Axis, Experiment, Measures, Parameters
 
@@ -15,6 +16,10 @@ def behave(parameters: Parameters, seed: int) -> Measures:
         case "raise":
             raise ValueError(f"seed {seed} is not to my taste")
         case "hang":
+            if "ODD_FILE" in os.environ:
+                beside = Path(f"{os.environ['ODD_FILE']}.new")
+                beside.write_text(str(os.getpid()))
+                beside.replace(os.environ["ODD_FILE"])
             threading.Event().wait()
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)

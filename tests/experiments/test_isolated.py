@@ -1,5 +1,12 @@
 """A run in a process of its own: whatever it does, its parent gets an answer."""
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from seriatim.experiments import Run
@@ -65,3 +72,37 @@ def test_an_unknown_experiment_is_a_failure_that_says_so(name: str, complaint: s
 def test_parameters_of_another_experiment_are_refused() -> None:
     failed = run_isolated(ODD, {"speed": 1}, 1, LIMIT_S)
     assert failed.error is not None and "odd takes way, not speed" in failed.error
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {LIMIT_S} s for {what}"
+        time.sleep(0.02)
+
+
+def is_running(process_id: int) -> bool:
+    """A process that has ended but that nobody has waited for does not count."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
+def test_a_run_ends_with_its_parent(tmp_path: Path) -> None:
+    """A killed sweep leaves nothing behind that goes on computing."""
+    file = tmp_path / "process"
+    call = f"run_isolated({ODD!r}, {{'way': 'hang'}}, 1, {LIMIT_S})"
+    code = f"from seriatim.experiments.isolated import run_isolated; {call}"
+    environment = os.environ | {"ODD_FILE": str(file), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    parent = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    try:
+        until(file.exists, "the run to begin")
+        run_id = int(file.read_text())
+        assert is_running(run_id)
+    finally:
+        parent.kill()
+        parent.wait(LIMIT_S)
+    until(lambda: not is_running(run_id), "the run to end with its parent")

@@ -7,13 +7,16 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
-from tests.pipeline.report_cases import HOSTILE, whole_page
+from tests.pipeline.report_cases import HOSTILE, timed_history, whole_page
 
+from seriatim.audit import write_history
 from seriatim.model import Delivery, History, Message, Publication
 from seriatim.pipeline.report.distribution import Distribution, distribution_of
 from seriatim.pipeline.report.figures import figures_of, steps_over
 from seriatim.pipeline.report.figures_on_spark import spark_figures
 from seriatim.pipeline.report.png import write_png
+from seriatim.pipeline.report.sources import read_run
+from seriatim.pipeline.report.sources_on_spark import read_run_on_spark
 from seriatim.pipeline.tables import tables_of
 
 
@@ -106,3 +109,18 @@ def test_every_figure_can_be_a_png(tmp_path: Path) -> None:
             or abs(pixels.shape[1] - drawing.width * 2) <= 2
         )
         assert (pixels < 0.9).any(), f"{key} is blank"
+
+
+def test_a_run_on_spark_makes_the_same_section(spark: SparkSession, tmp_path: Path) -> None:
+    history = timed_history()
+    history.deliveries[3], history.deliveries[4] = (
+        replace(history.deliveries[4], position=3),
+        replace(history.deliveries[3], position=4),
+    )
+    write_history(history, tmp_path / "run")
+    here, there = read_run(str(tmp_path / "run")), read_run_on_spark(spark, str(tmp_path / "run"))
+    assert there.judgement.anomalies, "an inversion"
+    assert there.judgement == here.judgement
+    assert there.name == here.name == "run"
+    assert there.figures is not None and here.figures is not None
+    assert there.figures.topics == here.figures.topics

@@ -128,7 +128,7 @@ def test_a_sweep_shows_ours_beside_the_papers() -> None:
     assert "2 experiments; 1 of 7 statements of the paper within their band." in words
     assert "45 ± 1" in words and "✓ within" in words and "✗ outside" in words
     labels = [getattr(shape, "text", "") for shape in drawings["000-fig7-entries"].shapes]
-    assert {"chain 000", "star 000", "paper"} <= set(labels)
+    assert {"chain 000", "star 000", "stated by the paper"} <= set(labels)
 
 
 def test_a_sweep_of_one_value_is_drawn() -> None:

@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.experiments.odd import MIXED, ODD, WELL
 
-from seriatim.experiments import Results, measurements
 from seriatim.model import InputError
 from seriatim.pipeline.schemas import GRID, RESULTS
 from seriatim.pipeline.sweep import (
@@ -17,10 +16,8 @@ from seriatim.pipeline.sweep import (
     grid,
     pending,
     read_results,
-    runs_of,
     sweep,
     with_run_id,
-    write_measurements,
 )
 
 NAME = "tests.experiments.odd"
@@ -53,31 +50,34 @@ def test_every_way_to_fail_is_a_row_and_the_others_have_results(spark: SparkSess
 
 def test_a_sweep_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
     out = str(tmp_path)
-    first = grid(spark, MIXED, 2, name=f"{NAME}:MIXED")
-    assert sweep(spark, first, out) == Progress(4, 4, 2)
-    more = grid(spark, MIXED, 3, name=f"{NAME}:MIXED").repartition(3, "seed")  # other rows, laid out in another way
+    first = grid(spark, MIXED, 3, name=f"{NAME}:MIXED")
     told: list[Progress] = []
-    assert sweep(spark, more, out, tell=told.append) == Progress(6, 6, 1)
-    assert told[0] == Progress(6, 4, 0)
+
+    def interrupt(progress: Progress) -> None:
+        told.append(progress)
+        if progress.finished:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(spark, first, out, SweepOptions(chunk_rows=3), interrupt)
+    finished = told[-1].finished
+    assert 0 < finished < 6, "stopped in the middle"
+    again = first.repartition(3, "seed")  # the same rows, laid out in another way
+    progress = sweep(spark, again, out, tell=told.append)
+    assert told[2] == Progress(6, finished, 0), "only what is left is run"
+    assert (progress.total, progress.finished) == (6, 6)
     expected = [(way, seed, status) for way, status in (("raise", "failed"), ("well", "done")) for seed in (1, 2, 3)]
     assert rows_of(read_results(spark, out)) == sorted(expected)
-    assert sweep(spark, more, out) == Progress(6, 6, 0)  # nothing is left to run
-    assert sweep(spark, more, out, SweepOptions(retry_failed=True)) == Progress(6, 6, 3)
+    assert sweep(spark, again, out, SweepOptions(retry_failed=True)) == Progress(6, 6, 3)
     assert rows_of(read_results(spark, out)) == sorted(expected)  # still one row per run
 
 
-def test_a_killed_chunk_counts_for_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """What a killed writer leaves behind: a folder with temporary files and no result."""
+def test_a_table_from_outside(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that cannot be run are failures of their own, and what a killed sweep left behind is no result."""
     leftover = tmp_path / "results" / "part=killed" / "_temporary" / "0"
     leftover.mkdir(parents=True)
     (leftover / "half.parquet").write_bytes(b"PAR1 half a file")
     assert read_results(spark, str(tmp_path)).count() == 0
-    assert sweep(spark, grid(spark, WELL, 1, name=f"{NAME}:WELL"), str(tmp_path)) == Progress(1, 1, 0)
-    assert read_results(spark, str(tmp_path)).count() == 1
-
-
-def test_a_table_from_outside(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows that cannot be run are failures of their own; a table without the columns is refused."""
     rows = [(f"{NAME}:WELL", '{"way": "well"}', 5), ("000-fig99", "{}", 1), (f"{NAME}:WELL", "no json", 1)]
     table = with_run_id(spark.createDataFrame(rows, "experiment string, parameters string, seed int"))
     assert table.schema.names == GRID.names
@@ -85,6 +85,9 @@ def test_a_table_from_outside(spark: SparkSession, tmp_path: Path) -> None:
     errors = {row.experiment: row.error for row in read_results(spark, str(tmp_path)).where("seed = 1").collect()}
     assert "there is none of this name" in errors["000-fig99"]
     assert "Expecting value" in errors[f"{NAME}:WELL"]
+
+
+def test_a_table_without_the_columns_is_refused(spark: SparkSession) -> None:
     with pytest.raises(InputError, match="it has no column parameters, seed"):
         with_run_id(spark.createDataFrame([("a",)], "experiment string"))
 
@@ -96,13 +99,3 @@ def test_pending_is_what_has_no_result(spark: SparkSession) -> None:
     )
     assert [row.seed for row in pending(table.union(table), finished, False).orderBy("seed").collect()] == [1, 3]
     assert [row.seed for row in pending(table, finished, True).orderBy("seed").collect()] == [1, 2, 3]
-
-
-def test_measurements_are_read_as_written(spark: SparkSession, tmp_path: Path) -> None:
-    table = grid(spark, WELL, 3, name=f"{NAME}:WELL")
-    sweep(spark, table, str(tmp_path))
-    runs = runs_of(read_results(spark, str(tmp_path)), table)
-    rows = measurements(WELL, Results(runs))
-    write_measurements(spark, rows, str(tmp_path))
-    read = spark.read.json(f"{tmp_path}/measurements").collect()
-    assert [(row.x, row.measure, round(row["mean"], 3), row["count"]) for row in read] == [("well", "square", 4.667, 3)]

@@ -150,9 +150,9 @@ class Names:
         """The stream of one table of clients' logs: deliveries, publications, subscriptions."""
         return self._stream("logs", table)
 
-    def logs_subject(self, table: str) -> str:
-        """What rows of such a table are published as."""
-        return f"{self.prefix}.logs.{table}"
+    def logs_subject(self, table: str, client: str = "") -> str:
+        """What rows of such a table are published as by one client; without one, by all of them."""
+        return f"{self.prefix}.logs.{table}.{escape(client) or '*'}"
 
     def _stream(self, kind: str, name: str) -> str:
         stream = f"{self.cluster}-{kind}-{escape(name)}"

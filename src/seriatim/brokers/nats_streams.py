@@ -248,6 +248,10 @@ class Streams:
         """The stream of a home's stamps."""
         return await self._other(self.names.stamps_stream(node), self.names.stamps_subject(node), {})
 
+    async def logs(self, table: str) -> str:
+        """The stream of one table of clients' logs."""
+        return await self._other(self.names.logs_stream(table), self.names.logs_subject(table), {})
+
     def knows(self, stream: str) -> bool:
         """Whether a stream of slots or stamps is known to be there."""
         return stream in self._others

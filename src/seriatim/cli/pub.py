@@ -44,7 +44,13 @@ Exit code: 0 everything is on the broker, 1 not everything is, 2 wrong options, 
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most this many per second.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Each line of the input is an event.")
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be given again.")
-@click.option("--log", "folder", type=click.Path(file_okay=False), help="Write down what was published, for audit.")
+@click.option(
+    "--log",
+    "folder",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Write down here what was published, for audit; `broker:` keeps it on the broker, for archive.",
+)
 @client_options
 @url_option
 @json_option

@@ -3,6 +3,8 @@
 import os
 import sys
 import webbrowser
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -11,13 +13,16 @@ from typing import Any
 
 import click
 
+from seriatim.cli.audit_input import choose_engine, mapping_of, mapping_options
 from seriatim.cli.common import is_terminal, show_json
-from seriatim.cli.spark import spark_options
+from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.report import Page, Section, render
 from seriatim.pipeline.report.measurements import read_sweep
+from seriatim.pipeline.report.plans import read_plan
 from seriatim.pipeline.report.sources import kind_of, name_of, read_audit, read_run
+from seriatim.pipeline.requirements import RequirementMissing, check_requirements
 
 HELP = """Make one page of runs, experiments and plans.
 
@@ -30,13 +35,14 @@ The page is a single HTML file without scripts that loads nothing: open it, prin
   experiments   a folder that `seriatim reproduce` or `seriatim sweep` wrote: figures beside the paper's numbers
   a plan        a folder that `seriatim plan` wrote: trees, hops per event, load and couplings, before and after
 
-Several sources become sections of one page. Small runs are read without Spark; Parquet, URIs such as s3a://…, and logs
-above 64 MB are read with it.
+Several sources become sections of one page. Small runs are read without Spark; Parquet, URIs such as s3a://… and large
+logs are read with it. Logs of other systems are read as by `seriatim audit`: say which column is what.
 
 \b
 Examples:
   seriatim report run/
   seriatim report run/ --guarantee tno --guarantee completeness --out run.html --open
+  seriatim report consumer-logs/ --subscriber host --event topic,partition,offset --order-by handled_at
   seriatim report before/ after/ plan/ figures/ --title "What the plan changed" --png figures-png/
 
 \b
@@ -73,6 +79,7 @@ Exit code: 0 the page was written (whatever it says), 2 a source cannot be read.
     show_default=True,
     help="What reads and judges runs; auto: Spark if they are large.",
 )
+@mapping_options
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @spark_options
@@ -86,22 +93,16 @@ def command(
     engine: str,
     is_opened: bool,
     as_json: bool,
-    **spark: Any,
+    **options: Any,
 ) -> None:
     """Make one page of runs, experiments and plans."""
     if png is not None and find_spec("matplotlib") is None:
         raise InputError("--png", "needs matplotlib, which is not installed", 'pip install "seriatim[spark]"')
     asked = guarantees or tuple(GUARANTEES)
-    kinds = [(source, kind_of(source)) for source in sources]  # what cannot be read is said before anything is
-    sections: list[Section] = []
-    for source, kind in kinds:
-        _progress(f"reading {source}")
-        if kind == "audit":
-            sections.append(read_audit(source, asked))
-        elif kind == "sweep":
-            sections.append(read_sweep(source, name_of(source)))
-        else:
-            sections.append(read_run(source, asked, limit))
+    try:
+        sections = _read(sources, asked, limit, engine, options)
+    finally:
+        _progress("")
     page = Page(
         title=title or _title(sources),
         sections=tuple(sections),
@@ -126,6 +127,54 @@ def command(
         click.echo(f"{out}: {_many(len(sections), 'section')}, {_many(len(drawings), 'figure')}{beside}")
     if is_opened and not webbrowser.open(out.resolve().as_uri()):
         click.echo(f"no browser was found; open {out.resolve()} yourself", err=True)
+
+
+def _read(
+    sources: tuple[str, ...], asked: tuple[str, ...], limit: int, engine: str, options: dict[str, Any]
+) -> list[Section]:
+    """One section for each source. Which kind each one is, and that it can be read, is known before anything starts."""
+    mapping = mapping_of(options)
+    kinds = [(source, kind_of(source, mapping.is_foreign)) for source in sources]
+    is_spark = {source: _is_for_spark(source, engine) for source, kind in kinds if kind == "run"}
+    opened: AbstractContextManager[Any] = _session(options) if any(is_spark.values()) else nullcontext()
+    with opened as session:
+        sections: list[Section] = []
+        for source, kind in kinds:
+            _progress(f"reading {source}")
+            if kind == "audit":
+                sections.append(read_audit(source, asked))
+            elif kind == "sweep":
+                sections.append(read_sweep(source, name_of(source)))
+            elif kind == "plan":
+                sections.append(read_plan(source, name_of(source)))
+            elif is_spark[source]:
+                from seriatim.pipeline.report.sources_on_spark import read_run_on_spark
+
+                sections.append(read_run_on_spark(session, source, asked, limit, mapping))
+            else:
+                sections.append(read_run(source, asked, limit, mapping))
+    return sections
+
+
+def _is_for_spark(source: str, engine: str) -> bool:
+    """A log that is merely large can be read without Spark, if Spark cannot run here."""
+    choice = choose_engine(source, engine)
+    if choice.engine == "python" or choice.is_needed:
+        return choice.engine == "spark"
+    try:
+        check_requirements()
+    except RequirementMissing as missing:
+        click.echo(f"{source}, {choice.reason}: Spark would be faster, but {missing}", err=True)
+        return False
+    return True
+
+
+@contextmanager
+def _session(options: dict[str, Any]) -> Iterator[Any]:
+    _progress("starting Spark")
+    with session_of(options, "report") as session:
+        session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
+        yield session
 
 
 def _title(sources: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from seriatim.model import InputError
 
 EXIT_DIFFERENT = 1
 SHOWN_MAX = 5
+COMPARISONS = "comparisons.jsonl"
 COLOURS = {"within": "green", "outside": "red", "not measured": "yellow"}
 
 HELP = """Run an experiment of a paper and print ours beside the paper's.
@@ -38,7 +39,8 @@ counts as the same, and whether ours is within. Below are our curves, also for l
 
 Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one after the other.
 With --out, runs are kept: called again, only what is missing is run. OUT/ID/measurements holds the curves as JSON lines
-(experiment, variant, x, measure, mean, std, count, paper), for `seriatim report`.
+(experiment, variant, x, measure, mean, std, count, paper), OUT/ID/comparisons.jsonl the lines of the paper, both for
+`seriatim report`.
 
 \b
 Examples:
@@ -94,19 +96,21 @@ def command(
             results = Results(runs)
             compared = comparisons(experiment, results)
             curves = measurements(experiment, results)
-            runner.keep(experiment, curves)
+            runner.keep(experiment, curves, compared)
             _show(experiment, results, compared, curves, as_json)
             is_different |= bool(results.failures) or any(row.verdict == "outside" for row in compared)
     context.exit(EXIT_DIFFERENT if is_different else 0)
 
 
 def _list(as_json: bool) -> None:
-    for experiment in experiments().values():
+    known = experiments()
+    width = max(map(len, known))
+    for id, experiment in known.items():
         if as_json:
-            shown = {"id": experiment.id, "title": experiment.title, "citation": experiment.citation}
+            shown = {"id": id, "title": experiment.title, "citation": experiment.citation}
             show_json(shown | {"axes": {axis.name: list(axis.full) for axis in experiment.axes}})
         else:
-            click.echo(f"{experiment.id:<11} {experiment.title} ({experiment.citation})")
+            click.echo(f"{id:<{width}}  {experiment.title} ({experiment.citation})")
 
 
 # ── where runs are made ───────────────────────────────────────────────────────────────────────────────────────────
@@ -128,24 +132,28 @@ class _Here:
 
     def __init__(self, out: str | None) -> None:
         self._out = out
+        self._made: dict[str, list[Run]] = {}  # figures drawn from the same runs need them once
 
     def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Run]:
+        if experiment.runs_as in self._made:
+            return self._made[experiment.runs_as]
         points = [(point, seed) for point in experiment.grid(full) for seed in range(1, seeds + 1)]
         runs = []
         for index, (point, seed) in enumerate(points):
             _progress(experiment, index, len(points))
             runs.append(run_isolated(name, point, seed, limit_s or experiment.limit_s))
         _progress(experiment, len(points), len(points))
+        self._made[experiment.runs_as] = runs
         return runs
 
-    def keep(self, experiment: Experiment, curves: list[Measurement]) -> None:
+    def keep(self, experiment: Experiment, curves: list[Measurement], compared: list[Comparison]) -> None:
         if self._out is not None:
-            folder = Path(self._out) / _folder(experiment) / "measurements"
+            folder = Path(self._out) / _folder(experiment.id) / "measurements"
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.iterdir():  # of an earlier run, maybe on Spark: it would be read as well
                 old.unlink()
-            lines = [json.dumps(structs.asdict(row), ensure_ascii=False) for row in curves]
-            (folder / "part-0.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            (folder / "part-0.json").write_text(_lines(curves), encoding="utf-8")
+            (folder.parent / COMPARISONS).write_text(_lines(compared), encoding="utf-8")
 
 
 class _OnSpark:
@@ -159,8 +167,8 @@ class _OnSpark:
     def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Run]:
         from seriatim.pipeline.sweep import Progress, SweepOptions, grid, read_results, runs_of, sweep
 
-        out = f"{self._out}/{_folder(experiment)}"
-        rows = grid(self._spark, experiment, seeds, full, name=name)
+        out = f"{self._out}/{_folder(experiment.runs_as)}"
+        rows = grid(self._spark, experiment, seeds, full, name=name if ":" in name else None)
 
         def tell(progress: Progress) -> None:
             _progress(experiment, progress.finished, progress.total)
@@ -168,11 +176,18 @@ class _OnSpark:
         sweep(self._spark, rows, out, SweepOptions(limit_s=limit_s, retry_failed=True), tell)
         return runs_of(read_results(self._spark, out), rows)
 
-    def keep(self, experiment: Experiment, curves: list[Measurement]) -> None:
+    def keep(self, experiment: Experiment, curves: list[Measurement], compared: list[Comparison]) -> None:
+        from seriatim.pipeline.files import write_text
         from seriatim.pipeline.sweep import write_measurements
 
         if self._keeps:
-            write_measurements(self._spark, curves, f"{self._out}/{_folder(experiment)}")
+            folder = f"{self._out}/{_folder(experiment.id)}"
+            write_measurements(self._spark, curves, folder)
+            write_text(self._spark, f"{folder}/{COMPARISONS}", _lines(compared))
+
+
+def _lines(rows: Sequence[Measurement | Comparison]) -> str:
+    return "".join(f"{json.dumps(structs.asdict(row), ensure_ascii=False)}\n" for row in rows)
 
 
 @contextmanager
@@ -189,8 +204,8 @@ def _runner(options: dict[str, Any], out: str | None, is_here: bool) -> Iterator
         yield _OnSpark(spark, out or temporary, out is not None)
 
 
-def _folder(experiment: Experiment) -> str:
-    return experiment.id.replace(":", "-")
+def _folder(id: str) -> str:
+    return id.replace(":", "-")
 
 
 def _progress(experiment: Experiment, finished: int, total: int) -> None:
@@ -217,15 +232,16 @@ def _show(
         return
     click.echo(f"{experiment.id}  {experiment.title} ({experiment.citation}), {len(results.runs):,} runs\n")
     cells = [(row.point, row.paper, row.ours, row.band, row.verdict) for row in compared]
-    for line in table(("point", "paper", "ours", "band", "verdict"), cells, COLOURS):
-        click.echo(line)
+    if cells:
+        for line in table(("point", "paper", "ours", "band", "verdict"), cells, COLOURS):
+            click.echo(line)
     for reason in dict.fromkeys(row.reason for row in compared if row.reason):
         click.echo(f"  outside: {reason}")
     for measure, unit in experiment.measures.items():
         rows = [row for row in curves if row.measure == measure]
         if rows:
             click.echo(f"\n{measure}: {unit}")
-            for line in _curves(experiment, rows):
+            for line in _curves(rows):
                 click.echo(line)
     if results.failures:
         click.echo(f"\n{len(results.failures):,} runs failed:")
@@ -234,15 +250,23 @@ def _show(
     click.echo()
 
 
-def _curves(experiment: Experiment, rows: list[Measurement]) -> Iterator[str]:
+def _curves(rows: list[Measurement]) -> Iterator[str]:
     """A line per curve, a column per x."""
-    at = sorted(dict.fromkeys(row.x for row in rows), key=float)
+    at = sorted({row.x for row in rows}, key=_place)
     points = {(row.variant, row.x): row for row in rows}
     lines = [
         (variant, *(_point(points.get((variant, x))) for x in at))
         for variant in dict.fromkeys(row.variant for row in rows)
     ]
-    yield from table(("", *(f"{float(x):,.0f}" for x in at)), lines)
+    yield from table(("", *(f"{int(x):,}" if x.isdecimal() else x for x in at)), lines)
+
+
+def _place(x: str) -> tuple[float, str]:
+    """Numbers in their order, then words in theirs."""
+    try:
+        return float(x), ""
+    except ValueError:
+        return float("inf"), x
 
 
 def _point(row: Measurement | None) -> str:

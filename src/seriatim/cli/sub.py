@@ -50,7 +50,13 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
     show_default="~/.local/state/seriatim",
     help="Where durable subscribers remember what they have seen.",
 )
-@click.option("--log", "folder", type=click.Path(file_okay=False), help="Write the delivery log here, for audit.")
+@click.option(
+    "--log",
+    "folder",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Write the delivery log here, for audit; `broker:` keeps it on the broker, for archive.",
+)
 @click.option("--name", help="Name of this subscriber in logs.  [default: a new one]")
 @click.option(
     "--gaps",

@@ -73,7 +73,7 @@ def command(
             retry_failed=options["retry_failed"],
         )
         if chosen is not None:
-            rows = grid(spark, chosen, seeds, full, name=experiment)
+            rows = grid(spark, chosen, seeds, full, name=experiment if ":" in str(experiment) else None)
         else:
             rows = with_run_id(spark.read.parquet(table))
 

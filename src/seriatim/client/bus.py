@@ -10,7 +10,7 @@ from typing import Literal, overload
 from seriatim.client.cluster import Cluster, Network
 from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
-from seriatim.client.logs import PublicationFile
+from seriatim.client.logs import PublicationFile, log_place, open_publication_log
 from seriatim.client.options import GapPolicy, check_name
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
@@ -61,7 +61,8 @@ class Bus:
         self._network = cluster.network(self.name)
         await self._network.open()
         if settings.publication_log is not None:
-            self._publications = PublicationFile(settings.publication_log, self.name, self._clock)
+            place = settings.publication_log
+            self._publications = open_publication_log(place, cluster.broker, self.name, self._clock)
         self._outbox = Outbox(
             self.name,
             cluster.description.tree,
@@ -86,7 +87,7 @@ class Bus:
                 await self._outbox.close()
         finally:
             if self._publications is not None:
-                self._publications.close()
+                await self._publications.close(self._settings.timeout_s)
             if self._network is not None:
                 await self._network.close()
             if self._cluster is not None:
@@ -171,8 +172,8 @@ class Bus:
         `durable`: a name under which it goes on after a restart. `ordered=False`: events as they arrive. `gaps`: what
         to do about events that will never come, `show_gaps`: hand out Gap objects in their place. `acknowledge`: when
         an event of a durable subscription counts as dealt with: when the next one is asked for, or when told. `log`: a
-        folder (or deliveries file) for `seriatim audit`. `start="first"`: an unordered subscription begins with what
-        the broker still has.
+        folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start="first"`: an
+        unordered subscription begins with what the broker still has.
         """
         self._opened()
         assert self._cluster is not None, "an open bus has one"
@@ -195,7 +196,7 @@ class Bus:
             gaps=gaps if gaps is not None else self._settings.gaps,
             show_gaps=show_gaps,
             acknowledge=acknowledge,
-            log=Path(log) if log is not None else None,
+            log=log_place(log),
             start=start,
             stamp_key=self._settings.stamp_key,
             limits=self._settings.limits,

@@ -38,7 +38,7 @@ def connect(
     which a ticket-mode cluster proves its stamps; subscriptions then drop what is not proven. `gaps`: what they do
     about events that will never come; None: they wait. `timeout_s`: how long anything may take. `limits`: how much may
     wait inside. `journals`: a folder, or a function from a name to a Journal, for durable subscriptions.
-    `publication_log`: a folder in which what is published is written down.
+    `publication_log`: a folder in which what is published is written down, or "broker:".
     """
     return Bus(
         check_settings(

@@ -14,11 +14,14 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from seriatim.brokers import Broker
+from seriatim.brokers.row_channels import BROKER
+from seriatim.client.broker_logs import BrokerTable
 from seriatim.client.events import Event
 from seriatim.client.pending import Pending
 from seriatim.model import Delivery, LogError, Number, Publication, Subscription, Topic
@@ -33,6 +36,31 @@ ROOM = {Subscription: 72, Publication: 48}  # bytes kept free in a line for what
 T = TypeVar("T", bound=Struct)
 
 _encoder = msgspec.json.Encoder()
+
+
+class RowTable(Protocol):
+    """Where the rows of one table go: a file, or a stream on the broker (broker_logs.py)."""
+
+    def append(self, lines: bytes) -> int:
+        """Write whole lines; where they begin."""
+
+    def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
+        """These rows take the place of those that begin here."""
+
+    def withdraw(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
+        """These rows, which begin here, never happened."""
+
+    async def load(self) -> None:
+        """Get ready to be asked for `rows`."""
+
+    def rows(self, kind: type[T]) -> Iterable[tuple[int, int, T]]:
+        """What was written before: where its line begins, how long it is, what it says."""
+
+    async def written(self, timeout_s: float) -> None:
+        """Until everything is where it belongs. LogError: it is not, in that time."""
+
+    def close(self) -> None:
+        """May be called twice."""
 
 
 class RowFile:
@@ -76,8 +104,16 @@ class RowFile:
         except OSError as error:
             raise LogError(str(self.path), error.strerror or "cannot be written", "make room on the disk") from None
 
-    def change(self, offset: int, lines: bytes) -> None:
-        """Put other lines of the same length in their place."""
+    def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
+        """Put other rows into the lines that begin here."""
+        lines = [padded(row, length) for row, length in zip(rows, lengths, strict=True)]
+        self._overwrite(offset, b"".join(lines))
+
+    def withdraw(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
+        """The rows that begin here never happened."""
+        self._overwrite(offset, b"".join(b" " * (length - 1) + b"\n" for length in lengths))
+
+    def _overwrite(self, offset: int, lines: bytes) -> None:
         try:
             os.pwrite(self._change, lines, offset)
         except OSError as error:
@@ -96,6 +132,12 @@ class RowFile:
                         fix = "move the file away, or correct the line"
                         raise LogError(f"{self.path} line {number}", f"not a row ({error})", fix) from None
                 offset += len(line)
+
+    async def load(self) -> None:
+        """A file is read when its rows are asked for."""
+
+    async def written(self, timeout_s: float) -> None:
+        """What is appended to a file is there at once."""
 
     def close(self) -> None:
         """May be called twice."""
@@ -125,10 +167,9 @@ class _Row(Struct):
 class DeliveryLog:
     """One subscriber's deliveries and holdings. Positions go on where an earlier process of a durable one ended."""
 
-    def __init__(self, folder: Path, subscriber: str, clock: Clock) -> None:
-        deliveries, subscriptions = table_paths(folder)
-        self._deliveries = RowFile(deliveries)
-        self._subscriptions = RowFile(subscriptions)
+    def __init__(self, deliveries: RowTable, subscriptions: RowTable, subscriber: str, clock: Clock) -> None:
+        self._deliveries = deliveries
+        self._subscriptions = subscriptions
         self._subscriber = subscriber
         self._clock = clock
         self.position = 0
@@ -137,12 +178,14 @@ class DeliveryLog:
         self._known: set[tuple[Topic, Number, int]] = set()  # logged by an earlier process, and may come again
         self._timer: asyncio.TimerHandle | None = None
 
-    def resume(self, holdings: Mapping[Topic, tuple[Number, Number]]) -> None:
+    async def resume(self, holdings: Mapping[Topic, tuple[Number, Number]]) -> None:
         """A durable subscriber goes on. Of each topic it holds: after which number it began, and how far it is.
 
         A topic that has no row yet is in another log. One that began elsewhere than its row says was left and joined
         again by a process that could not say so any more (or its journal was shortened, which looks the same).
         """
+        await self._deliveries.load()
+        await self._subscriptions.load()
         self._read_back({topic: done for topic, (_, done) in holdings.items()})
         for topic in [topic for topic in self._holdings if topic not in holdings]:
             self._end(topic)
@@ -242,7 +285,7 @@ class DeliveryLog:
         old = holding.subscription
         new_start = old.start if start is None else start
         holding.subscription = Subscription(old.subscriber, old.topic, old.since, until, new_start, end)
-        self._subscriptions.change(holding.offset, padded(holding.subscription, holding.length))
+        self._subscriptions.change(holding.offset, [holding.subscription], [holding.length])
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,18 +306,26 @@ class DeliveryLog:
         except LogError as error:
             logger.error("deliveries are not in the log", extra={"rows": len(self._rows), "reason": str(error)})
 
-    def close(self) -> None:
-        """Write everything. May be called twice."""
+    async def written(self, timeout_s: float) -> None:
+        """Until everything is in the log. LogError: it is not, in that time."""
         self.flush()
-        self._deliveries.close()
-        self._subscriptions.close()
+        await self._subscriptions.written(timeout_s)
+        await self._deliveries.written(timeout_s)
+
+    async def close(self, timeout_s: float) -> None:
+        """Write everything. May be called twice."""
+        try:
+            await self.written(timeout_s)
+        finally:
+            self._deliveries.close()
+            self._subscriptions.close()
 
 
 class PublicationFile:
     """One publisher's publications: a row before its message leaves, its number when that is known."""
 
-    def __init__(self, folder: Path, publisher: str, clock: Clock) -> None:
-        self._file = RowFile(folder / "publications.jsonl")
+    def __init__(self, file: RowTable, publisher: str, clock: Clock) -> None:
+        self._file = file
         self._publisher = publisher
         self._clock = clock
         self._open: dict[int, tuple[int, list[Publication], list[int]]] = {}  # by the sequence of the first
@@ -294,15 +345,16 @@ class PublicationFile:
         """They are on the broker under this number; or they are not, and never will be; or that is not known."""
         offset, rows, lengths = self._open.pop(events[0].sequence)
         if number is not None:
-            changed = [msgspec.structs.replace(row, number=number) for row in rows]
-            lines = [padded(row, length) for row, length in zip(changed, lengths, strict=True)]
-            self._file.change(offset, b"".join(lines))
+            self._file.change(offset, [msgspec.structs.replace(row, number=number) for row in rows], lengths)
         elif is_known:
-            self._file.change(offset, b"".join(b" " * (length - 1) + b"\n" for length in lengths))
+            self._file.withdraw(offset, rows, lengths)
 
-    def close(self) -> None:
-        """May be called twice."""
-        self._file.close()
+    async def close(self, timeout_s: float) -> None:
+        """Until everything is in the log, for so long. May be called twice."""
+        try:
+            await self._file.written(timeout_s)
+        finally:
+            self._file.close()
 
 
 def table_paths(log: Path) -> tuple[Path, Path]:
@@ -312,3 +364,24 @@ def table_paths(log: Path) -> tuple[Path, Path]:
         beside = "subscriptions.jsonl" if stem == "deliveries" else f"{stem}.subscriptions.jsonl"
         return log, log.with_name(beside)
     return log / "deliveries.jsonl", log / "subscriptions.jsonl"
+
+
+def open_delivery_log(place: Path | str, broker: Broker, subscriber: str, clock: Clock) -> DeliveryLog:
+    """`place`: a folder, a file of deliveries, or "broker:"."""
+    if place == BROKER:
+        deliveries, subscriptions = (BrokerTable(broker, name, subscriber) for name in ("deliveries", "subscriptions"))
+        return DeliveryLog(deliveries, subscriptions, subscriber, clock)
+    paths = table_paths(Path(place))
+    return DeliveryLog(RowFile(paths[0]), RowFile(paths[1]), subscriber, clock)
+
+
+def open_publication_log(place: Path | str, broker: Broker, publisher: str, clock: Clock) -> PublicationFile:
+    """`place`: a folder, or "broker:"."""
+    if place == BROKER:
+        return PublicationFile(BrokerTable(broker, "publications", publisher), publisher, clock)
+    return PublicationFile(RowFile(Path(place) / "publications.jsonl"), publisher, clock)
+
+
+def log_place(place: str | Path | None) -> Path | str | None:
+    """A folder, or the word for the broker."""
+    return place if place is None or place == BROKER else Path(place)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from seriatim.client.cluster import Cluster, JournalFactory, Journals
+from seriatim.client.logs import log_place
 from seriatim.client.options import GapPolicy, Limits, check_name
 from seriatim.model import InputError
 from seriatim.runtime import Journal
@@ -29,7 +30,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     timeout_s: float = 10.0
     limits: Limits = Limits()
     journals: JournalFactory | None = None
-    publication_log: Path | None = None
+    publication_log: Path | str | None = None
     open_cluster: "Callable[[Settings], Awaitable[Cluster]]"
 
 
@@ -83,7 +84,7 @@ def check_settings(
         timeout_s=float(timeout_s),
         limits=limits,
         journals=_journal_factory(journals),
-        publication_log=Path(publication_log) if publication_log is not None else None,
+        publication_log=log_place(publication_log),
         open_cluster=open_cluster,
     )
 

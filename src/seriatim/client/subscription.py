@@ -23,7 +23,7 @@ from seriatim.client.events import Event
 from seriatim.client.explain import Explanation
 from seriatim.client.feed import Feed
 from seriatim.client.inbox import Inbox, Item
-from seriatim.client.logs import DeliveryLog
+from seriatim.client.logs import DeliveryLog, open_delivery_log
 from seriatim.client.options import GapPolicy, Limits, check_topic
 from seriatim.client.unordered import UnorderedSubscriber
 from seriatim.model import Address, Closed, Gap, GapError, InputError, Number, RequestRefused, TimedOut, Topic
@@ -47,7 +47,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     gaps: GapPolicy
     show_gaps: bool
     acknowledge: Literal["next", "manual"]
-    log: Path | None
+    log: Path | str | None
     start: Literal["now", "first"]
     stamp_key: bytes | None
     limits: Limits
@@ -146,9 +146,9 @@ class Subscription:
             await self._network.open()
         machine = self._machine(cluster, past)
         if wishes.log is not None:
-            self._log = DeliveryLog(wishes.log, self.log_name, self._clock)
+            self._log = open_delivery_log(wishes.log, cluster.broker, self.log_name, self._clock)
             if isinstance(machine, DurableSubscriber) and not past.is_empty:
-                self._log.resume(self._resumed(machine.subscriber))
+                await self._log.resume(self._resumed(machine.subscriber))
         self._inbox = Inbox(show_gaps=self._stops_at_gaps, count=past.count, log=self._log)
         self._given = self._acknowledged = self._inbox.handed
         self._marked = (self._acknowledged, self._given)
@@ -207,7 +207,7 @@ class Subscription:
             if self._log is not None:
                 if self._wishes.durable is None or not self._names:
                     self._log.end()
-                self._log.close()
+                await self._log.close(self._wishes.timeout_s)
             self._on_close(self)
 
     async def unsubscribe(self) -> None:
@@ -371,7 +371,9 @@ class Subscription:
         mark = (self._acknowledged, self._inbox.handed)
         if mark != self._marked:
             if self._log is not None:
-                self._log.flush()  # what is acknowledged does not come again, so it must be in the log
+                await self._log.written(
+                    self._wishes.timeout_s
+                )  # what is acknowledged does not come again, so it must be in the log
             await feed.mark(*mark)
             self._marked = mark
 

@@ -50,6 +50,12 @@ class Experiment(Struct, frozen=True, kw_only=True):
     is_wanted: Callable[[Parameters], bool] = _everything
     seeds: int = 3
     limit_s: float = 300.0
+    shares: str | None = None  # id of another experiment with the same axes and runs: one sweep serves both
+
+    @property
+    def runs_as(self) -> str:
+        """The id that runs of this experiment go by."""
+        return self.shares or self.id
 
     def grid(self, full: bool = False) -> list[Parameters]:
         """Every combination of values, in the order of the axes."""

@@ -45,6 +45,7 @@ def run_isolated(
         answer, complaint, is_late = _await(child, limit_s)
     finally:
         _end(child)
+        _close(child)
     elapsed_s = time.monotonic() - began
 
     def failed(error: str) -> Run:
@@ -79,27 +80,25 @@ def _await(child: "subprocess.Popen[bytes]", limit_s: float) -> tuple[bytes, byt
     ]
     for reader in readers:
         reader.start()
+    is_late = False
     try:
         child.wait(limit_s)
-        is_late = False
     except subprocess.TimeoutExpired:
         is_late = True
-    _end_group(child)
+        _end(child)
     for reader in readers:
         reader.join(END_S)
     return written.get("answer", b""), written.get("complaint", b""), is_late
 
 
-def _end_group(child: "subprocess.Popen[bytes]") -> None:
-    """The child and everything it started; a process of its own session that is not yet waited for keeps its id."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-
-
 def _end(child: "subprocess.Popen[bytes]") -> None:
+    """With everything it started. A child that has ended is left alone: its id may be another's by now."""
     if child.poll() is None:
-        _end_group(child)
+        os.killpg(child.pid, signal.SIGKILL)
         child.wait(END_S)
+
+
+def _close(child: "subprocess.Popen[bytes]") -> None:
     for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe is not None:
             with suppress(BrokenPipeError):

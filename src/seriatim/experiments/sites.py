@@ -1,11 +1,12 @@
 """The five sites of paper 000's prototype: topics on servers, clients beside them, and who asks for what.
 
 Server i is home to topics 200(i-1)+1 … 200i. The paper says that each site has its own popularity, in which the topics
-of its own server come first, but not how a site ranks the topics of others. Here the ranking goes on with the next
-server and wraps around at the last: of the rankings we tried it is the only one under which servers 1 and 2 forward
-nothing and 4 and 5 do (docs/figures.md compares them).
+of its own server come first, but not how a site ranks the topics of others. We let the ranking go on with the next
+server and wrap around at the last: of `RANKINGS` it is the only one under which servers 1 and 2 forward next to nothing
+and 4 and 5 do forward (experiment `000-rankings`).
 """
 
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import TypeAlias
 
@@ -36,9 +37,27 @@ def site_of_topic(topic: int) -> Site:
     return topic // TOPICS_EACH_SITE
 
 
-def topic_at(site: Site, rank: int) -> int:
-    """The topic of this rank in the popularity of a site."""
-    return (site * TOPICS_EACH_SITE + rank) % TOPICS
+def _topics(sites: Iterable[Site]) -> list[int]:
+    return [site * TOPICS_EACH_SITE + index for site in sites for index in range(TOPICS_EACH_SITE)]
+
+
+def _others(site: Site) -> list[Site]:
+    return [other for other in range(SITES) if other != site]
+
+
+def _one_from_each(site: Site) -> list[int]:
+    """The first topic of every other server, then the second of each, and so on."""
+    return [other * TOPICS_EACH_SITE + index for index in range(TOPICS_EACH_SITE) for other in _others(site)]
+
+
+# How a site may rank the topics of other sites, after those of its own.
+RANKINGS: dict[str, Callable[[Site], list[int]]] = {
+    "next server": lambda site: _topics((site + step) % SITES for step in range(1, SITES)),
+    "by id": lambda site: _topics(_others(site)),
+    "nearest server": lambda site: _topics(sorted(_others(site), key=lambda other: abs(other - site))),
+    "one from each": _one_from_each,
+}
+RANKING = "next server"
 
 
 def tree_of(layout: str) -> SequencingTree:
@@ -54,19 +73,30 @@ class Population(Struct):
     sites: dict[Address, Site]
     subscriptions: dict[Address, frozenset[int]]
     coupled: list[list[int]]
+    rankings: list[list[int]]  # by site: its topics, the most popular first
     popularity: Popularity
+
+    @property
+    def outside(self) -> float:
+        """The part of the clients that hold a topic of another site."""
+        holds = [
+            any(site_of_topic(topic) != self.sites[client] for topic in held)
+            for client, held in self.subscriptions.items()
+        ]
+        return sum(holds) / len(holds)
 
     def draw(self, client: Address) -> int:
         """The topic of the client's next publication."""
-        return topic_at(self.sites[client], self.popularity.draw())
+        return self.rankings[self.sites[client]][self.popularity.draw()]
 
 
-def populate(pattern: str, clients: int, topics_each: int, seed: int) -> Population:
+def populate(pattern: str, clients: int, topics_each: int, seed: int, ranking: str = RANKING) -> Population:
     """Clients in equal parts on all sites, each holding as many topics of its site's popularity."""
     popularity = Popularity(EXPONENTS[SHAPE[pattern]], Random(f"interest {seed}"))
+    rankings = [_topics([site]) + RANKINGS[ranking](site) for site in range(SITES)]
     sites = {f"c{index:04}": index % SITES for index in range(clients)}
     subscriptions = {
-        client: frozenset(topic_at(site, rank) for rank in popularity.subscription(topics_each))
+        client: frozenset(rankings[site][rank] for rank in popularity.subscription(topics_each))
         for client, site in sites.items()
     }
-    return Population(sites, subscriptions, groups(subscriptions.values()), popularity)
+    return Population(sites, subscriptions, groups(subscriptions.values()), rankings, popularity)

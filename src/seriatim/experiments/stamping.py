@@ -7,9 +7,9 @@ Two choices that the paper leaves open, and the facts they rest on (docs/figures
 
 - A client has one request under way. Otherwise 10,000 requests per second to a system that makes little more than 4,000
   stamps would let latency grow without end, and the paper reports less than 300 ms.
-- A server takes `SERVICE_MS` for each stamp it handles, whatever its size. This is the one number that is calibrated:
-  on "more than 4,000 stamps per second at 5,000 requests per second". If the time grew with the entries, more
-  subscriptions would slow down the geographic pattern too, and the paper reports that they do not.
+- A server takes `SERVICE_MS` for each stamp it handles. This is the one number that is calibrated: on "more than 4,000
+  stamps per second at 5,000 requests per second". A time per entry instead gives the same curves up to the number of
+  subscriptions that the paper states (experiment `000-service`).
 """
 
 from collections import deque
@@ -59,10 +59,22 @@ class Stamp(Struct, frozen=True):
     topic: Topic
 
 
-class Asked(Struct, frozen=True):
+class Answered(Struct, frozen=True):
     """From a client to its application: the stamp is there, asked for so long ago."""
 
     latency_ms: float
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """What is asked of the servers, and what it costs them. The defaults are the choices above."""
+
+    layout: str
+    rate: float
+    seed: int
+    entry_ms: float | None = (
+        None  # of each entry of a stamp (paper's layout only), in place of SERVICE_MS for the stamp
+    )
+    waits: bool = True  # a client asks for nothing while it waits for an answer
 
 
 class Traffic(Struct):
@@ -79,17 +91,19 @@ class Server:
     Nothing is persisted: nobody crashes here, and journals would only grow.
     """
 
-    def __init__(self, machine: Machine, service_ms: float, stamp_entries: Callable[[Payload], int | None]) -> None:
+    def __init__(
+        self, machine: Machine, stamp_entries: Callable[[Payload], int | None], entry_ms: float | None = None
+    ) -> None:
         self.machine = machine
         self.traffic = Traffic()
-        self._service_ms = service_ms
         self._entries = stamp_entries
+        self._entry_ms = entry_ms
         self._waiting: deque[tuple[float, Address, Payload]] = deque()
         self._busy_until = 0.0
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if type(message) in _TAKES_TIME:
-            self._busy_until = max(now, self._busy_until) + self._service_ms
+            self._busy_until = max(now, self._busy_until) + self._service_ms(message)
             self._waiting.append((self._busy_until, source, message))
             effects = Effects()
         else:
@@ -102,6 +116,9 @@ class Server:
             _, source, message = self._waiting.popleft()
             effects.send += self._handle(source, message, now).send
         return self._with_wish(effects)
+
+    def _service_ms(self, message: Payload) -> float:
+        return SERVICE_MS if self._entry_ms is None else self._entry_ms * (self._entries(message) or 0)
 
     def _handle(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -158,55 +175,56 @@ def paper_route(topic: int, group: list[int]) -> tuple[Node, ...]:
 
 
 class Client:
-    """Asks for stamps at its own pace, one at a time; what falls due while it waits is asked for afterwards."""
+    """Asks for stamps at its own pace. One that `waits` asks for what fell due in the meantime afterwards."""
 
-    def __init__(self, interval_ms: float, random: Random, ask: Callable[[int], tuple[Node, Payload]]) -> None:
+    def __init__(
+        self, interval_ms: float, waits: bool, random: Random, ask: Callable[[int], tuple[Node, Payload]]
+    ) -> None:
         self._interval_ms = interval_ms
+        self._waits = waits
         self._random = random
         self._ask = ask
         self._due = random.random() * interval_ms
-        self._asked_at: float | None = None
+        self._asked_at: dict[int, float] = {}  # requests without an answer
         self._requests = 0
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
-        assert self._asked_at is not None, "answers are to questions"
-        effects.notify.append(Asked(now - self._asked_at))
-        self._asked_at = None
         if type(message) is Granted:
             effects.send.append((source, Settled(message.topic, message.first)))
-        self._due += self._random.expovariate(1.0 / self._interval_ms)
+        number = message.request if type(message) is Granted else message.number
+        effects.notify.append(Answered(now - self._asked_at.pop(number)))
         return self._ask_if_due(now, effects)
 
     def tick(self, now: float) -> Effects:
         return self._ask_if_due(now, Effects())
 
     def _ask_if_due(self, now: float, effects: Effects) -> Effects:
-        if self._asked_at is None and self._due <= now:
+        while self._due <= now and not (self._waits and self._asked_at):
             self._requests += 1
-            self._asked_at = now
+            self._asked_at[self._requests] = now
+            self._due += self._random.expovariate(1.0 / self._interval_ms)
             effects.send.append(self._ask(self._requests))
-        effects.wake_at = self._due if self._asked_at is None else None
+        effects.wake_at = None if self._waits and self._asked_at else self._due
         return effects
 
 
 class StampingWorld:
     """A layout under load, ready to run."""
 
-    def __init__(self, layout: str, population: Population, rate: float, seed: int, service_ms: float) -> None:
+    def __init__(self, population: Population, load: Load) -> None:
         self.population = population
         self.servers: dict[Node, Server] = {}
         self.latencies_ms: list[float] = []
-        self.simulator = Simulator(seed, self._link, self._notified)
+        self.simulator = Simulator(load.seed, self._link, self._notified)
         self._measured_from = float("inf")
         self._ask: Callable[[int, int], tuple[Node, Payload]]  # topic, number of the request → to whom, what
-        if layout == "paper":
-            self._add_stages(service_ms)
+        if load.layout == "paper":
+            self._add_stages(load)
         else:
-            self._add_nodes(layout, service_ms)
-        interval_ms = 1_000.0 * len(population.sites) / rate
+            self._add_nodes(load)
         for client in population.sites:
-            self._add_client(client, interval_ms, seed)
+            self._add_client(client, load)
 
     def run(self, warm_up_ms: float, measured_ms: float) -> Measures:
         """Let the load settle, then measure."""
@@ -217,6 +235,7 @@ class StampingWorld:
         measures = {
             "latency_ms": sum(self.latencies_ms) / max(1, len(self.latencies_ms)),
             "stamps_per_s": len(self.latencies_ms) * 1_000.0 / measured_ms,
+            "clients_outside": self.population.outside,
         }
         visits = 0
         for site, node in enumerate(SERVERS):
@@ -230,19 +249,19 @@ class StampingWorld:
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _add_stages(self, service_ms: float) -> None:
+    def _add_stages(self, load: Load) -> None:
         coupled = self.population.coupled
         routes = {NAMES[topic]: paper_route(topic, group) for topic, group in enumerate(coupled)}
 
         def entries(message: Payload) -> int | None:
-            return len(coupled[INDEX[message.topic]]) + 1 if type(message) in (Stage, Stamp) else None
+            return len(coupled[INDEX[message.topic]]) + 1  # every message of this layout is about one stamp
 
         for site, node in enumerate(SERVERS):
-            self._add_server(node, Server(PaperServer(site, routes), service_ms, entries))
+            self._add_server(node, Server(PaperServer(site, routes), entries, load.entry_ms))
         self._ask = lambda topic, number: (SERVERS[site_of_topic(topic)], Request(number, NAMES[topic]))
 
-    def _add_nodes(self, layout: str, service_ms: float) -> None:
-        tree = tree_of(layout)
+    def _add_nodes(self, load: Load) -> None:
+        tree = tree_of(load.layout)
         options = TreeOptions(mode="ticket", lease_ms=LEASE_MS)
         subscriptions = {
             client: frozenset(NAMES[topic] for topic in topics)
@@ -252,18 +271,19 @@ class StampingWorld:
             sequencer = Sequencer(tree, node, options)
             for client, topics in subscriptions.items():
                 sequencer.step(client, Update(1, topics), 0.0)
-            self._add_server(node, Server(sequencer, service_ms, _tree_entries))
+            self._add_server(node, Server(sequencer, _tree_entries))
         self._ask = lambda topic, number: (tree.home(NAMES[topic]), Ticket(number, NAMES[topic], 1))
 
     def _add_server(self, node: Node, server: Server) -> None:
         self.servers[node] = server
         self.simulator.add(node, lambda records, epoch: server)
 
-    def _add_client(self, client: Address, interval_ms: float, seed: int) -> None:
+    def _add_client(self, client: Address, load: Load) -> None:
         def ask(number: int) -> tuple[Node, Payload]:
             return self._ask(self.population.draw(client), number)
 
-        machine = Client(interval_ms, Random(f"{client} {seed}"), ask)
+        interval_ms = 1_000.0 * len(self.population.sites) / load.rate
+        machine = Client(interval_ms, load.waits, Random(f"{client} {load.seed}"), ask)
         self.simulator.add(client, lambda records, epoch: machine)
 
     def _link(self, source: Address, target: Address) -> Link:
@@ -295,5 +315,5 @@ def run_stamping(parameters: Parameters, seed: int) -> Measures:
     """One layout and pattern at one rate; `subscriptions` in all, shared equally by 1,000 clients."""
     topics_each = int(parameters["subscriptions"]) // CLIENTS
     population = populate(str(parameters["pattern"]), CLIENTS, topics_each, seed)
-    world = StampingWorld(str(parameters["layout"]), population, float(parameters["rate"]), seed, SERVICE_MS)
-    return world.run(WARM_UP_MS, MEASURED_MS)
+    load = Load(layout=str(parameters["layout"]), rate=float(parameters["rate"]), seed=seed)
+    return StampingWorld(population, load).run(WARM_UP_MS, MEASURED_MS)

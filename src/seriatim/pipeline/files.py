@@ -84,16 +84,14 @@ def format_at(spark: SparkSession, entry: Entry) -> str:
     raise LogError(entry.uri, "neither Parquet, JSON lines nor CSV", "name it .parquet, .jsonl, .csv or .tsv if it is")
 
 
-def exists(spark: SparkSession, uri: str) -> bool:
-    """Whether something is there."""
+def write_text(spark: SparkSession, uri: str, text: str) -> None:
+    """A small file, replaced if it is there; its folder is made if need be."""
     path = _path(spark, uri)
-    return bool(_file_system(spark, path).exists(path))
-
-
-def delete(spark: SparkSession, uri: str) -> None:
-    """Remove a folder and all in it, if it is there."""
-    path = _path(spark, uri)
-    _file_system(spark, path).delete(path, True)
+    stream = _file_system(spark, path).create(path, True)
+    try:
+        stream.write(bytearray(text.encode("utf-8")))
+    finally:
+        stream.close()
 
 
 def _head(spark: SparkSession, entry: Entry, length: int = 4096) -> bytes:

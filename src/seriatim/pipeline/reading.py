@@ -88,7 +88,36 @@ def read_raw(spark: SparkSession, source: Source, columns: Iterable[str], with_p
     if source.is_empty:
         nothing = f.lit(None).cast("string")
         return spark.range(0).select(*(nothing.alias(name) for name in [*wanted, *(PLACE if with_place else ())]))
-    frame = _frame(spark, source, wanted)
+    return _chosen(_frame(spark, source, wanted), source, wanted, with_place)
+
+
+def stream_raw(
+    spark: SparkSession, source: Source, columns: Iterable[str], with_place: bool, files_max: int
+) -> DataFrame:
+    """The same of files as they come, at most so many at a time. Columns are those of the files that are there now."""
+    wanted = list(dict.fromkeys(columns))
+    schema = _frame(spark, source, wanted).schema
+    reader = spark.readStream.schema(schema).option("recursiveFileLookup", not source.is_partitioned)
+    reader = reader.option("maxFilesPerTrigger", files_max)
+    for key, value in _options(source).items():
+        reader = reader.option(key, value)
+    kind = {"jsonl": "json", "tsv": "csv"}.get(source.format, source.format)
+    # A folder that is followed is one place; the pattern of several is resolved by Spark, again and again.
+    frame = reader.format(kind).load(source.uris[0] if len(source.uris) == 1 else source.where)
+    return _chosen(frame, source, wanted, with_place)
+
+
+def _options(source: Source) -> dict[str, str]:
+    """How text is read, so that a row that does not fit is kept as it is."""
+    if source.format == "parquet":
+        return {}
+    if source.format == "jsonl":
+        return {"columnNameOfCorruptRecord": CORRUPT}
+    options = {"header": "true", "sep": SEPARATORS[source.format], "quote": '"', "escape": '"'}
+    return options | {"enforceSchema": "false", "columnNameOfCorruptRecord": CORRUPT}
+
+
+def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: bool) -> DataFrame:
     known = [name for name in wanted if name in frame.columns]
     shown = [f.col(f"`{name}`") for name in known]
     shown += [_inside(name).alias(name) for name in wanted if name not in known and _top(name) in frame.columns]
@@ -124,15 +153,17 @@ def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> Dat
     reader = _loader(spark, source)
     if source.format == "parquet":
         return reader.option("mergeSchema", True).parquet(*uris)
+    for key, value in _options(source).items():
+        reader = reader.option(key, value)
     if source.format == "jsonl":
-        names = dict.fromkeys(name if wanted is None else _top(name) for name in wanted or ())
-        schema = StructType([StructField(name, StringType()) for name in (*names, CORRUPT)])
-        return reader.schema(schema).option("columnNameOfCorruptRecord", CORRUPT).json(uris)
-    reader = reader.option("header", True).option("sep", SEPARATORS[source.format]).option("multiLine", False)
-    header = reader.csv(uris).schema
-    schema = StructType([StructField(field.name, StringType()) for field in header]).add(CORRUPT, StringType())
-    reader = reader.schema(schema).option("enforceSchema", False).option("columnNameOfCorruptRecord", CORRUPT)
-    return reader.option("quote", '"').option("escape", '"').csv(uris)
+        names = dict.fromkeys(map(_top, wanted or ()))
+        return reader.schema(_texts([*names, CORRUPT])).json(uris)
+    heading = reader.csv(uris).columns
+    return reader.schema(_texts([*heading, CORRUPT])).csv(uris)
+
+
+def _texts(names: list[str]) -> StructType:
+    return StructType([StructField(name, StringType()) for name in names])
 
 
 def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:

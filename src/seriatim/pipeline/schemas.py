@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 TEXT, COUNT, INDEX, TIME, FLAG = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType()
-ENTRIES = MapType(TEXT, COUNT, valueContainsNull=False)  # of a stamp: topic → "the first so many come before me"
+ENTRIES = MapType(TEXT, COUNT)  # of a stamp: topic → "the first so many come before me"; files promise no more
 HEADERS = MapType(TEXT, TEXT)
 
 

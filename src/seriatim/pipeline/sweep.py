@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 from msgspec import Struct
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
 from seriatim.experiments import Experiment, Run, find
@@ -69,8 +69,8 @@ class Progress(Struct, frozen=True):
 def grid(
     spark: SparkSession, experiment: Experiment, seeds: int, full: bool = False, name: str | None = None
 ) -> DataFrame:
-    """Every point of an experiment with the seeds 1 … `seeds`. `name`: what executors find it by, if not by its id."""
-    points = [(name or experiment.id, json.dumps(point, sort_keys=True)) for point in experiment.grid(full)]
+    """Every point of an experiment with the seeds 1 … `seeds`. `name`: what executors find it by, if not its id."""
+    points = [(name or experiment.runs_as, json.dumps(point, sort_keys=True)) for point in experiment.grid(full)]
     frame = spark.createDataFrame(points, "experiment string, parameters string")
     return with_run_id(frame.crossJoin(spark.range(1, seeds + 1).withColumnRenamed("id", "seed")))
 
@@ -99,10 +99,10 @@ def pending(table: DataFrame, results: DataFrame, retry_failed: bool) -> DataFra
     return table.dropDuplicates(["run_id"]).join(finished.select("run_id"), "run_id", "left_anti").select(*GRID.names)
 
 
-def run_chunk(rows: DataFrame, count: int, options: SweepOptions) -> DataFrame:
-    """Run these rows, each in a task of its own."""
+def run_chunk(rows: DataFrame, tasks: int, options: SweepOptions) -> DataFrame:
+    """Run these rows, dealt out evenly to so many tasks."""
     work = partial(_run_batches, limit_s=options.limit_s, memory_mb=options.memory_mb)
-    return rows.coalesce(1).repartition(max(1, count)).mapInArrow(work, RESULTS)
+    return rows.coalesce(1).repartition(tasks).mapInArrow(work, RESULTS)
 
 
 def _run_batches(
@@ -162,14 +162,12 @@ def sweep(
         chunks = ceil(left / size)
         for index in range(chunks):
             chunk = rows.where(_chunk_of("run_id", chunks) == index)
-            count = chunk.count()
-            if not count:
-                continue
-            where = f"{out}/results/part={uuid4().hex}"
-            # One task per row runs them, one task writes them: not a file per row.
-            run_chunk(chunk, count, options).repartition(1).write.parquet(where)
-            failed = spark.read.schema(RESULTS).parquet(where).where(F.col("status") == FAILED).count()
-            progress = Progress(total, progress.finished + count, progress.failed + failed)
+            # A task per row or two runs them, one task writes them: not a file per row.
+            results = run_chunk(chunk, min(left, size), options).repartition(1)
+            seen = Observation()
+            counts = (F.count(F.lit(1)).alias("rows"), F.count_if(F.col("status") == FAILED).alias("failed"))
+            results.observe(seen, *counts).write.parquet(f"{out}/results/part={uuid4().hex}")
+            progress = Progress(total, progress.finished + seen.get["rows"], progress.failed + seen.get["failed"])
             if tell is not None:
                 tell(progress)
         return progress

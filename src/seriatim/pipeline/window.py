@@ -10,7 +10,8 @@ What is bounded, and what that costs:
 
 - at most `rows_max` rows are kept (and those of the batch). The events that were first seen longest ago leave first,
   with all their rows. Two events are compared as long as both are in the window;
-- of what left, `ids_max` ids are remembered (8 bytes each). A row of such an event is *late*: counted, not judged;
+- of what left, at most `ids_max` ids are remembered (8 bytes each). A row of such an event is *late*: counted, not
+  judged;
 - ids beyond that are *forgotten*, and so is what happened to them.
 
 Late, forgotten, tied and missing rows make the answer `unknown`, never `valid`.
@@ -19,7 +20,7 @@ Late, forgotten, tied and missing rows make the answer `unknown`, never `valid`.
 merge. New rows usually lie behind it, so only events from the first one that new rows are about are merged again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -101,26 +102,42 @@ class Window:
         self.totals = Totals()
         self.subscribers: dict[str, Seen] = {}
         self._table = no_rows()
-        self._ids: list[Array] = []  # of what left, oldest first
+        self._ids: dict[int, Array] = {}  # of what left, by batch
 
     @classmethod
     def restored(
-        cls, options: WindowOptions, totals: Totals, subscribers: dict[str, Seen], rows: pa.Table, ids: Iterable[Array]
+        cls,
+        options: WindowOptions,
+        totals: Totals,
+        subscribers: dict[str, Seen],
+        rows: pa.Table | None,
+        left: Mapping[int, Array],
+        ids_from: int = 0,
     ) -> "Window":
         """As it was after the last batch that these are of. Rows of events that have left may be among them."""
         window = cls(options)
-        window.totals, window.subscribers, window._ids = totals, subscribers, list(ids)
-        table = with_state(rows)
-        is_gone = np.isin(hashed(table["event_id"]), window._remembered())
-        view = Rows(table.filter(pa.array(~is_gone)), -1)
-        window._merge(view)
-        window._table = view.table(ALL)
+        window.totals, window.subscribers, window._ids = totals, subscribers, dict(left)
+        if rows is not None:
+            table = with_state(rows)
+            is_gone = np.isin(hashed(table["event_id"]), window._remembered())
+            view = Rows(table.filter(pa.array(~is_gone)), -1)
+            window._merge(view)
+            window._table = view.table(ALL)
+        window._ids = {batch: ids for batch, ids in left.items() if batch >= ids_from}
         return window
 
     @property
     def ids(self) -> int:
         """How many are remembered."""
-        return sum(map(len, self._ids))
+        return sum(map(len, self._ids.values()))
+
+    def ids_from(self, upcoming: int) -> int:
+        """The first batch whose ids are remembered."""
+        return min(self._ids, default=upcoming)
+
+    def rows_from(self, upcoming: int) -> int:
+        """The first batch of which rows are in the window."""
+        return min(pc.min(self._table["batch"]).as_py() if len(self._table) else upcoming, upcoming)
 
     def add(self, rows: pa.Table, batch: int) -> Judged:
         """Judge the rows of the next batch."""
@@ -139,7 +156,7 @@ class Window:
             name = finding.anomaly.name
             totals.counts[name] = totals.counts.get(name, 0) + finding.count
         kept = view.table(view.is_new).drop_columns(["rank"])
-        left = self._evict(view)
+        left = self._evict(view, batch)
         return Judged(findings, kept, left, len(new), int(is_late.sum()), len(self._table))
 
     def missing(self) -> dict[str, int]:
@@ -157,17 +174,20 @@ class Window:
 
     def _is_late(self, new: pa.Table) -> Array:
         """Rows of events that have left, or at places that have; and count the positions of all."""
-        is_late = np.isin(hashed(new["event_id"]), self._remembered())
         names = new["subscriber"].combine_chunks().dictionary_encode()
         codes, positions = names.indices.to_numpy(), new["position"].to_numpy()
-        for code, name in enumerate(names.dictionary.to_pylist()):
-            own = codes == code
-            seen = self.subscribers.setdefault(name, Seen())
-            is_late |= own & (positions <= seen.left)
-            seen.positions += len(np.unique(positions[own]))
-            seen.last = max(seen.last, int(positions[own].max()))
-        late: Array = is_late
-        return late
+        seen = [self.subscribers.setdefault(name, Seen()) for name in names.dictionary.to_pylist()]
+        left = np.array([each.left for each in seen], dtype=np.int64)
+        is_late: Array = np.isin(hashed(new["event_id"]), self._remembered()) | (positions <= left[codes])
+        order = np.lexsort((positions, codes))
+        codes, positions = codes[order], positions[order]
+        is_other = np.append(True, (codes[1:] != codes[:-1]) | (positions[1:] != positions[:-1]))[: len(codes)]
+        is_last = np.append(codes[1:] != codes[:-1], True)[: len(codes)]
+        counts = np.bincount(codes[is_other], minlength=len(seen))
+        for code, last in zip(codes[is_last].tolist(), positions[is_last].tolist(), strict=True):
+            seen[code].positions += int(counts[code])
+            seen[code].last = max(seen[code].last, last)
+        return is_late
 
     def _repeats(self, view: Rows) -> Iterator[Finding]:
         for row in np.flatnonzero(view.is_repeat & view.is_new).tolist():
@@ -238,7 +258,7 @@ class Window:
 
     # ── what is kept ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _evict(self, view: Rows) -> Array:
+    def _evict(self, view: Rows, batch: int) -> Array:
         """Let the events go that were first seen longest ago, until the rows fit; their hashes."""
         gone = view.oldest_events(view.count - self.options.rows_max)
         is_gone = gone[view.events]
@@ -251,18 +271,14 @@ class Window:
             seen = self.subscribers[name]
             seen.left = max(seen.left, last)
         left: Array = np.sort(view.hashes()[gone])
-        self._ids.append(left)
-        surplus = self.ids - self.options.ids_max
-        while surplus > 0:
-            oldest = self._ids.pop(0)
-            self.totals.forgotten += min(surplus, len(oldest))
-            if surplus < len(oldest):
-                self._ids.insert(0, oldest[surplus:])
-            surplus -= len(oldest)
+        self._ids[batch] = left[: self.options.ids_max]
+        self.totals.forgotten += len(left) - len(self._ids[batch])
+        while self.ids > self.options.ids_max:
+            self.totals.forgotten += len(self._ids.pop(min(self._ids)))
         return left
 
     def _remembered(self) -> Array:
-        return np.concatenate(self._ids) if self._ids else np.empty(0, dtype=np.uint64)
+        return np.concatenate(list(self._ids.values())) if self._ids else np.empty(0, dtype=np.uint64)
 
 
 def _any(value: Any) -> Any:

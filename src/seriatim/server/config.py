@@ -118,6 +118,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     journal: Annotated[
         str, Meta(description='"file:<folder>" (default: file:journal-<name>), "jetstream" or "memory"')
     ] = ""
+    site: Annotated[str, Meta(description="where the node is: what plans count hops between (default: its name)")] = ""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -220,7 +221,7 @@ TABLES: dict[str, type[Struct]] = {
 
 def load_config(path: Path, plan: Path | None = None) -> ClusterConfig:
     """The cluster described by a file; `plan`: a second file whose nodes' parents and homes come first."""
-    raw = _read(path)
+    raw = read_toml(path)
     if plan is not None:
         _apply_plan(raw, read_plan(plan), str(plan))
     return parse_config(raw, path.resolve().parent)
@@ -244,7 +245,8 @@ def parse_config(raw: Mapping[str, Any], folder: Path = Path()) -> ClusterConfig
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """A file of TOML; what is wrong with it is an InputError."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -259,7 +261,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def read_plan(path: Path) -> dict[str, Any]:
     """A plan: `nodes` with nothing but their parents, `homes`, and `default_home`, as far as the file says."""
-    plan = _read(path)
+    plan = read_toml(path)
     _check_keys(plan, {"nodes", "homes", "default_home"}, "", str(path))
     for node, shape in _table(plan.setdefault("nodes", {}), "nodes", "[nodes.<name>]").items():
         _check_keys(_table(shape, f"nodes.{node}", f"[nodes.{node}]"), {"parent"}, f"nodes.{node}", str(path))

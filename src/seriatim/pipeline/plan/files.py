@@ -1,13 +1,19 @@
 """A plan as files: `plan.toml`, which `seriatim serve --plan` runs, and tables for everybody else."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from seriatim.model import Node, Topic
-from seriatim.pipeline.plan.planner import Plan
+from seriatim.pipeline.files import write_text
+from seriatim.pipeline.plan.advice import Advice, WideAdvice
+from seriatim.pipeline.plan.planner import Placed, Plan
+
+COUPLINGS_SHOWN = 20
 
 
 def plan_text(plan: Plan) -> str:
@@ -41,6 +47,71 @@ def toml_of(
 def _quoted(text: str) -> str:
     """JSON's strings are TOML's too, but TOML wants no raw DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def write_plan(plan: Plan, found: Mapping[str, Any], uri: str) -> None:
+    """Everything a plan is, into a folder. `plan.toml` comes last: where it is, the rest is whole."""
+    spark = plan.summed.held.sparkSession
+    folder = uri.rstrip("/")
+    topics_table(plan).write.mode("overwrite").parquet(f"{folder}/topics")
+    pairs_table(plan).write.mode("overwrite").parquet(f"{folder}/pairs")
+    write_text(spark, f"{folder}/plan.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    write_text(spark, f"{folder}/plan.toml", plan_text(plan))
+
+
+def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan") -> dict[str, Any]:
+    """What `plan.json` holds: the plan beside other placements, the couplings that cost most, and advice."""
+    before = plan.before()
+    after = Placed("this plan", plan.shape, plan.home_ids, plan.cost)
+    graph = plan.graph
+    dear = np.argsort(-graph.pair_costs, kind="stable")[:COUPLINGS_SHOWN].tolist()
+    rates = max(plan.events_per_s, 1e-300)
+    return {
+        "name": name,
+        "before": _shape_of(plan, before) if before is not None else None,
+        "after": _shape_of(plan, after),
+        "others": [_shape_of(plan, rival) for rival in plan.rivals()],
+        "bound_per_event": plan.per_event(plan.bound),
+        "load_max_per_s": plan.model.network.load_max,
+        "couplings": [
+            {
+                "first": graph.names[graph.a[place]],
+                "second": graph.names[graph.b[place]],
+                "subscribers": int(graph.shared[place]),
+                "entries_per_s": float(graph.pair_costs[place]),
+            }
+            for place in dear
+        ],
+        "advice": [each.sentence for each in advice],
+        "facts": {
+            "topics": f"{graph.size:,}",
+            "subscriptions": f"{sum(plan.summed.topics.holders):,}",
+            "coupled pairs": f"{graph.pair_count:,}",
+            "events/s": f"{plan.events_per_s:,.1f}",
+            "entries of a full stamp": f"{float(graph.group_sizes @ graph.rates) / rates:,.1f}",
+            "entries of a difference": f"{graph.entries_per_s / rates:,.1f}",
+        },
+    }
+
+
+def _shape_of(plan: Plan, placed: Placed) -> dict[str, Any]:
+    sites, nodes = plan.model.network.sites, placed.shape.nodes
+    topics = np.bincount(placed.homes, minlength=len(nodes)).tolist()
+    return {
+        "name": placed.name,
+        "tree": placed.shape.name,
+        "hops_per_event": plan.per_event(placed.cost.hops_per_s),
+        "nodes": [
+            {
+                "name": node,
+                "parent": placed.shape.parents[node],
+                "site": sites[node],
+                "topics": topics[place],
+                "load_per_s": float(placed.cost.loads[place]),
+            }
+            for place, node in enumerate(nodes)
+        ],
+    }
 
 
 def topics_table(plan: Plan) -> DataFrame:

@@ -16,10 +16,10 @@ LOCAL = 0.01  # what a hop between nodes of one site counts, in wide-area hops: 
 
 
 class Network(Struct, frozen=True):
-    """The nodes there are and the site of each. `parents`: the tree they form now, if there is one."""
+    """The nodes there are and the site of each. `now`: the tree they form, with the homes it has, if there is one."""
 
     sites: Mapping[Node, str]
-    parents: Mapping[Node, Node | None] | None = None
+    now: SequencingTree | None = None
     load_max: float | None = None  # events per second that one node may handle, those that only pass through included
 
     def __post_init__(self) -> None:
@@ -27,6 +27,8 @@ class Network(Struct, frozen=True):
             raise InputError("nodes", "there are none", "name at least one node")
         if len(self.sites) > NODES_MAX:
             raise InputError("nodes", f"there are {len(self.sites)}", f"plan for at most {NODES_MAX} nodes")
+        if self.now is not None and self.now.parents.keys() != self.sites.keys():
+            raise InputError("nodes", "the tree has other nodes than the network", "name the same nodes")
         if self.load_max is not None and not self.load_max > 0.0:
             raise InputError("load_max", f"{self.load_max} is not a load", "give events per second, above 0")
 
@@ -137,8 +139,8 @@ def hierarchy(network: Network, affinity: Floats, weight: Floats, names: Sequenc
 
 def shapes(network: Network, affinity: Floats, weight: Floats, names: Sequence[str]) -> Iterator[Shape]:
     """What is tried: the tree as it is, a star at the head of every site, a hierarchy of sites, a chain."""
-    if network.parents is not None:
-        yield Shape(network, network.parents, "as it is")
+    if network.now is not None:
+        yield Shape(network, network.now.parents, "as it is")
     for node in heads(network).values():
         yield star(network, node)
     if len(set(network.sites.values())) > 2:

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seriatim.model import InputError
 from seriatim.pipeline.plan.cost import Cost, Model
@@ -21,8 +20,10 @@ from seriatim.pipeline.plan.network import Shape
 from seriatim.pipeline.plan.overlaps import Ids
 
 SWEEPS_MAX = 12
-WORK_MAX = 40_000_000  # coupled topics looked at
-VISITS_MAX = 100_000  # topics looked at
+WORK_MAX = 60_000_000  # coupled topics looked at, in all searches for one plan
+VISITS_MAX = 50_000  # topics looked at
+KICKS = 24  # how often the best plan so far is disturbed, in the hope of a better one
+KICKED = 4  # topics and their groups
 GROUP_MAX = 64  # topics that are moved together
 LEAST_GAIN = 1e-9  # of the whole cost
 
@@ -66,10 +67,22 @@ def together(model: Model, shape: Shape) -> Ids:
     return homes
 
 
+class Budget:
+    """How much may still be looked at: work, not time, so that the same input gives the same plan."""
+
+    def __init__(self) -> None:
+        self.work = WORK_MAX
+        self.visits = VISITS_MAX
+
+    @property
+    def is_spent(self) -> bool:
+        return self.work <= 0 or self.visits <= 0
+
+
 class Search:
     """Local search on one shape. `homes` is what it has found so far."""
 
-    def __init__(self, model: Model, shape: Shape, homes: Ids) -> None:
+    def __init__(self, model: Model, shape: Shape, homes: Ids, budget: Budget | None = None) -> None:
         self.model = model
         self.graph = model.graph
         self.homes = homes.copy()
@@ -79,8 +92,7 @@ class Search:
         self._most = model.network.load_max
         self.cost = model.evaluate(shape, self.homes, self._members)
         self._loads = self.cost.loads.copy()
-        self._work = WORK_MAX
-        self._visits = VISITS_MAX
+        self._budget = budget or Budget()
         self._pinned = self.graph.is_wide  # these move together, or not at all
 
     def run(self) -> "Search":
@@ -93,18 +105,20 @@ class Search:
             moved += sum(self._try_to_gather(topic) for topic in self._climbers())
             self._settle()
             is_better = self.cost.weighed < before * (1.0 - LEAST_GAIN)
-            if not moved or not is_better or self._work <= 0 or self._visits <= 0:
+            if not moved or not is_better or self._budget.is_spent:
                 break
         self._relieve()
         return self
 
     def _settle(self) -> None:
+        self._budget.work -= self.graph.size
         self.cost = self.model.evaluate(self.shape, self.homes, self._members)
         self._loads = self.cost.loads.copy()
 
     def _candidates(self) -> list[int]:
         """Topics that could gain by a move, alone or for others; those that promise most come first."""
         graph, model, homes = self.graph, self.model, self.homes
+        self._budget.work -= 2 * len(graph.a)
         met = model.met(homes, self._members)
         climbs = np.zeros(model.access.shape)
         for node in range(model.access.shape[1]):
@@ -123,9 +137,9 @@ class Search:
         return found
 
     def _try_to_move(self, topic: int) -> bool:
-        if self._work <= 0 or self._visits <= 0:
+        if self._budget.is_spent:
             return False
-        self._visits -= 1
+        self._budget.visits -= 1
         changes = self._changes(topic)
         home = self.homes[topic]
         if self._most is not None:
@@ -143,7 +157,7 @@ class Search:
         """How much the whole plan would change if the topic were homed at each node: exact."""
         graph, home = self.graph, self.homes[topic]
         others = graph.listed(topic)
-        self._work -= len(others)
+        self._budget.work -= len(others)
         own = self.model.access[topic] + self.model.twice[topic] * self._climbs_of(topic)
         if len(others):
             own = own + self._others_at(topic, others, int(home))
@@ -183,7 +197,7 @@ class Search:
 
     def _try_to_gather(self, topic: int) -> bool:
         """Bring a topic and its whole group to one of the nodes where some of them are, if that is cheaper."""
-        if self._work <= 0 or self._visits <= 0:
+        if self._budget.is_spent:
             return False
         group = [topic, *self.graph.listed(topic).tolist()]
         if self._pinned[group].any():
@@ -204,7 +218,7 @@ class Search:
         change = 0.0
         for each in group:
             if self.homes[each] != node:
-                self._visits -= 1
+                self._budget.visits -= 1
                 rate = self.graph.rates[each]
                 if self._most is not None and self._loads[node] + rate > self._most:
                     change = np.inf
@@ -251,33 +265,60 @@ class Search:
             self._move(topic, int(np.argmin(np.where(has_room, changes, np.inf))))
 
 
-def place(model: Model, shapes: list[Shape], tried: int = 3) -> tuple[Shape, Ids, Cost]:
-    """The best homes and the best shape. All shapes are looked at; the search is made on the most promising few."""
-    starts: list[tuple[float, int, Shape, NDArray[np.int64]]] = []
-    for shape in shapes:
-        for homes in (nearest(model, shape), together(model, shape), at(model, shape.root)):
-            starts.append((model.evaluate(shape, homes).weighed, len(starts), shape, homes))
-    starts.sort(key=lambda start: start[:2])
-    found: list[tuple[bool, float, int, Search]] = []
-    for number, (_, _, shape, homes) in enumerate(_few(starts, tried)):
-        search = Search(model, shape, homes).run()
-        found.append((model.is_overloaded(search.cost), search.cost.weighed, number, search))
-    is_overloaded, _, _, best = min(found, key=lambda each: each[:3])
-    if is_overloaded:
+def place(model: Model, shapes: list[Shape]) -> tuple[Shape, Ids, Cost]:
+    """The best homes and the best shape that the budget allows to find.
+
+    All shapes and starts are priced; the search is made from the cheapest on, first one of each shape. What is left of
+    the budget goes into disturbing the best plan and searching again.
+    """
+    budget = Budget()
+    best: Search | None = None
+    for shape, homes in _starts(model, shapes):
+        if best is None or not budget.is_spent:
+            best = _better(model, best, Search(model, shape, homes, budget).run())
+    assert best is not None, "a network has at least one shape"
+    random = np.random.default_rng(1)
+    for _ in range(KICKS):
+        if budget.is_spent:
+            break
+        kicked = Search(model, best.shape, _kicked(model, best, random), budget).run()
+        best = _better(model, best, kicked)
+    if model.is_overloaded(best.cost):
         raise InputError("load_max", _too_much(model, best.cost), "add nodes, or allow a node more events per second")
     return best.shape, best.homes, best.cost
 
 
-def _few(
-    starts: list[tuple[float, int, Shape, NDArray[np.int64]]], tried: int
-) -> list[tuple[float, int, Shape, NDArray[np.int64]]]:
-    """The best start of each shape, of the best shapes; and the best shape's second start."""
-    chosen: dict[int, tuple[float, int, Shape, NDArray[np.int64]]] = {}
-    for start in starts:
-        chosen.setdefault(id(start[2]), start)
-    few = list(chosen.values())[:tried]
-    second = [start for start in starts if start[2] is few[0][2] and start is not few[0]][:1]
-    return few + second
+def _starts(model: Model, shapes: list[Shape]) -> list[tuple[Shape, Ids]]:
+    starts: list[tuple[int, float, int, Shape, Ids]] = []
+    for shape in shapes:
+        ways = (nearest(model, shape), together(model, shape), at(model, shape.root))
+        priced = sorted((model.evaluate(shape, homes).weighed, way) for way, homes in enumerate(ways))
+        for rank, (price, way) in enumerate(priced):
+            starts.append((rank, price, len(starts), shape, ways[way]))
+    return [(shape, homes) for *_, shape, homes in sorted(starts, key=lambda start: start[:3])]
+
+
+def _better(model: Model, best: Search | None, other: Search) -> Search:
+    if best is None:
+        return other
+    prices = [(model.is_overloaded(each.cost), each.cost.weighed) for each in (best, other)]
+    return other if prices[1] < prices[0] else best
+
+
+def _kicked(model: Model, search: Search, random: np.random.Generator) -> Ids:
+    """Some topics that cost something, each with its group, somewhere else."""
+    homes = search.homes.copy()
+    costs = search.cost.access + search.cost.climb
+    if not costs.sum() > 0.0:
+        return homes
+    count = min(KICKED, int(np.count_nonzero(costs)))
+    for topic in random.choice(len(homes), count, replace=False, p=costs / costs.sum()).tolist():
+        node = int(random.integers(len(model.network.nodes)))
+        group = model.graph.listed(topic)
+        homes[topic] = node
+        homes[group[random.random(len(group)) < 0.5][:GROUP_MAX]] = node
+    homes[model.graph.is_wide] = search.homes[model.graph.is_wide]
+    return homes
 
 
 def _too_much(model: Model, cost: Cost) -> str:

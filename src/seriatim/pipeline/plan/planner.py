@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +19,7 @@ from seriatim.model import InputError, Node, Topic
 from seriatim.pipeline.plan.bound import lower_bound
 from seriatim.pipeline.plan.cost import Cost, Model
 from seriatim.pipeline.plan.graph import PAIRS_MAX, Floats, Graph, sums_of
-from seriatim.pipeline.plan.inputs import Inputs, Topics, current, topics_of
+from seriatim.pipeline.plan.inputs import Inputs, Topics, topics_of
 from seriatim.pipeline.plan.network import NODES_MAX, Network, Shape, chain, shapes, star
 from seriatim.pipeline.plan.overlaps import Ids, Wide, by_id, coupled_pairs, pairs_of, wide_of
 from seriatim.pipeline.plan.placement import at, by_chance, by_hash, in_ranges, nearest, place
@@ -30,12 +29,13 @@ NOWHERE = "here"  # the site of everything, where none is known
 Say = Callable[[str], None]
 
 
-class Rival(Struct, frozen=True):
-    """Another way to place topics, and what it costs."""
+class Placed(NamedTuple):
+    """One way to place topics, and what it costs."""
 
     name: str
-    hops_per_s: float
-    load: float  # events per second of the busiest node
+    shape: Shape
+    homes: Ids
+    cost: Cost
 
 
 class Summed(NamedTuple):
@@ -81,7 +81,16 @@ class Plan:
     def per_event(self, hops_per_s: float) -> float:
         return hops_per_s / self.events_per_s if self.events_per_s else 0.0
 
-    def rivals(self) -> list[Rival]:
+    def before(self) -> Placed | None:
+        """The cluster as it is now, if that is known."""
+        now = self.model.network.now
+        if now is None:
+            return None
+        root = now.default_home or now.root
+        homes = [self.shape.nodes.index(now.homes.get(name, root)) for name in self.graph.names]
+        return self._placed("as it is", Shape(self.model.network, now.parents, "as it is"), np.asarray(homes, np.int64))
+
+    def rivals(self) -> list[Placed]:
         """The naive placements, on the same graph and the same nodes. A star is the one at the first node."""
         model, network = self.model, self.model.network
         middle = star(network, network.nodes[0])
@@ -95,14 +104,16 @@ class Plan:
             ("the paper: ranges, chain", line, in_ranges(model)),
             ("nearest, star", middle, nearest(model, middle)),
         ]
-        costs = [(name, model.evaluate(shape, homes)) for name, shape, homes in ways]
-        return [Rival(name, cost.hops_per_s, float(cost.loads.max())) for name, cost in costs]
+        return [self._placed(*way) for way in ways]
+
+    def _placed(self, name: str, shape: Shape, homes: Ids) -> Placed:
+        return Placed(name, shape, homes, self.model.evaluate(shape, homes))
 
 
 @contextmanager
 def summed_up(inputs: Inputs, buckets: int = 0, causal: bool = False, say: Say = lambda line: None) -> Iterator[Summed]:
     """The Spark part. The tables stay cached while the block runs."""
-    held = current(inputs.subscriptions)
+    held = inputs.held
     say("reading topics")
     topics = topics_of(held, buckets)
     rows = sum(topics.holders)
@@ -159,6 +170,11 @@ def default_network(sites: tuple[str, ...], load_max: float | None = None) -> Ne
     if len(names) < len(sites):
         raise InputError("sites", "two of them would be nodes of one name", "name the nodes and their sites yourself")
     return Network(names or {"root": NOWHERE}, None, load_max)
+
+
+def topics_in_use(inputs: Inputs, buckets: int = 0) -> Topics:
+    """What is ordered now: the topics, or buckets, that somebody holds."""
+    return topics_of(inputs.held, buckets)
 
 
 def check_homes(homes: Mapping[Topic, Node], topics: Topics) -> tuple[list[Topic], list[Topic]]:

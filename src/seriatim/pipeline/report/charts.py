@@ -167,7 +167,7 @@ def lines_chart(title: str, description: str, series: Sequence[Series], across: 
         x = Scale(-0.5, len(across.names) - 0.5, LEFT, WIDTH - RIGHT)
     else:
         x = scale_over([dot.x for dot in dots], LEFT, WIDTH - RIGHT)
-    reached = [value for dot in dots for value in (dot.y, dot.low, dot.high) if value is not None]
+    reached = [value for dot in dots for value in (dot.y, dot.high) if value is not None]  # a band may be cut off below
     y = scale_from_zero(reached, height - BOTTOM, top)
     shapes += _frame(x, y, across, up, height)
     asides = [(index - (len(styled) - 1) / 2) * 11 if across.names else 0.0 for index in range(len(styled))]

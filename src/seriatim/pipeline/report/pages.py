@@ -73,6 +73,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     title: str = ""
     citation: str = ""
     x: str = "x"
+    places: tuple[str, ...] = ()  # the values of x, as text
     measures: dict[str, str] = field(default_factory=dict)  # what each measure is
     comparisons: tuple[Comparison, ...] = ()
 
@@ -97,9 +98,10 @@ class TreeNode(Struct, frozen=True, kw_only=True):
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """A tree with its homes, and what it is expected to cost."""
+    """A tree with its homes, and what it is expected to cost. `tree` says what kind of tree it is."""
 
     name: str
+    tree: str = ""
     nodes: tuple[TreeNode, ...] = ()
     hops_per_event: float | None = None
 

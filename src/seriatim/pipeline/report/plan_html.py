@@ -27,18 +27,17 @@ def plan_html(section: PlanSection, sheet: Sheet) -> Markup:
     parts: list[object] = [banner("right", plan_headline(section))]
     if section.facts:
         parts.append(tiles((name, value, "") for name, value in section.facts.items()))
-    shapes = [shape for shape in (section.before, *section.others, section.after) if shape is not None]
-    costs = draw_costs(shapes, section.bound_per_event)
+    costs = draw_costs(section)
     if costs is not None:
         parts.append(grid([sheet.figure(costs, "plan-hops", element("strong", costs.title))]))
     trees = []
-    for shape in (section.before, section.after):
+    for when, shape in (("before", section.before), ("after", section.after)):
         if shape is None:
             continue
         drawing = draw_tree(shape, section.load_max_per_s)
         if drawing is not None:
             is_large = drawing.width > COLUMN_PX
-            trees.append(sheet.figure(drawing, f"plan-tree-{shape.name}", element("strong", drawing.title), is_large))
+            trees.append(sheet.figure(drawing, f"plan-tree-{when}", element("strong", drawing.title), is_large))
     if trees:
         parts += [element("h3", "Trees"), grid(trees)]
     parts.append(_loads(section))

@@ -1,8 +1,7 @@
 """From what a user names to sections of a report: what it is, and how it is read. Needs no Spark.
 
 A source is a folder of logs or a file of deliveries (a run), what `seriatim audit --json` printed, a folder of
-measurements, or a folder of a plan. Small runs are read and judged in this process; which ones are not small is decided
-here too, and `sources_on_spark.py` does those.
+measurements, or a folder of a plan. Small runs are read and judged in this process; `sources_on_spark.py` reads others.
 """
 
 import json
@@ -12,16 +11,16 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from seriatim.audit import ANOMALIES, Anomaly, Verdict, audit, read_history
+from seriatim.audit import ANOMALIES, Anomaly, ColumnMapping, Verdict, audit, read_history
 from seriatim.model import Delivery, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES, implied_by
 from seriatim.pipeline.report.figures import figures_of
-from seriatim.pipeline.report.measurements import FOLDER, measurement_files
+from seriatim.pipeline.report.measurements import MEASUREMENTS, has_measurements
 from seriatim.pipeline.report.pages import Judgement, RunSection
+from seriatim.pipeline.report.plans import PLAN_FILES
 
 Kind: TypeAlias = Literal["run", "audit", "sweep", "plan"]
 
-LARGE_BYTES = 64 << 20  # logs above this are Spark's: about 400,000 deliveries, 20 s in this process
 ROWS = {"delivery": Delivery, "publication": Publication, "subscription": Subscription}
 WHAT = (
     "give a folder with deliveries, a .jsonl or .csv file of deliveries, the output of `seriatim audit --json`, "
@@ -29,40 +28,30 @@ WHAT = (
 )
 
 
-def kind_of(source: str) -> Kind:
-    """What a source is, by the names of its files."""
+def kind_of(source: str, is_foreign: bool = False) -> Kind:
+    """What a source is, by the names of its files. `is_foreign`: the logs of runs are another system's."""
+    path = Path(source)
     if "://" in source:
         return "run"
-    path = Path(source)
     if path.is_dir():
         if any(file.name.partition(".")[0] == "deliveries" for file in path.iterdir()):
             return "run"
-        if (path / "plan.toml").exists():
+        if any((path / name).is_file() for name in PLAN_FILES):
             return "plan"
-        if measurement_files(path):
+        if has_measurements(path):
             return "sweep"
-        if any(path.glob("*.parquet")) or any(path.glob("*.jsonl")):
+        if is_foreign or any(path.glob("*.parquet")) or any(path.glob("*.jsonl")) or any(path.glob("*.csv")):
             return "run"
         raise InputError(source, "nothing in this folder can be reported", WHAT)
     if not path.exists():
+        if is_foreign:
+            return "run"  # a pattern
         raise InputError(source, "no such file or folder", "correct the path")
-    if path.name.startswith(f"{FOLDER}."):
+    if path.name.startswith(f"{MEASUREMENTS}."):
         return "sweep"
-    if path.suffix == ".json":
-        return "audit"
-    return "run"
-
-
-def is_large(source: str) -> bool:
-    """Whether a run is one for Spark: not JSON lines or CSV on this machine, or many of them."""
-    path = Path(source)
-    if "://" in source or not path.exists():
-        return True
-    if path.is_dir():
-        if not (path / "deliveries.jsonl").is_file():
-            return True
-        return sum(file.stat().st_size for file in path.glob("*.jsonl")) > LARGE_BYTES
-    return path.suffix not in (".jsonl", ".csv") or path.stat().st_size > LARGE_BYTES
+    if path.name in PLAN_FILES:
+        return "plan"
+    return "audit" if path.suffix == ".json" and not is_foreign else "run"
 
 
 def name_of(source: str) -> str:
@@ -70,13 +59,23 @@ def name_of(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2] or source
 
 
-def read_run(source: str, guarantees: Iterable[str] = GUARANTEES, limit: int = 10) -> RunSection:
+def read_run(
+    source: str, guarantees: Iterable[str] = GUARANTEES, limit: int = 10, mapping: ColumnMapping | None = None
+) -> RunSection:
     """A small run: read, judged and counted in this process."""
-    history = read_history(source)
-    report = audit(history, limit)
+    history = read_history(source, mapping)
     return RunSection(
-        name=name_of(source), judgement=restricted(Judgement.of(report), guarantees), figures=figures_of(history)
+        name=name_of(source),
+        judgement=restricted(Judgement.of(audit(history, limit)), guarantees),
+        figures=figures_of(history),
+        note=note_of(mapping),
     )
+
+
+def note_of(mapping: ColumnMapping | None, *more: str) -> str:
+    """What the verdicts cannot know because of how the log was read, and more."""
+    notes = [*(mapping.notes() if mapping is not None else []), *more]
+    return " ".join(f"{note[0].upper()}{note[1:]}." for note in notes)
 
 
 def restricted(judgement: Judgement, guarantees: Iterable[str]) -> Judgement:
@@ -113,7 +112,9 @@ def read_audit(source: str, guarantees: Iterable[str] = GUARANTEES) -> RunSectio
         )
     except (msgspec.ValidationError, KeyError, AttributeError, TypeError) as error:
         raise InputError(source, f"not the result of an audit ({error})", fix) from None
-    return RunSection(name=name_of(source), judgement=restricted(judgement, guarantees))
+    notes = raw.get("notes", [])
+    note = " ".join(f"{one}." for one in notes) if isinstance(notes, list) else ""
+    return RunSection(name=name_of(source), judgement=restricted(judgement, guarantees), note=note)
 
 
 def _anomaly(raw: dict[str, Any]) -> Anomaly:

@@ -126,6 +126,8 @@ summary{{cursor:pointer;color:var(--muted);font-size:14px}}
  section.source{{border:0;padding:0}}
  figure,tr,.banner{{break-inside:avoid}}
  h2,h3,h4{{break-after:avoid}}
- details>*{{display:block}}
+ details::details-content{{content-visibility:visible;block-size:auto}}
+ summary{{list-style:none}}
+ .scroll{{overflow:visible}}
 }}
 """

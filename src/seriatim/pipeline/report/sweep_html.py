@@ -1,6 +1,9 @@
 """Experiments as HTML: a panel for each measure, ours as lines, the paper's values hollow with their band, a table."""
 
+import re
 from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from seriatim.pipeline.report.axes import number
 from seriatim.pipeline.report.charts import Axis, Dot, Series, lines_chart
@@ -9,6 +12,9 @@ from seriatim.pipeline.report.markup import Markup, element, joined
 from seriatim.pipeline.report.pages import Experiment, Measurement, SweepSection
 from seriatim.pipeline.report.parts import Column, Sheet, banner, grid, lines, more, table
 
+SERIES_MAX = 6  # in one panel
+BETWEEN = ", "  # the words of a variant
+NAME_LENGTH_MAX = 32  # of a vertical axis
 BAND = 0.1  # "the same" is within a tenth of what the paper states
 
 
@@ -74,9 +80,10 @@ def _experiment(experiment: Experiment, rows: Sequence[Measurement], sheet: Shee
         parts.append(_statements(experiment))
     figures = []
     for measure in dict.fromkeys(row.measure for row in rows):
-        mine = [row for row in rows if row.measure == measure]
-        drawing = panel(experiment, measure, mine)
-        figures.append(sheet.figure(drawing, f"{experiment.id}-{measure}", element("strong", drawing.title)))
+        for part, mine in _parts([row for row in rows if row.measure == measure]):
+            drawing = panel(experiment, measure, mine, part)
+            key = f"{experiment.id}-{measure}{f'-{part}' if part else ''}"
+            figures.append(sheet.figure(drawing, _file_name(key), element("strong", drawing.title)))
     parts.append(grid(figures))
     parts.append(more(f"all {len(rows):,} values", _table(experiment, rows)))
     return joined(parts)
@@ -102,7 +109,23 @@ def _verdict(word: str) -> Markup:
     return element("span", f"{symbol} {word}", class_=f"answer {tone}")
 
 
-def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement]) -> Drawing:
+def _parts(rows: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
+    """Panels of a measure: one, or one for each first word of the variants if these are too many for one."""
+    if len({row.variant for row in rows}) <= SERIES_MAX or any(BETWEEN not in row.variant for row in rows):
+        return [("", list(rows))]
+    parts: dict[str, list[Measurement]] = {}
+    for row in rows:
+        part, _, rest = row.variant.partition(BETWEEN)
+        parts.setdefault(part, []).append(replace(row, variant=rest))
+    return list(parts.items())
+
+
+def _file_name(key: str) -> str:
+    """Keys are names of files, too."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", key)
+
+
+def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], part: str = "") -> Drawing:
     """One measure: a series for each variant, and what the paper states."""
     names = tuple(dict.fromkeys(str(row.x) for row in rows)) if any(isinstance(row.x, str) for row in rows) else ()
 
@@ -121,13 +144,18 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement]) -> 
             Dot(place(row), row.paper, *band_of(row)) for row in stated if row in mine and row.paper is not None
         )
         if dots and not is_shared:
-            series.append(Series(name=f"paper, {variant}", dots=dots, tone=tone, mark=mark, is_reference=True))
+            series.append(Series(name=f"{variant}, stated", dots=dots, tone=tone, mark=mark, is_reference=True))
     if is_shared and stated:
         dots = tuple(Dot(place(row), row.paper, *band_of(row)) for row in stated if row.paper is not None)
-        series.append(Series(name="paper", dots=dots, tone=INK, mark="diamond", is_reference=True))
+        series.append(Series(name="stated by the paper", dots=dots, tone=INK, mark="diamond", is_reference=True))
     told = experiment.measures.get(measure, measure.replace("_", " "))
+    across = "part of the system" if names and experiment.places else experiment.x
     return lines_chart(
-        f"{experiment.id}: {told}", _described(rows), series, Axis(name=experiment.x, names=names), Axis(name=told)
+        f"{experiment.id}: {told}{f', {part}' if part else ''}",
+        _described(rows),
+        series,
+        Axis(name=across, names=names),
+        Axis(name=told if len(told) <= NAME_LENGTH_MAX else measure.replace("_", " ")),
     )
 
 

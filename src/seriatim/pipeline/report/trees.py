@@ -1,7 +1,5 @@
 """Drawings of a plan: a sequencing tree with its homes, and what placements cost beside the least possible."""
 
-from collections.abc import Sequence
-
 from seriatim.pipeline.report.axes import Scale, number, scale_from_zero
 from seriatim.pipeline.report.drawing import (
     FONT_PX,
@@ -20,8 +18,8 @@ from seriatim.pipeline.report.drawing import (
     shortened,
     text_width,
 )
+from seriatim.pipeline.report.pages import PlanSection, TreeNode
 from seriatim.pipeline.report.pages import Shape as TreeShape
-from seriatim.pipeline.report.pages import TreeNode
 
 NODE_WIDTH, NODE_HEIGHT = 116.0, 56.0
 GAP_X, GAP_Y = 14.0, 40.0
@@ -61,7 +59,7 @@ def draw_tree(shape: TreeShape, load_max_per_s: float | None = None) -> Drawing 
         shapes += _node(node, *corner(node.name), load_max_per_s)
     root = ", ".join(children.get(None, []))
     return Drawing(
-        title=f"Sequencing tree, {shape.name}",
+        title=f"{shape.name}: {shape.tree}" if shape.tree else f"Sequencing tree, {shape.name}",
         description=f"{len(nodes)} nodes in {depth} levels; root {root}. "
         + "; ".join(f"{node.name} is home to {node.topics:,} topics" for node in shape.nodes),
         width=max(width, 200.0),
@@ -111,9 +109,12 @@ def _node(node: TreeNode, x: float, y: float, load_max_per_s: float | None) -> l
     return shapes
 
 
-def draw_costs(shapes: Sequence[TreeShape], bound: float | None) -> Drawing | None:
+def draw_costs(plan: PlanSection) -> Drawing | None:
     """Wide-area hops per event of each placement as bars; the line is the least that any plan could have."""
+    shapes = [shape for shape in (plan.before, *plan.others, plan.after) if shape is not None]
     costs = [(shape.name, shape.hops_per_event) for shape in shapes if shape.hops_per_event is not None]
+    tones = {plan.after.name: RIGHT} | ({plan.before.name: "series-7"} if plan.before is not None else {})
+    bound = plan.bound_per_event
     if not costs:
         return None
     width = 420.0
@@ -125,11 +126,18 @@ def draw_costs(shapes: Sequence[TreeShape], bound: float | None) -> Drawing | No
     drawn: list[Shape] = []
     for index, (name, cost) in enumerate(costs):
         y = top + index * BAR_STEP
-        tone = RIGHT if name == "after" else "series-7" if name == "before" else "series-6"
         shown = shortened(name, 24)
-        drawn.append(Label((left - 8, y + 14), shown, "end", INK, FONT_PX, name in ("before", "after"), hint=name))
+        drawn.append(Label((left - 8, y + 14), shown, "end", INK, FONT_PX, name in tones, hint=name))
         drawn.append(
-            box(left, y, max(x(cost) - left, 1.0), BAR_HEIGHT, tone, 0.8, f"{name}: {number(cost)} hops per event")
+            box(
+                left,
+                y,
+                max(x(cost) - left, 1.0),
+                BAR_HEIGHT,
+                tones.get(name, "series-6"),
+                0.8,
+                f"{name}: {number(cost)} hops per event",
+            )
         )
         drawn.append(Label((x(cost) + 6, y + 14), number(cost), "start", INK, FONT_PX))
     if bound is not None:

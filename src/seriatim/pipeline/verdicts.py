@@ -1,0 +1,48 @@
+"""A report as tables: a row for each guarantee, and a row for each anomaly that is shown."""
+
+import json
+from collections.abc import Iterable
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from seriatim.audit import ANOMALIES, Anomaly, Report
+from seriatim.model import Delivery, Publication, Subscription
+
+VERDICTS = StructType([StructField(name, StringType(), False) for name in ("guarantee", "answer", "reason")])
+FINDINGS = StructType(
+    [
+        StructField("name", StringType(), False),
+        StructField("breaks", StringType(), False),  # the weakest guarantee
+        StructField("count", LongType(), False),
+        StructField("sentence", StringType(), False),
+        StructField("witness", StringType(), False),  # JSON: the rows that prove it, each with the name of its table
+    ]
+)
+
+
+def verdict_table(spark: SparkSession, report: Report) -> DataFrame:
+    """A row for each guarantee."""
+    rows = [(each.guarantee, each.answer, each.reason) for each in report.verdicts.values()]
+    return spark.createDataFrame(rows, VERDICTS)
+
+
+def anomaly_table(spark: SparkSession, report: Report) -> DataFrame:
+    """A row for each anomaly that is shown; `count` is how many of its name there are."""
+    return finding_table(spark, ((anomaly, report.counts[anomaly.name]) for anomaly in report.anomalies))
+
+
+def finding_table(spark: SparkSession, found: Iterable[tuple[Anomaly, int]]) -> DataFrame:
+    """A row for each anomaly, and for how many it stands."""
+    rows = [
+        (anomaly.name, ANOMALIES[anomaly.name], count, anomaly.sentence, witness_json(anomaly.witness))
+        for anomaly, count in found
+    ]
+    return spark.createDataFrame(rows, FINDINGS)
+
+
+def witness_json(rows: Iterable[Delivery | Publication | Subscription]) -> str:
+    """Rows with the name of their table first."""
+    shown = [{"row": type(row).__name__.lower(), **msgspec.to_builtins(row)} for row in rows]
+    return json.dumps(shown, ensure_ascii=False)
