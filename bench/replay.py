@@ -1,7 +1,7 @@
 """How fast a replay is published again: `python bench/replay.py [--events 100000] [--bytes 200]`.
 
-A NATS server of its own, on disk; events of three topics in turn, into one stream, each acknowledged and each naming its
-position, with 1, 100 and 2,000 under way. Beside it a plain client of nats-py that publishes the same messages with
+A NATS server of its own, on disk; events of three topics in turn, into one stream, each acknowledged and each naming
+its position, with 1, 100 and 2,000 under way. Beside it a plain client of nats-py that publishes the same messages with
 acknowledgements in batches of 2,000 and promises no order.
 """
 
@@ -67,7 +67,7 @@ async def plain(url: str, count: int, size: int) -> tuple[float, float]:
 
 
 async def measure(count: int, size: int) -> None:
-    async with await NatsServer.start() as server:
+    async with NatsServer() as server:
         print(f"{'':24} {'events':>10} {'events/s':>10} {'events/s of processor time':>28}")
         for in_flight in (1, 100, UNDER_WAY):
             events = count if in_flight > 1 else max(1, count // 20)
