@@ -8,7 +8,7 @@ from seriatim.pipeline.report.drawing import Drawing
 from seriatim.pipeline.report.markup import Markup, element, joined
 from seriatim.pipeline.report.svg import svg
 
-COLUMN_PX = 480  # a figure that is wider and must not shrink gets a row of its own
+COLUMN_PX = 500  # a figure that is wider and must not shrink gets a row of its own
 SYMBOLS = {"valid": "✓", "invalid": "✗", "unknown": "?"}
 ANSWER_TONES = {"valid": "right", "invalid": "wrong", "unknown": "doubt"}
 
