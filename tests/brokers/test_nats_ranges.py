@@ -1,4 +1,4 @@
-"""Ranges of a stream, read whole and once: holes, replicas, lost connections, and what publishers write into headers."""
+"""Ranges of a stream, read whole and once: holes, lost connections, and what publishers write into headers."""
 
 import asyncio
 from functools import partial

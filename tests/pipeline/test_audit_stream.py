@@ -1,4 +1,4 @@
-"""Following a log: a violation is flagged by the batch that reads it; a stop at any moment repeats and loses nothing."""
+"""Following a log: a violation is flagged by the batch that reads it; a stop loses and repeats nothing."""
 
 import json
 from pathlib import Path

@@ -28,10 +28,15 @@ def check_integrity(history: History, evidence: Evidence, findings: Findings) ->
     for event_id, (one, other) in sorted(evidence.reused.items()):
         findings.counts["reused-id"] += 1
         if findings.wants("reused-id"):
-            findings.add("reused-id", f"the id {event_id} stands for {_told(one)} and for {_told(other)}", (one, other))
+            findings.add("reused-id", reused_sentence(event_id, one, other), (one, other))
     _check_published(evidence, findings)
     _check_held(history, evidence, findings)
     _check_numbers(evidence, findings)
+
+
+def reused_sentence(event_id: str, one: Delivery | Publication, other: Delivery | Publication) -> str:
+    """One id, two events: say which."""
+    return f"the id {event_id} stands for {_told(one)} and for {_told(other)}"
 
 
 def _told(row: Delivery | Publication) -> str:

@@ -109,10 +109,13 @@ def _show_fifo(
     findings.add(name, sentence, (first, second, overtaker, late))
 
 
-def check_causes(chains: Chains, evidence: Evidence, findings: Findings) -> "Pasts":
-    """No event before one of its past. A violation within one chain is a fifo inversion and named there."""
+def check_causes(chains: Chains, evidence: Evidence, findings: Findings, unknowable: Collection[str] = ()) -> "Pasts":
+    """No event before one of its past. A violation within one chain is a fifo inversion and named there.
+
+    `unknowable`: events whose causes are circular for a reason outside of this part of the log.
+    """
     _doubt_causes(chains, evidence, findings)
-    pasts = Pasts(chains, evidence)
+    pasts = Pasts(chains, evidence, unknowable)
     if pasts.circular is not None:
         event_id = chains.publication(pasts.circular).event_id
         findings.doubt(f"{event_id}: its causes are circular, something was seen before it was published", "causal")
@@ -169,8 +172,9 @@ class _Author:
 class Pasts:
     """The past of every publication, kept as its growth since the one before it in its chain."""
 
-    def __init__(self, chains: Chains, evidence: Evidence) -> None:
+    def __init__(self, chains: Chains, evidence: Evidence, unknowable: Collection[str] = ()) -> None:
         self.chains = chains
+        self._unknowable = unknowable
         self.rows = {name: rows for name, rows in evidence.rows.items() if name not in chains.unordered}
         self.growth: dict[str, list[Past]] = {chain: [] for chain in chains.publications}
         self.circular: Link | None = (
@@ -247,6 +251,8 @@ class Pasts:
             author = ready.popleft()
             done = self.growth[author.chain]
             while len(done) < len(author.publications):
+                if author.publications[len(done)].event_id in self._unknowable:
+                    break
                 blocker = self._take_in_seen(author, author.publications[len(done)].seen or 0)
                 if blocker is not None:
                     waiting.setdefault(blocker, []).append(author)

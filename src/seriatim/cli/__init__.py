@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": "Say what waits for what in a running cluster.",
     "explore": "Try every interleaving of a small world, or many random ones.",
     "plan": "Choose the tree and the homes of topics, and say what couplings cost.",
+    "pipeline": "Write a Spark Declarative Pipeline that keeps a log audited.",
     "pub": "Publish events.",
     "report": "Make one page of runs, experiments and plans.",
     "replay": "Replay an archive: what a subscriber saw, or would have seen.",

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from seriatim.audit import ANOMALIES, Auditor, Report, Row, read_history
-from seriatim.cli.audit_input import choose_engine, mapping_of, mapping_options
+from seriatim.cli.audit_follow import follow, follow_options
+from seriatim.cli.audit_input import Choice, choose_engine, mapping_of, mapping_options
 from seriatim.cli.audit_spark import audit_on_spark
 from seriatim.cli.spark import spark_options
 from seriatim.model import History, InputError
@@ -84,6 +85,7 @@ class _BadLog(click.ClickException):
 )
 @click.option("--table", metavar="URI", help="Also write verdicts and anomalies here, as Parquet (on Spark).")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@follow_options
 @spark_options
 @click.pass_context
 def command(
@@ -102,10 +104,12 @@ def command(
     is_complete = True
     try:
         mapping = mapping_of(options)
-        chosen = _engine(path, engine, table)
-        if chosen == "spark":
-            report = audit_on_spark(path, mapping, limit, table, options)
+        if options["follow"]:
+            report, chosen = follow(path, mapping, limit, table, as_json, options), "spark"
+        elif (choice := _engine(path, engine, table)).engine == "spark":
+            report, chosen = audit_on_spark(path, mapping, limit, table, engine == "spark", choice.is_small, options)
         else:
+            chosen = "python"
             report, is_complete = _audit(read_history(path, mapping), limit)
     except InputError as error:
         raise _BadLog(str(error)) from None
@@ -121,7 +125,7 @@ def command(
     context.exit(EXIT_CODES[report.answer(requested)] if is_complete else EXIT_INTERRUPTED)
 
 
-def _engine(path: str, wanted: str, table: str | None) -> str:
+def _engine(path: str, wanted: str, table: str | None) -> Choice:
     """The engine to use; says so when it is not the plain one. A log that is merely large needs no Java."""
     if table is not None and wanted == "python":
         raise click.UsageError("--table writes Parquet, which --engine python cannot")
@@ -133,10 +137,10 @@ def _engine(path: str, wanted: str, table: str | None) -> str:
             if choice.is_needed:
                 raise
             click.echo(f"{choice.reason}: Spark would be faster, but {error}", err=True)
-            return "python"
+            return Choice("python", choice.reason)
         if wanted == "auto":
             click.echo(f"engine: Spark ({'--table' if table is not None else choice.reason})", err=True)
-    return choice.engine
+    return choice
 
 
 def _audit(history: History, limit: int) -> tuple[Report, bool]:

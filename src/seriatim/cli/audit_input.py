@@ -92,23 +92,23 @@ class Choice(NamedTuple):
     engine: str
     reason: str
     is_needed: bool = False
+    is_small: bool = False  # known to be; of a URI nothing is known
 
 
 def choose_engine(path: str, wanted: str) -> Choice:
     """Spark for what plain Python cannot read, or not in reasonable time."""
-    if wanted != "auto":
-        return Choice(wanted, "--engine", True)
     if _SCHEME.match(path):
-        return Choice("spark", "a URI", True)
+        return Choice("spark" if wanted == "auto" else wanted, "a URI", True)
     files = list(islice(_files(Path(path)), FILES_MAX + 1))
-    if any(format_of(file) == "parquet" for file in files):
-        return Choice("spark", "Parquet", True)
-    if len(files) > FILES_MAX:
-        return Choice("spark", f"more than {FILES_MAX} files")
     size = sum(file.stat().st_size for file in files)
-    if size > BYTES_MAX:
-        return Choice("spark", f"{size / 1e6:,.0f} MB")
-    return Choice("python", "a small log")
+    is_small = len(files) <= FILES_MAX and size <= BYTES_MAX
+    if wanted != "auto":
+        return Choice(wanted, "--engine", True, is_small)
+    if any(format_of(file) == "parquet" for file in files):
+        return Choice("spark", "Parquet", True, is_small)
+    if is_small:
+        return Choice("python", "a small log", is_small=True)
+    return Choice("spark", f"{size / 1e6:,.0f} MB" if size > BYTES_MAX else f"more than {FILES_MAX} files")
 
 
 def _files(path: Path) -> Any:

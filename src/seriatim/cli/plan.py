@@ -15,8 +15,11 @@ SHOWN_MAX = 10
 HELP = """Choose the tree and the homes of topics, and say what couplings cost.
 
 SUBSCRIPTIONS is a table (Parquet, CSV or JSON lines, at any URI that Spark can read) with the columns subscriber and
-topic; rows whose `until` is not empty have ended. What is minimised are wide-area hops: messages between sites until an
-event has its stamp. Two topics are coupled if two subscribers hold both; then their events must meet somewhere.
+topic; rows whose `until` is not empty have ended. An archive will do, too: then its events give the rates. A client of
+the table of sites is meant by its whole name, or by the name it asked for.
+
+What is minimised are wide-area hops: messages between sites until an event has its stamp. Two topics are coupled if two
+subscribers hold both; then their events must meet somewhere.
 
 \b
 OUT gets
@@ -28,7 +31,7 @@ OUT gets
 \b
 Examples:
   seriatim plan work/subscriptions --rates work/rates --sites work/sites --out plan/
-  seriatim plan archive/subscriptions --publications archive/events --nodes cluster.toml --out plan/
+  seriatim plan lake/shop --sites sites.csv --nodes cluster.toml --out plan/
   seriatim plan work/subscriptions --node eu=europe --node us=america --load-max 5000 --out plan/
   seriatim plan work/subscriptions --out plan/ --what-if subscriber=monitor,topics=t1+t7
   seriatim plan work/subscriptions --check plan/plan.toml
@@ -50,6 +53,9 @@ Exit code: 0 done, 1 the plan does not fit the topics (--check), 2 wrong input.
 @click.option("--node", "named", multiple=True, metavar="NAME=SITE", help="A node and its site; may be given again.")
 @click.option("--load-max", type=float, help="Events per second that one node may handle.")
 @click.option("--buckets", type=click.IntRange(min=0), help="Topics share so many buckets (default: as the file says).")
+@click.option(
+    "--ended", is_flag=True, help="Subscriptions that have ended count, too: for the log of a run that is over."
+)
 @click.option("--causal", is_flag=True, help="Topics are coupled by one subscriber, not only by two.")
 @click.option("--what-if", "questions", multiple=True, metavar="subscriber=S,topics=A+B", help="What would change?")
 @click.option("--compare", is_flag=True, help="Show other placements, too.")
@@ -93,9 +99,14 @@ def command(context: click.Context, /, subscriptions: str, out: str | None, chec
 def _inputs(spark: Any, planning: Any, subscriptions: str, given: dict[str, Any]) -> Any:
     sites = planning.read_table(spark, "sites", given["sites"]) if given["sites"] else None
     rates = planning.read_table(spark, "rates", given["rates"]) if given["rates"] else None
+    held, events = planning.from_archive(spark, subscriptions) or (None, None)
+    if held is None:
+        held = planning.read_table(spark, "subscriptions", subscriptions)
     if given["publications"]:
-        rates = planning.rates_of(planning.read_table(spark, "publications", given["publications"]), sites)
-    return planning.Inputs(planning.read_table(spark, "subscriptions", subscriptions), rates, sites)
+        events = planning.read_table(spark, "publications", given["publications"])
+    if rates is None and events is not None:
+        rates = planning.rates_of(events, sites)
+    return planning.Inputs(held, rates, sites, given["ended"])
 
 
 def _network(planning: Any, nodes: dict[str, Any], sites: tuple[str, ...], load_max: float | None) -> Any:

@@ -1,10 +1,14 @@
 """What the commands that run on Spark share. Imports no Spark: help and mistakes need none."""
 
+import os
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import click
+from msgspec import structs
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -31,8 +35,11 @@ def spark_options(function: _Function) -> _Function:
 
 
 @contextmanager
-def session_of(options: dict[str, Any], name: str) -> Iterator[Any]:
-    """A SparkSession as the options of a command say. What this machine lacks is said before anything starts."""
+def session_of(options: dict[str, Any], name: str, is_small: bool = False) -> Iterator[Any]:
+    """A SparkSession as the options of a command say. What this machine lacks is said before anything starts.
+
+    `is_small`: little data, so that starting is most of the work: then few partitions, and the quick compiler only.
+    """
     from seriatim.pipeline.requirements import check_requirements
 
     settings = {}
@@ -45,5 +52,27 @@ def session_of(options: dict[str, Any], name: str) -> Iterator[Any]:
     from seriatim.pipeline.session import SparkOptions, spark_session
 
     chosen = SparkOptions(master=options["master"], memory=options["memory"], settings=settings)
-    with spark_session(chosen, f"seriatim {name}") as session:
+    if is_small and chosen.is_local:
+        chosen = structs.replace(chosen, shuffle_partitions=2, java_options="-XX:TieredStopAtLevel=1")
+    with ExitStack() as stack:
+        with _quiet_start():
+            session = stack.enter_context(spark_session(chosen, f"seriatim {name}"))
         yield session
+
+
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """What the JVM writes to stderr as it starts says nothing to whoever called; it is shown if it does not start."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)  # the JVM inherits it, and keeps it
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(kept, said.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

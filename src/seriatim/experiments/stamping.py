@@ -235,6 +235,7 @@ class StampingWorld:
         measures = {
             "latency_ms": sum(self.latencies_ms) / max(1, len(self.latencies_ms)),
             "stamps_per_s": len(self.latencies_ms) * 1_000.0 / measured_ms,
+            "clients_outside": self.population.outside,
         }
         visits = 0
         for site, node in enumerate(SERVERS):

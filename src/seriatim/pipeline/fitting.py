@@ -6,6 +6,7 @@ with what is wrong with it (`_problem`), never dropped.
 """
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -32,18 +33,28 @@ WIDE = "decimal(38,9)"  # whole numbers of any clock, and nine digits behind the
 SUFFIXES = [".gz", *FORMATS, ".parquet", ".log", ".txt"]
 
 
+Kinds: TypeAlias = Mapping[str, DataType]
+
+
 def fit(
-    raw: DataFrame, schema: StructType, sources: Mapping[str, tuple[str, ...]], mapping: ColumnMapping
+    raw: DataFrame,
+    schema: StructType,
+    sources: Mapping[str, tuple[str, ...]],
+    mapping: ColumnMapping,
+    kinds: Kinds | None = None,
 ) -> DataFrame:
     """The columns of `schema` (null where the log has none), `_problem`, `_run`, and what was in `raw` about the place.
 
-    With an order column also `_order`, what to order by, and `_kind`, whether it is a number or a time.
+    With an order column also `_order`, what to order by, and `_kind`, whether it is a number or a time. `kinds` are the
+    types of the columns of `raw`, for whoever may not ask it (a declarative pipeline).
     """
-    problems = [f.col(CORRUPT)] if CORRUPT in raw.columns else []
+    if kinds is None:
+        kinds = {field.name: field.dataType for field in raw.schema}
+    problems = [f.col(CORRUPT)] if CORRUPT in kinds else []
     columns = []
     for field in schema:
         if field.name in sources:
-            value, problem = _cell(raw, field.name, sources[field.name], field.dataType, not field.nullable)
+            value, problem = _cell(kinds, field.name, sources[field.name], field.dataType, not field.nullable)
             problems.append(problem)
         elif field.name == "subscriber" and mapping.subscriber_from_file:
             value = name_of(f.col("_file"))
@@ -59,14 +70,14 @@ def fit(
             value = f.lit(None).cast(field.dataType)
         # A map is what it is: a cast would also have to promise that no value of it is null.
         columns.append((value if isinstance(field.dataType, MapType) else value.cast(field.dataType)).alias(field.name))
-    if mapping.run_column in raw.columns:
-        columns.append(_text(raw, mapping.run_column).alias("_run"))
+    if mapping.run_column in kinds:
+        columns.append(_text(mapping.run_column).alias("_run"))
     if mapping.order_by not in (None, LINES):
-        order, kind = _moment(raw, str(mapping.order_by))
-        missing = f.when(order.isNull(), _shown(raw, str(mapping.order_by), "is neither a number nor a time"))
+        order, kind = _moment(kinds, str(mapping.order_by))
+        missing = f.when(order.isNull(), _shown(str(mapping.order_by), "is neither a number nor a time"))
         problems.append(missing)
         columns += [order.alias("_order"), kind.alias("_kind")]
-    columns += [f.col(name) for name in ("_file", "_block", "_row") if name in raw.columns]
+    columns += [f.col(name) for name in ("_file", "_block", "_row") if name in kinds]
     return raw.select(*columns, f.coalesce(*problems, f.lit(None).cast("string")).alias("_problem"))
 
 
@@ -112,13 +123,13 @@ def in_several_files(frame: DataFrame) -> DataFrame:
 
 
 def _cell(
-    raw: DataFrame, name: str, columns: tuple[str, ...], kind: DataType, is_required: bool
+    kinds: Kinds, name: str, columns: tuple[str, ...], kind: DataType, is_required: bool
 ) -> tuple[Column, Column]:
     """The value of a field, and what is wrong with it, if anything."""
     column = columns[0]
-    there = _there(raw, column)
+    there = _there(kinds, column)
     if isinstance(kind, StringType):
-        texts = [_text(raw, each) for each in columns]
+        texts = [_text(each) for each in columns]
         value = texts[0] if len(texts) == 1 else f.concat_ws("/", *map(_escaped, texts))
         missing = f.lit(False)
         for text in texts:
@@ -127,35 +138,35 @@ def _cell(
         problem = f.when(missing, f.lit(f"column {', '.join(columns)}: empty, and it is the {name}"))
         return value, problem if is_required else f.lit(None)
     if isinstance(kind, BooleanType):
-        text = f.lower(f.trim(_text(raw, column)))
+        text = f.lower(f.trim(_text(column)))
         value = f.when(text.isin(*sorted(YES)), True).when(text.isin(*sorted(NO)), False)
         return f.coalesce(value, f.lit(False)), f.when(
-            there & value.isNull(), _shown(raw, column, "is neither true nor false")
+            there & value.isNull(), _shown(column, "is neither true nor false")
         )
     if isinstance(kind, MapType):
         value = f.col(f"`{column}`")
-        value = f.from_json(value, kind) if isinstance(raw.schema[column].dataType, StringType) else value
-        return value, f.when(there & value.isNull(), _shown(raw, column, "is not a stamp"))
+        value = f.from_json(value, kind) if isinstance(kinds[column], StringType) else value
+        return value, f.when(there & value.isNull(), _shown(column, "is not a stamp"))
     if isinstance(kind, DoubleType):
-        order, is_kind = _moment(raw, column)
+        order, is_kind = _moment(kinds, column)
         value = f.when(is_kind == "time", order / 1000).otherwise(order).cast("double")
-        return value, f.when(there & value.isNull(), _shown(raw, column, "is neither a number nor a time"))
-    value = _whole(raw, column)
-    problem = f.when(there & value.isNull(), _shown(raw, column, "is not a whole number")).when(
-        value < 0, _shown(raw, column, "is negative")
+        return value, f.when(there & value.isNull(), _shown(column, "is neither a number nor a time"))
+    value = _whole(kinds, column)
+    problem = f.when(there & value.isNull(), _shown(column, "is not a whole number")).when(
+        value < 0, _shown(column, "is negative")
     )
     if is_required and isinstance(kind, LongType):
         problem = f.when(~there, f.lit(f"column {column}: empty")).otherwise(problem)
     return (f.coalesce(value, f.lit(0)) if isinstance(kind, IntegerType) else value), problem
 
 
-def _text(raw: DataFrame, column: str) -> Column:
+def _text(column: str) -> Column:
     return f.nullif(f.col(f"`{column}`").cast("string"), f.lit(""))
 
 
-def _there(raw: DataFrame, column: str) -> Column:
-    if isinstance(raw.schema[column].dataType, StringType):
-        return _text(raw, column).isNotNull()
+def _there(kinds: Kinds, column: str) -> Column:
+    if isinstance(kinds[column], StringType):
+        return _text(column).isNotNull()
     return f.col(f"`{column}`").isNotNull()
 
 
@@ -163,24 +174,24 @@ def _escaped(text: Column) -> Column:
     return f.replace(f.replace(text, f.lit("%"), f.lit("%25")), f.lit("/"), f.lit("%2F"))
 
 
-def _whole(raw: DataFrame, column: str) -> Column:
+def _whole(kinds: Kinds, column: str) -> Column:
     cell = f.col(f"`{column}`")
-    number = f.trim(cell) if isinstance(raw.schema[column].dataType, StringType) else cell
+    number = f.trim(cell) if isinstance(kinds[column], StringType) else cell
     wide = number.try_cast(WIDE)
     return f.coalesce(
-        number.try_cast("bigint") if not _is_fractional(raw, column) else f.lit(None),
+        number.try_cast("bigint") if not _is_fractional(kinds, column) else f.lit(None),
         f.when(wide == f.floor(wide), wide).try_cast("bigint"),
     )
 
 
-def _is_fractional(raw: DataFrame, column: str) -> bool:
-    kind = raw.schema[column].dataType
+def _is_fractional(kinds: Kinds, column: str) -> bool:
+    kind = kinds[column]
     return isinstance(kind, NumericType) and kind.typeName() in ("float", "double", "decimal")
 
 
-def _moment(raw: DataFrame, column: str) -> tuple[Column, Column]:
+def _moment(kinds: Kinds, column: str) -> tuple[Column, Column]:
     """A number as it is, a time as microseconds since 1970; and which of them it is."""
-    kind = raw.schema[column].dataType
+    kind = kinds[column]
     cell = f.col(f"`{column}`")
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
         return f.unix_micros(cell.cast("timestamp")).cast(WIDE), f.lit("time")
@@ -193,6 +204,6 @@ def _moment(raw: DataFrame, column: str) -> tuple[Column, Column]:
     return f.coalesce(number, time), f.when(number.isNotNull(), "number").when(time.isNotNull(), "time")
 
 
-def _shown(raw: DataFrame, column: str, what: str) -> Column:
-    text = f.substring(_text(raw, column), 1, 80)
+def _shown(column: str, what: str) -> Column:
+    text = f.substring(_text(column), 1, 80)
     return f.concat(f.lit(f"column {column}: "), f.coalesce(f.concat(text, f.lit(f" {what}")), f.lit("empty")))

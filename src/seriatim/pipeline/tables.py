@@ -1,6 +1,6 @@
 """The edge: tables in and out, at any URI that Spark can read and write."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
-from seriatim.model import History, LogError
+from seriatim.model import Delivery, History, LogError, Publication, Subscription
 from seriatim.pipeline import fitting
 from seriatim.pipeline.files import Entry, children, find
 from seriatim.pipeline.reading import Source, columns_of, read_raw, source_of, unreadable
@@ -17,6 +17,8 @@ from seriatim.pipeline.schemas import HISTORY
 
 EXAMPLES = 3  # rows shown of those that do not fit
 RUNS_SHOWN = 21
+
+_Row = TypeVar("_Row", Delivery, Publication, Subscription)
 
 
 class Tables(NamedTuple):
@@ -64,6 +66,21 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
         return _table(spark, uri, name, by_table[name], own) if name in by_table else None
 
     return Tables(deliveries, other("publications"), other("subscriptions"), other("messages"))
+
+
+def history_of(tables: Tables, rows_max: int) -> History | None:
+    """Tables that are small, as a history in memory (without stamps and messages); None if one has more rows."""
+
+    def rows(frame: DataFrame | None, kind: type[_Row]) -> list[_Row] | None:
+        found = frame.drop("stamp").limit(rows_max + 1).toArrow().to_pylist() if frame is not None else []
+        return [kind(**row) for row in found] if len(found) <= rows_max else None
+
+    deliveries = rows(tables.deliveries, Delivery)
+    publications = rows(tables.publications, Publication)
+    subscriptions = rows(tables.subscriptions, Subscription)
+    if deliveries is None or publications is None or subscriptions is None:
+        return None
+    return History(deliveries, publications, subscriptions)
 
 
 def write_table(frame: DataFrame, uri: str) -> None:

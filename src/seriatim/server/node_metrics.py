@@ -50,6 +50,14 @@ class NodeMetrics:
             labels=["node", "neighbour"],
         )
 
+        metrics.sample(
+            "seriatim_link_messages_total",
+            "Messages to a neighbour since the link began: passes, stamps, what joins need.",
+            self._sent,
+            kind="counter",
+            labels=["node", "neighbour"],
+        )
+
     def meter(self, node: Node) -> NodeMeter:
         """A meter for this node."""
         hops, entries = self._hops.of(node=node), self._entries.of(node=node)
@@ -63,6 +71,13 @@ class NodeMetrics:
 
     def _each(self, read: Callable[[ServedNode], float]) -> Callable[[], Values]:
         return lambda: {name: float(read(node)) for name, node in self._served.items()}
+
+    def _sent(self) -> Values:
+        return {
+            (name, neighbour): float(link.sent)
+            for name, node in self._served.items()
+            for neighbour, link in node.status().links.items()
+        }
 
     def _unacknowledged(self) -> Values:
         return {

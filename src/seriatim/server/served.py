@@ -273,6 +273,7 @@ class ServedNode:
                 neighbour: LinkStatus(
                     connected=self._reaches(neighbour),
                     unacknowledged=len(link.unacknowledged),
+                    sent=link.sent,
                 )
                 for neighbour, link in host.machine.state.links.items()
             },

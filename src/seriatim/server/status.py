@@ -16,6 +16,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
     connected: bool
     unacknowledged: int = 0
+    sent: int = 0  # messages to it since the link began, repeats and mere acknowledgements not counted
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True):

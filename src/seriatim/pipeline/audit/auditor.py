@@ -1,34 +1,73 @@
 """The auditor at scale: tables in, the reference auditor's report out, and tables of everything behind it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Window
+from msgspec.structs import replace
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.audit import ANOMALIES, Anomaly, Report
-from seriatim.audit.auditor import EMPTY
+from seriatim.audit.auditor import EMPTY, ONLY_TAGGED
 from seriatim.audit.report import verdict_of
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES, implied_by
+from seriatim.pipeline.audit.causes import (
+    causal_doubts,
+    circular_doubt,
+    fifo_doubts,
+    hopeless,
+    hopeless_events,
+    unpublished_doubt,
+)
 from seriatim.pipeline.audit.columns import LogTables, slim_deliveries, with_hashes
+from seriatim.pipeline.audit.completeness import (
+    different,
+    gaps,
+    not_subscribed,
+    owed,
+    ranked,
+    received,
+    stay_doubts,
+    stays,
+    voids_known,
+    with_first_missing,
+    with_places,
+)
 from seriatim.pipeline.audit.doubts import doubts, summary
-from seriatim.pipeline.audit.events import events, published
+from seriatim.pipeline.audit.events import events, published, subscribers
 from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, decode
-from seriatim.pipeline.audit.integrity import repeats, row_doubts
+from seriatim.pipeline.audit.integrity import (
+    contradicted,
+    not_held,
+    repeats,
+    reused,
+    reused_doubt,
+    row_doubts,
+    spans,
+    unpublished,
+)
+from seriatim.pipeline.audit.keep import kept, planned_simply
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.audit.order import (
-    KEPT,
+    Walked,
     blocks_of,
+    covered_shares,
     explained,
     find_hints,
+    size_doubt,
     tangles_of,
+    too_large,
     walk,
     with_hint,
     with_positions,
 )
 from seriatim.pipeline.tables import Tables
+
+SALTS = 3  # tries
+SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 20  # at least, to choose between hints
+SHARE_BAD = 0.1  # of rows that the best hint covers: then positions are tried too
 
 # The doubts about each guarantee that is checked; the others follow from these.
 DOUBTED = {
@@ -48,11 +87,17 @@ class Run(NamedTuple):
     out_of_order: int = 0
     events: int = 0
     shared: int = 0
-    has_subscriptions: bool = False
+    reused: int = 0
+    usable: int = 0  # rows that are not tagged, of ids that stand for one event
+    published: int = 0
+    told: int = 0  # publications of ids that stand for one event
+    seen: int = 0  # publications that say what their publisher had seen
+    phantoms: int = 0  # rows of what nobody published, if publications are known
+    subscriptions: int = 0
 
 
 class SparkAudit:
-    """The result: `reports` by run, `report` if there is one log; `anomalies` and `doubts` as tables of all that was found."""
+    """The result: `reports` by run, or `report` of the only one; `anomalies` and `doubts`, all of them, as tables."""
 
     def __init__(self, reports: dict[str, Report], anomalies: DataFrame, doubts: DataFrame) -> None:
         self.reports = reports
@@ -70,102 +115,259 @@ def audit_tables(tables: Tables, limit: int = 10, options: AuditOptions | None =
     """Judge a log, or many at once if the tables have a column `run`: what `seriatim.audit.audit` says of each."""
     if limit < 1:
         raise InputError("limit", f"{limit} is too small", "show at least 1 anomaly of each name")
-    return _Audit(LogTables(tables), limit, options or AuditOptions()).result()
+    options = options or AuditOptions()
+    with planned_simply(tables.deliveries.sparkSession):
+        for salt in range(options.salt, options.salt + SALTS):
+            try:
+                return _Audit(LogTables(tables), limit, replace(options, salt=salt)).result()
+            except HashCollision:
+                continue
+    raise InputError("salt", f"ids collide with {SALTS} salts", "look at how the ids were made; this is no chance")
 
 
 class _Audit:
+    """One audit: the tables that several checks need, and what they found so far."""
+
     def __init__(self, log: LogTables, limit: int, options: AuditOptions) -> None:
         self.log = log
         self.limit = limit
         self.options = options
+        self.salt = options.salt
+        self.spark = log.deliveries.sparkSession
         self.found: list[DataFrame] = []
         self.doubts: list[DataFrame] = []
+        self.rows = slim_deliveries(log.deliveries, self.salt, log.has_runs)
+        self.publications = kept(published(log, self.salt)) if log.has_publications else None
+        self.events = kept(events(self.rows, self.publications, log.has_runs))
+        self.subscribers = kept(subscribers(log, self.salt))
+        self.runs = self._count_runs()
 
     def result(self) -> SparkAudit:
-        log, salt = self.log, self.options.salt
-        rows = slim_deliveries(log.deliveries, salt, log.has_runs)
-        publications = published(log, salt) if log.has_publications else None
-        all_events = events(rows, publications, log.has_runs).persist(KEPT)
-        subscribers = (
-            with_hashes(log.deliveries, salt, s="subscriber")
-            .groupBy("run", "subscriber", "s")
-            .agg(
-                F.count(F.lit(1)).alias("n"),
-                F.max("position").alias("last"),
-                F.sum(F.col("out_of_order").cast("long")).alias("tagged"),
-            )
-            .persist(KEPT)
-        )
-        hints = find_hints(all_events)
-        if not hints:
-            all_events = with_positions(all_events, rows, subscribers, log.has_runs).persist(KEPT)
-        keyed_events = with_hint(all_events, hints[0] if hints else "place", log.has_publications)
-        walked = walk(rows, keyed_events, log.has_publications)
-        blocks = blocks_of(walked, keyed_events, self.options)
-        if blocks is not None:
-            tangles = tangles_of(walked, blocks, self.options)
-            self.found.append(explained(log, walked, tangles, self.limit, salt))
-        names = subscribers.select("run", "subscriber", "s")
+        walked = self._walk()
+        self._check_order(walked)
+        self._doubt_order(walked)
+        self._check_integrity(walked)
+        self._check_completeness(walked)
+        return self._report(self._tagged_only(walked))
+
+    # ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _walk(self) -> Walked:
+        hints = find_hints(self.events)
+        shares = covered_shares(self.rows, self.events, hints, self._sample()) if len(hints) > 1 else {}
+        if not hints or min(shares.values(), default=0) > SHARE_BAD:
+            self.events = kept(with_positions(self.events, self.rows, self.subscribers, self.log.has_runs))
+            hints = [*hints, "place"]
+            if len(hints) > 1:
+                shares = covered_shares(self.rows, self.events, hints, self._sample())
+        hint = min(hints, key=lambda hint: shares.get(hint, 0))
+        self.events = with_hint(self.events, hint, self.log.has_publications)
+        return walk(self.rows, self.events, self.log.has_publications)
+
+    def _sample(self) -> int:
+        """Every so-manieth subscriber gives a sample that is large enough, of subscribers that are enough."""
+        rows = sum(run.deliveries for run in self.runs.values())
+        subscribers = sum(run.subscribers for run in self.runs.values())
+        return max(1, min(rows // SAMPLE_ROWS, subscribers // SAMPLE_SUBSCRIBERS))
+
+    def _check_order(self, walked: Walked) -> None:
+        blocks = blocks_of(walked, self.events, self.options)
+        if blocks is None:
+            return
+        blocks = self._without_large(walked, blocks, "block", "task_rows_max")
+        tangles = tangles_of(walked, blocks, self.options)
+        tangles = self._without_large(walked, tangles, "tangle", "tangle_rows_max")
+        found = explained(self.log, walked, tangles, self.limit, self.salt)
+        if walked.chain_rows is not None and self.publications is not None:
+            first = hopeless(found, walked.chain_rows, walked.keyed, self.salt)
+            if first is not None:
+                self.doubts.append(circular_doubt(first, walked.chain_rows, self.publications))
+                unknowable = hopeless_events(first, walked.chain_rows)
+                found = explained(self.log, walked, tangles, self.limit, self.salt, unknowable)
+        self.found.append(found)
+
+    def _without_large(self, walked: Walked, found: DataFrame, group: str, option: str) -> DataFrame:
+        """What does not fit the memory that the options allow is doubted, not judged."""
+        large = too_large(walked, found, group, getattr(self.options, option))
+        if large is None:
+            return found
+        self.doubts.append(size_doubt(self.events, found, group, large, option))
+        return kept(found.join(large, group, "left_anti"))
+
+    def _doubt_order(self, walked: Walked) -> None:
+        names = self.subscribers.select("run", "subscriber", "s")
         self.doubts += row_doubts(names, walked.holes, walked.tied)
+        if walked.chain_rows is None or self.publications is None:
+            return
+        self.doubts.append(fifo_doubts(walked.chain_rows, self.publications))
+        if strange := [name for name, run in self.runs.items() if run.told and run.phantoms]:
+            self.doubts.append(unpublished_doubt(self.log, self.events, walked.tied, self._frame(strange), self.salt))
+        silent = self._frame(name for name, run in self.runs.items() if run.published and not run.seen)
+        self.doubts += causal_doubts(walked.chain_rows, self.publications, self.subscribers, silent)
+
+    def _tagged_only(self, walked: Walked) -> set[str]:
+        """Runs in which no row can be used to judge the order."""
+        if walked.tied is None:
+            return {name for name, run in self.runs.items() if not run.usable}
+        judged = self.events.filter("not reused").select("e", "run")
+        first = walked.keyed.filter("not o").groupBy("s", "e").agg(F.min("p").alias("p"))
+        clear = first.join(walked.tied, ["s", "p"], "left_anti").join(judged, "e")
+        return set(self.runs) - {row["run"] for row in clear.select("run").distinct().collect()}
+
+    # ── integrity and completeness ────────────────────────────────────────────────────────────────────────────────
+
+    def _check_integrity(self, walked: Walked) -> None:
+        log, salt = self.log, self.salt
         if walked.repeats is not None:
             duplicates, logged_twice = repeats(log, walked.repeats, salt)
             self.found.append(duplicates)
             self.doubts.append(logged_twice)
-        return self._report(all_events, subscribers)
+        if any(run.reused for run in self.runs.values()):
+            told = kept(reused(log, self.events, salt))
+            self.found.append(told)
+            self.doubts.append(reused_doubt(told))
+        if strange := [name for name, run in self.runs.items() if run.published and run.phantoms]:
+            self.found.append(unpublished(log, self.events, self._frame(strange), salt))
 
-    def _report(self, all_events: DataFrame, subscribers: DataFrame) -> SparkAudit:
-        spark = all_events.sparkSession
-        found = _union(self.found, spark.createDataFrame([], FOUND)).persist(KEPT)
-        none = doubts(spark.createDataFrame([], "run string"), "order", 0, reason=F.lit(""))
-        doubted = _union(self.doubts, none)
-        runs = self._runs(all_events, subscribers)
-        counts: dict[str, dict[str, int]] = {run: {} for run in runs}
+    def _check_completeness(self, walked: Walked) -> None:
+        log, salt = self.log, self.salt
+        mismatches = contradicted(log, self.rows, self.events, salt)
+        confused = {name for name, run in self.runs.items() if run.reused}
+        if mismatches is not None:
+            mismatches = kept(mismatches)
+            self.found.append(mismatches)
+            confused |= {row["run"] for row in mismatches.select("run").distinct().collect()}
+        self.confused = confused
+        if not log.has_subscriptions:
+            return
+        placed = with_places(self.rows, self.events, log.has_publications)
+        got = kept(received(placed))
+        known = self._frame(name for name, run in self.runs.items() if run.subscriptions)
+        self.found.append(not_held(log, got, spans(log, salt), known, salt))
+        clear = self._frame(name for name, run in self.runs.items() if run.subscriptions and name not in confused)
+        held = kept(different(log, clear, salt))
+        self.doubts.append(not_subscribed(log, got, held, clear, salt))
+        places = kept(ranked(self.events))
+        judged = kept(owed(kept(stays(held, got, placed, walked.repeats)), places))
+        lacking = kept(with_first_missing(judged.filter("rows = numbered"), placed, places))
+        torn, gone = lacking.limit(0), lacking
+        if walked.holes is not None:
+            torn = lacking.join(walked.holes.select("s"), "s", "left_semi")
+            gone = lacking.join(walked.holes.select("s"), "s", "left_anti")
+        voids = voids_known(self.publications) if self.publications is not None else None
+        self.doubts += stay_doubts(judged, torn, places, voids)
+        self.found.append(gaps(log, gone, placed, self.limit, salt))
+
+    # ── the report ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _report(self, tagged_only: set[str]) -> SparkAudit:
+        found = kept(_union(self.found, self.spark.createDataFrame([], FOUND)))
+        none = doubts(self.spark.createDataFrame([], "run string"), "order", 0, reason=F.lit(""))
+        doubted = kept(_union(self.doubts, none))
+        counts: dict[str, dict[str, int]] = {run: {} for run in self.runs}
         for row in found.groupBy("run", "name").agg(F.sum("count").alias("count")).collect():
             counts[row["run"]][row["name"]] = row["count"]
-        shown: dict[str, list[Anomaly]] = {run: [] for run in runs}
+        shown: dict[str, list[Anomaly]] = {run: [] for run in self.runs}
         names = list(ANOMALIES)
         place = Window.partitionBy("run", "name").orderBy("phase", "subscriber", "position", "tie", "sentence")
         first = found.filter(F.col("sentence").isNotNull()).withColumn("nth", F.row_number().over(place))
-        kept = first.filter(F.col("nth") <= self.limit).collect()
-        for row in sorted(kept, key=lambda row: (names.index(row["name"]), row["nth"])):
+        top = first.filter(F.col("nth") <= self.limit).collect()
+        for row in sorted(top, key=lambda row: (names.index(row["name"]), row["nth"])):
             witness = tuple(decode(text) for text in row["witness"])
             shown[row["run"]].append(Anomaly(row["name"], row["sentence"], witness))
-        told: dict[str, dict[str, tuple[str, int]]] = {run: {} for run in runs}
+        told: dict[str, dict[str, list[tuple[str, int]]]] = {run: {} for run in self.runs}
         for row in summary(doubted).collect():
-            told[row["run"]][row["about"]] = (row["first"], row["count"])
-        reports = {run: _report(runs[run], counts[run], shown[run], told[run]) for run in runs}
-        return SparkAudit(reports, found.filter(F.col("name") != CIRCULAR), doubted)
+            told[row["run"]].setdefault(row["about"], []).append((row["first"], row["count"]))
+        for name, run in self.runs.items():
+            for about, reason in _absent(run, name in tagged_only, name in self.confused):
+                told[name].setdefault(about, []).append((reason, 1))
+        reports = {name: _report(run, counts[name], shown[name], told[name]) for name, run in self.runs.items()}
+        return SparkAudit(reports, kept(found.filter(F.col("name") != CIRCULAR)), doubted)
 
-    def _runs(self, all_events: DataFrame, subscribers: DataFrame) -> dict[str, Run]:
-        runs: dict[str, Run] = {} if self.log.has_runs else {"": Run()}
-        for table in (self.log.publications, self.log.subscriptions):
-            if self.log.has_runs:
-                runs |= {row["run"]: Run() for row in table.select("run").distinct().collect()}
-        for row in self.log.subscriptions.select("run").distinct().collect():
-            runs[row["run"]] = Run(has_subscriptions=True)
-        counted = subscribers.groupBy("run").agg(F.sum("n"), F.count(F.lit(1)), F.sum("tagged")).collect()
-        for run, deliveries, count, tagged in counted:
-            known = runs.get(run, Run())
-            runs[run] = known._replace(deliveries=deliveries, subscribers=count, out_of_order=tagged)
-        of_run = all_events.filter("n > 0").groupBy("run")
-        for run, count, shared in of_run.agg(F.count(F.lit(1)), F.sum(F.col("shared").cast("long"))).collect():
-            runs[run] = runs[run]._replace(events=count, shared=shared)
-        return runs
+    def _count_runs(self) -> dict[str, Run]:
+        """Everything that is counted once per run; the driver holds one row for each."""
+        counted: dict[str, dict[str, int]] = {} if self.log.has_runs else {"": {}}
+        delivered, made = F.col("n") > 0, F.col("a").isNotNull()
+        frames = [
+            self.subscribers.groupBy("run").agg(
+                F.sum("n").alias("deliveries"),
+                F.count(F.lit(1)).alias("subscribers"),
+                F.sum("tagged").alias("out_of_order"),
+            ),
+            self.events.groupBy("run").agg(
+                _count(delivered).alias("events"),
+                _count("shared").alias("shared"),
+                _count("reused").alias("reused"),
+                F.sum(F.when(~F.col("reused"), F.col("untagged")).otherwise(0)).alias("usable"),
+                _count(made).alias("published"),
+                _count(made & ~F.col("reused")).alias("told"),
+                _count(F.col("seen").isNotNull()).alias("seen"),
+                F.sum(F.when(~made, F.col("n")).otherwise(0)).alias("phantoms"),
+                _count("collided").alias("collided"),
+            ),
+        ]
+        if self.log.has_subscriptions:
+            frames.append(self.log.subscriptions.groupBy("run").agg(F.count(F.lit(1)).alias("subscriptions")))
+        for frame in frames:
+            for row in frame.collect():
+                told = row.asDict()
+                counted.setdefault(told.pop("run"), {}).update(told)
+        collided = sum(told.pop("collided", 0) for told in counted.values())
+        if collided or self._names_collide():
+            raise HashCollision
+        return {name: Run(**told) for name, told in counted.items()}
+
+    def _names_collide(self) -> bool:
+        topics = with_hashes(self.log.deliveries, self.salt, s="topic").select("run", "topic", "s").distinct()
+        for names in (self.subscribers, topics):
+            count = names.agg(F.count(F.lit(1)), F.count_distinct("s")).first()
+            if count is not None and count[0] != count[1]:
+                return True
+        return False
+
+    def _frame(self, runs: Iterable[str]) -> DataFrame:
+        return F.broadcast(self.spark.createDataFrame([(run,) for run in runs], "run string"))
+
+
+class HashCollision(Exception):
+    """Two names have one hash: the audit is done again with another salt."""
+
+
+def _count(condition: Column | str) -> Column:
+    column = F.col(condition) if isinstance(condition, str) else condition
+    return F.coalesce(F.sum(column.cast("long")), F.lit(0))
+
+
+def _absent(run: Run, is_tagged: bool, is_confused: bool) -> Iterator[tuple[str, str]]:
+    """Doubts because of what a run does not have at all."""
+    if run.deliveries and is_tagged:
+        yield "order", ONLY_TAGGED
+    if not run.told:
+        yield "fifo", "no publications in the log: who published what, and when, is not known"
+    elif not run.seen:
+        yield "causal", "no publication says what its publisher had seen"
+    if not run.published:
+        yield "integrity", "no publications in the log: whether every event was published is not known"
+    if not run.subscriptions:
+        yield "integrity", "no subscriptions in the log: whether every topic was held is not known"
+        yield "completeness", "no subscriptions in the log: which events were owed is not known"
+    elif is_confused:
+        yield "completeness", "ids or numbers contradict each other, so a gap cannot be told"
 
 
 def _union(frames: Iterable[DataFrame], empty: DataFrame) -> DataFrame:
     return reduce(DataFrame.unionByName, frames, empty)
 
 
-def _report(run: Run, counts: dict[str, int], shown: list[Anomaly], told: dict[str, tuple[str, int]]) -> Report:
-    if not run.deliveries and not run.has_subscriptions:
+def _report(run: Run, counts: dict[str, int], shown: list[Anomaly], told: dict[str, list[tuple[str, int]]]) -> Report:
+    if not run.deliveries and not run.subscriptions:
         told, counts, shown = {}, {}, []
     valid_reason = f"no violation in {run.deliveries:,} deliveries to {run.subscribers:,} subscribers"
     verdicts = {}
     for guarantee in GUARANTEES:
         below = implied_by(guarantee)
         about = dict.fromkeys(about for name, doubted in DOUBTED.items() if name in below for about in doubted)
-        reasons = [told[name] for name in about if name in told]
+        reasons = [reason for name in about for reason in told.get(name, ())]
         if not run.deliveries:
             reasons.insert(0, (EMPTY, 1))
         first = reasons[0][0] if reasons else None

@@ -1,11 +1,11 @@
 """From intervals to blocks: sets of events that every subscriber passed one after another.
 
-A key value is a *clean cut* if no interval covers it: everybody was notified of all events below it before any above it.
+A key value is a *clean cut* if no interval covers it: everybody was notified of all events below it before any above.
 Between two neighbouring cuts is a block. A block of one event cannot be in disorder and is never looked at again.
 
-Where nearly every row is covered (clocks that jitter by more than the distance between events) there are no clean cuts to
-be found among the keys. Then a few hundred cuts are chosen, and the events near each settle on one side of it: who comes
-after an event above a cut belongs above it too. What has not settled after some rounds joins two blocks into one.
+Where nearly every row is covered (clocks that jitter by more than the distance between events) there are no clean cuts
+among the keys. Then a few hundred cuts are chosen, and the events near each settle on one side of it: who comes after
+an event above a cut belongs above it too. What has not settled after some rounds joins two blocks into one.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from seriatim.pipeline.audit.keep import kept
 from seriatim.pipeline.audit.walk import NOTIFIED
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -69,17 +70,14 @@ def coarse_blocks(
     """
     cuts = thresholds(events, blocks)
     place = partial(assign, low=np.array([-np.inf, *cuts]), high=np.array([np.inf] * (len(cuts) + 1)))
-    settled = events.select("e", "k").mapInArrow(place, DIRTY).localCheckpoint()
+    settled = kept(events.select("e", "k").mapInArrow(place, DIRTY))
     for _ in range(rounds):
-        risen = late(sequence_rows, chain_rows, settled).localCheckpoint()
+        risen = kept(late(sequence_rows, chain_rows, settled))
         if risen.isEmpty():
             return settled
         higher = risen.groupBy("e").agg(F.max("reach").alias("reach"))
-        settled = (
-            settled.join(higher, "e", "left")
-            .select("e", F.greatest("block", F.coalesce("reach", "block")).alias("block"))
-            .localCheckpoint()
-        )
+        raised = F.greatest("block", F.coalesce("reach", "block")).alias("block")
+        settled = kept(settled.join(higher, "e", "left").select("e", raised))
     left = late(sequence_rows, chain_rows, settled).groupBy("block").agg(F.max("reach").alias("reach")).collect()
     low, high = join_intervals(np.array([row[0] for row in left]), np.array([row[1] for row in left]))
     return settled.mapInArrow(partial(join_blocks, low=low, high=high), DIRTY)

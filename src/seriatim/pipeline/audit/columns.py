@@ -10,7 +10,7 @@ Names come back only for what is shown, by a join with the tables as they were g
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -37,10 +37,8 @@ class LogTables:
         self.has_subscriptions = tables.subscriptions is not None
 
 
-def _or_empty(frame: DataFrame | None, spark: "object", schema: StructType) -> DataFrame:
-    if frame is not None:
-        return frame
-    return spark.createDataFrame([], schema)  # type: ignore[attr-defined,no-any-return]
+def _or_empty(frame: DataFrame | None, spark: SparkSession, schema: StructType) -> DataFrame:
+    return frame if frame is not None else spark.createDataFrame([], schema)
 
 
 def complete(frame: DataFrame, schema: StructType, table: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Why nothing can be promised, as tables: each doubt with its reason, in the order in which the reference auditor has them.
+"""Why nothing can be promised, as tables: each doubt with its reason, in the reference auditor's order.
 
 A verdict needs the first doubt and how many there are, so no list of them ever reaches the driver.
 """
@@ -10,18 +10,19 @@ from pyspark.sql import functions as F
 ABOUT = ("order", "fifo", "causal", "integrity", "completeness")
 
 
+SORTED = {f"text{i}": "string" for i in range(2)} | {f"count{i}": "long" for i in range(5)}
+
+
 def doubts(frame: DataFrame, about: str, phase: int, *order: str, reason: Column) -> DataFrame:
-    """Doubts in common columns; up to five columns of the frame sort those of one phase."""
+    """Doubts in common columns. `order` names the columns that sort those of one phase: texts first, then counts."""
     assert about in ABOUT
-    kinds = ("string", "string", "long", "long", "long")
-    assert len(order) <= len(kinds)
-    # Text before counts: what is given as a count is cast to one.
-    places = {f"sort{i}": F.lit(None).cast(kind) for i, kind in enumerate(kinds)}
-    texts, counts = iter(range(2)), iter(range(2, 5))
+    kinds = dict(frame.dtypes)
+    places = {name: F.lit(None).cast(kind) for name, kind in SORTED.items()}
+    texts = iter([name for name, kind in SORTED.items() if kind == "string"])
+    counts = iter([name for name, kind in SORTED.items() if kind == "long"])
     for name in order:
-        is_text = dict(frame.dtypes)[name] == "string"
-        i = next(texts if is_text else counts)
-        places[f"sort{i}"] = F.col(name).cast(kinds[i])
+        is_text = kinds[name] == "string"
+        places[next(texts if is_text else counts)] = F.col(name).cast("string" if is_text else "long")
     return frame.select(
         "run",
         F.lit(about).alias("about"),
@@ -33,7 +34,7 @@ def doubts(frame: DataFrame, about: str, phase: int, *order: str, reason: Column
 
 def summary(rows: DataFrame) -> DataFrame:
     """Of each run and subject: the first reason, and how many different ones there are: run, about, first, count."""
-    order = F.struct("phase", *(f"sort{i}" for i in range(5)), "reason")
+    order = F.struct("phase", *SORTED, "reason")
     return rows.groupBy("run", "about").agg(
         F.min(order)["reason"].alias("first"), F.count_distinct("reason").alias("count")
     )

@@ -8,6 +8,28 @@ from seriatim.pipeline.audit.columns import LogTables, with_hashes
 # As the reference auditor sorts publications that share an id.
 PUBLICATION_ORDER = ("topic", "publisher", "published_at", "sequence", "seen", "number", "index")
 
+NOT_PUBLISHED = {  # the columns of an event that a publication gives it
+    "published": "double",
+    "a": "long",
+    "b": "long",
+    "sequence": "long",
+    "seen": "long",
+    "published_place": "struct<number: bigint, index: int>",
+}
+
+
+def subscribers(log: LogTables, salt: int) -> DataFrame:
+    """One row per subscriber: run, subscriber, s, n rows, the last position, how many rows are tagged."""
+    return (
+        with_hashes(log.deliveries, salt, s="subscriber")
+        .groupBy("run", "subscriber", "s")
+        .agg(
+            F.count(F.lit(1)).alias("n"),
+            F.max("position").alias("last"),
+            F.sum(F.col("out_of_order").cast("long")).alias("tagged"),
+        )
+    )
+
 
 def published(log: LogTables, salt: int) -> DataFrame:
     """One row per published id: e, its publication, `twice` if the id was published as two different rows.
@@ -15,9 +37,14 @@ def published(log: LogTables, salt: int) -> DataFrame:
     `a` is the publisher, hashed as a subscriber of its name would be; `b` is the topic, hashed.
     """
     rows = with_hashes(log.publications, salt, e="event_id", a="publisher", b="topic")
-    told = F.struct(*PUBLICATION_ORDER, "event_id", "run", "a", "b")
-    first = rows.groupBy("e").agg(F.min(told).alias("first"), F.max(told).alias("last"))
-    return first.select("e", "first.*", (F.col("first") != F.col("last")).alias("twice"))
+    rows = rows.withColumn("made_check", F.hash("run", "event_id"))
+    told = F.struct(*PUBLICATION_ORDER, "event_id", "run", "a", "b", "made_check")
+    first = rows.groupBy("e").agg(
+        F.min(told).alias("first"),
+        F.max(told).alias("last"),
+        (F.min("made_check") != F.max("made_check")).alias("clash"),
+    )
+    return first.select("e", "first.*", (~F.col("first").eqNullSafe(F.col("last"))).alias("twice"), "clash")
 
 
 def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> DataFrame:
@@ -30,9 +57,11 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
     each = rows.groupBy("e").agg(
         (F.min("run") if has_runs else F.lit("")).alias("run"),
         F.count(F.lit(1)).alias("n"),
+        F.sum((~F.col("o")).cast("long")).alias("untagged"),
         (F.min("s") != F.max("s")).alias("shared"),
         F.min("t").alias("t"),
         (F.min("t") != F.max("t")).alias("two_topics"),
+        F.min("check").alias("check"),
         (F.min("check") != F.max("check")).alias("collided"),
         F.min("notified_at").alias("notified"),
         F.min("received_at").alias("received"),
@@ -40,7 +69,8 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
         F.max(place).alias("high"),
     )
     if publications is None:
-        return each.withColumns({"reused": F.col("two_topics"), "published": F.lit(None).cast("double")})
+        absent = {name: F.lit(None).cast(kind) for name, kind in NOT_PUBLISHED.items()}
+        return each.withColumns({"reused": F.col("two_topics"), **absent})
     known = publications.select(
         "e",
         F.col("run").alias("published_run"),
@@ -50,6 +80,8 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
         "sequence",
         "seen",
         "twice",
+        "clash",
+        "made_check",
         F.when(F.col("number").isNotNull(), F.struct("number", "index")).alias("published_place"),
     )
     both = each.join(known, "e", "full_outer")
@@ -57,8 +89,9 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
         {
             "run": F.coalesce("run", "published_run"),
             "n": F.coalesce("n", F.lit(0)),
+            "untagged": F.coalesce("untagged", F.lit(0)),
             "shared": F.coalesce("shared", F.lit(False)),
-            "collided": F.coalesce("collided", F.lit(False)),
+            "collided": _true(F.col("collided")) | _true(F.col("clash")) | _true(F.col("check") != F.col("made_check")),
             "reused": _true(F.col("two_topics")) | _true(F.col("twice")) | _true(F.col("t") != F.col("b")),
             "t": F.coalesce("t", "b"),
         }

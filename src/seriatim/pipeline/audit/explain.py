@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from seriatim.audit import Anomaly
+from seriatim.audit.accounts import reused_sentence
 from seriatim.audit.agreement import judge_knot
 from seriatim.audit.causes import Chains, check_causes, check_fifo
 from seriatim.audit.evidence import Evidence
@@ -57,9 +58,10 @@ def decode(text: str) -> Row:
 
 
 def explain(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """Rows (tangle, run, row, flag), sorted by tangle, in; what is found in each tangle out.
+    """Rows (tangle, run, row, flag, hopeless), sorted by tangle, in; what is found in each tangle out.
 
-    `flag`: a delivery whose position is tied, a publication whose publisher's order is not known.
+    `flag`: a delivery whose position is tied, a publication whose publisher's order is not known. `hopeless`: a
+    publication whose causes are circular.
     """
     rows = (row for batch in batches for row in batch.to_pylist())
     for _, members in groupby(rows, key=lambda row: row["tangle"]):
@@ -73,6 +75,7 @@ def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, 
     publications: list[Publication] = []
     tied: set[tuple[str, int]] = set()
     unordered: set[str] = set()
+    hopeless: set[str] = set()
     for member in members:
         row = decode(member["row"])
         if isinstance(row, Delivery):
@@ -83,13 +86,15 @@ def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, 
             publications.append(row)
             if member["flag"]:
                 unordered.add(row.publisher)
+            if member["hopeless"]:
+                hopeless.add(row.event_id)
     run = members[0]["run"]
     evidence = Evidence.of_part(deliveries, publications, tied)
     found = list(_disagreements(run, evidence))
     findings = Findings(limit)
     chains = Chains(evidence, findings, unordered)
     check_fifo(chains, evidence, findings)
-    pasts = check_causes(chains, evidence, findings)
+    pasts = check_causes(chains, evidence, findings, hopeless)
     for anomaly in findings.anomalies:
         found.append(_shown(run, anomaly, 1, _late(anomaly)))
     for name, count in findings.counts.items():
@@ -99,6 +104,22 @@ def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, 
     for link in pasts.unknown():
         found.append(_found(run, CIRCULAR, 1, tie=chains.publication(link).event_id))
     return found
+
+
+def explain_reused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows (e, run, event_id, row), sorted by e, in; which two events each id stands for out."""
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for _, members in groupby(rows, key=lambda row: row["e"]):
+        told = list(members)
+        run, event_id = told[0]["run"], told[0]["event_id"]
+        decoded = [decode(member["row"]) for member in told]
+        deliveries = [row for row in decoded if isinstance(row, Delivery)]
+        publications = [row for row in decoded if isinstance(row, Publication)]
+        one, other = Evidence(deliveries, publications, Findings(1)).reused[event_id]
+        anomaly = Anomaly("reused-id", reused_sentence(event_id, one, other), (one, other))
+        found = _found(run, anomaly.name, 1, tie=event_id)
+        found |= {"sentence": anomaly.sentence, "witness": [encode(row) for row in anomaly.witness]}
+        yield pa.RecordBatch.from_pylist([found], schema=SCHEMA)
 
 
 def _disagreements(run: str, evidence: Evidence) -> Iterator[dict[str, Any]]:

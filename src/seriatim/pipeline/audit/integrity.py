@@ -3,21 +3,30 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.columns import LogTables, delivery_json, with_hashes
+from seriatim.pipeline.audit.columns import (
+    LogTables,
+    delivery_json,
+    publication_json,
+    subscription_json,
+    with_hashes,
+)
 from seriatim.pipeline.audit.doubts import doubts
+from seriatim.pipeline.audit.events import PUBLICATION_ORDER
+from seriatim.pipeline.audit.explain import FOUND, explain_reused
+from seriatim.pipeline.audit.keep import kept
 
 # As the reference auditor sorts the rows of one subscriber.
 ROW_ORDER = ("position", "event_id", "topic", "number", "index", "out_of_order")
 FIRST_PUBLISHED, FIRST_HELD = 0, 1  # phases of phantoms: what nobody published is told first
 
 
-def found(frame: DataFrame, name: str, count: Column, phase: int, sentence: Column, witness: Column) -> DataFrame:
-    """Anomalies in common columns. The frame has run, subscriber, position and event_id."""
+def found(frame: DataFrame, name: str, phase: Column, sentence: Column, witness: Column) -> DataFrame:
+    """Anomalies in common columns, each counted once. The frame has run, subscriber, position and event_id."""
     return frame.select(
         "run",
         F.lit(name).alias("name"),
-        count.cast("long").alias("count"),
-        F.lit(phase).alias("phase"),
+        F.lit(1).cast("long").alias("count"),
+        phase.cast("int").alias("phase"),
         "subscriber",
         F.col("position").cast("long").alias("position"),
         F.col("event_id").alias("tie"),
@@ -42,7 +51,7 @@ def repeats(log: LogTables, repeated: DataFrame, salt: int) -> tuple[DataFrame, 
     again = rows.filter("position != first_position")
     where = F.concat(F.lit("at positions "), "first_position", F.lit(" and "), "position")
     sentence = F.concat("subscriber", F.lit(" was notified of "), "event_id", F.lit(" twice, "), where)
-    duplicates = found(again, "duplicate", F.lit(1), 0, sentence, F.array("first_row", "row"))
+    duplicates = found(again, "duplicate", F.lit(0), sentence, F.array("first_row", "row"))
     logged = rows.filter("position = first_position")
     reason = F.concat(
         "subscriber",
@@ -52,7 +61,7 @@ def repeats(log: LogTables, repeated: DataFrame, salt: int) -> tuple[DataFrame, 
         "position",
         F.lit(", logged or notified twice"),
     )
-    return duplicates, doubts(logged, "integrity", 0, "subscriber", "position", "event_id", reason=reason)
+    return duplicates, doubts(logged, "integrity", 0, "subscriber", "position", reason=reason)
 
 
 def row_doubts(subscribers: DataFrame, holes: DataFrame | None, tied: DataFrame | None) -> list[DataFrame]:
@@ -70,3 +79,140 @@ def row_doubts(subscribers: DataFrame, holes: DataFrame | None, tied: DataFrame 
         )
         made.append(doubts(rows, "order", 0, "subscriber", "kind", reason=reason))
     return made
+
+
+def reused(log: LogTables, all_events: DataFrame, salt: int) -> DataFrame:
+    """Ids that stand for two events, and which: the first rows of each kind are enough to tell."""
+    ids = all_events.filter("reused").select("e")
+    notified = with_hashes(log.deliveries, salt, e="event_id").join(ids, "e")
+    of_topic = Window.partitionBy("e", "topic").orderBy("subscriber", *ROW_ORDER)
+    notified = notified.withColumn("nth", F.row_number().over(of_topic)).filter("nth = 1")
+    rows = notified.select("e", "run", "event_id", delivery_json().alias("row"))
+    if log.has_publications:
+        made = with_hashes(log.publications, salt, e="event_id").join(ids, "e").distinct()
+        of_id = Window.partitionBy("e").orderBy(*PUBLICATION_ORDER)
+        made = made.withColumn("nth", F.row_number().over(of_id)).filter("nth <= 2")
+        rows = rows.unionByName(made.select("e", "run", "event_id", publication_json().alias("row")))
+    return rows.repartition("e").sortWithinPartitions("e").mapInArrow(explain_reused, FOUND)
+
+
+def reused_doubt(told: DataFrame) -> DataFrame:
+    """From the anomalies of `reused`: one doubt per run."""
+    first = told.groupBy("run").agg(F.min("tie").alias("id"))
+    reason = F.concat(F.lit("the id "), "id", F.lit(" stands for two events: their order cannot be told"))
+    return doubts(first, "order", 1, reason=reason)
+
+
+def unpublished(log: LogTables, all_events: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
+    """Notifications of what nobody published, in the runs whose publications are known."""
+    ids = all_events.filter("n > 0 and a is null").select("e")
+    rows = with_hashes(log.deliveries, salt, e="event_id").join(ids, "e").join(runs, "run", "left_semi")
+    sentence = F.concat("subscriber", F.lit(" was notified of "), "event_id", F.lit(", which nobody published"))
+    return found(rows, "phantom", F.lit(FIRST_PUBLISHED), sentence, F.array(delivery_json()))
+
+
+def spans(log: LogTables, salt: int) -> DataFrame:
+    """Of each subscriber and topic: when it was held, in order: s, t, spans."""
+    rows = with_hashes(log.subscriptions, salt, s="subscriber", t="topic")
+    order = [F.coalesce(name, F.lit(-1)).alias(name) for name in ("since", "until", "start", "end")]
+    span = F.struct(*order, subscription_json().alias("row"))
+    return rows.groupBy("s", "t").agg(F.sort_array(F.collect_list(span)).alias("spans"))
+
+
+def not_held(log: LogTables, received: DataFrame, held: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
+    """Notifications on a topic that the subscriber did not hold then.
+
+    `received` (s, t, first, final) are the positions of each subscriber and topic: where one span covers them all, no
+    row needs to be looked at.
+    """
+    none = F.array().cast("array<struct<since: bigint, until: bigint, start: bigint, end: bigint, row: string>>")
+    both = received.join(held, ["s", "t"], "left").withColumn("spans", F.coalesce("spans", none))
+    unclear = both.filter(~F.exists("spans", lambda span: _covers(span, F.col("first"), F.col("final"))))
+    rows = with_hashes(log.deliveries, salt, s="subscriber", t="topic").join(runs, "run", "left_semi")
+    rows = rows.join(unclear.select("s", "t", "spans"), ["s", "t"])
+    rows = rows.filter(~F.exists("spans", lambda span: _covers(span, F.col("position"), F.col("position"))))
+    what = F.concat("event_id", F.lit(" on topic "), "topic", F.lit(", which it did not hold then"))
+    sentence = F.concat("subscriber", F.lit(" was notified of "), what)
+    witness = F.concat(F.array(delivery_json()), F.transform("spans", lambda span: span["row"]))
+    return found(rows, "phantom", F.lit(FIRST_HELD), sentence, witness)
+
+
+def _covers(span: Column, low: Column, high: Column) -> Column:
+    return (span["since"] <= low) & ((span["until"] < 0) | (high < span["until"]))
+
+
+def contradicted(log: LogTables, rows: DataFrame, all_events: DataFrame, salt: int) -> DataFrame | None:
+    """Events whose number is another event's, or that have two numbers. None if there are none."""
+    told = all_events.filter(~F.col("reused"))
+    several = (F.col("low") != F.col("high")) | (F.col("low") != F.col("published_place"))
+    place = F.coalesce("published_place", "low")
+    several_places = told.filter(several).select("e")
+    claims = told.filter(place.isNotNull()).select("e", "t", place.alias("place"))
+    more = (
+        rows.filter("number is not null")
+        .join(several_places, "e", "left_semi")
+        .select("e", "t", F.struct("number", "index").alias("place"))
+        .distinct()
+    )
+    clashing = (
+        claims.unionByName(more)
+        .groupBy("t", "place")
+        .agg(F.min("e").alias("one"), F.max("e").alias("other"), F.collect_set("e").alias("all"))
+        .filter("one != other")
+        .select(F.explode("all").alias("e"))
+    )
+    suspects = kept(several_places.unionByName(clashing).distinct())
+    return None if suspects.isEmpty() else _mismatches(log, suspects, salt)
+
+
+def _mismatches(log: LogTables, suspects: DataFrame, salt: int) -> DataFrame:
+    columns = ("e", "run", "topic", "number", "index", "event_id", "phase", "subscriber", "position", "row")
+    notified = with_hashes(log.deliveries, salt, e="event_id").join(suspects, "e").filter("number is not null")
+    claims = notified.withColumns({"row": delivery_json(), "phase": F.lit(1)}).select(*columns)
+    if log.has_publications:
+        made = with_hashes(log.publications, salt, e="event_id").join(suspects, "e").filter("number is not null")
+        made = made.withColumns(
+            {
+                "row": publication_json(),
+                "phase": F.lit(0),
+                "subscriber": F.lit(None).cast("string"),
+                "position": F.lit(None).cast("long"),
+            }
+        )
+        claims = claims.unionByName(made.select(*columns))
+    # As the reference goes along the rows: publications by id, then subscribers by name, each by position.
+    order = ("phase", "subscriber", "position", "event_id", "number", "index")
+    of_place = Window.partitionBy("run", "topic", "number", "index").orderBy(*order)
+    of_event = Window.partitionBy("e").orderBy(*order)
+    claims = claims.withColumns(
+        {
+            "owner": F.first("event_id").over(of_place),
+            "owner_row": F.first("row").over(of_place),
+            "first_number": F.first("number").over(of_event),
+            "first_index": F.first("index").over(of_event),
+            "first_row": F.first("row").over(of_event),
+        }
+    )
+    taken = F.col("owner") != F.col("event_id")
+    moved = (F.col("first_number") != F.col("number")) | (F.col("first_index") != F.col("index"))
+    claims = claims.filter(taken | moved).withColumn("nth", F.row_number().over(of_event)).filter("nth = 1")
+    stands = F.concat(F.lit("number "), shown("number", "index"), F.lit(" of topic "), "topic", F.lit(" stands for "))
+    sentence = F.when(taken, F.concat(stands, "owner", F.lit(" and for "), "event_id")).otherwise(
+        F.concat(
+            "event_id",
+            F.lit(" has the numbers "),
+            shown("first_number", "first_index"),
+            F.lit(" and "),
+            shown("number", "index"),
+            F.lit(" of topic "),
+            "topic",
+        )
+    )
+    witness = F.when(taken, F.array("owner_row", "row")).otherwise(F.array("first_row", "row"))
+    return found(claims, "number-mismatch", F.col("phase"), sentence, witness)
+
+
+def shown(number: str, index: str) -> Column:
+    """A place as the reference auditor shows it."""
+    text = F.col(number).cast("string")
+    return F.when(F.col(index) > 0, F.concat(text, F.lit(" index "), F.col(index).cast("string"))).otherwise(text)

@@ -1,4 +1,4 @@
-"""How an audit on Spark is done: what bounds its memory, and what it may try. None of it changes a verdict but to unknown."""
+"""How an audit on Spark is done: what bounds its memory, and what it may try. No verdict changes, but to unknown."""
 
 from msgspec import Struct
 

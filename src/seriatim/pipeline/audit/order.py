@@ -1,21 +1,23 @@
 """The checks of order, at scale: agreement, fifo and causes, each as it is in the reference auditor.
 
-Key → walk → intervals → blocks → tangles → the reference auditor's own words. Each step hands on only what the one before
-could not clear, so that the cost of a log in order is one walk.
+Key → walk → intervals → blocks → tangles → the reference auditor's own words. Each step hands on only what the one
+before could not clear, so that the cost of a log in order is one walk.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.pipeline.audit.blocks import coarse_blocks, dirty_events, join_intervals
 from seriatim.pipeline.audit.columns import LogTables, delivery_json, publication_json, with_hashes
+from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import chains, fill_keys
 from seriatim.pipeline.audit.explain import FOUND, explain
+from seriatim.pipeline.audit.keep import kept
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.audit.untangle import TANGLES, untangle
 from seriatim.pipeline.audit.walk import (
@@ -31,7 +33,6 @@ from seriatim.pipeline.audit.walk import (
     with_keys,
 )
 
-KEPT = StorageLevel.MEMORY_AND_DISK
 HINTS = ("notified", "received", "published")  # columns of events that may serve as a key, if all events have one
 
 
@@ -52,6 +53,20 @@ def find_hints(all_events: DataFrame) -> list[str]:
     told = all_events.filter("n > 0").agg(*(_count(F.col(hint).isNull()).alias(hint) for hint in HINTS)).first()
     assert told is not None
     return [hint for hint in HINTS if told[hint] == 0]
+
+
+def covered_shares(rows: DataFrame, all_events: DataFrame, hints: Sequence[str], every: int) -> dict[str, float]:
+    """How many rows of every so-manieth subscriber each hint would cover: the best hint covers the fewest."""
+    sample = rows.filter((F.pmod(F.col("s"), F.lit(every)) == 0) & ~F.col("o")).select("s", "p", "e")
+    known = sample.join(all_events.filter("shared and not reused").select("e", *hints), "e")
+    before = Window.partitionBy("s").orderBy("p", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
+    walked = known.withColumns({f"{hint}_reach": F.max(hint).over(before) for hint in hints})
+    found = walked.agg(
+        F.count(F.lit(1)).alias("rows"),
+        *(_count(F.coalesce(F.col(hint) <= F.col(f"{hint}_reach"), F.lit(False))).alias(hint) for hint in hints),
+    ).first()
+    assert found is not None
+    return {hint: found[hint] / max(1, found["rows"]) for hint in hints}
 
 
 def with_positions(all_events: DataFrame, rows: DataFrame, subscribers: DataFrame, has_runs: bool) -> DataFrame:
@@ -78,8 +93,8 @@ def with_hint(all_events: DataFrame, hint: str, has_publications: bool) -> DataF
 def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> Walked:
     """Go along all sequences once, and look closer at what is marked."""
     keyed = with_keys(rows, all_events)
-    chain_rows = fill_keys(chains(all_events)).persist(KEPT) if has_publications else None
-    marked = marks(sequences(keyed, chain_rows), has_publications).persist(KEPT)
+    chain_rows = kept(fill_keys(chains(all_events))) if has_publications else None
+    marked = kept(marks(sequences(keyed, chain_rows), has_publications))
     is_row = F.col("kind") == NOTIFIED
     covers = F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
     counted = marked.agg(
@@ -89,7 +104,7 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> Walk
         _count(covers).alias("covered"),
     ).first()
     assert counted is not None
-    repeats = repeated(keyed, marked).persist(KEPT) if counted["repeats"] else None
+    repeats = kept(repeated(keyed, marked)) if counted["repeats"] else None
     if repeats is not None and repeats.isEmpty():
         repeats = None
     parts = [intervals(marked, repeats)] if counted["covered"] else []
@@ -98,14 +113,14 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> Walk
     covered, covered_count = None, 0
     if parts:
         joined = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        covered = joined.groupBy("k").agg(F.max("reach").alias("reach")).persist(KEPT)
+        covered = kept(joined.groupBy("k").agg(F.max("reach").alias("reach")))
         covered_count = covered.count()
     return Walked(
         keyed,
         chain_rows,
         repeats,
-        tied(keyed, marked).persist(KEPT) if counted["ties"] else None,
-        holes(marked).persist(KEPT) if counted["holes"] else None,
+        kept(tied(keyed, marked)) if counted["ties"] else None,
+        kept(holes(marked)) if counted["holes"] else None,
         covered if covered_count else None,
         covered_count,
     )
@@ -120,9 +135,9 @@ def blocks_of(walked: Walked, all_events: DataFrame, options: AuditOptions) -> D
     if walked.covered is None:
         return None
     if walked.covered_count <= options.cuts_max:
-        pairs = walked.covered.toPandas()
-        low, high = join_intervals(pairs["k"].to_numpy(), pairs["reach"].to_numpy())
-        found = dirty_events(_with_published(all_events, walked.chain_rows), low, high).persist(KEPT)
+        pairs = walked.covered.toArrow()
+        low, high = join_intervals(pairs.column("k").to_numpy(), pairs.column("reach").to_numpy())
+        found = kept(dirty_events(_with_published(all_events, walked.chain_rows), low, high))
     else:
         found = (
             _with_published(all_events, walked.chain_rows)
@@ -133,7 +148,7 @@ def blocks_of(walked: Walked, all_events: DataFrame, options: AuditOptions) -> D
 
 
 def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
-    """Events with the keys that the walk went by: those nobody was notified of got one from their publisher's others."""
+    """Events with the keys that the walk went by: those nobody was notified of have one of their publisher's others."""
     known = all_events.select("e", "k")
     if chain_rows is None:
         return known
@@ -144,7 +159,7 @@ def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> Data
 def _cut_again(found: DataFrame, walked: Walked, all_events: DataFrame, options: AuditOptions) -> DataFrame:
     """Blocks that are too large for one task are cut by coarse cuts."""
     sizes = walked.keyed.join(found, "e").groupBy("block").count()
-    large = sizes.filter(F.col("count") > options.block_rows_max).persist(KEPT)
+    large = kept(sizes.filter(F.col("count") > options.block_rows_max))
     rows = large.agg(F.sum("count")).first()
     if rows is None or not rows[0]:
         return found
@@ -159,7 +174,23 @@ def _cut_again(found: DataFrame, walked: Walked, all_events: DataFrame, options:
     own = walked.chain_rows.join(inside, "e", "left_semi") if walked.chain_rows is not None else None
     again = coarse_blocks(steps, own, events, max(2, ceil(rows[0] / options.block_rows)), options.rounds)
     rest = found.join(F.broadcast(large.select("block")), "block", "left_anti").select("e", "block")
-    return rest.unionByName(again.select("e", (-1 - F.col("block")).alias("block"))).persist(KEPT)
+    return kept(rest.unionByName(again.select("e", (-1 - F.col("block")).alias("block"))))
+
+
+def too_large(walked: Walked, found: DataFrame, group: str, rows_max: int) -> DataFrame | None:
+    """The groups (blocks, or tangles) of events with more deliveries than may be judged together, if there are any."""
+    rows = walked.keyed.join(found, "e")
+    if rows.count() <= rows_max:
+        return None
+    large = kept(rows.groupBy(group).agg(F.count(F.lit(1)).alias("rows")).filter(F.col("rows") > rows_max))
+    return None if large.isEmpty() else large
+
+
+def size_doubt(all_events: DataFrame, found: DataFrame, group: str, large: DataFrame, option: str) -> DataFrame:
+    """Why the events of these groups are not judged."""
+    rows = all_events.join(found, "e").join(large, group).groupBy("run").agg(F.max("rows").alias("rows"))
+    text = f" rows that cannot be told apart are more than {option} allows: their order was not judged"
+    return doubts(rows, "order", 3, reason=F.concat(F.format_number("rows", 0), F.lit(text)))
 
 
 def tangles_of(walked: Walked, found: DataFrame, options: AuditOptions) -> DataFrame:
@@ -195,11 +226,13 @@ def tangles_of(walked: Walked, found: DataFrame, options: AuditOptions) -> DataF
         notified = notified.unionByName(made)
     count = notified.count()
     tasks = max(1, ceil(count / options.block_rows))
-    return notified.repartition(tasks, "block").drop("block").mapInArrow(untangle, TANGLES).persist(KEPT)
+    return kept(notified.repartition(tasks, "block").drop("block").mapInArrow(untangle, TANGLES))
 
 
-def explained(log: LogTables, walked: Walked, found: DataFrame, limit: int, salt: int) -> DataFrame:
-    """What is wrong in each tangle, in the columns of `FOUND`."""
+def explained(
+    log: LogTables, walked: Walked, found: DataFrame, limit: int, salt: int, hopeless: DataFrame | None = None
+) -> DataFrame:
+    """What is wrong in each tangle, in the columns of `FOUND`. `hopeless` (e) are events with circular causes."""
     deliveries = with_hashes(log.deliveries, salt, e="event_id", s="subscriber").join(found, "e")
     if walked.tied is not None:
         known = walked.tied.select("s", F.col("p").alias("position"), F.lit(True).alias("is_tied"))
@@ -207,11 +240,15 @@ def explained(log: LogTables, walked: Walked, found: DataFrame, limit: int, salt
         deliveries = deliveries.withColumn("flag", F.col("is_tied").isNotNull())
     else:
         deliveries = deliveries.withColumn("flag", F.lit(False))
-    rows = deliveries.select("tangle", "run", delivery_json().alias("row"), "flag")
+    no = F.lit(False).alias("hopeless")
+    rows = deliveries.select("tangle", "run", delivery_json().alias("row"), "flag", no)
     if walked.chain_rows is not None:
         order = walked.chain_rows.select("e", (~F.col("ordered")).alias("flag"))
         publications = with_hashes(log.publications, salt, e="event_id").join(found, "e").join(order, "e")
-        made = publications.select("tangle", "run", publication_json().alias("row"), "flag").distinct()
+        if hopeless is not None:
+            publications = publications.join(hopeless.withColumn("is_hopeless", F.lit(True)), "e", "left")
+            no = F.col("is_hopeless").isNotNull().alias("hopeless")
+        made = publications.select("tangle", "run", publication_json().alias("row"), "flag", no).distinct()
         rows = rows.unionByName(made)
     sorted_rows = rows.repartition("tangle").sortWithinPartitions("tangle")
-    return sorted_rows.mapInArrow(partial(explain, limit=limit), FOUND).persist(KEPT)
+    return kept(sorted_rows.mapInArrow(partial(explain, limit=limit), FOUND))

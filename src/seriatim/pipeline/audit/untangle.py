@@ -1,8 +1,9 @@
 """Which events are in disorder? Strongly connected components of numbers, on one machine, in arrays.
 
-Runs in Spark's Python workers, on the rows of the blocks that are not clean. A *tangle* is a strongly connected component
-of everything that says "before": notified right before by some subscriber, published right before by its publisher,
-notified before its publisher published. Every violation of order is a cycle of these, so it is inside one tangle.
+Runs in Spark's Python workers, on the rows of the blocks that are not clean. A *tangle* is a strongly connected
+component of everything that says "before": notified right before by some subscriber, published right before by its
+publisher, notified before its publisher published. Every violation of order is a cycle of these, so it is inside one
+tangle.
 """
 
 from collections.abc import Iterator

@@ -66,7 +66,7 @@ def chain_marks(chain_rows: DataFrame) -> DataFrame:
 def repeated(keyed: DataFrame, marked: DataFrame) -> DataFrame:
     """Events that a subscriber was notified of more than once: s, e, and the position that counts, `place`.
 
-    A repeat has the key of the first notification, so it is marked, or else tagged, or suspect: no other row is looked at.
+    A repeat has the key of the first notification, so it is marked, or tagged, or suspect: no other row is looked at.
     """
     perhaps = marked.filter((F.col("kind") == NOTIFIED) & _may_repeat()).select("s", "e").distinct()
     counted = (

@@ -13,6 +13,8 @@ from pyspark.sql.types import NumericType, StringType
 
 from seriatim.brokers.naming import bucket_of
 from seriatim.model import InputError
+from seriatim.pipeline.archive.reading import read_archive
+from seriatim.pipeline.archive.records import records_of
 
 TOPICS_MAX = 1_000_000  # their names and rates are kept by the driver, and written into plan.toml
 
@@ -25,11 +27,17 @@ NEEDED: dict[str, dict[str, type]] = {
 
 
 class Inputs(NamedTuple):
-    """`rates` and `sites` may be unknown."""
+    """`rates` and `sites` may be unknown. `ended`: subscriptions that have ended count, too (a run that is over)."""
 
     subscriptions: DataFrame
     rates: DataFrame | None = None
     sites: DataFrame | None = None
+    ended: bool = False
+
+    @property
+    def held(self) -> DataFrame:
+        """`subscriber`, `topic`."""
+        return current(self.subscriptions, self.ended)
 
 
 def read_table(spark: SparkSession, name: str, uri: str) -> DataFrame:
@@ -60,10 +68,27 @@ def check_columns(name: str, table: DataFrame) -> DataFrame:
     return table
 
 
-def current(subscriptions: DataFrame) -> DataFrame:
-    """Who holds what now: `subscriber`, `topic`. Rows may repeat; subscriptions that ended are left out."""
+def from_archive(spark: SparkSession, uri: str) -> tuple[DataFrame, DataFrame] | None:
+    """Subscriptions and events, if an archive (`seriatim archive`) is at the URI."""
+    if not records_of(spark, uri, "subscriptions"):
+        return None
+    return read_archive(spark, uri, "subscriptions"), read_archive(spark, uri, "events")
+
+
+def with_site(rows: DataFrame, column: str, sites: DataFrame) -> DataFrame:
+    """Adds `site`, where a client is. A client is known by its whole name, or by the one it asked for (before `~`)."""
+    known = check_columns("sites", sites).select("client", "site").dropDuplicates(["client"])
+    exact = known.toDF(column, "_exact")
+    named = known.where(~F.contains(F.col("client"), F.lit("~"))).toDF("_name", "_named")
+    joined = rows.withColumn("_name", F.substring_index(F.col(column), "~", 1))
+    joined = joined.join(exact, column, "left").join(named, "_name", "left")
+    return joined.withColumn("site", F.coalesce("_exact", "_named")).drop("_name", "_exact", "_named")
+
+
+def current(subscriptions: DataFrame, ended: bool = False) -> DataFrame:
+    """Who holds what now: `subscriber`, `topic`. Rows may repeat. `ended`: subscriptions that have ended count, too."""
     rows = check_columns("subscriptions", subscriptions)
-    if "until" in rows.columns:
+    if "until" in rows.columns and not ended:
         rows = rows.where(F.col("until").isNull())
     rows = rows.where(F.col("subscriber").isNotNull() & F.col("topic").isNotNull())
     return rows.select(F.col("subscriber").cast("string"), F.col("topic").cast("string"))
@@ -90,7 +115,8 @@ def topics_of(held: DataFrame, buckets: int = 0) -> Topics:
     found = {row["topic"]: row["count"] for row in counted.limit(TOPICS_MAX + 1).collect()}
     if not found:
         problem = "there is no current subscription in it"
-        raise InputError("subscriptions", problem, "give a table with rows whose `until` is empty, or without `until`")
+        fix = "give a table with rows whose `until` is empty, or count those that have ended (--ended)"
+        raise InputError("subscriptions", problem, fix)
     if len(found) > TOPICS_MAX:
         fix = "plan over buckets (--buckets 1024): a plan names the home of every topic"
         raise InputError("subscriptions", f"there are more than {TOPICS_MAX:,} topics", fix)
@@ -123,6 +149,5 @@ def rates_of(publications: DataFrame, sites: DataFrame | None = None) -> DataFra
     if sites is None:
         counted = publications.groupBy("topic").count().withColumn("site", F.lit(None).cast("string"))
     else:
-        clients = check_columns("sites", sites).select(F.col("client").alias("publisher"), "site")
-        counted = publications.join(clients, "publisher", "left").groupBy("topic", "site").count()
+        counted = with_site(publications, "publisher", sites).groupBy("topic", "site").count()
     return counted.select("topic", (F.col("count") / seconds).alias("events_per_s"), "site")

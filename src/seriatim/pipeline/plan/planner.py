@@ -19,7 +19,7 @@ from seriatim.model import InputError, Node, Topic
 from seriatim.pipeline.plan.bound import lower_bound
 from seriatim.pipeline.plan.cost import Cost, Model
 from seriatim.pipeline.plan.graph import PAIRS_MAX, Floats, Graph, sums_of
-from seriatim.pipeline.plan.inputs import Inputs, Topics, current, topics_of
+from seriatim.pipeline.plan.inputs import Inputs, Topics, topics_of
 from seriatim.pipeline.plan.network import NODES_MAX, Network, Shape, chain, shapes, star
 from seriatim.pipeline.plan.overlaps import Ids, Wide, by_id, coupled_pairs, pairs_of, wide_of
 from seriatim.pipeline.plan.placement import at, by_chance, by_hash, in_ranges, nearest, place
@@ -113,7 +113,7 @@ class Plan:
 @contextmanager
 def summed_up(inputs: Inputs, buckets: int = 0, causal: bool = False, say: Say = lambda line: None) -> Iterator[Summed]:
     """The Spark part. The tables stay cached while the block runs."""
-    held = current(inputs.subscriptions)
+    held = inputs.held
     say("reading topics")
     topics = topics_of(held, buckets)
     rows = sum(topics.holders)
@@ -174,7 +174,7 @@ def default_network(sites: tuple[str, ...], load_max: float | None = None) -> Ne
 
 def topics_in_use(inputs: Inputs, buckets: int = 0) -> Topics:
     """What is ordered now: the topics, or buckets, that somebody holds."""
-    return topics_of(current(inputs.subscriptions), buckets)
+    return topics_of(inputs.held, buckets)
 
 
 def check_homes(homes: Mapping[Topic, Node], topics: Topics) -> tuple[list[Topic], list[Topic]]:

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 
 from seriatim.model import InputError
 from seriatim.pipeline.plan.graph import Floats, sums_of
-from seriatim.pipeline.plan.inputs import Inputs, Topics, check_columns
+from seriatim.pipeline.plan.inputs import Inputs, Topics, check_columns, with_site
 
 
 def rates_and_places(inputs: Inputs, topics: Topics, held: DataFrame) -> tuple[Floats, Floats, tuple[str, ...]]:
@@ -60,8 +60,8 @@ def _counts_by_site(inputs: Inputs, held: DataFrame, count: int) -> dict[str, Fl
     needed = needed or (inputs.rates is not None and not inputs.rates.where("site is null").isEmpty())
     if inputs.sites is None or not needed:
         return {}
-    clients = check_columns("sites", inputs.sites).select(F.col("client").alias("subscriber"), "site")
-    rows = held.join(clients, "subscriber").groupBy("id", "site").count().toArrow()
+    placed = with_site(held, "subscriber", inputs.sites).where("site is not null")
+    rows = placed.groupBy("id", "site").count().toArrow()
     ids, counts = rows.column("id").to_numpy(), rows.column("count").to_numpy()
     names = np.asarray(rows.column("site").to_pylist())
     return {str(name): sums_of(ids[names == name], counts[names == name], count) for name in np.unique(names)}

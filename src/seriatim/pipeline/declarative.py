@@ -1,0 +1,154 @@
+"""The audit as a Spark Declarative Pipeline: raw → validated → audited, for a data team that runs its tables that way.
+
+`seriatim pipeline FOLDER --input URI` writes a project whose definitions call these functions; `spark-pipelines run` in
+that folder builds the tables, and the next time reads only files that are new. Query functions there must not look at a
+schema, collect, or use `mapInArrow`; so columns and types are fixed before, and the auditor is a table function.
+
+The table function is the plain auditor in one task for each run, and needs some 500 bytes for each row. It suits logs
+of up to some millions of rows a run; above that use `seriatim audit`, which spreads one log over many tasks.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from seriatim.audit import ANOMALIES, ColumnMapping, audit
+from seriatim.model import Delivery, History, InputError
+from seriatim.pipeline import fitting
+from seriatim.pipeline.reading import CORRUPT
+from seriatim.pipeline.schemas import DELIVERIES
+from seriatim.pipeline.verdicts import witness_json
+
+FORMATS = ("jsonl", "parquet")
+AUDITED = "run string, kind string, name string, answer string, count bigint, told string, witness string"
+ALL_ROWS = ""  # the run of rows that do not say which they are of
+
+
+class Plan:
+    """One pipeline: where the raw rows are, and what their columns mean. Made once, when definitions are loaded."""
+
+    def __init__(self, spark: SparkSession, uri: str, format: str, mapping: ColumnMapping | None = None) -> None:
+        self._spark, self._uri, self._format = spark, uri, format
+        self._mapping = mapping or ColumnMapping()
+        if format not in FORMATS:
+            raise InputError("format", f"{format!r} is not read by the pipeline", f"use {' or '.join(FORMATS)}")
+        if self._mapping.subscriber_from_file or (self._mapping.order_by and not self._mapping.trust_order):
+            fix = "give positions, or a column to order by that is to be trusted"
+            raise InputError("mapping", "tables know no files and no lines", fix)
+        if format == "parquet":
+            self._schema = spark.read.parquet(uri).schema
+            known = self._schema.names
+        else:
+            known = self._named()
+            self._schema = StructType([StructField(name, StringType()) for name in (*known, CORRUPT)])
+        self._sources = self._mapping.sources(known, uri)
+        self._kinds: dict[str, DataType] = {field.name: field.dataType for field in self._schema}
+
+    def _named(self) -> list[str]:
+        """JSON does not say which columns there are: all that may be asked for."""
+        mapping = self._mapping
+        names = [column for name in DELIVERIES.names for column in mapping.columns_of(name)]
+        names += [mapping.run_column, *([mapping.order_by] if mapping.order_by else [])]
+        return list(dict.fromkeys(names))
+
+    def raw(self) -> DataFrame:
+        """Rows as they lie in the files, read once each."""
+        kind = "json" if self._format == "jsonl" else self._format
+        reader = self._spark.readStream.schema(self._schema).option("recursiveFileLookup", True)
+        return reader.option("columnNameOfCorruptRecord", CORRUPT).format(kind).load(self._uri)
+
+    def _fitted(self, raw: DataFrame) -> DataFrame:
+        fitted = fitting.fit(raw, DELIVERIES, self._sources, self._mapping, self._kinds)
+        run = f.coalesce(f.col("_run"), f.lit(ALL_ROWS)) if self._mapping.run_column in self._kinds else f.lit(ALL_ROWS)
+        return fitted.withColumn("run", run)
+
+    def validated(self, raw: DataFrame) -> DataFrame:
+        """Rows that fit, in the columns of a delivery and `run`."""
+        fitted = self._fitted(raw).where("_problem IS NULL")
+        if self._mapping.order_by is not None:
+            placed = fitted.withColumn("_subscriber", f.col("subscriber"))
+            # Runs are apart: each counts its own positions.
+            placed = placed.withColumn("subscriber", f.concat_ws("\u0000", "run", "subscriber"))
+            fitted = fitting.place_by_order(placed, self._mapping).withColumn("subscriber", f.col("_subscriber"))
+        return fitted.select("run", *(name for name in DELIVERIES.names if name != "stamp"))
+
+    def refused(self, raw: DataFrame) -> DataFrame:
+        """Rows that do not fit, and why: with one of them no order is called valid."""
+        return self._fitted(raw).where("_problem IS NOT NULL").select("run", f.col("_problem").alias("problem"))
+
+
+def audited(deliveries: DataFrame) -> DataFrame:
+    """For each run: a row of kind `verdict` for each guarantee, and one of kind `anomaly` for each that is shown."""
+    rows = deliveries.select("run", "subscriber", "position", "event_id", "topic", "number", "out_of_order", "index")
+    function: Any = f.arrow_udtf(AuditRun, returnType=AUDITED)
+    judged: DataFrame = function(rows.asTable().partitionBy("run"))
+    return judged
+
+
+def verdicts(judged: DataFrame, refused: DataFrame) -> DataFrame:
+    """A row for each run and guarantee. Where rows were refused, what would be valid is unknown."""
+    bad = refused.groupBy("run").agg(f.count(f.lit(1)).alias("refused"))
+    found = judged.where("kind = 'verdict'").join(bad, "run", "left")
+    is_doubtful = (f.col("answer") == "valid") & f.col("refused").isNotNull()
+    return found.select(
+        "run",
+        f.col("name").alias("guarantee"),
+        f.when(is_doubtful, "unknown").otherwise(f.col("answer")).alias("answer"),
+        f.when(is_doubtful, f.concat(f.col("refused").cast("string"), f.lit(" rows were refused")))
+        .otherwise(f.col("told"))
+        .alias("reason"),
+    )
+
+
+def anomalies(judged: DataFrame) -> DataFrame:
+    """A row for each run and anomaly that is shown; `count` is how many of its name there are."""
+    breaks = f.create_map(*(f.lit(text) for pair in ANOMALIES.items() for text in pair))
+    found = judged.where("kind = 'anomaly'")
+    return found.select(
+        "run", "name", breaks[f.col("name")].alias("breaks"), "count", f.col("told").alias("sentence"), "witness"
+    )
+
+
+class AuditRun:
+    """The plain auditor as a table function: takes the rows of one run, says what it has to say at their end."""
+
+    def __init__(self) -> None:
+        self._run = ALL_ROWS
+        self._deliveries: list[Delivery] = []
+
+    def eval(self, rows: pa.RecordBatch) -> Iterator[pa.Table]:
+        columns = rows.to_pydict()
+        names = ("subscriber", "position", "event_id", "topic", "number", "out_of_order", "index")
+        for run, name, position, event_id, topic, number, tagged, index in zip(
+            columns["run"], *(columns[each] for each in names), strict=True
+        ):
+            self._run = run
+            row = Delivery(name, position, event_id, topic, number, out_of_order=tagged, index=index)
+            self._deliveries.append(row)
+        return iter(())
+
+    def terminate(self) -> Iterator[pa.Table]:
+        report = audit(History(self._deliveries))
+        rows: list[dict[str, Any]] = [
+            {"kind": "verdict", "name": each.guarantee, "answer": each.answer, "told": each.reason}
+            for each in report.verdicts.values()
+        ]
+        rows += [
+            {
+                "kind": "anomaly",
+                "name": each.name,
+                "count": report.counts[each.name],
+                "told": each.sentence,
+                "witness": witness_json(each.witness),
+            }
+            for each in report.anomalies
+        ]
+        kinds = [("count", pa.int64()) if name == "count" else (name, pa.string()) for name in COLUMNS]
+        yield pa.Table.from_pylist([{"run": self._run, **row} for row in rows], schema=pa.schema(kinds))
+
+
+COLUMNS = [column.split()[0] for column in AUDITED.split(", ")]
