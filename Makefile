@@ -23,12 +23,12 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types format bench explore swarm soak agreement clean
+.PHONY: help demo test lint types format bench explore swarm soak agreement kills clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited (half a minute)
+demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited twice (a minute)
 	@$(BIN)/seriatim demo $(ARGS)
 
 test: lint types ## Check everything: format, lint, types, tests
@@ -46,7 +46,7 @@ format: $(INSTALLED_DEV) ## Rewrite the code in the project's format
 	$(BIN)/python -m ruff check --fix .
 
 bench: $(INSTALLED_DEV) ## Run the benchmarks
-	@set -e; for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m bench.$$name; done
+	@set -e; for file in bench/[a-z]*.py; do name=$$(basename $$file .py); test $$name != archive_kills || continue; echo "== $$name"; $(BIN)/python -m bench.$$name; done
 
 explore: $(INSTALLED) ## Try every interleaving of a small world (WORLD=pair; ARGS=--list lists them)
 	$(BIN)/seriatim explore tree --world $(WORLD) $(ARGS)
@@ -59,6 +59,9 @@ soak: $(INSTALLED_DEV) ## Random faults under load, real processes, every promis
 
 agreement: $(INSTALLED_DEV) ## Both auditors on random logs, word for word (LOGS=10000; needs Spark)
 	SERIATIM_LOGS=$(LOGS) $(BIN)/python -m pytest tests/pipeline/test_audit_agreement.py $(ARGS)
+
+kills: $(INSTALLED_DEV) ## Kill the archive job ten times under load, compare counts and digests (ARGS=--kills 3)
+	@$(BIN)/python -m bench.archive_kills $(ARGS)
 
 clean: ## Remove caches, build output and the virtual environment that make created
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,6 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+
+from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables
+from seriatim.pipeline.session import SparkOptions, spark_session
+from seriatim.pipeline.tables import Tables
 from seriatim.pipeline.workload import (
     Workload,
     delivered_publications,
@@ -21,10 +25,6 @@ from seriatim.pipeline.workload import (
     deliveries,
     injections,
 )
-
-from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables
-from seriatim.pipeline.session import SparkOptions, spark_session
-from seriatim.pipeline.tables import Tables
 
 TOPICS, HELD = 1_000, 10
 WARM_ROWS = 20_000

@@ -38,7 +38,7 @@ def is_there(pid: int) -> bool:
 def test_ordered_and_unordered_through_two_kills(tmp_path: Path) -> None:
     temporary, logs = tmp_path / "temporary", tmp_path / "logs"
     temporary.mkdir()
-    process = start(temporary, "--json", "--seconds", "3", "--folder", str(logs))
+    process = start(temporary, "--json", "--no-spark", "--seconds", "3", "--folder", str(logs))
     output, errors = process.communicate(timeout=BOUND_S)
     assert process.returncode == 0, errors
     answer = json.loads(output)

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import nats
+from msgspec import Struct
 from nats.aio.client import Client
 
 from seriatim.brokers.naming import Names
@@ -19,7 +20,7 @@ WAIT_S = 60.0
 _clusters = count(1)
 
 
-class Row(NamedTuple):
+class Row(Struct, frozen=True, order=True):
     """What matters of an event."""
 
     log: str

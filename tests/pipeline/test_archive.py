@@ -1,5 +1,6 @@
 """The archive on a real NATS server: each row exactly once, whatever is killed, and readers that never see half."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,14 +12,21 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.client.test_nats import sequencer
+from tests.client.world import take
 from tests.pipeline.streams import Row, Streams, streams
 
-from seriatim.model import InputError
-from seriatim.pipeline.archive import ArchiveOptions, archive, compact, read_archive, read_gaps, records_of
+import seriatim
+from seriatim.audit import audit
+from seriatim.model import Delivery, History, InputError, Publication, Subscription
+from seriatim.pipeline.archive import ArchiveOptions, Record, archive, compact, read_archive, read_gaps, records_of
 from seriatim.pipeline.archive.records import records_uri, table_uri
 from seriatim.pipeline.archive.writing import ArchiveFailed
+from seriatim.pipeline.live import ordered_events
+from seriatim.pipeline.ordering import in_order, places, with_order_keys
+from seriatim.pipeline.source.options import TABLES
 
-RECORD_S = 240.0  # for a subprocess to start Spark and write something, on a busy machine
+RECORD_S = 500.0  # for a subprocess to start Spark and write something, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -43,66 +51,69 @@ def options(world: Streams, folder: Path, **more: Any) -> ArchiveOptions:
 
 
 def found(spark: SparkSession, folder: Path) -> list[Row]:
-    rows = read_archive(spark, str(folder / "archive"), "events").select(*Row._fields).collect()
-    return sorted(Row(*row[:5], bytes(row[5])) for row in rows)
+    rows = read_archive(spark, str(folder / "archive"), "events").select(*Row.__struct_fields__).collect()
+    return sorted(Row(**{**row.asDict(), "data": bytes(row.data)}) for row in rows)
 
 
-def test_everything_once_and_again_nothing(spark: SparkSession, filled: Streams, tmp_path: Path) -> None:
-    archive(spark, options(filled, tmp_path, max_messages=25))
-    assert found(spark, tmp_path) == sorted(filled.expected)
-    before = records_of(spark, str(tmp_path / "archive"), "events")
-    assert len(before) == 3, "60 messages, at most 25 in a batch"
-    archive(spark, options(filled, tmp_path))
-    assert records_of(spark, str(tmp_path / "archive"), "events") == before
-    filled.publish(filled.topic("orders"), 5)
-    filled.publish(filled.make("new"), 5, 2)  # a topic that was not there before
-    archive(spark, options(filled, tmp_path))
-    assert found(spark, tmp_path) == sorted(filled.expected)
-
-
-def test_a_batch_that_is_repeated_after_its_record_changes_nothing(
+def test_everything_once_through_new_topics_and_compactions(
     spark: SparkSession, filled: Streams, tmp_path: Path
 ) -> None:
-    archive(spark, options(filled, tmp_path))
-    for done in (tmp_path / "checkpoint" / "events" / "commits").glob("*"):
-        done.unlink()  # as if killed between our record and Spark's own
-    archive(spark, options(filled, tmp_path))
+    archive(spark, options(filled, tmp_path, max_messages=25))
     assert found(spark, tmp_path) == sorted(filled.expected)
-    assert len(records_of(spark, str(tmp_path / "archive"), "events")) == 1
-
-
-def test_compaction_keeps_every_row_and_every_reader(spark: SparkSession, filled: Streams, tmp_path: Path) -> None:
-    archive(spark, options(filled, tmp_path, max_messages=20))
     uri = str(tmp_path / "archive")
-    reader = read_archive(spark, uri, "events")  # planned before, read after
-    (done,) = compact(spark, uri, ("events",))
-    assert (done.replaced, done.written, done.removed) == (3, 1, 0)
-    assert reader.count() == len(filled.expected)
-    (record,) = records_of(spark, uri, "events")
-    assert (record.first, record.last) == (0, 2)
-    filled.publish(filled.topic("orders"), 4)
-    archive(spark, options(filled, tmp_path))
-    (swept,) = compact(spark, uri, ("events",), grace_s=0.0)
-    assert swept.removed == 5, "three small folders, the first compaction, and the batch after it"
-    assert found(spark, tmp_path) == sorted(filled.expected)
-    assert [each.name for each in Path(table_uri(uri, "events")).glob("batch=*")] == [
-        each.folder for each in records_of(spark, uri, "events")
-    ]
+    small = records_of(spark, uri, "events")
+    assert [(each.first, each.last) for each in small] == [(0, 0), (1, 1), (2, 2)], "60 messages, 25 in a batch"
 
-
-def test_a_killed_compaction_leaves_nothing_to_see(spark: SparkSession, filled: Streams, tmp_path: Path) -> None:
-    archive(spark, options(filled, tmp_path, max_messages=20))
-    uri = str(tmp_path / "archive")
-
-    def killed(record: Any) -> None:
-        (Path(records_uri(uri, "events")) / record.name).unlink()  # it was killed before its record was there
+    def killed(record: Record) -> None:
+        (Path(records_uri(uri, "events")) / record.name).unlink()  # killed before its record was there
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         compact(spark, uri, ("events",), on_record=killed)
+    assert records_of(spark, uri, "events") == small
+    reader = read_archive(spark, uri, "events")  # planned before the compaction, read after it
+    (done,) = compact(spark, uri, ("events",))
+    assert (done.replaced, done.written, done.removed) == (3, 1, 0)
+    assert reader.count() == len(filled.expected)
+    (large,) = records_of(spark, uri, "events")
+    assert (large.first, large.last, large.rows) == (0, 2, len(filled.expected))
+
+    filled.publish(filled.topic("orders"), 5)
+    filled.publish(filled.make("new"), 5, 2)  # a topic that was not there before
+    archive(spark, options(filled, tmp_path))
+    (swept,) = compact(spark, uri, ("events",), grace_s=0.0)
+    assert (swept.replaced, swept.written) == (2, 1)
     assert found(spark, tmp_path) == sorted(filled.expected)
-    compact(spark, uri, ("events",), grace_s=0.0)
+    folders = {each.name for each in Path(table_uri(uri, "events")).glob("batch=*")}
+    assert folders >= {each.folder for each in records_of(spark, uri, "events")}
+    assert not folders & {each.folder for each in small}
+
+
+def test_a_batch_that_is_repeated_and_places_that_do_not_belong_together(
+    spark: SparkSession, filled: Streams, tmp_path: Path
+) -> None:
+    archive(spark, options(filled, tmp_path))
+    before = records_of(spark, str(tmp_path / "archive"), "events")
+    for done in (tmp_path / "checkpoint" / "events" / "commits").glob("*"):
+        done.unlink()  # as if killed between our record and Spark's own
+    archive(spark, options(filled, tmp_path))
+    assert records_of(spark, str(tmp_path / "archive"), "events") == before
     assert found(spark, tmp_path) == sorted(filled.expected)
+
+    with pytest.raises(InputError, match="another checkpoint"):
+        archive(spark, options(filled, tmp_path, checkpoint=str(tmp_path / "other")))
+    with pytest.raises(InputError, match="belongs to another archive"):
+        archive(spark, options(filled, tmp_path, out=str(tmp_path / "elsewhere")))
+
+    async def delete(client: Any) -> None:
+        await client.jsm().delete_stream(filled.names.log_stream(filled.topic("orders")))
+
+    filled.client(delete)
+    with pytest.raises(ArchiveFailed, match="is not on the server any more"):
+        archive(spark, options(filled, tmp_path))
+    filled.make("orders")  # its positions begin again
+    with pytest.raises(ArchiveFailed, match="deleted and made anew"):
+        archive(spark, options(filled, tmp_path))
 
 
 def test_what_the_broker_dropped_is_written_down(spark: SparkSession, filled: Streams, tmp_path: Path) -> None:
@@ -124,30 +135,49 @@ def test_what_the_broker_dropped_is_written_down(spark: SparkSession, filled: St
     assert found(spark, tmp_path) == sorted(kept)
 
 
-def test_a_stream_that_was_made_anew_is_refused(spark: SparkSession, filled: Streams, tmp_path: Path) -> None:
-    archive(spark, options(filled, tmp_path))
-    stream = filled.names.log_stream(filled.topic("orders"))
+def test_all_tables_of_a_live_cluster_and_an_audit_of_them(spark: SparkSession, world: Streams, tmp_path: Path) -> None:
+    cluster, topics = "live", [f"live.{each}" for each in "abc"]
+    seen = asyncio.run(asyncio.wait_for(run_cluster(world, cluster, topics, tmp_path), RECORD_S))
 
-    async def delete(client: Any) -> None:
-        await client.jsm().delete_stream(stream)
+    wishes = options(Streams(world.server, cluster), tmp_path, tables=TABLES)
+    archive(spark, wishes)
+    uri = str(tmp_path / "archive")
+    history = History(
+        [Delivery(**row.asDict()) for row in read_archive(spark, uri, "deliveries").collect()],
+        [Publication(**row.asDict()) for row in read_archive(spark, uri, "publications").collect()],
+        [Subscription(**row.asDict()) for row in read_archive(spark, uri, "subscriptions").collect()],
+    )
+    assert all(row.until is not None for row in history.subscriptions), "the last row of each key holds"
+    assert all(row.number is not None for row in history.publications)
+    report = audit(history)
+    for name in ("fifo", "tno", "integrity", "completeness"):
+        assert report.verdicts[name].answer == "valid", report.verdicts[name].reason
 
-    filled.client(delete)
-    with pytest.raises(ArchiveFailed, match="is not on the server any more"):
-        archive(spark, options(filled, tmp_path))
-    filled.make("orders")
-    filled.publish(filled.topic("orders"), 40)
-    with pytest.raises(ArchiveFailed, match="deleted and made anew"):
-        archive(spark, options(filled, tmp_path))
+    live = [row.event_id for row in ordered_events(spark, world.url, "live.*", cluster=cluster).collect()]
+    assert live == seen, "the order of the stamps is the order that subscribers saw"
+    stamps, events = read_archive(spark, uri, "stamps"), read_archive(spark, uri, "events")
+    assert [row.event_id for row in in_order(with_order_keys(events, places(stamps))).collect()] == seen
 
 
-def test_an_archive_goes_with_one_checkpoint(spark: SparkSession, filled: Streams, tmp_path: Path) -> None:
-    archive(spark, options(filled, tmp_path))
-    with pytest.raises(InputError, match="another checkpoint"):
-        archive(spark, options(filled, tmp_path, checkpoint=str(tmp_path / "other")))
-    with pytest.raises(InputError, match="belongs to another archive"):
-        archive(spark, options(filled, tmp_path, out=str(tmp_path / "elsewhere")))
+async def run_cluster(world: Streams, cluster: str, topics: list[str], folder: Path) -> list[str]:
+    """Two publishers, two subscribers of everything, logs on the broker; the ids that both saw, in order."""
+    async with (
+        sequencer(world.server, cluster, folder, streams={"buckets": 2}),
+        seriatim.connect(world.url, cluster=cluster, publication_log="broker:") as one,
+        seriatim.connect(world.url, cluster=cluster, publication_log="broker:") as two,
+        one.subscribe(*topics, log="broker:") as first,
+        two.subscribe(*topics, log="broker:") as second,
+    ):
+        for place in range(40):
+            await asyncio.gather(
+                one.publish_many(topics[place % 3], [b"x"] * (1 + place % 4)), two.publish(topics[place % 2], b"y")
+            )
+        saw = [[event.id for event in await take(each, 140)] for each in (first, second)]
+        assert saw[0] == saw[1]
+        return saw[0]
 
 
+@pytest.mark.timeout(1_500)  # it starts Spark three times
 def test_killed_again_and_again(spark: SparkSession, world: Streams, tmp_path: Path) -> None:
     """The process and its JVM are killed in the middle of the work; the last run is left alone."""
     mine = Streams(world.server)

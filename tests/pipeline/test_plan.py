@@ -1,13 +1,16 @@
 """Plans from tables: overlaps, advice and questions are compared with counting everything the slow way."""
 
+import json
 import random
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
+from seriatim.cli import main
 from seriatim.model import InputError
 from seriatim.pipeline import plan as planning
 from seriatim.pipeline.plan import Inputs, Plan, overlaps
@@ -220,3 +223,31 @@ def test_a_plan_for_other_topics_is_told_apart(summed: Summed) -> None:
     unknown, homeless = planning.check_homes({"t1": "eu", "elsewhere": "eu"}, summed.topics)
     assert unknown == ["elsewhere"]
     assert len(homeless) == len(summed.topics.names) - 1
+
+
+def test_the_command_from_tables_to_files(spark: SparkSession, tmp_path: Path) -> None:
+    held = drawn(1)
+    (tmp_path / "held.csv").write_text(
+        "subscriber,topic\n" + "".join(f"{name},{topic}\n" for name, topics in held.items() for topic in sorted(topics))
+    )
+    rates = [json.dumps({"topic": topic, "events_per_s": rate}) for topic, rate in sorted(rates_of(held).items())]
+    (tmp_path / "rates.jsonl").write_text("\n".join(rates))
+    nodes = 'nodes.eu = { site = "europe" }\nnodes.us = { site = "america", parent = "eu" }\n'
+    (tmp_path / "nodes.toml").write_text(nodes)
+    words = ["plan", str(tmp_path / "held.csv"), "--rates", str(tmp_path / "rates.jsonl"), "--compare"]
+    words += ["--nodes", str(tmp_path / "nodes.toml"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, [*words, "--what-if", "subscriber=s3,topics=t4"])
+    assert result.exit_code == 0, result.output
+    for line in ("tree: ", "lower bound", "as it is", "the paper: ranges, chain", "dropped t", "If s3 held t4"):
+        assert line in result.output
+    path = str(tmp_path / "out" / "plan.toml")
+    check = ["plan", str(tmp_path / "held.csv"), "--check"]
+    right = CliRunner().invoke(main, [*check, path])
+    assert right.exit_code == 0, right.output
+    (tmp_path / "other.toml").write_text('[homes]\nelsewhere = "eu"\n')
+    wrong = CliRunner().invoke(main, [*check, str(tmp_path / "other.toml")])
+    assert wrong.exit_code == 1
+    assert "is for other topics: not one of the 25 in use is in it" in wrong.output
+    missing = CliRunner().invoke(main, ["plan", str(tmp_path / "nothing"), "--out", str(tmp_path / "out2")])
+    assert missing.exit_code == 2
+    assert "cannot be read" in missing.output

@@ -50,15 +50,25 @@ def test_every_way_to_fail_is_a_row_and_the_others_have_results(spark: SparkSess
 
 def test_a_sweep_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
     out = str(tmp_path)
-    first = grid(spark, MIXED, 2, name=f"{NAME}:MIXED")
-    assert sweep(spark, first, out) == Progress(4, 4, 2)
-    more = grid(spark, MIXED, 3, name=f"{NAME}:MIXED").repartition(3, "seed")  # other rows, laid out in another way
+    first = grid(spark, MIXED, 3, name=f"{NAME}:MIXED")
     told: list[Progress] = []
-    assert sweep(spark, more, out, tell=told.append) == Progress(6, 6, 1)
-    assert told[0] == Progress(6, 4, 0)
+
+    def interrupt(progress: Progress) -> None:
+        told.append(progress)
+        if progress.finished:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(spark, first, out, SweepOptions(chunk_rows=3), interrupt)
+    finished = told[-1].finished
+    assert 0 < finished < 6, "stopped in the middle"
+    again = first.repartition(3, "seed")  # the same rows, laid out in another way
+    progress = sweep(spark, again, out, tell=told.append)
+    assert told[2] == Progress(6, finished, 0), "only what is left is run"
+    assert (progress.total, progress.finished) == (6, 6)
     expected = [(way, seed, status) for way, status in (("raise", "failed"), ("well", "done")) for seed in (1, 2, 3)]
     assert rows_of(read_results(spark, out)) == sorted(expected)
-    assert sweep(spark, more, out, SweepOptions(retry_failed=True)) == Progress(6, 6, 3)
+    assert sweep(spark, again, out, SweepOptions(retry_failed=True)) == Progress(6, 6, 3)
     assert rows_of(read_results(spark, out)) == sorted(expected)  # still one row per run
 
 

@@ -25,7 +25,8 @@ HELP = """See subscribers disagree, the same events ordered, and what the audito
 Starts, on this machine: a NATS super-cluster of three sites, a sequencer at each, three publishers (one of them a plain
 NATS client) and three subscribers. Every subscriber listens to the same streams twice, without ordering and with it,
 and keeps the shop's books. A sequencer and a publisher are killed with kill -9 in the middle. Connections between sites
-are delayed; everything else is real. At the end everything is stopped and removed.
+are delayed; everything else is real. At the end everything is stopped and removed, and both logs are audited: by the
+plain auditor and, if Java and PySpark are there, once more on Spark, which must say the same.
 
 \b
 Examples:
@@ -33,6 +34,7 @@ Examples:
   seriatim demo --seconds 20
   seriatim demo --folder run        then: seriatim audit run/without
   seriatim demo --simulated         in a simulated network: needs no servers, and is the same each time
+  seriatim demo --no-spark          without the second audit, on Spark
 
 \b
 Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something lost or repeated), 2 wrong options
@@ -51,10 +53,17 @@ Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something l
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep the logs here, for audit.")
 @click.option("--simulated", is_flag=True, help="In a simulated network, always the same.")
 @click.option("--seed", type=int, help="Seed of the simulated network: other delays.")
+@click.option("--spark/--no-spark", "with_spark", default=True, show_default=True, help="Audit on Spark, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print what came out as JSON.")
 @click.pass_context
 def command(
-    context: click.Context, seconds: float, folder: Path | None, simulated: bool, seed: int | None, as_json: bool
+    context: click.Context,
+    seconds: float,
+    folder: Path | None,
+    simulated: bool,
+    seed: int | None,
+    with_spark: bool,
+    as_json: bool,
 ) -> None:
     """See subscribers disagree, the same events ordered, and what the auditor says about both."""
     if simulated or seed is not None:
@@ -63,7 +72,7 @@ def command(
         is_valid = show(SEED if seed is None else seed, as_json)
     else:
         check_installed()
-        is_valid = _show_live(seconds, folder, as_json)
+        is_valid = _show_live(seconds, folder, with_spark, as_json)
     if not is_valid:
         context.exit(EXIT_CHECK_FAILED)
 
@@ -81,11 +90,12 @@ def check_installed() -> None:
         raise InputError("seriatim demo", f"needs the NATS client and server, but {error.problem}", fix) from None
 
 
-def _show_live(seconds: float, folder: Path | None, as_json: bool) -> bool:
+def _show_live(seconds: float, folder: Path | None, with_spark: bool, as_json: bool) -> bool:
     from seriatim.audit import write_history
     from seriatim.cli.demo_judge import judge
     from seriatim.cli.demo_page import INTRODUCTION, Narrator, page
     from seriatim.cli.demo_run import run_shop
+    from seriatim.cli.demo_spark import audit_again
 
     if folder is not None:
         try:
@@ -107,14 +117,17 @@ def _show_live(seconds: float, folder: Path | None, as_json: bool) -> bool:
     if folder is not None:
         for kind, history in run.histories.items():
             write_history(history, folder / kind)
-    if as_json:
-        click.echo(json.dumps(_as_json(run, judgement), indent=2, ensure_ascii=False))
-    else:
+    if not as_json:
         for line in page(run, judgement):
             click.echo(line)
+    again = audit_again(run.histories, judgement, as_json) if with_spark else None
+    if as_json:
+        shown = {**_as_json(run, judgement), "spark": again.shown() if again is not None else None}
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    else:
         if folder is not None:
             click.echo(f"The logs are in {folder}: seriatim audit {folder}/without")
-    return judgement.ordered.is_valid
+    return judgement.ordered.is_valid and (again is None or again.agrees)
 
 
 def _as_json(run: "Run", judgement: "Judgement") -> dict[str, Any]:

@@ -103,12 +103,14 @@ def command(
 
 
 def _list(as_json: bool) -> None:
-    for experiment in experiments().values():
+    known = experiments()
+    width = max(map(len, known))
+    for id, experiment in known.items():
         if as_json:
-            shown = {"id": experiment.id, "title": experiment.title, "citation": experiment.citation}
+            shown = {"id": id, "title": experiment.title, "citation": experiment.citation}
             show_json(shown | {"axes": {axis.name: list(axis.full) for axis in experiment.axes}})
         else:
-            click.echo(f"{experiment.id:<11} {experiment.title} ({experiment.citation})")
+            click.echo(f"{id:<{width}}  {experiment.title} ({experiment.citation})")
 
 
 # ── where runs are made ───────────────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,10 @@
 """What the commands that run on Spark share. Imports no Spark: help and mistakes need none."""
 
+import os
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -51,5 +54,25 @@ def session_of(options: dict[str, Any], name: str, is_small: bool = False) -> It
     chosen = SparkOptions(master=options["master"], memory=options["memory"], settings=settings)
     if is_small and chosen.is_local:
         chosen = structs.replace(chosen, shuffle_partitions=2, java_options="-XX:TieredStopAtLevel=1")
-    with spark_session(chosen, f"seriatim {name}") as session:
+    with ExitStack() as stack:
+        with _quiet_start():
+            session = stack.enter_context(spark_session(chosen, f"seriatim {name}"))
         yield session
+
+
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """What the JVM writes to stderr as it starts says nothing to whoever called; it is shown if it does not start."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)  # the JVM inherits it, and keeps it
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(kept, said.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -11,6 +11,8 @@ from seriatim.experiments.results import Results
 from seriatim.experiments.sites import RANKING, RANKINGS, SERVERS, SHAPE, SITES, populate, site_of_topic
 from seriatim.experiments.stamping import CLIENTS, MEASURED_MS, SERVICE_MS, WARM_UP_MS, Load, StampingWorld, paper_route
 
+FORWARDS = 0.10  # a server that forwards no more than this part of what it handles is one that hardly forwards
+
 # Per entry, so that the mean stamp of the geographic pattern with 10 topics each (74 entries) takes SERVICE_MS.
 ENTRY_MS = SERVICE_MS / 74
 
@@ -33,12 +35,8 @@ def run_rankings(parameters: Parameters, seed: int) -> Measures:
             handled[server] += size
         for server in path[:-1]:
             forwarded[server] += size
-    outside = sum(
-        any(site_of_topic(topic) != population.sites[client] for topic in held)
-        for client, held in population.subscriptions.items()
-    )
     shares = {f"forwarded[{site + 1}]": forwarded[SERVERS[site]] / handled[SERVERS[site]] for site in range(SITES)}
-    return shares | {"clients_outside": outside / CLIENTS}
+    return shares | {"clients_outside": population.outside}
 
 
 def run_service(parameters: Parameters, seed: int) -> Measures:
@@ -56,18 +54,24 @@ def run_waiting(parameters: Parameters, seed: int) -> Measures:
     return StampingWorld(population, load).run(WARM_UP_MS, MEASURED_MS)
 
 
+def like_the_papers(measures: Measures) -> bool:
+    """Whether a system forwards what the paper's did (Fig. 11): servers 1 to 3 next to nothing, 4 and 5 something."""
+    shares = [measures[f"forwarded[{server}]"] for server in range(1, SITES + 1)]
+    return max(shares[:3]) <= FORWARDS < min(shares[3:])
+
+
 def _rankings_that_fit(results: Results) -> Judgement:
-    """Servers 1 and 2 forward next to nothing, and more is forwarded the later a server is."""
-    fitting = []
+    alike = {}
     for ranking in RANKINGS:
-        where = {"pattern": "geographic", "ranking": ranking}
-        samples = [results.sample(f"forwarded[{server}]", where) for server in range(1, SITES + 1)]
-        shares = [sample.mean for sample in samples if sample is not None]
-        if len(shares) < SITES:
+        systems = results.measures({"pattern": "geographic", "ranking": ranking})
+        if not systems:
             return NOT_MEASURED
-        if shares[1] < 0.05 and shares[2] < shares[4] and shares[3] > 0.05:
-            fitting.append(ranking)
-    return Judgement(", ".join(fitting) or "none", fitting == [RANKING])
+        alike[ranking] = sum(map(like_the_papers, systems)) / len(systems)
+    best = max(alike.values())
+    others = max(part for ranking, part in alike.items() if ranking != RANKING)
+    return Judgement(
+        ", ".join(f"{ranking}: {part:.0%}" for ranking, part in alike.items()), alike[RANKING] == best >= 2 * others
+    )
 
 
 def _both_services_agree(results: Results) -> Judgement:
@@ -108,7 +112,7 @@ CHOICES = (
         ),
         run=run_rankings,
         seeds=20,
-        facts=(shape("rankings that fit Fig. 11", "(open)", "only our choice", _rankings_that_fit),),
+        facts=(shape("seeds like the paper's system", "(open)", "our choice: twice any other", _rankings_that_fit),),
     ),
     Experiment(
         id="000-service",

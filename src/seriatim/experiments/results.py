@@ -71,13 +71,14 @@ class Results:
         self.runs = sorted(runs, key=lambda run: (sorted(map(str, run.parameters.items())), run.seed))
         self.failures = [run for run in self.runs if run.measures is None]
 
+    def measures(self, where: Where) -> list[dict[str, float]]:
+        """Those of each run that has these parameters, and maybe others."""
+        runs = (run for run in self.runs if where.items() <= run.parameters.items())
+        return [run.measures for run in runs if run.measures is not None]
+
     def values(self, measure: str, where: Where) -> list[float]:
-        """One number per run that has these parameters, and maybe others."""
-        found = []
-        for run in self.runs:
-            if run.measures is not None and measure in run.measures and where.items() <= run.parameters.items():
-                found.append(run.measures[measure])
-        return found
+        """One number per run."""
+        return [measures[measure] for measures in self.measures(where) if measure in measures]
 
     def sample(self, measure: str, where: Where) -> Sample | None:
         """Over seeds. The parameters must name one point."""

@@ -76,6 +76,15 @@ class Population(Struct):
     rankings: list[list[int]]  # by site: its topics, the most popular first
     popularity: Popularity
 
+    @property
+    def outside(self) -> float:
+        """The part of the clients that hold a topic of another site."""
+        holds = [
+            any(site_of_topic(topic) != self.sites[client] for topic in held)
+            for client, held in self.subscriptions.items()
+        ]
+        return sum(holds) / len(holds)
+
     def draw(self, client: Address) -> int:
         """The topic of the client's next publication."""
         return self.rankings[self.sites[client]][self.popularity.draw()]

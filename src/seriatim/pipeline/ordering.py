@@ -24,6 +24,7 @@ from seriatim.pipeline.merger import Merger
 from seriatim.pipeline.schemas import PLACES
 
 CHUNK_BITS = 16  # so many numbers of a log are given their places at a time, as a power of two
+TOGETHER_MAX = 16  # so few logs are merged by one task, joined or not: looking for components takes longer
 FORGET_EVERY = 1_000  # ranges
 DECLARES = -1  # in place of a time: a row that only says that its log is in the set
 ORDER = ("ordinal", "log", "number", "index")
@@ -70,7 +71,10 @@ def places(stamps: DataFrame, logs: Sequence[Topic] | None = None, skip_gaps: bo
     copies = F.when(F.col("row") == 1, F.array(F.lit(True), F.lit(False))).otherwise(F.array(F.lit(False)))
     rows = timed.withColumn("declares", F.explode(copies))
     rows = rows.withColumn("received_us", F.when(F.col("declares"), F.lit(DECLARES)).otherwise(F.col("received_us")))
-    in_turn = rows.join(F.broadcast(components(wanted)), "log").repartition("component")
+    if logs is not None and len(logs) <= TOGETHER_MAX:
+        in_turn = rows.withColumn("component", F.lit(min(logs))).repartition(1)
+    else:
+        in_turn = rows.join(F.broadcast(components(wanted)), "log").repartition("component")
     in_turn = in_turn.select("component", "received_us", "log", "first", "last", "entries")
     in_turn = in_turn.sortWithinPartitions("component", "received_us", "log", "first", "last")
     return in_turn.mapInArrow(partial(merge, logs=tuple(sorted(set(logs or ()))), skip_gaps=skip_gaps), PLACES)

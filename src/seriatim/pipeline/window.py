@@ -174,17 +174,20 @@ class Window:
 
     def _is_late(self, new: pa.Table) -> Array:
         """Rows of events that have left, or at places that have; and count the positions of all."""
-        is_late = np.isin(hashed(new["event_id"]), self._remembered())
         names = new["subscriber"].combine_chunks().dictionary_encode()
         codes, positions = names.indices.to_numpy(), new["position"].to_numpy()
-        for code, name in enumerate(names.dictionary.to_pylist()):
-            own = codes == code
-            seen = self.subscribers.setdefault(name, Seen())
-            is_late |= own & (positions <= seen.left)
-            seen.positions += len(np.unique(positions[own]))
-            seen.last = max(seen.last, int(positions[own].max()))
-        late: Array = is_late
-        return late
+        seen = [self.subscribers.setdefault(name, Seen()) for name in names.dictionary.to_pylist()]
+        left = np.array([each.left for each in seen], dtype=np.int64)
+        is_late: Array = np.isin(hashed(new["event_id"]), self._remembered()) | (positions <= left[codes])
+        order = np.lexsort((positions, codes))
+        codes, positions = codes[order], positions[order]
+        is_other = np.append(True, (codes[1:] != codes[:-1]) | (positions[1:] != positions[:-1]))[: len(codes)]
+        is_last = np.append(codes[1:] != codes[:-1], True)[: len(codes)]
+        counts = np.bincount(codes[is_other], minlength=len(seen))
+        for code, last in zip(codes[is_last].tolist(), positions[is_last].tolist(), strict=True):
+            seen[code].positions += int(counts[code])
+            seen[code].last = max(seen[code].last, last)
+        return is_late
 
     def _repeats(self, view: Rows) -> Iterator[Finding]:
         for row in np.flatnonzero(view.is_repeat & view.is_new).tolist():

@@ -2,7 +2,8 @@
 
 Runs of neighbouring small folders are written again as one, sorted by where rows came from, and only if count and
 digest are those of the old rows is a record put that makes the old ones void. Old folders stay until nobody can be
-reading them any more (`grace_s`), and are then removed, records first. A compaction that is killed has changed nothing, or all.
+reading them any more (`grace_s`), and are then removed, records first. A compaction that is killed has changed nothing,
+or all.
 """
 
 import time

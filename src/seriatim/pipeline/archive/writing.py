@@ -5,6 +5,7 @@ job that is killed at any moment goes on with the same range, and finds out from
 do: nothing is lost, nothing is there twice.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,8 +23,12 @@ from seriatim.pipeline.archive.records import Record, claim, is_written, new_fol
 from seriatim.pipeline.archive.rows import digest, lost_count, with_date
 from seriatim.pipeline.source.options import TABLES
 
-LOOK_S = 1.0
-STOP_S = 60.0
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.25
+BEGIN_S = 60.0
+AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # pauses before it is tried again; then it is given up
+PERMANENT = ("InputError", "GapError", "LogError")  # trying again changes nothing
 MESSAGES_MAX = 200_000
 
 
@@ -70,24 +75,95 @@ def archive(
     until: Callable[[], bool] = lambda: False,
     on_batch: Callable[[Record], None] = lambda record: None,
 ) -> None:
-    """Run the job: to the end of what is there, or, with `trigger_s`, until `until` says so. Raises ArchiveFailed."""
+    """Run the job: to the end of what is there, or, with `trigger_s`, until `until` says so. Raises ArchiveFailed.
+
+    Without `trigger_s` one table follows the other, each with the whole machine.
+    """
     for table in options.tables:
         claim(spark, options.out, table, storage.join(options.checkpoint, table))
-    queries: list[StreamingQuery] = []
+    jobs = [TableJob(spark, options, table, on_batch) for table in options.tables]
     try:
-        for table in options.tables:
-            queries.append(start_table(spark, options, table, on_batch))
-        _wait(queries, until)
+        if options.trigger_s is None:
+            for job in jobs:
+                job.start()
+                _wait([job], until)
+        else:
+            for job in jobs:
+                job.start()
+                job.wait_begun(until)  # Python workers that all start at once may be too slow for Spark
+            _wait(jobs, until)
     finally:
-        for query in queries:
-            query.stop()
-    _check(queries)
+        for job in jobs:
+            job.stop()
 
 
-def start_table(
-    spark: SparkSession, options: ArchiveOptions, table: str, on_batch: Callable[[Record], None]
-) -> StreamingQuery:
-    """One query, started."""
+class TableJob:
+    """One table's query; started again after a failure that may pass: a broker or a worker that was away."""
+
+    def __init__(
+        self, spark: SparkSession, options: ArchiveOptions, table: str, on_batch: Callable[[Record], None]
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._table = table
+        self._on_batch = on_batch
+        self._query: StreamingQuery | None = None
+        self._failures = 0  # since the last batch
+        self._begin_at = 0.0
+
+    def start(self) -> None:
+        """From where it was."""
+        options, table = self._options, self._table
+        rows = self._spark.readStream.format("seriatim").options(**source_options(self._spark, options, table)).load()
+        write = partial(write_batch, root=options.out, table=table, gaps=options.gaps, on_batch=self._written)
+        writer = rows.writeStream.queryName(f"archive {table}").foreachBatch(write)
+        writer = writer.option("checkpointLocation", storage.join(options.checkpoint, table))
+        if options.trigger_s is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{options.trigger_s:g} seconds")
+        self._query = writer.start()
+
+    def stop(self) -> None:
+        """May be called twice, and before it was started."""
+        if self._query is not None:
+            self._query.stop()
+
+    def is_running(self) -> bool:
+        """Whether it goes on. Raises ArchiveFailed if it cannot."""
+        if self._query is None:  # it failed, and its time to begin again may have come
+            if time.monotonic() >= self._begin_at:
+                self.start()
+            return True
+        if self._query.isActive:
+            return True
+        problem = self._query.exception()
+        if problem is None:
+            return False
+        kind, reason = reason_of(problem)
+        if kind in PERMANENT or self._failures == len(AGAIN_S):
+            raise ArchiveFailed(f"{self._table}: {reason}")
+        logger.warning("archiving begins again", extra={"table": self._table, "reason": reason})
+        self._begin_at = time.monotonic() + AGAIN_S[self._failures]
+        self._failures += 1
+        self._query = None
+        return True
+
+    def wait_begun(self, until: Callable[[], bool]) -> None:
+        """Until it has looked at the broker once, or failed, or for a while."""
+        deadline = time.monotonic() + BEGIN_S
+        while time.monotonic() < deadline and not until() and self.is_running():
+            if self._query is not None and (self._query.lastProgress is not None or self._failures):
+                return
+            time.sleep(LOOK_S)
+
+    def _written(self, record: Record) -> None:
+        self._failures = 0
+        self._on_batch(record)
+
+
+def source_options(spark: SparkSession, options: ArchiveOptions, table: str) -> dict[str, str]:
+    """What the data source is asked for. Gaps come as rows in either case: the batch that holds one is looked at."""
     source: dict[str, str] = {
         **options.credentials,
         "url": options.url,
@@ -100,13 +176,7 @@ def start_table(
     }
     if table == "events" and options.topics:
         source["topics"] = options.topics
-    rows = spark.readStream.format("seriatim").options(**source).load()
-    write = partial(write_batch, root=options.out, table=table, gaps=options.gaps, on_batch=on_batch)
-    writer = rows.writeStream.queryName(f"archive {table}").foreachBatch(write)
-    writer = writer.option("checkpointLocation", storage.join(options.checkpoint, table))
-    if options.trigger_s is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{options.trigger_s:g} seconds").start()
+    return source
 
 
 def write_batch(
@@ -165,26 +235,22 @@ def write_folder(rows: DataFrame, root: str, table: str, first: int, last: int) 
 # ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wait(queries: Sequence[StreamingQuery], until: Callable[[], bool]) -> None:
+def _wait(jobs: Sequence[TableJob], until: Callable[[], bool]) -> None:
     """Until all have ended, one has failed, or somebody says so."""
-    while any(query.isActive for query in queries) and not until():
-        if any(not query.isActive and query.exception() is not None for query in queries):
+    while not until():
+        if not [job for job in jobs if job.is_running()]:
             return
-        time.sleep(LOOK_S / 4)
+        time.sleep(LOOK_S)
 
 
-def _check(queries: Sequence[StreamingQuery]) -> None:
-    for query in queries:
-        problem = query.exception()
-        if problem is not None:
-            raise ArchiveFailed(f"{query.name}: {reason_of(problem)}") from None
+def reason_of(problem: StreamingQueryException) -> tuple[str, str]:
+    """What kind of error of ours it was, and what we said; Spark puts its own words and a Java trace around it.
 
-
-def reason_of(problem: StreamingQueryException) -> str:
-    """What we ourselves said, if it was us: Spark puts its own words and a Java trace around it."""
+    If it was none of ours: what Spark says first.
+    """
     text = str(problem)
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("seriatim."):
-            return rest
-    return text.splitlines()[0] if text else type(problem).__name__
+            return name.rpartition(".")[2], rest
+    return "", text.splitlines()[0] if text else type(problem).__name__

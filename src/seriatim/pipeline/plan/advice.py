@@ -173,12 +173,12 @@ def _holders(
     plan: Plan, wanted: Sequence[tuple[int, int, float, int]]
 ) -> dict[int, list[tuple[int, float, int, list[str]]]]:
     """For each topic: the other one of a pair, what the pair costs, how many must leave, and who holds both."""
-    held = plan.summed.held.distinct()
+    held = plan.summed.held
     pairs = held.sparkSession.createDataFrame(list(wanted), "topic int, other int, cost double, needed int")
     theirs = held.join(F.broadcast(pairs.select("topic").distinct()), held["id"] == F.col("topic")).drop("id")
     both = theirs.join(held.withColumnRenamed("id", "other"), "subscriber").join(F.broadcast(pairs), ["topic", "other"])
     found: dict[int, list[tuple[int, float, int, list[str]]]] = {}
-    rows = both.groupBy("topic", "other", "cost", "needed").agg(F.sort_array(F.collect_list("subscriber")).alias("who"))
+    rows = both.groupBy("topic", "other", "cost", "needed").agg(F.sort_array(F.collect_set("subscriber")).alias("who"))
     for row in rows.orderBy("topic", "other").collect():
         found.setdefault(row["topic"], []).append((row["other"], row["cost"], row["needed"], row["who"]))
     return found

@@ -15,14 +15,17 @@ from seriatim.pipeline.plan.cost import Model
 from seriatim.pipeline.plan.graph import Floats
 from seriatim.pipeline.plan.overlaps import Ids
 
+TOPICS_FEW = 20_000
 SETS_MAX = 2_000  # sets of sites that are tried for a star; beyond, its other topics are taken to be homed anywhere
 
 
 def lower_bound(model: Model) -> float:
-    """Wide-area hops per second: the best of the bounds that a few ways to choose centres give."""
+    """Wide-area hops per second: the best of the bounds that a few ways to choose centres give, or of one way if there
+    are many topics."""
     graph = model.graph
     busy: Floats = (graph.degrees + 1).astype(np.float64)
-    return max(_bound(model, order) for order in (busy * graph.rates, busy, graph.rates))
+    orders = [busy * graph.rates, busy, graph.rates]
+    return max(_bound(model, order) for order in orders[: 1 if graph.size > TOPICS_FEW else 3])
 
 
 def _bound(model: Model, importance: Floats) -> float:

@@ -91,8 +91,8 @@ def pairs_of(held: DataFrame, topic_count: int, rows: int) -> DataFrame:
 def coupled_pairs(pairs: DataFrame, wide: Wide, topic_count: int, threshold: int) -> DataFrame:
     """`a`, `b` (ids, a < b), `subscribers`: coupled pairs, but for those that the wide ones alone couple."""
     split = pairs.select(
-        (F.col("pair") / topic_count).cast("long").cast("int").alias("a"),
-        (F.col("pair") % topic_count).cast("int").alias("b"),
+        F.expr(f"cast(pair div {topic_count} as int)").alias("a"),
+        F.expr(f"cast(pair % {topic_count} as int)").alias("b"),
         "subscribers",
     )
     if wide.is_empty:

@@ -111,12 +111,14 @@ class Search:
         return self
 
     def _settle(self) -> None:
+        self._budget.work -= self.graph.size
         self.cost = self.model.evaluate(self.shape, self.homes, self._members)
         self._loads = self.cost.loads.copy()
 
     def _candidates(self) -> list[int]:
         """Topics that could gain by a move, alone or for others; those that promise most come first."""
         graph, model, homes = self.graph, self.model, self.homes
+        self._budget.work -= 2 * len(graph.a)
         met = model.met(homes, self._members)
         climbs = np.zeros(model.access.shape)
         for node in range(model.access.shape[1]):

@@ -1,0 +1,80 @@
+"""The last act of the demo: the same logs audited once more, on Spark, from the files that anybody would have."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from seriatim.audit import Report, write_history
+from seriatim.cli.demo_judge import GUARANTEES, Judgement
+from seriatim.cli.spark import session_of
+from seriatim.model import History
+from seriatim.pipeline.requirements import RequirementMissing, check_requirements
+
+LOCAL: dict[str, Any] = {"master": "local[*]", "memory": "2g", "conf": ()}
+
+
+class Again(Struct, frozen=True, kw_only=True):
+    """What the second audit says, or why there is none."""
+
+    agrees: bool = True
+    missing: str = ""
+    start_s: float = 0.0
+    audit_s: float = 0.0
+    deliveries: int = 0
+
+    def shown(self) -> dict[str, Any]:
+        """As JSON."""
+        if self.missing:
+            return {"missing": self.missing}
+        return {
+            "agrees": self.agrees,
+            "deliveries": self.deliveries,
+            "start_s": self.start_s,
+            "audit_s": self.audit_s,
+        }
+
+
+def audit_again(histories: Mapping[str, History], judgement: Judgement, is_quiet: bool) -> Again:
+    """Audit both logs on Spark and compare. What is not installed is said, and is no failure."""
+    try:
+        check_requirements()
+    except RequirementMissing as error:
+        if not is_quiet:
+            click.echo(f"\nThe audit on Spark is left out: {error}")
+        return Again(missing=str(error))
+    if not is_quiet:
+        click.echo("\nThe same logs, audited once more on Spark ...")
+    plain = {"with": judgement.ordered.report, "without": judgement.without.report}
+    began = time.monotonic()
+    with TemporaryDirectory(prefix="seriatim-demo-") as name, session_of(LOCAL, "demo", is_small=True) as session:
+        from seriatim.pipeline.audit import audit_tables
+        from seriatim.pipeline.tables import read_tables
+
+        started = time.monotonic()
+        reports = {}
+        for kind, history in histories.items():
+            write_history(history, Path(name) / kind)
+            reports[kind] = audit_tables(read_tables(session, str(Path(name) / kind))).report
+        ended = time.monotonic()
+    again = Again(
+        agrees=all(_same(reports[kind], plain[kind]) for kind in reports),
+        start_s=started - began,
+        audit_s=ended - started,
+        deliveries=sum(report.deliveries for report in reports.values()),
+    )
+    if not is_quiet:
+        what = "the same verdicts and counts" if again.agrees else "OTHER verdicts: one of the auditors is wrong"
+        took = f"{again.deliveries:,} deliveries in {again.audit_s:.1f} s, and {again.start_s:.1f} s to start Spark"
+        click.echo(click.style(f"{what}; {took}", fg="green" if again.agrees else "red"))
+    return again
+
+
+def _same(one: Report, other: Report) -> bool:
+    """Both auditors answer alike and count alike; which of many anomalies they show is theirs to choose."""
+    answers = [one.verdicts[name].answer == other.verdicts[name].answer for name in GUARANTEES]
+    return all(answers) and one.counts == other.counts and one.deliveries == other.deliveries

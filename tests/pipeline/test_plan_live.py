@@ -1,0 +1,16 @@
+"""A plan made from the archive of a live run is applied to the next run, and keeps its promise."""
+
+from pathlib import Path
+
+import pytest
+from bench.plan_live import WORKLOAD, compare
+from msgspec import structs
+from pyspark.sql import SparkSession
+
+
+@pytest.mark.timeout(1_200)
+def test_wide_area_hops_drop_as_predicted(spark: SparkSession, tmp_path: Path) -> None:
+    found = compare(spark, tmp_path, structs.replace(WORKLOAD, events=150))
+    assert found.before.hops_per_event == pytest.approx(found.predicted_before, rel=0.1)
+    assert found.after.hops_per_event == pytest.approx(found.predicted_after, rel=0.1)
+    assert found.predicted_after < 0.6 * found.predicted_before
