@@ -16,9 +16,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.audit.test_against_oracle import NAMED, cyclic_history, faulty_history
 
 from seriatim.audit import ANOMALIES, Report, audit
+from seriatim.audit.degree import ordering_degree as reference_degree
 from seriatim.model import Delivery, History, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES
-from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables
+from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables, ordering_degree
 from seriatim.pipeline.schemas import HISTORY
 from seriatim.pipeline.tables import Tables, tables_of
 
@@ -157,3 +158,16 @@ def test_bad_input_is_named(spark: SparkSession) -> None:
         audit_tables(Tables(tables.deliveries.drop("event_id")))
     with pytest.raises(InputError, match="rounds"):
         AuditOptions(rounds=0)
+
+
+def test_the_same_ordering_degree(small: SparkSession) -> None:
+    for history in (shop(), cyclic_history(2), faulty_history(5)[0], History(shop().deliveries[:2])):
+        expected = reference_degree(history.deliveries, history.publications)
+        found = ordering_degree(tables_of(small, history))
+        assert found.degree == (None if expected.degree is None else pytest.approx(expected.degree))
+        assert (found.pairs, found.compared, found.displaced, found.displacement_max) == (
+            expected.pairs,
+            expected.compared,
+            expected.displaced,
+            expected.displacement_max,
+        )

@@ -17,7 +17,7 @@ from tests.pipeline.report_cases import (
 
 from seriatim.audit import audit
 from seriatim.model import History
-from seriatim.pipeline.report import Judgement, Page, RunSection, SweepSection, render
+from seriatim.pipeline.report import Judgement, Measurement, Page, RunSection, SweepSection, render
 from seriatim.pipeline.report.axes import milliseconds, number, scale_over
 from seriatim.pipeline.report.markup import Markup, element, escaped
 from seriatim.pipeline.report.style import DARK, LIGHT
@@ -197,3 +197,16 @@ def test_an_axis_has_room_for_every_value(values: list[float]) -> None:
 def test_a_judgement_without_figures_is_a_section() -> None:
     section = RunSection(name="n", judgement=Judgement.of(audit(History(log(s1="a")))))
     assert "Verdicts" in text_of(Page(title="t", sections=(section,)))
+
+
+def test_many_variants_are_split_into_panels() -> None:
+    rows = tuple(
+        Measurement(experiment="e", variant=f"{pattern}, {layout}", x=x, measure="m/s", mean=x)
+        for pattern in ("geographic", "spray")
+        for layout in ("paper", "chain", "star", "two levels")
+        for x in (1.0, 2.0)
+    )
+    _, drawings = render(Page(title="t", sections=(SweepSection(name="many", measurements=rows),)))
+    assert list(drawings) == ["e-m-s-geographic", "e-m-s-spray"], "names of files, too"
+    for drawing in drawings.values():
+        assert {"paper", "chain", "star", "two levels"} <= {getattr(shape, "text", "") for shape in drawing.shapes}

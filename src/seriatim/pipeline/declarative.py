@@ -1,8 +1,8 @@
 """The audit as a Spark Declarative Pipeline: raw → validated → audited, for a data team that runs its tables that way.
 
 `seriatim pipeline FOLDER --input URI` writes a project whose definitions call these functions; `spark-pipelines run` in
-that folder builds the tables, and the next time reads only files that are new. Query functions there must not look at a
-schema, collect, or use `mapInArrow`; so columns and types are fixed before, and the auditor is a table function.
+that folder brings the tables up to date. Query functions there must not look at a schema, collect, or use `mapInArrow`;
+so columns and types are fixed before, and the auditor is a table function.
 
 The table function is the plain auditor in one task for each run, and needs some 500 bytes for each row. It suits logs
 of up to some millions of rows a run; above that use `seriatim audit`, which spreads one log over many tasks.
@@ -56,9 +56,9 @@ class Plan:
         return list(dict.fromkeys(names))
 
     def raw(self) -> DataFrame:
-        """Rows as they lie in the files, read once each."""
+        """Rows as they lie in the files. Not a stream: a view of a streaming table may be built before that is."""
         kind = "json" if self._format == "jsonl" else self._format
-        reader = self._spark.readStream.schema(self._schema).option("recursiveFileLookup", True)
+        reader = self._spark.read.schema(self._schema).option("recursiveFileLookup", True)
         return reader.option("columnNameOfCorruptRecord", CORRUPT).format(kind).load(self._uri)
 
     def _fitted(self, raw: DataFrame) -> DataFrame:

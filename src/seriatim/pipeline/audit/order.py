@@ -29,6 +29,7 @@ from seriatim.pipeline.audit.walk import (
     marks,
     repeated,
     sequences,
+    skips,
     tied,
     with_keys,
 )
@@ -98,7 +99,7 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> Walk
     is_row = F.col("kind") == NOTIFIED
     covers = F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
     counted = marked.agg(
-        _count(is_row & (F.col("p") > F.col("expected"))).alias("holes"),
+        _count(is_row & skips()).alias("holes"),
         _count(is_row & (F.col("p") < F.col("expected"))).alias("ties"),
         _count(is_row & (covers | F.col("o") | F.col("suspect"))).alias("repeats"),
         _count(covers).alias("covered"),

@@ -99,7 +99,12 @@ def tied(keyed: DataFrame, marked: DataFrame) -> DataFrame:
     return rows.groupBy("s", "p").agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
 
 
+def skips() -> Column:
+    """Whether a marked row leaves positions out before it. One below 0 counts as such: there is no such position."""
+    return (F.col("p") > F.col("expected")) | (F.col("p") < 0)
+
+
 def holes(marked: DataFrame) -> DataFrame:
     """Subscribers some of whose rows are missing: s, and the first position without a row."""
-    missing = marked.filter((F.col("kind") == NOTIFIED) & (F.col("p") > F.col("expected")))
+    missing = marked.filter((F.col("kind") == NOTIFIED) & skips())
     return missing.groupBy("s").agg(F.min("expected").alias("position"))

@@ -98,19 +98,24 @@ def _percent(share: float) -> str:
 
 
 def _quantile_lines(marks: Sequence[tuple[float, str]], x: Scale, show: Callable[[float], str]) -> list[Shape]:
-    """Each line with its name above it; names that would touch go one line higher."""
+    """Each line with its name to the left of its upper end, high enough that no line strikes a name through."""
     shapes: list[Shape] = []
-    ends = [0.0, 0.0, 0.0]  # how far each line of names is filled
+    placed: list[tuple[int, float, float, float]] = []  # of those before: row, where the line is, ends of the name
     for value, name in marks:
         place = x(value)
         text = f"{name} {show(value)}"
-        half = text_width(text, SMALL_PX) / 2
-        middle = min(max(place, LEFT + half - 20), WIDTH - half - 2)
-        row = next((row for row, end in enumerate(ends) if middle - half > end + 4), len(ends) - 1)
-        ends[row] = middle + half
+        right = max(place - 3, 4 + text_width(text, SMALL_PX))
+        left = right - text_width(text, SMALL_PX)
+        row = 0
+        while any(
+            (row == other and left < end + 4) or (row <= other and left < line < right)
+            for other, line, _, end in placed
+        ):
+            row += 1
+        placed.append((row, place, left, right))
         height = TOP - 6 - 12 * row
-        shapes.append(Line(((place, HEIGHT - BOTTOM), (place, height + 3)), INK, 1.0, is_dashed=True))
-        shapes.append(Label((middle, height), text, "middle", INK, SMALL_PX))
+        shapes.append(Line(((place, HEIGHT - BOTTOM), (place, height - 8)), INK, 1.0, is_dashed=True))
+        shapes.append(Label((right, height), text, "end", INK, SMALL_PX))
     return shapes
 
 

@@ -142,7 +142,7 @@ def _figures(figures: RunFigures, sheet: Sheet) -> Markup:
     if rows:
         names = [name for _, name in QUANTILES]
         columns = [Column(name, "number") for name in ("rows", "mean", *names, "highest")]
-        parts += [element("h4", "Quantiles"), table("Within 1 %", [Column("what"), *columns], rows)]
+        parts += [element("h4", "Quantiles"), table("Of all values, within 1 %", [Column("what"), *columns], rows)]
     parts.append(element("h4", "Who was notified of how much"))
     parts.append(grid([_ranking("subscriber", figures.subscribers), _ranking("topic", figures.topics)]))
     if figures.traffic:
