@@ -52,7 +52,8 @@ class Walked(NamedTuple):
 
 def find_hints(all_events: DataFrame) -> list[str]:
     """The hints that every delivered event has."""
-    told = all_events.filter("n > 0").agg(*(_count(F.col(hint).isNull()).alias(hint) for hint in HINTS)).first()
+    lacking = {hint: F.col(hint).isNull() | F.isnan(hint) for hint in HINTS}
+    told = all_events.filter("n > 0").agg(*(_count(lacks).alias(hint) for hint, lacks in lacking.items())).first()
     assert told is not None
     return [hint for hint in HINTS if told[hint] == 0]
 
@@ -74,7 +75,7 @@ def covered_shares(rows: DataFrame, all_events: DataFrame, hints: Sequence[str],
 def with_positions(all_events: DataFrame, rows: DataFrame, subscribers: DataFrame, has_runs: bool) -> DataFrame:
     """Where there is no better hint: how far into its log, on average, a subscriber was notified of it: `place`."""
     ends = subscribers.select("s", "last")
-    share = F.avg(F.col("p") / (F.col("last") + 1))
+    share = F.avg(F.col("p") / F.greatest(F.col("last") + 1, F.lit(1)))
     places = rows.join(ends, "s").groupBy("e").agg(share.alias("place"))
     known = all_events.join(places, "e", "left")
     if has_runs:  # runs have nothing to do with each other: each gets a range of its own
@@ -89,7 +90,8 @@ def with_hint(all_events: DataFrame, hint: str, has_publications: bool) -> DataF
     """
     judged = ~F.col("reused") if has_publications else ~F.col("reused") & F.col("shared")
     alone = ~F.col("shared") & (F.col("n") > 1)
-    return all_events.withColumns({"k": F.when(judged, F.col(hint).cast("double")), "suspect": F.col("reused") | alone})
+    key = F.when(judged & ~F.isnan(hint), F.col(hint).cast("double"))
+    return all_events.withColumns({"k": key, "suspect": F.col("reused") | alone})
 
 
 def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few: bool) -> Walked:
