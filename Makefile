@@ -5,6 +5,7 @@
 #   WORLD=pair          the world that explore searches
 #   WORLDS=2000         how many worlds swarm walks
 #   MINUTES=10          how long soak goes on
+#   LOGS=10000          how many logs agreement judges
 #   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore, swarm and soak
 
 VENV ?= .venv
@@ -14,6 +15,7 @@ BIN = $(VENV)/bin
 WORLD ?= pair
 WORLDS ?= 2000
 MINUTES ?= 10
+LOGS ?= 10000
 
 # These files say "pyproject.toml, as it is now, is installed in the virtual environment".
 INSTALLED = $(VENV)/.installed
@@ -21,7 +23,7 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types format bench explore swarm soak clean
+.PHONY: help demo test lint types format bench explore swarm soak agreement kills clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -44,7 +46,7 @@ format: $(INSTALLED_DEV) ## Rewrite the code in the project's format
 	$(BIN)/python -m ruff check --fix .
 
 bench: $(INSTALLED_DEV) ## Run the benchmarks
-	@set -e; for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m bench.$$name; done
+	@set -e; for file in bench/[a-z]*.py; do name=$$(basename $$file .py); test $$name != archive_kills || continue; echo "== $$name"; $(BIN)/python -m bench.$$name; done
 
 explore: $(INSTALLED) ## Try every interleaving of a small world (WORLD=pair; ARGS=--list lists them)
 	$(BIN)/seriatim explore tree --world $(WORLD) $(ARGS)
@@ -54,6 +56,12 @@ swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
 
 soak: $(INSTALLED_DEV) ## Random faults under load, real processes, every promise checked (MINUTES=10)
 	@$(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
+
+agreement: $(INSTALLED_DEV) ## Both auditors on random logs, word for word (LOGS=10000; needs Spark)
+	SERIATIM_LOGS=$(LOGS) $(BIN)/python -m pytest tests/pipeline/test_audit_agreement.py $(ARGS)
+
+kills: $(INSTALLED_DEV) ## Kill the archive job ten times under load, compare counts and digests (ARGS=--kills 3)
+	@$(BIN)/python -m bench.archive_kills $(ARGS)
 
 clean: ## Remove caches, build output and the virtual environment that make created
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

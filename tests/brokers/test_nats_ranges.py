@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -9,11 +10,12 @@ import pytest
 
 from seriatim.brokers.nats_catalogue import connect, read_catalogue
 from seriatim.brokers.nats_ranges import Messages, read_range
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats_server import NatsServer, ServerTls
 from seriatim.brokers.nats_socket import NatsSocket
 from seriatim.brokers.urls import NatsPlace, nats_place
 from seriatim.model import ConnectionFailed, InputError, TimedOut
 from tests.brokers.nats_world import new_cluster, shared_server
+from tests.certificates import Certificates
 from tests.proxy import TO_CLIENT, FaultProxy
 
 COUNT = 500
@@ -162,3 +164,17 @@ def test_the_catalogue_knows_ours_from_others(place: NatsPlace) -> None:
         assert [each.holds for each in found.of("log", "*.own")] == [f"{place.cluster}.own"]
         with pytest.raises(InputError, match="no stream of cluster"):
             read_catalogue(connection, place, "nothing.like.this")
+
+
+def test_encrypted_or_not_at_all(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    tls = ServerTls(certificates.server, certificates.server_key, certificates.authority)
+    ours = {"ca": str(certificates.authority), "cert": str(certificates.client), "key": str(certificates.client_key)}
+    with NatsServer(tmp_path / "nats", tls=tls) as server:
+        url = server.url.replace("nats://", "tls://")
+        with connect(nats_place(url, **ours)) as connection:
+            assert connection.request("$JS.API.INFO").body.startswith(b"{")
+        with pytest.raises(ConnectionFailed, match="certificate"):
+            connect(nats_place(url))  # an authority that we do not know
+    with NatsServer(tmp_path / "plain") as server, pytest.raises(ConnectionFailed):
+        connect(nats_place(server.url.replace("nats://", "tls://"), connect_timeout_s=5.0))

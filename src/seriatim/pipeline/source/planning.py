@@ -59,8 +59,8 @@ def check_present(offset: Mapping[str, Any], streams: Iterable[Stream]) -> None:
     if missing:
         raise InputError(
             f"stream {missing[0]}",
-            "it was read before, and is not on the server any more",
-            "restore it, or begin a new archive and checkpoint elsewhere",
+            "it was read before, and is not on the server any more, or not among the topics that are asked for",
+            "restore it, ask for the same topics, or begin a new archive and checkpoint elsewhere",
         )
 
 

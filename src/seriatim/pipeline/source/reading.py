@@ -101,11 +101,6 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return latest(start, streams, self._options.start, count)
 
-    def reportLatestOffset(self) -> dict[str, Any]:
-        from seriatim.pipeline.source.planning import latest
-
-        return latest({}, _streams(self._options, _catalogue(self._options)), "kept", None)
-
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return _partitions(self._options, _catalogue(self._options), start, end)
 
