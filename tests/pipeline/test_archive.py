@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def test_everything_once_through_new_topics_and_compactions(
     assert reader.count() == len(filled.expected)
     (large,) = records_of(spark, uri, "events")
     assert (large.first, large.last, large.rows) == (0, 2, len(filled.expected))
+
+    assert read_archive(spark, uri, "events", until=date(2020, 1, 1)).isEmpty()
 
     filled.publish(filled.topic("orders"), 5)
     filled.publish(filled.make("new"), 5, 2)  # a topic that was not there before

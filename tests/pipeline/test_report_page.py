@@ -112,6 +112,16 @@ def test_figures_of_a_run() -> None:
     assert "100 notifications; p50" in drawings["latency"].description
 
 
+def test_what_is_always_the_same_is_told_in_words() -> None:
+    history = timed_history()
+    history.deliveries = [
+        type(row)(row.subscriber, row.position, row.event_id, row.topic, stamp={}) for row in history.deliveries
+    ]
+    html, drawings = render(Page(title="t", sections=(run_section(history),)))
+    assert "stamp-entries" not in drawings
+    assert "Entries of stamps : 0, the same for all 100 notifications." in " ".join(Reader(html).words)
+
+
 def test_latencies_below_zero_are_said() -> None:
     history = timed_history()
     for row in history.publications[:5]:

@@ -43,7 +43,7 @@ MAPPING = {mapping}
 plan = declarative.Plan(spark, {uri!r}, {format!r}, MAPPING)
 
 
-@dp.materialized_view
+@dp.table
 def raw_deliveries() -> DataFrame:
     return plan.raw()
 

@@ -68,8 +68,8 @@ FIG7 = Experiment(
     axes=SIZES_AXES,
     run=run_sizes,
     facts=(
-        same("shape 0.349, 10 topics each", 46.0, "entries", {"shape": FLAT, "subscribed": 100_000}),
-        same("shape 0.901, 10 topics each", 17.0, "entries", {"shape": SKEWED, "subscribed": 100_000}),
+        same("shape 0.349, 10 topics each (calibrated)", 46.0, "entries", {"shape": FLAT, "subscribed": 100_000}),
+        same("shape 0.901, 10 topics each (calibrated)", 17.0, "entries", {"shape": SKEWED, "subscribed": 100_000}),
         same("shape 0.349, 1 topic each", 0.0, "entries", {"shape": FLAT, "subscribed": 10_000}),
         same("shape 0.901, 1 topic each", 0.0, "entries", {"shape": SKEWED, "subscribed": 10_000}),
         shape("shape 0.349, more topics", "approaches its maximum", "≥ 95 % of it", _saturates(FLAT)),

@@ -13,6 +13,7 @@ KEYS: dict[str, list[str]] = {
     "subscriptions": ["subscriber", "topic", "since"],
     "publications": ["publisher", "event_id", "topic"],
 }
+DAY_MS = 24 * 3600 * 1000
 PLACE = ["stream", "stream_position", "line"]
 
 
@@ -24,7 +25,7 @@ def file_schema(table: str) -> StructType:
 
 def with_date(rows: DataFrame) -> DataFrame:
     """The day (UTC) on which the server took a row; none for rows about what is missing."""
-    return rows.withColumn("date", F.to_date(F.timestamp_millis(F.col("stored_at").cast("long"))))
+    return rows.withColumn("date", F.date_from_unix_date(F.floor(F.col("stored_at") / DAY_MS).cast("int")))
 
 
 def digest(table: str) -> Column:

@@ -30,6 +30,7 @@ BEGIN_S = 60.0
 AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # pauses before it is tried again; then it is given up
 PERMANENT = ("InputError", "GapError", "LogError")  # trying again changes nothing
 MESSAGES_MAX = 200_000
+DATES_OPEN = 32
 
 
 class ArchiveFailed(SeriatimError):
@@ -216,6 +217,8 @@ def write_folder(rows: DataFrame, root: str, table: str, first: int, last: int) 
     )
     folder = new_folder(first, last)
     uri = storage.join(table_uri(root, table), folder)
+    # One open file per date instead of a sort of everything by date: a batch seldom has more than a few.
+    rows.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(DATES_OPEN))
     observed.write.partitionBy("date").mode("error").option("compression", "zstd").parquet(uri)
     counts: dict[str, Any] = seen.get
     bytes_ = storage.size(rows.sparkSession, uri)

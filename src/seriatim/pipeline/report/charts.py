@@ -5,7 +5,7 @@ from math import ceil, log
 
 from msgspec import Struct
 
-from seriatim.pipeline.report.axes import Scale, number, scale_from_zero, scale_over
+from seriatim.pipeline.report.axes import Scale, number, scale_from_zero, scale_over, short
 from seriatim.pipeline.report.distribution import Distribution
 from seriatim.pipeline.report.drawing import (
     INK,
@@ -59,7 +59,8 @@ class Axis(Struct, frozen=True, kw_only=True):
 
     name: str
     names: tuple[str, ...] = ()
-    show: Callable[[float], str] = number
+    show: Callable[[float], str] = number  # in words
+    tick: Callable[[float], str] = short  # beside the axis
 
 
 def distribution_chart(
@@ -70,7 +71,7 @@ def distribution_chart(
     count = distribution.count
     x = _bar_scale(distribution, bars)
     y = scale_from_zero([bar[2] / count for bar in bars], HEIGHT - BOTTOM, TOP)
-    shapes = _frame(x, y, Axis(name=axis, show=show), Axis(name=f"share of {what}", show=_percent))
+    shapes = _frame(x, y, Axis(name=axis, tick=show), Axis(name=f"share of {what}", tick=_percent))
     for low, high, many in bars:
         left, right = x(low), x(high)
         top = y(many / count)
@@ -229,14 +230,14 @@ def _frame(x: Scale, y: Scale, across: Axis, up: Axis, height: float = HEIGHT) -
     for tick in y.ticks(5):
         place = y(tick)
         shapes.append(Line(((LEFT, place), (WIDTH - RIGHT, place)), RULE, 1.0))
-        shapes.append(Label((LEFT - 6, place + 3.5), up.show(tick), "end", MUTED, SMALL_PX))
+        shapes.append(Label((LEFT - 6, place + 3.5), up.tick(tick), "end", MUTED, SMALL_PX))
     floor_y = height - BOTTOM
     shapes.append(Line(((LEFT, floor_y), (WIDTH - RIGHT, floor_y)), MUTED, 1.0))
     if across.names:
         room = int((WIDTH - LEFT - RIGHT) / len(across.names) / (SMALL_PX * 0.58))
         places = [(float(i), shortened(name, max(3, room))) for i, name in enumerate(across.names)]
     else:
-        places = _apart([(tick, across.show(tick)) for tick in x.ticks(7)], x)
+        places = _apart([(tick, across.tick(tick)) for tick in x.ticks(7)], x)
     for tick, text in places:
         shapes.append(Line(((x(tick), floor_y), (x(tick), floor_y + 4)), MUTED, 1.0))
         shapes.append(Label((x(tick), floor_y + 16), text, "middle", MUTED, SMALL_PX))
