@@ -1,6 +1,7 @@
 """Following a log: a violation is flagged by the batch that reads it; a stop loses and repeats nothing."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from seriatim.pipeline.window import WindowOptions
 
 SUBSCRIBERS = ("s1", "s2", "s3")
 EVENTS = 10  # of a file
+FIRST_S = 1_700_000_000
 
 
 def rows(batch: int, swapped: str | None = None) -> list[Delivery]:
@@ -28,13 +30,14 @@ def rows(batch: int, swapped: str | None = None) -> list[Delivery]:
 
 
 def write(folder: Path, batch: int, deliveries: list[Delivery]) -> None:
-    """A file appears whole: written elsewhere, then moved."""
+    """A file appears whole: written elsewhere, then moved. Spark takes files by their time, so each has its own."""
     lines = [
         json.dumps({"host": row.subscriber, "position": row.position, "event_id": row.event_id, "topic": row.topic})
         for row in deliveries
     ]
     beside = folder.parent / f"{batch}.tmp"
     beside.write_text("\n".join(lines))
+    os.utime(beside, (FIRST_S + batch, FIRST_S + batch))
     folder.mkdir(exist_ok=True)
     beside.rename(folder / f"{batch:03}.jsonl")
 
