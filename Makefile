@@ -5,6 +5,7 @@
 #   WORLD=pair          the world that explore searches
 #   WORLDS=2000         how many worlds swarm walks
 #   MINUTES=10          how long soak goes on
+#   LOGS=10000          how many logs agreement judges
 #   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore, swarm and soak
 
 VENV ?= .venv
@@ -14,6 +15,7 @@ BIN = $(VENV)/bin
 WORLD ?= pair
 WORLDS ?= 2000
 MINUTES ?= 10
+LOGS ?= 10000
 
 # These files say "pyproject.toml, as it is now, is installed in the virtual environment".
 INSTALLED = $(VENV)/.installed
@@ -21,7 +23,7 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types format bench explore swarm soak kills clean
+.PHONY: help demo test lint types format bench explore swarm soak agreement kills clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +56,9 @@ swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
 
 soak: $(INSTALLED_DEV) ## Random faults under load, real processes, every promise checked (MINUTES=10)
 	@$(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
+
+agreement: $(INSTALLED_DEV) ## Both auditors on random logs, word for word (LOGS=10000; needs Spark)
+	SERIATIM_LOGS=$(LOGS) $(BIN)/python -m pytest tests/pipeline/test_audit_agreement.py $(ARGS)
 
 kills: $(INSTALLED_DEV) ## Kill the archive job ten times under load, compare counts and digests (ARGS=--kills 3)
 	@$(BIN)/python -m bench.archive_kills $(ARGS)

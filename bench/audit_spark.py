@@ -26,7 +26,7 @@ from seriatim.pipeline.workload import (
     injections,
 )
 
-TOPICS, HELD = 1_000, 10
+TOPICS, HELD = 100, 10
 WARM_ROWS = 20_000
 
 PLAIN_CHECK = """
@@ -59,7 +59,7 @@ def main() -> None:
     folder = Path(chosen.folder or tempfile.mkdtemp(prefix="seriatim-bench-"))
     try:
         with spark_session(options, "bench") as spark:
-            audit_tables(_made(spark, folder / "warm", WARM_ROWS, 20, 1))
+            audit_tables(_made(spark, folder / "warm", WARM_ROWS, 100, 1))
             print(f"{'rows':>12}{'subscribers':>13}{'audit':>9}{'deliveries':>12}{'DuckDB':>9}  found")
             for rows in chosen.rows:
                 for subscribers in chosen.subscribers:

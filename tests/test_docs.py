@@ -39,6 +39,7 @@ OPTIONS = {"python": r"", "console": r"no-run|exit=\d+", "text": r"output", "tom
 FENCE = re.compile(r"^( *)(`{3,})(.*)$")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 COMMAND_SECONDS_MAX = 240
+PAGE_SECONDS_MAX = 1_500  # some commands start a JVM, on a machine that does other things as well
 LIVE_URL = "nats://127.0.0.1:4222"
 READY_SECONDS_MAX = 120
 
@@ -194,6 +195,7 @@ def check_exists(block: Block) -> None:
         assert known, f"{block.place}: no such make target, seriatim command or file: {command.words}"
 
 
+@pytest.mark.timeout(PAGE_SECONDS_MAX)
 @each_page
 def test_examples_do_what_the_page_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

@@ -132,6 +132,28 @@ async def test_a_replay_that_was_cut_off_goes_on(tmp_path: Path) -> None:
 
 
 @asynchronous
+async def test_a_stream_that_is_removed_in_between_is_not_made_again(tmp_path: Path) -> None:
+    """It would hold the second half only."""
+    async with running_server(tmp_path) as server:
+        client = await nats.connect(server.url)
+        broker = JetStreamBroker(server.url)
+        await broker.open()
+
+        async def removed() -> AsyncIterator[Sequence[ReplayedEvent]]:
+            async for batch in batches(events(200)):
+                yield batch
+                if batch[-1].event_id == "e100":
+                    await client.jetstream().delete_stream("replay-replay")
+
+        publisher = ReplayPublisher(broker, "abc", in_flight=10)
+        await publisher.reached()
+        with pytest.raises(RequestRefused, match="the stream replay-replay was removed during the replay; start"):
+            await publisher.publish(removed())
+        await broker.close()
+        await client.close()
+
+
+@asynchronous
 async def test_onto_the_topics_themselves(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         client = await nats.connect(server.url)

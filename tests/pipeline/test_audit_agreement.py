@@ -16,9 +16,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.audit.test_against_oracle import NAMED, cyclic_history, faulty_history
 
 from seriatim.audit import ANOMALIES, Report, audit
+from seriatim.audit.degree import ordering_degree as reference_degree
 from seriatim.model import Delivery, History, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES
-from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables
+from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables, ordering_degree
 from seriatim.pipeline.schemas import HISTORY
 from seriatim.pipeline.tables import Tables, tables_of
 
@@ -134,12 +135,13 @@ def test_one_log(small: SparkSession) -> None:
 
 
 def test_coarse_cuts_change_nothing(small: SparkSession) -> None:
-    """As if every row were in disorder and no block fitted a task."""
-    options = AuditOptions(cuts_max=1, block_rows=2, block_rows_max=2, rounds=2)
-    for seed in (1, 3):
-        history = cyclic_history(seed)
-        assert same(judged(small, history, options).report) == same(audit(history)), seed
-    assert same(judged(small, shop(), options).report) == same(audit(shop()))
+    """As if nearly every row were in disorder and no block fitted a task."""
+    options = AuditOptions(keys_max=1, cuts_max=1, block_rows=20, block_rows_max=20, rounds=2)
+    histories = {f"faulty {seed}": faulty_history(seed)[0] for seed in range(20)}
+    histories |= {f"cyclic {seed}": cyclic_history(seed) for seed in range(20)}
+    reports = audit_tables(together(small, histories), options=options).reports
+    for name, history in histories.items():
+        assert same(reports[name]) == same(audit(history)), name
 
 
 def test_a_block_above_the_limit_is_unknown_and_not_valid(small: SparkSession) -> None:
@@ -157,3 +159,16 @@ def test_bad_input_is_named(spark: SparkSession) -> None:
         audit_tables(Tables(tables.deliveries.drop("event_id")))
     with pytest.raises(InputError, match="rounds"):
         AuditOptions(rounds=0)
+
+
+def test_the_same_ordering_degree(small: SparkSession) -> None:
+    for history in (shop(), cyclic_history(2), faulty_history(5)[0], History(shop().deliveries[:2])):
+        expected = reference_degree(history.deliveries, history.publications)
+        found = ordering_degree(tables_of(small, history))
+        assert found.degree == (None if expected.degree is None else pytest.approx(expected.degree))
+        assert (found.pairs, found.compared, found.displaced, found.displacement_max) == (
+            expected.pairs,
+            expected.compared,
+            expected.displaced,
+            expected.displacement_max,
+        )

@@ -190,6 +190,18 @@ def test_little_is_remembered_when_stamps_come_by_time() -> None:
         assert sum(len(lane.ordinals) for lane in merger.state.lanes.values()) <= 3
 
 
+def test_a_promise_says_nothing_of_what_is_held() -> None:
+    """It was stored before, and may get a place before."""
+    merger = Merger(["A", "B"])
+    merger.feed("B", 1, 1, {"A": 1}, 5)
+    merger.promise(100)
+    frontier = merger.frontier
+    merger.feed("A", 2, 2, {}, 100)
+    placed = by_key(merger.take())
+    assert placed == [Placed("B", 1, 1, 5), Placed("A", 2, 2, 100)]
+    assert frontier <= placed[0].ordinal
+
+
 def test_keys_sort_as_their_parts() -> None:
     parts = [
         (ordinal, log, number, index)

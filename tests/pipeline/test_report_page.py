@@ -17,7 +17,7 @@ from tests.pipeline.report_cases import (
 
 from seriatim.audit import audit
 from seriatim.model import History
-from seriatim.pipeline.report import Judgement, Page, RunSection, SweepSection, render
+from seriatim.pipeline.report import Judgement, Measurement, Page, RunSection, SweepSection, render
 from seriatim.pipeline.report.axes import milliseconds, number, scale_over
 from seriatim.pipeline.report.markup import Markup, element, escaped
 from seriatim.pipeline.report.style import DARK, LIGHT
@@ -112,6 +112,16 @@ def test_figures_of_a_run() -> None:
     assert "100 notifications; p50" in drawings["latency"].description
 
 
+def test_what_is_always_the_same_is_told_in_words() -> None:
+    history = timed_history()
+    history.deliveries = [
+        type(row)(row.subscriber, row.position, row.event_id, row.topic, stamp={}) for row in history.deliveries
+    ]
+    html, drawings = render(Page(title="t", sections=(run_section(history),)))
+    assert "stamp-entries" not in drawings
+    assert "Entries of stamps : 0, the same for all 100 notifications." in " ".join(Reader(html).words)
+
+
 def test_latencies_below_zero_are_said() -> None:
     history = timed_history()
     for row in history.publications[:5]:
@@ -197,3 +207,16 @@ def test_an_axis_has_room_for_every_value(values: list[float]) -> None:
 def test_a_judgement_without_figures_is_a_section() -> None:
     section = RunSection(name="n", judgement=Judgement.of(audit(History(log(s1="a")))))
     assert "Verdicts" in text_of(Page(title="t", sections=(section,)))
+
+
+def test_many_variants_are_split_into_panels() -> None:
+    rows = tuple(
+        Measurement(experiment="e", variant=f"{pattern}, {layout}", x=x, measure="m/s", mean=x)
+        for pattern in ("geographic", "spray")
+        for layout in ("paper", "chain", "star", "two levels")
+        for x in (1.0, 2.0)
+    )
+    _, drawings = render(Page(title="t", sections=(SweepSection(name="many", measurements=rows),)))
+    assert list(drawings) == ["e-m-s-geographic", "e-m-s-spray"], "names of files, too"
+    for drawing in drawings.values():
+        assert {"paper", "chain", "star", "two levels"} <= {getattr(shape, "text", "") for shape in drawing.shapes}

@@ -124,20 +124,23 @@ class ReplayPublisher:
         if self._prefix is None:
             return None
         try:
-            info = await self._api.info(self._stream)
+            return await self._end_of_stream()
         except ApiRefused as refused:
             if refused.number != STREAM_NOT_FOUND:
                 raise
-            await self._create()
-            self._next = 0
-            return None
+        await self._create()
+        self._next = 0
+        return None
+
+    async def _end_of_stream(self) -> Reached | None:
+        info = await self._api.info(self._stream)
         self._next = info.state.last_seq
         if info.state.messages == 0:
             return None
         last = await self._api.message(self._stream, {"seq": info.state.last_seq})
         headers = _headers(last.hdrs) if last is not None else {}
-        fix = f"choose another prefix, or remove the stream {self._stream}"
         if headers.get(REPLAYED) != self._digest:
+            fix = f"choose another prefix, or remove the stream {self._stream}"
             raise InputError(f"prefix {self._prefix}", f"the stream {self._stream} holds something else", fix)
         return Reached(headers.get(ORDER_KEY, ""), info.state.messages)
 
@@ -225,6 +228,9 @@ class ReplayPublisher:
         elif reply is None:
             self._is_broken = True
         elif no_responders(reply):
+            if self._prefix is not None:  # our stream is there; the server, or its leader, is not ready
+                self._is_broken = True
+                return
             fix = "make a stream for it, or replay into a stream of its own"
             self._refusal = RequestRefused(f"no stream takes the subject {subject}; {fix}")
         else:
@@ -252,10 +258,15 @@ class ReplayPublisher:
         """All answers are in, and something was not stored, or nobody knows."""
         try:
             if self._prefix is not None:
-                found = await self.reached()
+                found = await self._end_of_stream()
                 for sent in self._window:
                     sent.is_stored = found is not None and sent.event.order_key <= found.order_key
-        except ConnectionFailed:
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+            fix = "start the replay again for all of it"
+            raise RequestRefused(f"the stream {self._stream} was removed during the replay; {fix}") from None
+        except (ConnectionFailed, RequestRefused):  # nobody answers, or nobody who knows of streams yet
             await asyncio.sleep(RETRY_S)
             return
         if not self._link.is_up:

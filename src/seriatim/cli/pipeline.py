@@ -75,9 +75,9 @@ def anomalies() -> DataFrame:
 
 HELP = """Write a Spark Declarative Pipeline that keeps a log audited.
 
-Makes FOLDER with a spec and the definitions of six tables: raw_deliveries (read once, as files come), deliveries (the
-rows that fit), refused (the others, with why), audited, verdicts and anomalies. `spark-pipelines run` in that folder
-brings them up to date. Needs the extra `pipelines`.
+Makes FOLDER with a spec and the definitions of six tables: raw_deliveries (what the files hold), deliveries (the rows
+that fit), refused (the others, with why), audited, verdicts and anomalies. `spark-pipelines run` in that folder brings
+them up to date. Needs the extra `pipelines`.
 
 \b
 Examples:

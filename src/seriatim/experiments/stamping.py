@@ -8,8 +8,8 @@ Two choices that the paper leaves open, and the facts they rest on (docs/figures
 - A client has one request under way. Otherwise 10,000 requests per second to a system that makes little more than 4,000
   stamps would let latency grow without end, and the paper reports less than 300 ms.
 - A server takes `SERVICE_MS` for each stamp it handles. This is the one number that is calibrated: on "more than 4,000
-  stamps per second at 5,000 requests per second". A time per entry instead gives the same curves up to the number of
-  subscriptions that the paper states (experiment `000-service`).
+  stamps per second at 5,000 requests per second", in the median over seeds. A time per entry instead gives the same
+  curves up to the number of subscriptions that the paper states (experiment `000-service`).
 """
 
 from collections import deque

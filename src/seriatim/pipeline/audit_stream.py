@@ -193,7 +193,9 @@ class Follower:
             rows_from=window.rows_from(batch + 1),
             ids_from=window.ids_from(batch + 1),
         )
-        put(self._spark, self._uri("state", batch), msgspec.json.encode(state))
+        if not put(self._spark, self._uri("state", batch), msgspec.json.encode(state)):
+            what = f"the state of batch {batch} was written by somebody else"
+            raise InputError(self._options.checkpoint, what, "let one process follow a log with one checkpoint")
         if before is not None:  # nobody needs what came before this any more
             remove(self._spark, self._uri("state", before.batch))
             for kind, since, until in (

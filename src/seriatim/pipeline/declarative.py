@@ -1,8 +1,8 @@
 """The audit as a Spark Declarative Pipeline: raw → validated → audited, for a data team that runs its tables that way.
 
 `seriatim pipeline FOLDER --input URI` writes a project whose definitions call these functions; `spark-pipelines run` in
-that folder builds the tables, and the next time reads only files that are new. Query functions there must not look at a
-schema, collect, or use `mapInArrow`; so columns and types are fixed before, and the auditor is a table function.
+that folder brings the tables up to date. Query functions there must not look at a schema, collect, or use `mapInArrow`;
+so columns and types are fixed before, and the auditor is a table function.
 
 The table function is the plain auditor in one task for each run, and needs some 500 bytes for each row. It suits logs
 of up to some millions of rows a run; above that use `seriatim audit`, which spreads one log over many tasks.
@@ -56,24 +56,23 @@ class Plan:
         return list(dict.fromkeys(names))
 
     def raw(self) -> DataFrame:
-        """Rows as they lie in the files, read once each."""
+        """Rows as they lie in the files, each file read once."""
         kind = "json" if self._format == "jsonl" else self._format
         reader = self._spark.readStream.schema(self._schema).option("recursiveFileLookup", True)
         return reader.option("columnNameOfCorruptRecord", CORRUPT).format(kind).load(self._uri)
 
     def _fitted(self, raw: DataFrame) -> DataFrame:
+        # Only `select`, here and below: other steps may look a table up at once, and lose what it depends on.
         fitted = fitting.fit(raw, DELIVERIES, self._sources, self._mapping, self._kinds)
-        run = f.coalesce(f.col("_run"), f.lit(ALL_ROWS)) if self._mapping.run_column in self._kinds else f.lit(ALL_ROWS)
-        return fitted.withColumn("run", run)
+        has_runs = self._mapping.run_column in self._kinds
+        run = f.coalesce(f.col("_run"), f.lit(ALL_ROWS)) if has_runs else f.lit(ALL_ROWS)
+        return fitted.select("*", run.alias("run"))
 
     def validated(self, raw: DataFrame) -> DataFrame:
         """Rows that fit, in the columns of a delivery and `run`."""
         fitted = self._fitted(raw).where("_problem IS NULL")
         if self._mapping.order_by is not None:
-            placed = fitted.withColumn("_subscriber", f.col("subscriber"))
-            # Runs are apart: each counts its own positions.
-            placed = placed.withColumn("subscriber", f.concat_ws("\u0000", "run", "subscriber"))
-            fitted = fitting.place_by_order(placed, self._mapping).withColumn("subscriber", f.col("_subscriber"))
+            fitted = fitting.place_by_order(fitted, self._mapping, ("run", "subscriber"))
         return fitted.select("run", *(name for name in DELIVERIES.names if name != "stamp"))
 
     def refused(self, raw: DataFrame) -> DataFrame:

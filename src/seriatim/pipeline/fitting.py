@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from seriatim.audit.foreign import FORMATS, NO, YES
 from seriatim.audit.mapping import LINES, ColumnMapping
 from seriatim.pipeline.reading import CORRUPT
+from seriatim.pipeline.schemas import DELIVERIES
 
 WIDE = "decimal(38,9)"  # whole numbers of any clock, and nine digits behind the point
 SUFFIXES = [".gz", *FORMATS, ".parquet", ".log", ".txt"]
@@ -89,22 +90,25 @@ def name_of(file: Column) -> Column:
     return plain
 
 
-def place_by_order(frame: DataFrame, mapping: ColumnMapping) -> DataFrame:
-    """Positions without holes from `_order`; rows whose order is not known share one.
+def place_by_order(frame: DataFrame, mapping: ColumnMapping, of: tuple[str, ...] = ("subscriber",)) -> DataFrame:
+    """Deliveries with positions without holes, from `_order`; rows whose order is not known share one.
 
     Those are rows of equal value, and, unless the column is trusted, those of one file whose lines contradict it: a
     line reaches up to the largest value before it, and whatever lies between is not known to be before or after.
+    `of` are the columns that say whose positions they are.
     """
     reach = f.col("_order")
     if not mapping.trust_order:
-        lines = Window.partitionBy("subscriber", "_file").orderBy("_block", "_row")
+        lines = Window.partitionBy(*of, "_file").orderBy("_block", "_row")
         reach = f.max("_order").over(lines.rowsBetween(Window.unboundedPreceding, 0))
-    own = Window.partitionBy("subscriber").orderBy("_order")
+    own = Window.partitionBy(*of).orderBy("_order")
     earlier = own.rowsBetween(Window.unboundedPreceding, -1)
     is_next = f.coalesce(f.col("_order") > f.max("_reach").over(earlier), f.lit(True)).cast("bigint")
-    upto = own.rowsBetween(Window.unboundedPreceding, 0)
-    frame = frame.withColumn("_reach", reach).withColumn("_next", is_next)
-    return frame.withColumn("position", f.sum("_next").over(upto) - 1).drop("_reach", "_next")
+    position = f.sum("_next").over(own.rowsBetween(Window.unboundedPreceding, 0)) - 1
+    # Only `select`: a declarative pipeline would look a table up at once for `withColumn`, and lose what it depends on.
+    frame = frame.select("*", reach.alias("_reach")).select("*", is_next.alias("_next"))
+    others = [name for name in dict.fromkeys([*of, *DELIVERIES.names]) if name != "position"]
+    return frame.select(*others, position.alias("position"))
 
 
 def place_by_line(frame: DataFrame) -> DataFrame:

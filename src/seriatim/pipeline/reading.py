@@ -173,6 +173,9 @@ def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
     place = found.group(1) if found else where
     if "header does not conform" in text or "number of columns" in text.lower():
         return LogError(place, "its columns are not those of the other files", "audit files of one kind at a time")
+    if "TIMESTAMP(NANOS" in text:
+        fix = "set spark.sql.legacy.parquet.nanosAsLong=true in this session"
+        return LogError(place, "times in nanoseconds, which Spark reads only as numbers", fix)
     if "not a Parquet file" in text or "CANNOT_READ_FILE_FOOTER" in text or "FAILED_READ_FILE" in text:
         return LogError(place, "cannot be read: damaged, cut off, or not what its name says", "copy the file again")
     if "CANNOT_MERGE_SCHEMA" in text or "Failed to merge" in text or "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in text:

@@ -69,12 +69,12 @@ def would_have_seen(
     of_logs = events.where(F.col("log").isin(logs))
     stamps = with_names(stamps.where(F.col("log").isin(logs)), logs)
     found = places(stamps, logs, skip_gaps).persist()
-    keyed = with_order_keys(of_logs.where(wanted), found).withColumnRenamed("ordinal", "sequence")
-    chosen = _bounded(keyed, "received_at", since, until)
+    chosen = _bounded(of_logs.where(wanted), "received_at", since, until)
+    keyed = with_order_keys(chosen, found).withColumnRenamed("ordinal", "sequence")
     missing = _holes(of_logs, found, _of_logs(since, log_of, min), _of_logs(until, log_of, max))
     if until.numbers:
         missing = missing.union(_left_out(stamps, _of_logs(until, log_of, max)))
-    return Replay(_as_replay(chosen), missing, places=found, logs=tuple(logs))
+    return Replay(_as_replay(keyed), missing, places=found, logs=tuple(logs))
 
 
 def never_ordered(stamps: DataFrame, logs: Sequence[Topic]) -> list[tuple[Topic, Topic]]:

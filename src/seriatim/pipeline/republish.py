@@ -68,7 +68,7 @@ async def publish_again(
 async def _publish(
     broker: JetStreamBroker, events: DataFrame, publishing: Publishing, on_stored: Callable[[int], None]
 ) -> Published:
-    note = _Progress(publishing, on_stored)
+    note = Progress(publishing, on_stored)
     publisher = ReplayPublisher(
         broker, publishing.digest, publishing.prefix, in_flight=publishing.in_flight, on_stored=note.stored
     )
@@ -107,7 +107,7 @@ def event_of(row: Row) -> ReplayedEvent:
     return ReplayedEvent(row["order_key"], row["topic"], row["event_id"], row["publisher"], headers, data, at_ms)
 
 
-class _Progress:
+class Progress:
     """Onto the topics themselves no stream says how far the replay is: a file does."""
 
     def __init__(self, publishing: Publishing, on_stored: Callable[[int], None]) -> None:

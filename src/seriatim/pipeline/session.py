@@ -74,6 +74,7 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.legacy.parquet.nanosAsLong": "true",  # what pandas writes; Spark has no such times, but an order
     }
     if not options.is_local:
         return settings

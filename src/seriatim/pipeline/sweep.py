@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import ceil
+from time import time_ns
 from uuid import uuid4
 
 import pyarrow as pa
@@ -166,13 +167,18 @@ def sweep(
             results = run_chunk(chunk, min(left, size), options).repartition(1)
             seen = Observation()
             counts = (F.count(F.lit(1)).alias("rows"), F.count_if(F.col("status") == FAILED).alias("failed"))
-            results.observe(seen, *counts).write.parquet(f"{out}/results/part={uuid4().hex}")
+            results.observe(seen, *counts).write.parquet(f"{out}/results/part={_new_part()}")
             progress = Progress(total, progress.finished + seen.get["rows"], progress.failed + seen.get["failed"])
             if tell is not None:
                 tell(progress)
         return progress
     finally:
         rows.unpersist()
+
+
+def _new_part() -> str:
+    """Names sort by time, so that of several failures of a run the last one is told."""
+    return f"t{time_ns()}-{uuid4().hex[:8]}"
 
 
 def _chunk_of(column: str, chunks: int) -> Column:

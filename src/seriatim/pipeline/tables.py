@@ -11,9 +11,10 @@ from pyspark.sql.types import StructType
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import Delivery, History, LogError, Publication, Subscription
 from seriatim.pipeline import fitting
+from seriatim.pipeline.archive.reading import read_archive
 from seriatim.pipeline.files import Entry, children, find
 from seriatim.pipeline.reading import Source, columns_of, read_raw, source_of, unreadable
-from seriatim.pipeline.schemas import HISTORY
+from seriatim.pipeline.schemas import ARCHIVE, HISTORY
 
 EXAMPLES = 3  # rows shown of those that do not fit
 RUNS_SHOWN = 21
@@ -46,7 +47,7 @@ def tables_of(spark: SparkSession, history: History) -> Tables:
 
 
 def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = None) -> Tables:
-    """Read logs of any origin: a folder with the tables of a history, or files of deliveries alone.
+    """Read logs of any origin: a folder with the tables of a history, files of deliveries alone, or an archive.
 
     The folder has `deliveries` and, if known, `publications`, `subscriptions` and `messages`, each as a file (.jsonl,
     .csv, .tsv, .parquet) or as a folder of such files. Deliveries alone may be a file, a folder or a pattern. All rows
@@ -55,6 +56,9 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
     """
     mapping = mapping or ColumnMapping()
     entries = find(spark, uri)
+    archive = _archive(spark, entries)
+    if archive is not None:
+        return archive
     by_table = _by_table(spark, entries)
     if by_table and mapping.is_foreign:
         by_table = {"deliveries": by_table["deliveries"]}
@@ -86,6 +90,24 @@ def history_of(tables: Tables, rows_max: int) -> History | None:
 def write_table(frame: DataFrame, uri: str) -> None:
     """As Parquet, in place of what was there."""
     frame.write.mode("overwrite").parquet(uri)
+
+
+def _archive(spark: SparkSession, entries: list[Entry]) -> Tables | None:
+    """If this is an archive: its tables. They were checked when they were written, and name their rows themselves."""
+    if len(entries) != 1 or not entries[0].is_folder:
+        return None
+    uri = entries[0].uri
+    there = {child.name.removeprefix("table=") for child in children(spark, uri) if child.name.startswith("table=")}
+    if there.isdisjoint(ARCHIVE):
+        return None
+    if "deliveries" not in there:
+        fix = "archive the logs of subscribers too (they write them with --log broker:)"
+        raise LogError(uri, f"an archive without deliveries, of {', '.join(sorted(there))}", fix)
+
+    def other(name: str) -> DataFrame | None:
+        return read_archive(spark, uri, name) if name in there else None
+
+    return Tables(read_archive(spark, uri, "deliveries"), other("publications"), other("subscriptions"))
 
 
 def _by_table(spark: SparkSession, entries: list[Entry]) -> dict[str, list[Entry]]:

@@ -162,7 +162,8 @@ class _Audit:
                 shares = covered_shares(self.rows, self.events, hints, self._sample())
         hint = min(hints, key=lambda hint: shares.get(hint, 0))
         self.events = with_hint(self.events, hint, self.log.has_publications)
-        return walk(self.rows, self.events, self.log.has_publications)
+        count = sum(run.events for run in self.runs.values())
+        return walk(self.rows, self.events, self.log.has_publications, are_few=count <= self.options.keys_max)
 
     def _sample(self) -> int:
         """Every so-manieth subscriber gives a sample that is large enough, of subscribers that are enough."""
@@ -174,25 +175,25 @@ class _Audit:
         blocks = blocks_of(walked, self.events, self.options)
         if blocks is None:
             return
-        blocks = self._without_large(walked, blocks, "block", "task_rows_max")
-        tangles = tangles_of(walked, blocks, self.options)
-        tangles = self._without_large(walked, tangles, "tangle", "tangle_rows_max")
+        rows = kept(walked.rows.join(blocks, "e"))
+        large = too_large(rows, "block", self.options.task_rows_max)
+        if large is not None:
+            self.doubts.append(size_doubt(self.events, blocks, "block", large, "task_rows_max"))
+            blocks = kept(blocks.join(large, "block", "left_anti"))
+            rows = kept(rows.join(large, "block", "left_anti"))
+        tangles = tangles_of(rows, walked, blocks, self.options)
+        large = too_large(rows.drop("block").join(tangles, "e"), "tangle", self.options.tangle_rows_max)
+        if large is not None:
+            self.doubts.append(size_doubt(self.events, tangles, "tangle", large, "tangle_rows_max"))
+            tangles = kept(tangles.join(large, "tangle", "left_anti"))
         found = explained(self.log, walked, tangles, self.limit, self.salt)
         if walked.chain_rows is not None and self.publications is not None:
-            first = hopeless(found, walked.chain_rows, walked.keyed, self.salt)
+            first = hopeless(found, walked.chain_rows, walked.rows, self.salt)
             if first is not None:
                 self.doubts.append(circular_doubt(first, walked.chain_rows, self.publications))
                 unknowable = hopeless_events(first, walked.chain_rows)
                 found = explained(self.log, walked, tangles, self.limit, self.salt, unknowable)
         self.found.append(found)
-
-    def _without_large(self, walked: Walked, found: DataFrame, group: str, option: str) -> DataFrame:
-        """What does not fit the memory that the options allow is doubted, not judged."""
-        large = too_large(walked, found, group, getattr(self.options, option))
-        if large is None:
-            return found
-        self.doubts.append(size_doubt(self.events, found, group, large, option))
-        return kept(found.join(large, group, "left_anti"))
 
     def _doubt_order(self, walked: Walked) -> None:
         names = self.subscribers.select("run", "subscriber", "s")
@@ -210,7 +211,7 @@ class _Audit:
         if walked.tied is None:
             return {name for name, run in self.runs.items() if not run.usable}
         judged = self.events.filter("not reused").select("e", "run")
-        first = walked.keyed.filter("not o").groupBy("s", "e").agg(F.min("p").alias("p"))
+        first = walked.rows.filter("not o").groupBy("s", "e").agg(F.min("p").alias("p"))
         clear = first.join(walked.tied, ["s", "p"], "left_anti").join(judged, "e")
         return set(self.runs) - {row["run"] for row in clear.select("run").distinct().collect()}
 

@@ -67,7 +67,7 @@ def causal_doubts(
     ]
 
 
-def hopeless(found: DataFrame, chain_rows: DataFrame, keyed: DataFrame, salt: int) -> DataFrame | None:
+def hopeless(found: DataFrame, chain_rows: DataFrame, rows: DataFrame, salt: int) -> DataFrame | None:
     """Publications whose causes are circular, and all that come after such a one: chain, and the first `rank` of it."""
     circular = found.filter(F.col("name") == CIRCULAR).select("run", F.col("tie").alias("event_id"))
     if circular.isEmpty():
@@ -81,7 +81,7 @@ def hopeless(found: DataFrame, chain_rows: DataFrame, keyed: DataFrame, salt: in
             break
         size = counted
         events = hopeless_events(first, chain_rows)
-        met = keyed.join(events, "e").groupBy(F.col("s").alias("a")).agg(F.min("p").alias("met"))
+        met = rows.join(events, "e").groupBy(F.col("s").alias("a")).agg(F.min("p").alias("met"))
         after = chain_rows.filter("ordered").join(met, "a").filter("seen > met")
         more = after.groupBy("chain").agg(F.min("rank").alias("from_rank"))
         first = kept(first.unionByName(more).groupBy("chain").agg(F.min("from_rank").alias("from_rank")))

@@ -20,6 +20,7 @@ from seriatim.pipeline.audit.integrity import shown
 from seriatim.pipeline.audit.keep import kept
 
 ENDLESS = 1 << 62  # above every index
+INDEX_BITS = 20
 PLACE = "struct<number: bigint, index: bigint>"
 OWN = ("run", "subscriber", "topic", "since", "until", "start", "end")  # of a subscription, in the order of sorting
 
@@ -65,14 +66,26 @@ def with_places(rows: DataFrame, all_events: DataFrame, has_publications: bool) 
 
 def received(placed: DataFrame) -> DataFrame:
     """Of each subscriber and topic: first and final position, rows, rows with a place, lowest and highest place."""
-    return placed.groupBy("s", "t").agg(
+    number, index = F.col("place")["number"], F.col("place")["index"]
+    # A place as one number, so that groups are hashed and not sorted; what does not fit is counted by `stays` instead.
+    fits = number.between(0, (1 << (62 - INDEX_BITS)) - 1) & index.between(0, (1 << INDEX_BITS) - 1)
+    packed = F.when(fits, F.shiftleft(number, INDEX_BITS).bitwiseOR(index))
+    found = placed.groupBy("s", "t").agg(
         F.min("p").alias("first"),
         F.max("p").alias("final"),
         F.count(F.lit(1)).alias("rows"),
         F.count("place").alias("numbered"),
-        F.min("place").alias("lowest"),
-        F.max("place").alias("highest"),
+        F.count(packed).alias("packed"),
+        F.min(packed).alias("lowest"),
+        F.max(packed).alias("highest"),
     )
+    return found.withColumns({name: _unpacked(name) for name in ("lowest", "highest")})
+
+
+def _unpacked(name: str) -> Column:
+    number = F.shiftright(name, INDEX_BITS).alias("number")
+    index = F.col(name).bitwiseAND(F.lit((1 << INDEX_BITS) - 1)).alias("index")
+    return F.when(F.col(name).isNotNull(), F.struct(number, index).cast(PLACE))
 
 
 def ranked(all_events: DataFrame) -> DataFrame:
@@ -112,14 +125,15 @@ def stays(subscriptions: DataFrame, got: DataFrame, placed: DataFrame, repeats: 
     both = subscriptions.withColumn("of_topic", F.count(F.lit(1)).over(alone)).join(got, ["s", "t"], "left")
     covers = (F.col("since") <= F.col("first")) & (F.col("until").isNull() | (F.col("final") < F.col("until")))
     above = F.col("start").isNull() | (F.col("lowest")["number"] > F.col("start")) | F.col("lowest").isNull()
-    simple = F.col("first").isNull() | ((F.col("of_topic") == 1) & covers & above & F.col("end").isNull())
+    easy = covers & above & F.col("end").isNull() & (F.col("packed") == F.col("numbered"))
+    simple = F.col("first").isNull() | ((F.col("of_topic") == 1) & easy)
     if repeats is not None:
         twice = placed.join(repeats.select("s", "e"), ["s", "e"], "left_semi").select("s", "t").distinct()
         both = both.join(twice.withColumn("is_repeated", F.lit(True)), ["s", "t"], "left")
         simple = simple & F.col("is_repeated").isNull()
     both = both.withColumn("is_simple", F.coalesce(simple, F.lit(False)))
     counts = ("rows", "numbered", "lowest", "highest", "inside", "at_end")
-    easy = both.filter("is_simple").select(
+    counted_easily = both.filter("is_simple").select(
         "q",
         F.coalesce("rows", F.lit(0)).alias("rows"),
         F.coalesce("numbered", F.lit(0)).alias("numbered"),
@@ -143,7 +157,7 @@ def stays(subscriptions: DataFrame, got: DataFrame, placed: DataFrame, repeats: 
         F.max(F.when(number == F.col("end"), F.col("place"))).alias("at_end"),
     )
     no_rows = hard.select("q").join(counted, "q", "left").fillna(0, ["rows", "numbered", "inside"])
-    known = easy.select("q", *counts).unionByName(no_rows.select("q", *counts))
+    known = counted_easily.select("q", *counts).unionByName(no_rows.select("q", *counts))
     return subscriptions.join(known, "q")
 
 

@@ -51,9 +51,10 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
     """One row per event, delivered or only published.
 
     n rows tell of it, `shared` by two or more subscribers; `reused`: the id stands for two events; `collided`: two ids
-    have one hash. (number, index) from `low` to `high` are the places that its rows give it.
+    have one hash. `low` and `high` are
+    the lowest and highest number and index that its rows give it: the same, if they agree.
     """
-    place = F.when(F.col("number").isNotNull(), F.struct("number", "index"))
+    index = F.when(F.col("number").isNotNull(), F.col("index"))
     each = rows.groupBy("e").agg(
         (F.min("run") if has_runs else F.lit("")).alias("run"),
         F.count(F.lit(1)).alias("n"),
@@ -65,9 +66,18 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
         (F.min("check") != F.max("check")).alias("collided"),
         F.min("notified_at").alias("notified"),
         F.min("received_at").alias("received"),
-        F.min(place).alias("low"),
-        F.max(place).alias("high"),
+        F.min("number").alias("number"),  # plain columns, so that groups are hashed and not sorted
+        F.max("number").alias("number_high"),
+        F.min(index).alias("index"),
+        F.max(index).alias("index_high"),
     )
+    told = F.col("number").isNotNull()
+    each = each.withColumns(
+        {
+            "low": F.when(told, F.struct("number", "index")),
+            "high": F.when(told, F.struct(F.col("number_high").alias("number"), F.col("index_high").alias("index"))),
+        }
+    ).drop("number", "number_high", "index", "index_high")
     if publications is None:
         absent = {name: F.lit(None).cast(kind) for name, kind in NOT_PUBLISHED.items()}
         return each.withColumns({"reused": F.col("two_topics"), **absent})

@@ -8,15 +8,24 @@ from seriatim.model import InputError
 class AuditOptions(Struct, frozen=True, kw_only=True):
     """Sizes are rows of slim tables: some 50 bytes each in the JVM and some 500 in a Python worker."""
 
+    keys_max: int = 500_000  # events whose keys every task gets, some 50 bytes each; above, rows go to where keys are
     cuts_max: int = 200_000  # events in disorder whose cuts the driver joins by itself; above, blocks are coarse
     block_rows: int = 500_000  # about so many rows are untangled by one task
-    block_rows_max: int = 2_000_000  # a block above this is cut again, and again by other keys
+    block_rows_max: int = 2_000_000  # a block above this is cut again, coarsely
     task_rows_max: int = 20_000_000  # a block that cannot be cut and is above this is not judged: unknown
     tangle_rows_max: int = 5_000_000  # a tangle above this is not explained: unknown
     rounds: int = 6  # in which the events near a coarse cut may settle on one side of it
     salt: int = 0  # of the hashes that stand for ids; another one if two ids collide
 
     def __post_init__(self) -> None:
-        for name in ("cuts_max", "block_rows", "block_rows_max", "task_rows_max", "tangle_rows_max", "rounds"):
+        for name in (
+            "keys_max",
+            "cuts_max",
+            "block_rows",
+            "block_rows_max",
+            "task_rows_max",
+            "tangle_rows_max",
+            "rounds",
+        ):
             if getattr(self, name) < 1:
                 raise InputError(name, f"{getattr(self, name)} is too small", "give at least 1")

@@ -29,8 +29,10 @@ from seriatim.pipeline.audit.walk import (
     marks,
     repeated,
     sequences,
+    skips,
     tied,
     with_keys,
+    with_publications,
 )
 
 HINTS = ("notified", "received", "published")  # columns of events that may serve as a key, if all events have one
@@ -39,7 +41,7 @@ HINTS = ("notified", "received", "published")  # columns of events that may serv
 class Walked(NamedTuple):
     """What one walk found. A table that would be empty is None."""
 
-    keyed: DataFrame
+    rows: DataFrame  # all deliveries: s, p, e, o
     chain_rows: DataFrame | None
     repeats: DataFrame | None
     tied: DataFrame | None
@@ -50,7 +52,8 @@ class Walked(NamedTuple):
 
 def find_hints(all_events: DataFrame) -> list[str]:
     """The hints that every delivered event has."""
-    told = all_events.filter("n > 0").agg(*(_count(F.col(hint).isNull()).alias(hint) for hint in HINTS)).first()
+    lacking = {hint: F.col(hint).isNull() | F.isnan(hint) for hint in HINTS}
+    told = all_events.filter("n > 0").agg(*(_count(lacks).alias(hint) for hint, lacks in lacking.items())).first()
     assert told is not None
     return [hint for hint in HINTS if told[hint] == 0]
 
@@ -72,7 +75,7 @@ def covered_shares(rows: DataFrame, all_events: DataFrame, hints: Sequence[str],
 def with_positions(all_events: DataFrame, rows: DataFrame, subscribers: DataFrame, has_runs: bool) -> DataFrame:
     """Where there is no better hint: how far into its log, on average, a subscriber was notified of it: `place`."""
     ends = subscribers.select("s", "last")
-    share = F.avg(F.col("p") / (F.col("last") + 1))
+    share = F.avg(F.col("p") / F.greatest(F.col("last") + 1, F.lit(1)))
     places = rows.join(ends, "s").groupBy("e").agg(share.alias("place"))
     known = all_events.join(places, "e", "left")
     if has_runs:  # runs have nothing to do with each other: each gets a range of its own
@@ -87,24 +90,26 @@ def with_hint(all_events: DataFrame, hint: str, has_publications: bool) -> DataF
     """
     judged = ~F.col("reused") if has_publications else ~F.col("reused") & F.col("shared")
     alone = ~F.col("shared") & (F.col("n") > 1)
-    return all_events.withColumns({"k": F.when(judged, F.col(hint).cast("double")), "suspect": F.col("reused") | alone})
+    key = F.when(judged & ~F.isnan(hint), F.col(hint).cast("double"))
+    return all_events.withColumns({"k": key, "suspect": F.col("reused") | alone})
 
 
-def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> Walked:
-    """Go along all sequences once, and look closer at what is marked."""
-    keyed = with_keys(rows, all_events)
+def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few: bool) -> Walked:
+    """Go along all sequences once, and look closer at what is marked. Few events: every task gets all their keys."""
+    keyed = with_keys(rows, all_events, are_few)
+    rows = rows.select("s", "p", "e", "o")
     chain_rows = kept(fill_keys(chains(all_events))) if has_publications else None
     marked = kept(marks(sequences(keyed, chain_rows), has_publications))
     is_row = F.col("kind") == NOTIFIED
     covers = F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
     counted = marked.agg(
-        _count(is_row & (F.col("p") > F.col("expected"))).alias("holes"),
+        _count(is_row & skips()).alias("holes"),
         _count(is_row & (F.col("p") < F.col("expected"))).alias("ties"),
         _count(is_row & (covers | F.col("o") | F.col("suspect"))).alias("repeats"),
         _count(covers).alias("covered"),
     ).first()
     assert counted is not None
-    repeats = kept(repeated(keyed, marked)) if counted["repeats"] else None
+    repeats = kept(repeated(rows, marked)) if counted["repeats"] else None
     if repeats is not None and repeats.isEmpty():
         repeats = None
     parts = [intervals(marked, repeats)] if counted["covered"] else []
@@ -116,10 +121,10 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> Walk
         covered = kept(joined.groupBy("k").agg(F.max("reach").alias("reach")))
         covered_count = covered.count()
     return Walked(
-        keyed,
+        rows,
         chain_rows,
         repeats,
-        kept(tied(keyed, marked)) if counted["ties"] else None,
+        kept(tied(rows, marked)) if counted["ties"] else None,
         kept(holes(marked)) if counted["holes"] else None,
         covered if covered_count else None,
         covered_count,
@@ -158,30 +163,28 @@ def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> Data
 
 def _cut_again(found: DataFrame, walked: Walked, all_events: DataFrame, options: AuditOptions) -> DataFrame:
     """Blocks that are too large for one task are cut by coarse cuts."""
-    sizes = walked.keyed.join(found, "e").groupBy("block").count()
+    rows = kept(walked.rows.join(found, "e"))
+    sizes = rows.groupBy("block").count()
     large = kept(sizes.filter(F.col("count") > options.block_rows_max))
-    rows = large.agg(F.sum("count")).first()
-    if rows is None or not rows[0]:
+    total = large.agg(F.sum("count")).first()
+    if total is None or not total[0]:
         return found
-    inside = found.join(F.broadcast(large.select("block")), "block", "left_semi").select("e")
-    events = _with_published(all_events, walked.chain_rows).join(inside, "e").filter("k is not null")
-    steps = sequences(walked.keyed, walked.chain_rows).join(inside, "e", "left_semi")
+    inside = found.join(large.select("block"), "block", "left_semi").select("e")
+    events = kept(_with_published(all_events, walked.chain_rows).join(inside, "e").filter("k is not null"))
+    steps = with_publications(rows.join(large.select("block"), "block", "left_semi"), walked.chain_rows, events)
     if walked.repeats is not None:
         known = walked.repeats.select("s", "e", "place", F.lit(True).alias("is_repeated"))
         steps = steps.join(known, ["s", "e"], "left").filter(
             (F.col("kind") == PUBLISHED) | F.col("is_repeated").isNull() | F.col("o") | (F.col("p") == F.col("place"))
         )
     own = walked.chain_rows.join(inside, "e", "left_semi") if walked.chain_rows is not None else None
-    again = coarse_blocks(steps, own, events, max(2, ceil(rows[0] / options.block_rows)), options.rounds)
-    rest = found.join(F.broadcast(large.select("block")), "block", "left_anti").select("e", "block")
+    again = coarse_blocks(kept(steps), own, events, max(2, ceil(total[0] / options.block_rows)), options.rounds)
+    rest = found.join(large.select("block"), "block", "left_anti").select("e", "block")
     return kept(rest.unionByName(again.select("e", (-1 - F.col("block")).alias("block"))))
 
 
-def too_large(walked: Walked, found: DataFrame, group: str, rows_max: int) -> DataFrame | None:
+def too_large(rows: DataFrame, group: str, rows_max: int) -> DataFrame | None:
     """The groups (blocks, or tangles) of events with more deliveries than may be judged together, if there are any."""
-    rows = walked.keyed.join(found, "e")
-    if rows.count() <= rows_max:
-        return None
     large = kept(rows.groupBy(group).agg(F.count(F.lit(1)).alias("rows")).filter(F.col("rows") > rows_max))
     return None if large.isEmpty() else large
 
@@ -193,9 +196,9 @@ def size_doubt(all_events: DataFrame, found: DataFrame, group: str, large: DataF
     return doubts(rows, "order", 3, reason=F.concat(F.format_number("rows", 0), F.lit(text)))
 
 
-def tangles_of(walked: Walked, found: DataFrame, options: AuditOptions) -> DataFrame:
-    """The events that are in disorder, each with its tangle: e, tangle."""
-    notified = walked.keyed.join(found, "e").select(
+def tangles_of(rows: DataFrame, walked: Walked, found: DataFrame, options: AuditOptions) -> DataFrame:
+    """The events that are in disorder, each with its tangle: e, tangle. `rows` (s, p, e, o, block): those of blocks."""
+    notified = rows.select(
         "block",
         "s",
         "p",
@@ -224,8 +227,7 @@ def tangles_of(walked: Walked, found: DataFrame, options: AuditOptions) -> DataF
             F.lit(False).alias("tied"),
         )
         notified = notified.unionByName(made)
-    count = notified.count()
-    tasks = max(1, ceil(count / options.block_rows))
+    tasks = max(1, ceil(rows.count() / options.block_rows))
     return kept(notified.repartition(tasks, "block").drop("block").mapInArrow(untangle, TANGLES))
 
 

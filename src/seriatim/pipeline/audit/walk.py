@@ -15,18 +15,28 @@ from pyspark.sql import functions as F
 PUBLISHED, NOTIFIED = 0, 1  # kinds of row; at one position, what was published comes first: it had not seen that row
 
 
-def with_keys(rows: DataFrame, all_events: DataFrame) -> DataFrame:
+def with_keys(rows: DataFrame, all_events: DataFrame, are_few: bool) -> DataFrame:
     """Deliveries as (s, p, e, o, k, suspect). Without a key: not judged for order; suspect: perhaps a repeat."""
     keys = all_events.filter(F.col("n") > 0).select("e", "k", "suspect")
-    return rows.select("s", "p", "e", "o").join(keys, "e")
+    return rows.select("s", "p", "e", "o").join(F.broadcast(keys) if are_few else keys, "e")
+
+
+def with_publications(rows: DataFrame, chain_rows: DataFrame | None, events: DataFrame) -> DataFrame:
+    """Deliveries, and the publications of these events where their publisher made them: s, p, kind, e, o."""
+    notified = rows.select("s", "p", F.lit(NOTIFIED).alias("kind"), "e", "o")
+    if chain_rows is None:
+        return notified
+    return notified.unionByName(_made(chain_rows).join(events.select("e"), "e").select(*notified.columns))
 
 
 def sequences(keyed: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
     """What the walk goes along: deliveries, and publications where their publisher made them."""
     notified = keyed.select("s", "p", F.lit(NOTIFIED).alias("kind"), "e", "k", "o", "suspect")
-    if chain_rows is None:
-        return notified
-    made = chain_rows.filter(F.col("seen").isNotNull() & F.col("ordered")).select(
+    return notified if chain_rows is None else notified.unionByName(_made(chain_rows))
+
+
+def _made(chain_rows: DataFrame) -> DataFrame:
+    return chain_rows.filter(F.col("seen").isNotNull() & F.col("ordered")).select(
         F.col("a").alias("s"),
         F.col("seen").alias("p"),
         F.lit(PUBLISHED).alias("kind"),
@@ -35,7 +45,6 @@ def sequences(keyed: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
         F.lit(False).alias("o"),
         F.lit(False).alias("suspect"),
     )
-    return notified.unionByName(made)
 
 
 def marks(rows: DataFrame, has_causes: bool) -> DataFrame:
@@ -63,14 +72,14 @@ def chain_marks(chain_rows: DataFrame) -> DataFrame:
     return chain_rows.select("k", F.max("k").over(before).alias("reach")).filter(F.col("k") <= F.col("reach"))
 
 
-def repeated(keyed: DataFrame, marked: DataFrame) -> DataFrame:
+def repeated(rows: DataFrame, marked: DataFrame) -> DataFrame:
     """Events that a subscriber was notified of more than once: s, e, and the position that counts, `place`.
 
     A repeat has the key of the first notification, so it is marked, or tagged, or suspect: no other row is looked at.
     """
     perhaps = marked.filter((F.col("kind") == NOTIFIED) & _may_repeat()).select("s", "e").distinct()
     counted = (
-        keyed.join(perhaps, ["s", "e"], "left_semi")
+        rows.join(perhaps, ["s", "e"], "left_semi")
         .groupBy("s", "e")
         .agg(F.count(F.lit(1)).alias("times"), F.min(F.when(~F.col("o"), F.col("p"))).alias("place"))
     )
@@ -92,14 +101,19 @@ def intervals(marked: DataFrame, repeats: DataFrame | None) -> DataFrame:
     return rows.select("k", "reach")
 
 
-def tied(keyed: DataFrame, marked: DataFrame) -> DataFrame:
+def tied(rows: DataFrame, marked: DataFrame) -> DataFrame:
     """Positions that two events claim: s, p."""
     twice = marked.filter((F.col("kind") == NOTIFIED) & (F.col("p") < F.col("expected"))).select("s", "p").distinct()
-    rows = keyed.join(twice, ["s", "p"], "left_semi")
-    return rows.groupBy("s", "p").agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
+    there = rows.join(twice, ["s", "p"], "left_semi")
+    return there.groupBy("s", "p").agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
+
+
+def skips() -> Column:
+    """Whether a marked row leaves positions out before it. One below 0 counts as such: there is no such position."""
+    return (F.col("p") > F.col("expected")) | (F.col("p") < 0)
 
 
 def holes(marked: DataFrame) -> DataFrame:
     """Subscribers some of whose rows are missing: s, and the first position without a row."""
-    missing = marked.filter((F.col("kind") == NOTIFIED) & (F.col("p") > F.col("expected")))
+    missing = marked.filter((F.col("kind") == NOTIFIED) & skips())
     return missing.groupBy("s").agg(F.min("expected").alias("position"))

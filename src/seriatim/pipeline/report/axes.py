@@ -89,6 +89,11 @@ def number(value: float, digits: int = 3) -> str:
     return shown.replace("-", MINUS)
 
 
+def short(value: float) -> str:
+    """For numbers beside an axis, where there is little room: 25k."""
+    return f"{value / 1e3:g}k" if 1e4 <= abs(value) < 1e6 and value % 100 == 0 else number(value)
+
+
 def milliseconds(value: float) -> str:
     """A duration in the unit that fits it."""
     size = abs(value)

@@ -5,7 +5,7 @@ from math import ceil, log
 
 from msgspec import Struct
 
-from seriatim.pipeline.report.axes import Scale, number, scale_from_zero, scale_over
+from seriatim.pipeline.report.axes import Scale, number, scale_from_zero, scale_over, short
 from seriatim.pipeline.report.distribution import Distribution
 from seriatim.pipeline.report.drawing import (
     INK,
@@ -59,7 +59,8 @@ class Axis(Struct, frozen=True, kw_only=True):
 
     name: str
     names: tuple[str, ...] = ()
-    show: Callable[[float], str] = number
+    show: Callable[[float], str] = number  # in words
+    tick: Callable[[float], str] = short  # beside the axis
 
 
 def distribution_chart(
@@ -70,7 +71,7 @@ def distribution_chart(
     count = distribution.count
     x = _bar_scale(distribution, bars)
     y = scale_from_zero([bar[2] / count for bar in bars], HEIGHT - BOTTOM, TOP)
-    shapes = _frame(x, y, Axis(name=axis, show=show), Axis(name=f"share of {what}", show=_percent))
+    shapes = _frame(x, y, Axis(name=axis, tick=show), Axis(name=f"share of {what}", tick=_percent))
     for low, high, many in bars:
         left, right = x(low), x(high)
         top = y(many / count)
@@ -98,19 +99,24 @@ def _percent(share: float) -> str:
 
 
 def _quantile_lines(marks: Sequence[tuple[float, str]], x: Scale, show: Callable[[float], str]) -> list[Shape]:
-    """Each line with its name above it; names that would touch go one line higher."""
+    """Each line with its name to the left of its upper end, high enough that no line strikes a name through."""
     shapes: list[Shape] = []
-    ends = [0.0, 0.0, 0.0]  # how far each line of names is filled
+    placed: list[tuple[int, float, float, float]] = []  # of those before: row, where the line is, ends of the name
     for value, name in marks:
         place = x(value)
         text = f"{name} {show(value)}"
-        half = text_width(text, SMALL_PX) / 2
-        middle = min(max(place, LEFT + half - 20), WIDTH - half - 2)
-        row = next((row for row, end in enumerate(ends) if middle - half > end + 4), len(ends) - 1)
-        ends[row] = middle + half
+        right = max(place - 3, 4 + text_width(text, SMALL_PX))
+        left = right - text_width(text, SMALL_PX)
+        row = 0
+        while any(
+            (row == other and left < end + 4) or (row <= other and left < line < right)
+            for other, line, _, end in placed
+        ):
+            row += 1
+        placed.append((row, place, left, right))
         height = TOP - 6 - 12 * row
-        shapes.append(Line(((place, HEIGHT - BOTTOM), (place, height + 3)), INK, 1.0, is_dashed=True))
-        shapes.append(Label((middle, height), text, "middle", INK, SMALL_PX))
+        shapes.append(Line(((place, HEIGHT - BOTTOM), (place, height - 8)), INK, 1.0, is_dashed=True))
+        shapes.append(Label((right, height), text, "end", INK, SMALL_PX))
     return shapes
 
 
@@ -224,14 +230,14 @@ def _frame(x: Scale, y: Scale, across: Axis, up: Axis, height: float = HEIGHT) -
     for tick in y.ticks(5):
         place = y(tick)
         shapes.append(Line(((LEFT, place), (WIDTH - RIGHT, place)), RULE, 1.0))
-        shapes.append(Label((LEFT - 6, place + 3.5), up.show(tick), "end", MUTED, SMALL_PX))
+        shapes.append(Label((LEFT - 6, place + 3.5), up.tick(tick), "end", MUTED, SMALL_PX))
     floor_y = height - BOTTOM
     shapes.append(Line(((LEFT, floor_y), (WIDTH - RIGHT, floor_y)), MUTED, 1.0))
     if across.names:
         room = int((WIDTH - LEFT - RIGHT) / len(across.names) / (SMALL_PX * 0.58))
         places = [(float(i), shortened(name, max(3, room))) for i, name in enumerate(across.names)]
     else:
-        places = _apart([(tick, across.show(tick)) for tick in x.ticks(7)], x)
+        places = _apart([(tick, across.tick(tick)) for tick in x.ticks(7)], x)
     for tick, text in places:
         shapes.append(Line(((x(tick), floor_y), (x(tick), floor_y + 4)), MUTED, 1.0))
         shapes.append(Label((x(tick), floor_y + 16), text, "middle", MUTED, SMALL_PX))

@@ -9,6 +9,7 @@ from seriatim.pipeline.report.run_html import headline, run_html
 from seriatim.pipeline.report.style import CSS
 from seriatim.pipeline.report.sweep_html import sweep_headline, sweep_html
 
+VALID = "“Valid” means: no violation in these logs. It does not say that a system is correct."
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -38,7 +39,7 @@ def render(page: Page) -> tuple[str, dict[str, Drawing]]:
         element(
             "footer",
             f"Made by {page.made_by}. " if page.made_by else "",
-            "“Valid” means: no violation in these logs. It does not say that a system is correct.",
+            VALID if any(isinstance(section, RunSection) for section in page.sections) else "",
         ),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n", sheet.drawings

@@ -52,7 +52,7 @@ def draw_lanes(picture: Picture) -> Drawing | None:
     names = [shortened(name, NAME_LENGTH_MAX) for name in picture.lanes]
     left = 20 + max(text_width(name) for name in names)
     widest = max(text_width(text, SMALL_PX) for spot in picture.spots for text in (spot.below, _shown(spot)))
-    column_px = max(104.0, widest + 24)
+    column_px = max(96.0, widest + 24)
     first = left + column_px / 2
     labels = _labels_of(picture)
     top = 56.0 if "back" in {link.kind for link in picture.links} or "above" in labels else 26.0

@@ -8,7 +8,7 @@ from seriatim.pipeline.report.drawing import Drawing
 from seriatim.pipeline.report.markup import Markup, element, joined
 from seriatim.pipeline.report.svg import svg
 
-COLUMN_PX = 480  # a figure that is wider and must not shrink gets a row of its own
+COLUMN_PX = 500  # a figure that is wider and must not shrink gets a row of its own
 SYMBOLS = {"valid": "✓", "invalid": "✗", "unknown": "?"}
 ANSWER_TONES = {"valid": "right", "invalid": "wrong", "unknown": "doubt"}
 
@@ -60,7 +60,8 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[objec
             kind = column.kind or None
             if isinstance(cell, Bar):
                 width = f"width:{min(max(cell.share, 0.0), 1.0) * 100:.1f}%"
-                cells.append(element("td", element("span", style=width, class_=cell.tone), class_="bar"))
+                bar = element("span", style=width, class_=cell.tone) if cell.share > 0 else ""
+                cells.append(element("td", bar, class_="bar"))
             elif index == 0:
                 cells.append(element("th", cell, scope="row", class_=kind))
             else:

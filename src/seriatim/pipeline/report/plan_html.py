@@ -2,7 +2,7 @@
 
 from seriatim.pipeline.report.axes import NOTHING, number
 from seriatim.pipeline.report.markup import Markup, element, joined
-from seriatim.pipeline.report.pages import PlanSection
+from seriatim.pipeline.report.pages import PlanSection, TreeNode
 from seriatim.pipeline.report.parts import COLUMN_PX, Bar, Column, Sheet, banner, grid, table, tiles
 from seriatim.pipeline.report.trees import draw_costs, draw_tree
 
@@ -28,18 +28,16 @@ def plan_html(section: PlanSection, sheet: Sheet) -> Markup:
     if section.facts:
         parts.append(tiles((name, value, "") for name, value in section.facts.items()))
     costs = draw_costs(section)
-    if costs is not None:
-        parts.append(grid([sheet.figure(costs, "plan-hops", element("strong", costs.title))]))
-    trees = []
+    figures = [] if costs is None else [sheet.figure(costs, "plan-hops", element("strong", costs.title))]
+    if section.before is not None:  # the two trees beside each other
+        parts.append(grid(figures))
+        figures = []
     for when, shape in (("before", section.before), ("after", section.after)):
-        if shape is None:
-            continue
-        drawing = draw_tree(shape, section.load_max_per_s)
+        drawing = draw_tree(shape, section.load_max_per_s) if shape is not None else None
         if drawing is not None:
             is_large = drawing.width > COLUMN_PX
-            trees.append(sheet.figure(drawing, f"plan-tree-{when}", element("strong", drawing.title), is_large))
-    if trees:
-        parts += [element("h3", "Trees"), grid(trees)]
+            figures.append(sheet.figure(drawing, f"plan-tree-{when}", element("strong", drawing.title), is_large))
+    parts.append(grid(figures))
     parts.append(_loads(section))
     if section.couplings:
         parts += [element("h3", "What costs most"), _couplings(section)]
@@ -56,39 +54,28 @@ def _loads(section: PlanSection) -> Markup:
     after = {node.name: node for node in section.after.nodes}
     if not after:
         return Markup("")
-    rows = []
     loads = [node.load_per_s or 0.0 for node in (*before.values(), *after.values())]
     most = section.load_max_per_s or max(loads) or 1.0
+    rows = []
     for name in dict.fromkeys([*after, *before]):
         old, new = before.get(name), after.get(name)
-        load = new.load_per_s if new is not None else None
-        tone = "wrong" if section.load_max_per_s and (load or 0.0) > section.load_max_per_s else "series-1"
-        rows.append(
-            [
-                name,
-                new.site if new is not None else "",
-                f"{old.topics:,}" if old is not None else NOTHING,
-                f"{new.topics:,}" if new is not None else NOTHING,
-                _load(old.load_per_s if old is not None else None),
-                _load(load),
-                Bar((load or 0.0) / most, tone),
-            ]
-        )
-    columns = [
-        Column("node"),
-        Column("site"),
-        Column("topics before", "number"),
-        Column("after", "number"),
-        Column("events/s before", "number"),
-        Column("after", "number"),
-        Column("", "bar"),
-    ]
+        load = (new.load_per_s or 0.0) if new is not None else 0.0
+        tone = "wrong" if section.load_max_per_s and load > section.load_max_per_s else "series-1"
+        site = new.site if new is not None else old.site if old is not None else ""
+        cells = [_topics(old), _topics(new), _load(old), _load(new)] if before else [_topics(new), _load(new)]
+        rows.append([name, site, *cells, Bar(load / most, tone)])
+    heads = ["topics before", "after", "events/s before", "after"] if before else ["topics", "events/s"]
+    columns = [Column("node"), Column("site"), *(Column(head, "number") for head in heads), Column("", "bar")]
     bound = f"; the bound is {number(section.load_max_per_s)} events/s" if section.load_max_per_s else ""
     return joined([element("h3", "Nodes"), table(f"Homes and load of each node{bound}", columns, rows)])
 
 
-def _load(load_per_s: float | None) -> str:
-    return NOTHING if load_per_s is None else number(load_per_s)
+def _topics(node: TreeNode | None) -> str:
+    return NOTHING if node is None else f"{node.topics:,}"
+
+
+def _load(node: TreeNode | None) -> str:
+    return NOTHING if node is None or node.load_per_s is None else number(node.load_per_s)
 
 
 def _couplings(section: PlanSection) -> Markup:
@@ -98,7 +85,7 @@ def _couplings(section: PlanSection) -> Markup:
             one.first,
             one.second,
             f"{one.subscribers:,}",
-            _load(one.entries_per_s),
+            NOTHING if one.entries_per_s is None else number(one.entries_per_s),
             Bar((one.entries_per_s or 0.0) / most),
         ]
         for one in section.couplings

@@ -142,7 +142,7 @@ def _figures(figures: RunFigures, sheet: Sheet) -> Markup:
     if rows:
         names = [name for _, name in QUANTILES]
         columns = [Column(name, "number") for name in ("rows", "mean", *names, "highest")]
-        parts += [element("h4", "Quantiles"), table("Within 1 %", [Column("what"), *columns], rows)]
+        parts += [element("h4", "Quantiles"), table("Of all values, within 1 %", [Column("what"), *columns], rows)]
     parts.append(element("h4", "Who was notified of how much"))
     parts.append(grid([_ranking("subscriber", figures.subscribers), _ranking("topic", figures.topics)]))
     if figures.traffic:
@@ -154,20 +154,19 @@ def _figures(figures: RunFigures, sheet: Sheet) -> Markup:
 
 
 def _charts(figures: RunFigures, sheet: Sheet) -> Iterator[Markup]:
-    if figures.latency is not None:
-        title = "Published to notified"
-        drawing = distribution_chart(title, figures.latency, "time", milliseconds, "notifications")
-        yield sheet.figure(drawing, "latency", joined([element("strong", title), _clocks(figures.latency)]))
-    if figures.held is not None:
-        title = "Held back by the subscriber"
-        drawing = distribution_chart(
-            title, figures.held, "time from received to notified", milliseconds, "notifications"
-        )
-        yield sheet.figure(drawing, "held", joined([element("strong", title), _clocks(figures.held)]))
-    if figures.stamp_entries is not None:
-        title = "Entries of stamps"
-        drawing = distribution_chart(title, figures.stamp_entries, "entries for other topics", number, "notifications")
-        yield sheet.figure(drawing, "stamp-entries", element("strong", title))
+    for key, title, distribution, axis, show in (
+        ("latency", "Published to notified", figures.latency, "time", milliseconds),
+        ("held", "Held back by the subscriber", figures.held, "time from received to notified", milliseconds),
+        ("stamp-entries", "Entries of stamps", figures.stamp_entries, "entries for other topics", number),
+    ):
+        if distribution is None:
+            continue
+        if distribution.lowest == distribution.highest:
+            told = f": {show(distribution.highest)}, the same for all {distribution.count:,} notifications."
+            yield element("figure", element("figcaption", element("strong", title), told))
+            continue
+        drawing = distribution_chart(title, distribution, axis, show, "notifications")
+        yield sheet.figure(drawing, key, joined([element("strong", title), _clocks(distribution)]))
     if figures.timeline is not None and figures.timeline.steps > 1:
         title = "Events per second"
         yield sheet.figure(_rates(figures.timeline, title), "rates", element("strong", title))

@@ -82,6 +82,7 @@ dl.tiles dt{{color:var(--muted);font-size:13px}}
 dl.tiles dd{{margin:0;font-size:20px;font-weight:600;font-variant-numeric:tabular-nums}}
 dl.tiles small{{display:block;font-size:13px;line-height:1.35;font-weight:400;color:var(--muted)}}
 .figures{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),1fr));gap:16px;align-items:start}}
+.figures{{margin:12px 0}}
 figure{{margin:0;border:1px solid var(--rule);border-radius:8px;padding:12px;min-width:0}}
 figure.wide{{grid-column:1/-1}}
 figure h4{{margin:0 0 8px}}

@@ -1,0 +1,81 @@
+"""What a replay onto live topics remembers between two runs, and how rows become events. Needs no Spark."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row
+
+from seriatim.brokers.nats_replay import Reached, ReplayedEvent
+from seriatim.model import InputError
+from seriatim.pipeline.republish import RECORD_EVERY, Progress, Publishing, digest_of, event_of
+
+
+def publishing(path: Path | None, digest: str = "abc", prefix: str | None = None) -> Publishing:
+    return Publishing(url="nats://127.0.0.1", digest=digest, prefix=prefix, progress=path)
+
+
+def test_progress_is_written_now_and_then_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    told: list[int] = []
+    progress = Progress(publishing(path), told.append)
+    assert progress.reached() is None
+    progress.stored("key 1", RECORD_EVERY - 1)
+    assert not path.exists()
+    progress.stored("key 2", RECORD_EVERY)
+    assert Progress(publishing(path), told.append).reached() == Reached("key 2", RECORD_EVERY)
+    progress.stored("key 3", RECORD_EVERY + 1)
+    progress.write()
+    later = Progress(publishing(path), told.append)
+    assert later.reached() == Reached("key 3", RECORD_EVERY + 1)
+    later.before = RECORD_EVERY + 1
+    later.stored("key 4", 1)
+    later.write()
+    assert Progress(publishing(path), told.append).reached() == Reached("key 4", RECORD_EVERY + 2)
+    assert told == [RECORD_EVERY - 1, RECORD_EVERY, RECORD_EVERY + 1, RECORD_EVERY + 2]
+    assert [each.name for each in tmp_path.iterdir()] == ["progress.json"]
+
+
+def test_a_run_that_stores_nothing_forgets_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    first = Progress(publishing(path), lambda count: None)
+    first.stored("key", 5)
+    first.write()
+    second = Progress(publishing(path), lambda count: None)
+    reached = second.reached()
+    assert reached is not None
+    second.before = reached.count
+    second.write()
+    assert Progress(publishing(path), lambda count: None).reached() == Reached("key", 5)
+
+
+def test_progress_of_another_replay_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match="it is no record of a replay; name another file"):
+        Progress(publishing(path), lambda count: None).reached()
+    path.unlink()
+    other = Progress(publishing(path, "other"), lambda count: None)
+    other.stored("key", 1)
+    other.write()
+    with pytest.raises(InputError, match="it is the record of another replay"):
+        Progress(publishing(path), lambda count: None).reached()
+    assert Progress(publishing(path, prefix="replay"), lambda count: None).reached() is None  # its stream knows
+
+
+def test_the_same_replay_has_the_same_digest() -> None:
+    assert digest_of("lake", None, ["a", "b"]) == digest_of("lake", None, ["a", "b"])
+    assert len({digest_of("lake", topics, since) for topics in (["a"], ["a", "b"]) for since in (None, "a=1")}) == 4
+
+
+def test_rows_as_events() -> None:
+    row = Row(
+        order_key="k",
+        topic="orders",
+        event_id="e",
+        publisher=None,
+        headers={"a": "b"},
+        data=bytearray(b"data"),
+        received_at=1.0,
+        notified_at=None,
+    )
+    assert event_of(row) == ReplayedEvent("k", "orders", "e", None, {"a": "b"}, b"data", 1.0)
