@@ -160,7 +160,7 @@ def main() -> int:
             batches = kill_at_random(server.url, folder, dice)
             print(f"kill {number}: {batches} batches archived, {publisher.count:,} events published", flush=True)
         publisher.end()
-        last = job(server.url, folder, "--once")
+        last = job(server.url, folder, "--once", "--max-rows", "100000")
         assert last.wait(FIRST_BATCH_S) == 0, "the last run failed"
         rows, digest, places = found_in(folder)
         print(f"published {publisher.count:,} events, digest {publisher.digest:x}")
