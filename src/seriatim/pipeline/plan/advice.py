@@ -175,8 +175,11 @@ def _holders(
     """For each topic: the other one of a pair, what the pair costs, how many must leave, and who holds both."""
     held = plan.summed.held
     pairs = held.sparkSession.createDataFrame(list(wanted), "topic int, other int, cost double, needed int")
-    theirs = held.join(F.broadcast(pairs.select("topic").distinct()), held["id"] == F.col("topic")).drop("id")
-    both = theirs.join(held.withColumnRenamed("id", "other"), "subscriber").join(F.broadcast(pairs), ["topic", "other"])
+    # From the side of the other topic, which is the rarer one: what the first one's holders hold beside is not touched.
+    others = held.withColumnRenamed("id", "other").join(F.broadcast(pairs), "other")
+    tried = pairs.select("topic").distinct()
+    theirs = held.withColumnRenamed("id", "topic").join(F.broadcast(tried), "topic")
+    both = others.join(theirs, ["subscriber", "topic"])
     found: dict[int, list[tuple[int, float, int, list[str]]]] = {}
     rows = both.groupBy("topic", "other", "cost", "needed").agg(F.sort_array(F.collect_set("subscriber")).alias("who"))
     for row in rows.orderBy("topic", "other").collect():
