@@ -30,8 +30,9 @@ def deliveries(batch: int, rows: int, subscribers: int, seed: int, is_broken: bo
     who, event = np.nonzero(held[:, topics])
     first = np.flatnonzero(np.append(True, who[1:] != who[:-1]))
     position = np.arange(len(who)) - np.repeat(first, np.diff(np.append(first, len(who))))
-    if is_broken:  # the last subscriber sees its last two events swapped
-        event[-2:] = event[-2:][::-1]
+    if is_broken:  # the last subscriber sees two neighbouring events of one topic swapped
+        same = np.flatnonzero((topics[event[1:]] == topics[event[:-1]]) & (who[1:] == who[:-1]))[-1]
+        event[[same, same + 1]] = event[[same + 1, same]]
     ids = np.char.add(f"{batch:05}-", np.arange(count).astype(str)).astype(object)
     names = np.char.add("subscriber-", np.arange(subscribers).astype(str)).astype(object)
     kinds = np.char.add("topic-", np.arange(TOPICS).astype(str)).astype(object)
