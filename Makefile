@@ -23,7 +23,7 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types format bench explore swarm soak agreement kills clean
+.PHONY: help demo test lint types format bench explore swarm long soak agreement kills clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,9 @@ swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
 
 soak: $(INSTALLED_DEV) ## Random faults under load, real processes, every promise checked (MINUTES=10)
 	@$(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
+
+long: $(INSTALLED_DEV) ## The tests that take long, most of them on Spark (five minutes)
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 agreement: $(INSTALLED_DEV) ## Both auditors on random logs, word for word (LOGS=10000; needs Spark)
 	SERIATIM_LOGS=$(LOGS) $(BIN)/python -m pytest tests/pipeline/test_audit_agreement.py $(ARGS)

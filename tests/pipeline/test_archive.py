@@ -180,6 +180,7 @@ async def run_cluster(world: Streams, cluster: str, topics: list[str], folder: P
         return saw[0]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1_500)  # it starts Spark three times
 def test_killed_again_and_again(spark: SparkSession, world: Streams, tmp_path: Path) -> None:
     """The process and its JVM are killed in the middle of the work; the last run is left alone."""

@@ -140,6 +140,7 @@ def test_one_log(small: SparkSession) -> None:
     }
 
 
+@pytest.mark.long
 def test_coarse_cuts_change_nothing(small: SparkSession) -> None:
     """As if nearly every row were in disorder and no block fitted a task."""
     options = AuditOptions(keys_max=1, cuts_max=1, block_rows=20, block_rows_max=20, rounds=2)

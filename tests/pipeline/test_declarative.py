@@ -51,6 +51,7 @@ def run_pipeline(folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * SECONDS_MAX + 60)
 def test_raw_to_validated_to_audited_twice(spark: SparkSession, tmp_path: Path) -> None:
     log, project = tmp_path / "log", tmp_path / "audit"

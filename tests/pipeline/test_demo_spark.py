@@ -38,6 +38,7 @@ def both(ordered: History, without: History) -> Judgement:
     return Both(Half(audit(ordered)), Half(audit(without)))  # type: ignore[return-value]  # all that is looked at
 
 
+@pytest.mark.long
 def test_spark_says_the_same(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     again = demo_spark.audit_again({"with": WITH, "without": WITHOUT}, both(WITH, WITHOUT), is_quiet=False)
     assert again.agrees

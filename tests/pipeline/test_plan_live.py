@@ -8,6 +8,7 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1_200)
 def test_wide_area_hops_drop_as_predicted(spark: SparkSession, tmp_path: Path) -> None:
     found = compare(spark, tmp_path, structs.replace(WORKLOAD, events=150))

@@ -111,6 +111,7 @@ def test_every_figure_can_be_a_png(tmp_path: Path) -> None:
         assert (pixels < 0.9).any(), f"{key} is blank"
 
 
+@pytest.mark.long
 def test_a_run_on_spark_makes_the_same_section(spark: SparkSession, tmp_path: Path) -> None:
     history = timed_history()
     history.deliveries[3], history.deliveries[4] = (

@@ -237,7 +237,11 @@ class JournalStream:
                 if time.monotonic() + delay_s > give_up_at:
                     raise self._given_up(what, str(error) or type(error).__name__) from error
             except nats.js.errors.APIError as error:
-                raise JournalError(f"stream {self.name}: cannot {what} it: {error.description}") from error
+                is_forming = "peer offline" in (
+                    error.description or ""
+                )  # servers of a cluster that do not all know each other yet
+                if not is_forming or time.monotonic() + delay_s > give_up_at:
+                    raise JournalError(f"stream {self.name}: cannot {what} it: {error.description}") from error
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_S_MAX)
 
