@@ -10,20 +10,13 @@ from seriatim.pipeline.session import SparkOptions, open_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Small and quick to start: one compiler stage costs a heavy batch, not these.
-
-    For tables of a few rows, compiling a plan takes longer than interpreting it.
-    """
+    """Small and quick to start: one compiler stage costs a heavy batch, not these."""
     options = SparkOptions(
         master="local[2]",
         memory="2g",
-        shuffle_partitions=2,
+        shuffle_partitions=4,
         java_options="-XX:TieredStopAtLevel=1 -Xshare:auto",
-        settings={
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        },
+        settings={"spark.sql.adaptive.enabled": "true"},
     )
     session = open_session(options, "tests")
     yield session
