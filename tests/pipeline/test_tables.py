@@ -8,6 +8,7 @@ from pyspark.sql import functions as f
 from tests.audit.foreign_logs import BAD, GOOD, HOSTS, ForeignLog
 
 from seriatim.audit import ColumnMapping, write_history
+from seriatim.audit.foreign import HEAD
 from seriatim.model import Delivery, History, LogError, Publication, Subscription
 from seriatim.pipeline.tables import Tables, read_tables
 
@@ -128,3 +129,25 @@ def test_many_misfits_are_counted_and_few_shown(spark: SparkSession, tmp_path: P
     assert "50 of 100 rows do not fit" in str(caught.value)
     assert str(caught.value).count("is not a whole number") == 3
     assert "log.csv row 3, column position: x is not a whole number" in str(caught.value)
+
+
+def test_a_field_that_only_late_rows_have_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    """JSON leaves out what a row does not have, so the first rows do not name every column."""
+    ids = [f"e{n}" for n in range(HEAD + 2)]
+    first, last = ids[:-1], ids[-1]
+    history = History(
+        deliveries=[Delivery("s", i, name, "A") for i, name in enumerate(first)]
+        + [Delivery("s", len(first), last, "A", 7, {"B": 1}, 1.5, 2.5, out_of_order=True, index=3)],
+        publications=[Publication(name, "A", "p") for name in first]
+        + [Publication(last, "A", "p", 0.5, 4, 5, 7, index=3)],
+        subscriptions=[Subscription("s", name, 0) for name in first] + [Subscription("s", "A", 0, 9, 1, 2)],
+    )
+    write_history(history, tmp_path / "run")
+    tables = read_tables(spark, str(tmp_path / "run"))
+    assert tables.publications is not None and tables.subscriptions is not None
+    (delivery,) = tables.deliveries.where(f.col("event_id") == last).collect()
+    (publication,) = tables.publications.where(f.col("event_id") == last).collect()
+    (subscription,) = tables.subscriptions.where(f.col("topic") == "A").collect()
+    assert Delivery(**delivery.asDict()) == history.deliveries[-1]
+    assert Publication(**publication.asDict()) == history.publications[-1]
+    assert Subscription(**subscription.asDict()) == history.subscriptions[-1]

@@ -98,10 +98,11 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
         """The columns that a field is made of."""
         return self.columns.get(name, (name,))
 
-    def sources(self, there: Iterable[str], where: str) -> dict[str, tuple[str, ...]]:
+    def sources(self, there: Iterable[str], where: str, are_all: bool = True) -> dict[str, tuple[str, ...]]:
         """The fields that can be read from these columns. Raises an error that names what is missing and what is close.
 
-        `there` are the columns of the log; of JSON those of its first lines, which need not be all.
+        `there` are the columns of the log. Of JSON they are those of its first lines, which need not be all: then
+        every field that a row may lack is looked for in every row.
         """
         known = list(dict.fromkeys(there))
         needed = [name for name in REQUIRED if not self._is_given(name)]
@@ -113,7 +114,7 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
         if self.order_by not in (None, LINES) and not _is_in(str(self.order_by), known):
             raise _no_column(str(self.order_by), "--order-by", known, where)
         fields = [name for name in FIELDS if not self._is_given(name) and (name != "position" or self.order_by is None)]
-        return {name: self.columns_of(name) for name in fields if self._has(name, known)}
+        return {name: self.columns_of(name) for name in fields if not are_all or self._has(name, known)}
 
     def notes(self) -> list[str]:
         """What the verdict cannot know, because of what the order was taken from."""

@@ -266,7 +266,7 @@ def follow_deliveries(
     known = columns_of(spark, source)
     if not known:
         raise LogError(uri, "no row yet, so its columns are not known", "start when the first file is there")
-    sources = mapping.sources(known, uri)
+    sources = mapping.sources(known, uri, source.tells_all_columns)
     wanted = [column for columns in sources.values() for column in columns]
     raw = stream_raw(spark, source, wanted, mapping.subscriber_from_file, files_max)
     fitted = fitting.fit(raw, DELIVERIES, sources, mapping)

@@ -34,6 +34,11 @@ class Source(NamedTuple):
     is_partitioned: bool = False
     is_empty: bool = False  # not one byte
 
+    @property
+    def tells_all_columns(self) -> bool:
+        """Whether the first rows name every column: a line of JSON leaves out what it does not have."""
+        return self.format != "jsonl"
+
 
 def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Source:
     """Files and folders that are one table. Raises LogError if they are of different formats, or there are none."""

@@ -156,14 +156,15 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
         source = source._replace(is_empty=True)
     schema = HISTORY[name]
     if name == "deliveries" and known:
-        sources = mapping.sources(known, where)
+        sources = mapping.sources(known, where, source.tells_all_columns)
     else:
-        sources = {field.name: (field.name,) for field in schema if field.name in known}
+        looked_for = known if source.tells_all_columns else schema.names
+        sources = {name: (name,) for name in schema.names if name in looked_for}
         _check_columns(schema, known, where)
     wanted = [column for columns in sources.values() for column in columns]
     if mapping.order_by not in (None, LINES):
         wanted.append(str(mapping.order_by))
-    if mapping.run_column in known or source.format == "jsonl":
+    if mapping.run_column in known or not source.tells_all_columns:
         wanted.append(mapping.run_column)
     reading = _Reading(spark, source, schema, sources, wanted, mapping)
     fitted = reading.fitted(mapping.subscriber_from_file or (mapping.order_by is not None and not mapping.trust_order))
