@@ -15,10 +15,15 @@ from seriatim.explore.random_worlds import Walk, random_of, random_story, random
 from seriatim.explore.run import Run
 from seriatim.explore.tree import Cast, TreeWorld
 from seriatim.explore.variants import cast_of
+from seriatim.explore.vcube import VCubeWorld
+from seriatim.explore.vcube_random import random_peers
+from seriatim.explore.vcube_variants import peer_of
 from seriatim.explore.world import Transition, World
 from seriatim.model import InputError
 
 CHUNK = 50  # worlds handed to a process at a time
+
+PROTOCOLS = ("tree", "vcube")
 
 STORY_EVERY = 8  # every eighth world is a quiet story about leaving
 
@@ -34,6 +39,7 @@ class SwarmOptions:
     variant: str | None = None
     stop_at_violation: bool = True
     max_seconds: float | None = None
+    protocol: str = "tree"
 
     def __post_init__(self) -> None:
         for name in ("worlds", "processes"):
@@ -45,7 +51,7 @@ class SwarmOptions:
             raise InputError(
                 "max_seconds", f"{self.max_seconds} is not positive", "give a positive bound or leave it out"
             )
-        cast_of(self.variant)
+        check_variant(self.protocol, self.variant)
 
 
 @dataclass(frozen=True)
@@ -82,17 +88,30 @@ class SwarmResult:
 class Walked:
     """One world after its walk: the way through its safety phase, and what is wrong in the end."""
 
-    plan: TreeWorld
+    plan: TreeWorld | VCubeWorld
     world: World
     way: list[Transition]
     violations: list[Violation]
     notifications: int
 
 
-def walk_world(seed: int, index: int, variant: str | None = None) -> Walked:
+def check_variant(protocol: str, variant: str | None) -> None:
+    """Refuse a protocol or a variant that there is not."""
+    if protocol not in PROTOCOLS:
+        raise InputError("protocol", f"there is none called {protocol!r}", f"use one of {', '.join(PROTOCOLS)}")
+    if protocol == "vcube":
+        peer_of(variant)
+    else:
+        cast_of(variant)
+
+
+def walk_world(seed: int, index: int, variant: str | None = None, protocol: str = "tree") -> Walked:
     """Walk one world. The same arguments give the same walk."""
     random = random_of(seed, index)
     name = f"world {index} of seed {seed}"
+    if protocol == "vcube":
+        peers = random_peers(random, name)
+        return _walk(peers, peers.build(peer_of(variant)), random, calm=False)
     if index % STORY_EVERY == STORY_EVERY - 1:
         return walk_plan(random_story(random, name), random, cast_of(variant), calm=True)
     return walk_plan(random_world(random, name), random, cast_of(variant))
@@ -100,7 +119,10 @@ def walk_world(seed: int, index: int, variant: str | None = None) -> Walked:
 
 def walk_plan(plan: TreeWorld, random: Random, cast: Cast, calm: bool = False) -> Walked:
     """Walk once through a given world."""
-    world = plan.build(cast)
+    return _walk(plan, plan.build(cast), random, calm)
+
+
+def _walk(plan: TreeWorld | VCubeWorld, world: World, random: Random, calm: bool) -> Walked:
     run = Run(world)
     walk = Walk(run, random, calm)
     walk.go()
@@ -111,7 +133,7 @@ def walk_plan(plan: TreeWorld, random: Random, cast: Cast, calm: bool = False) -
 def _walk_chunk(options: SwarmOptions, start: int, stop: int) -> SwarmResult:
     result = SwarmResult()
     for index in range(start, stop):
-        walked = walk_world(options.seed, index, options.variant)
+        walked = walk_world(options.seed, index, options.variant, options.protocol)
         result.worlds += 1
         result.steps += len(walked.way)
         result.notifications += walked.notifications

@@ -1,0 +1,96 @@
+"""Worlds of VCube-PS: peers without a broker, that join, leave, publish, crash and are wrongly suspected."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from seriatim.explore.vcube_checks import VCubeChecks
+from seriatim.explore.world import Budget, Role, World
+from seriatim.model import Address, Event, Topic
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
+from seriatim.protocols.vcube.messages import (
+    Cast,
+    Packet,
+    Publish,
+    Published,
+    Subscribe,
+    Subscribed,
+    Suspect,
+    Unsettled,
+    Unsubscribe,
+    Unsubscribed,
+)
+
+Command: TypeAlias = Subscribe | Unsubscribe | Publish | Suspect
+
+
+@dataclass(frozen=True)
+class VCubeWorld:
+    """What there is to say about one world of peers; `build` makes a `World` of it."""
+
+    name: str
+    ids: Sequence[int]
+    options: VCubeOptions
+    scripts: Mapping[Address, Sequence[Command]]
+    setup: Sequence[tuple[Address, Command]] = ()
+    about: str = ""
+    one_at_a_time: frozenset[Address] = frozenset()
+    budgets: Mapping[Address, Budget] = field(default_factory=dict)
+    overtaking: bool = False  # messages between two peers can overtake each other
+    accurate: bool = True  # nobody is suspected who lives
+    patience: int = 0
+
+    def build(self, peer: type[Peer] = Peer) -> World:
+        """The world, played by peers of this type."""
+        cube = Cube(self.ids)
+        roles = {}
+        for id in self.ids:
+            machine = partial(peer, cube, id, self.options)
+            roles[address_of(id)] = Role(machine, machine, partial(peer.restart, cube, id, self.options))
+        return World(
+            name=self.name,
+            about=self.about,
+            roles=roles,
+            checks=VCubeChecks(self.accurate),
+            setup=self.setup,
+            scripts=self.scripts,
+            one_at_a_time=self.one_at_a_time,
+            budgets=self.budgets,
+            lane=overtaking_lane if self.overtaking else one_lane,
+            may_lose=lambda channel, message: False,
+            answers=answers,
+            is_answer=is_answer,
+            patience=self.patience,
+        )
+
+
+def one_lane(source: Address, target: Address, message: Payload) -> str:
+    """Between two peers, first in first out."""
+    return ""
+
+
+def overtaking_lane(source: Address, target: Address, message: Payload) -> str:
+    """Everything overtakes everything, except within a few lanes: more of them make no other worlds."""
+    body = message.body if isinstance(message, Packet) else message
+    return f"{type(body).__name__} {body.hop % 4}" if isinstance(body, Cast) else type(body).__name__
+
+
+def subscribe(topics: str) -> list[Command]:
+    """The commands to subscribe; topics separated by blanks."""
+    return [Subscribe(topic) for topic in topics.split()]
+
+
+def publish(id: int, topic: Topic, *ids: str) -> list[Command]:
+    """The commands to publish events with these ids, after subscribing if need be."""
+    return [Publish(Event(event_id, topic, address_of(id)), join=True) for event_id in ids]
+
+
+def answers(command: Payload) -> int:
+    """One for each command, except for a suspicion."""
+    return 0 if isinstance(command, Suspect) else 1
+
+
+def is_answer(payload: Payload) -> bool:
+    return isinstance(payload, Subscribed | Unsubscribed | Published | Unsettled)

@@ -1,0 +1,175 @@
+"""What VCube-PS promises of its logs, and of a world that has come to rest."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from seriatim.audit import audit
+from seriatim.explore.checks import Checks, Issued, Stopped, Violation, first_duplicate
+from seriatim.model import Address, Delivery, History, Notification, Publication, Topic
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.vcube.messages import (
+    Born,
+    Publish,
+    Published,
+    Rejoined,
+    Subscribed,
+    Unsubscribe,
+    Unsubscribed,
+)
+
+
+class Stay(NamedTuple):
+    """A peer held a topic, in one life: from one place of its log up to another."""
+
+    topic: Topic
+    since: int
+    until: int
+
+
+class VCubeChecks(Checks):
+    """Causal order by topic, nothing twice, nothing lost to who stays, nobody waits for ever.
+
+    `accurate`: nobody is held for dead who lives. Otherwise a publisher may say that all have received something when
+    it was already, without knowing it, dead to the others; it then learns that it is, and its word does not count.
+    """
+
+    def __init__(self, accurate: bool = True) -> None:
+        self.accurate = accurate
+
+    def log(self, address: Address, log: Sequence[Payload]) -> Violation | None:
+        for life in lives(log):
+            id = first_duplicate([payload.event.id for payload in life if type(payload) is Notification])
+            if id is not None:
+                return Violation("duplicate", f"{address} was notified of {id} twice")
+        return None
+
+    def stopped(self, world: Stopped) -> list[Violation]:
+        found = []
+        for address in world.addresses:
+            machine = world.machine(address)
+            if machine is None:
+                continue
+            reasons = "; ".join(machine.explain()) or "nothing that it knows of"
+            if (waiting := world.waiting(address)) > 0:
+                found.append(Violation("stuck", f"{address} waits for {waiting} answers: {reasons}"))
+            elif (held := held_back(machine)) is not None:
+                found.append(Violation("stuck", f"{address} keeps back {held}: {reasons}"))
+        return found or [*losses(world, self.accurate), *disorder(world)]
+
+
+def lives(log: Sequence[Payload]) -> list[list[Payload]]:
+    """A log cut where a process died and forgot. One that was only held for dead goes on as if nothing had been."""
+    found: list[list[Payload]] = [[]]
+    for payload in log:
+        if type(payload) is Born and payload.forgot:
+            found.append([])
+        found[-1].append(payload)
+    return found
+
+
+def held_back(machine: Any) -> str | None:
+    """The id of an event that has arrived and is not notified; None: there is none."""
+    for _, group in sorted(machine.state.groups.items()):
+        for flow in group.flows.values():
+            for number, pub in flow.pubs.items():
+                if number > flow.delivered:
+                    return str(pub.event.id)
+        if group.part not in ("in", "out"):
+            return f"that it is {group.part}"
+    return None
+
+
+def stays(log: Sequence[Payload], leaves: Mapping[Topic, int]) -> Iterator[Stay]:
+    """The times when everything published was owed. `leaves`: when the application last asked to leave a topic."""
+    held: dict[Topic, int] = {}
+    for place, payload in enumerate(log):
+        match payload:
+            case Subscribed(topic) | Rejoined(topic):
+                held.setdefault(topic, place)
+            case Unsubscribed(topic):
+                held.pop(topic, None)
+            case Born():
+                held.clear()
+    for topic, since in held.items():
+        if leaves.get(topic, -1) < since:
+            yield Stay(topic, since, len(log))
+
+
+def losses(world: Stopped, accurate: bool) -> list[Violation]:
+    """What was published while a peer held the topic, and it never left, reaches it.
+
+    If the publisher died, or was held for dead, before all had it: it reaches all who stayed, or none of them.
+    """
+    leaves: dict[Address, dict[Topic, int]] = {}
+    for address, command, notified in world.issued:
+        if isinstance(command, Unsubscribe):
+            leaves.setdefault(address, {})[command.topic] = notified[address]
+    staying: dict[Topic, list[tuple[Address, int, set[str]]]] = {}
+    published = set()
+    for address in world.addresses:
+        log = world.log(address)
+        last_birth = max((place for place, payload in enumerate(log) if type(payload) is Born), default=0)
+        if accurate or world.machine(address) is not None:
+            trusted = log if accurate else log[last_birth:]
+            published |= {payload.event_id for payload in trusted if type(payload) is Published}
+        if world.machine(address) is None:
+            continue
+        seen = {payload.event.id for payload in log if type(payload) is Notification}
+        for stay in stays(log, leaves.get(address, {})):
+            staying.setdefault(stay.topic, []).append((address, stay.since, seen))
+    found = []
+    for issued in world.issued:
+        if isinstance(issued.command, Publish):
+            found.extend(_lost(issued, staying.get(issued.command.event.topic, []), published))
+    return found
+
+
+def _lost(
+    issued: Issued, staying: Sequence[tuple[Address, int, set[str]]], published: set[str]
+) -> Iterator[Violation]:
+    event = issued.command.event
+    owed = [(address, seen) for address, since, seen in staying if since < issued.notified[address]]
+    has = [address for address, seen in owed if event.id in seen]
+    if event.id in published or has:
+        who = "all" if event.id in published else has[0]
+        for address, seen in owed:
+            if event.id not in seen:
+                yield Violation("loss", f"{address} was not notified of {event.id}, as {who} should be or was")
+
+
+def disorder(world: Stopped) -> list[Violation]:
+    """What the reference auditor says to the logs of each topic."""
+    topics = sorted({issued.command.event.topic for issued in world.issued if isinstance(issued.command, Publish)})
+    found = []
+    for topic in topics:
+        report = audit(history_of(world, topic), limit=1)
+        against = report.anomalies_against(["causal"])
+        found.extend(Violation(anomaly.name, anomaly.sentence) for anomaly in against)
+    return found
+
+
+def history_of(world: Stopped, topic: Topic) -> History:
+    """One topic's log rows. A peer that publishes is the subscriber of the same name, in all its lives.
+
+    What a process is notified of that has forgotten it, is left out the second time: it is not a matter of order.
+    """
+    history = History()
+    positions: dict[Address, list[int]] = {}  # by length of the log: how many of them are of this topic
+    for address in world.addresses:
+        counts, known = [0], set[str]()
+        positions[address] = counts
+        for payload in world.log(address):
+            is_here = type(payload) is Notification and payload.event.topic == topic and payload.event.id not in known
+            if is_here:
+                known.add(payload.event.id)
+                history.deliveries.append(Delivery(address, counts[-1], payload.event.id, topic))
+            counts.append(counts[-1] + is_here)
+    sequences: dict[Address, int] = {}
+    for address, command, notified in world.issued:
+        if isinstance(command, Publish) and command.event.topic == topic:
+            sequence = sequences[address] = sequences.get(address, 0) + 1
+            seen = positions[address][notified[address]]
+            history.publications.append(
+                Publication(command.event.id, topic, command.event.publisher, None, sequence, seen)
+            )
+    return history

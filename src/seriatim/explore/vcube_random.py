@@ -1,0 +1,86 @@
+"""Random worlds of VCube-PS: up to 32 peers with any ids, that come, go, come back, publish, crash and are suspected."""
+
+from random import Random
+
+from seriatim.explore.vcube import Command, VCubeWorld, publish
+from seriatim.explore.world import Budget
+from seriatim.model import Address
+from seriatim.protocols.vcube import VCubeOptions, address_of
+from seriatim.protocols.vcube.messages import Subscribe, Suspect, Unsubscribe
+
+PEERS_MAX = 32
+TICKS = 1_000  # as many as it takes: the walk decides how often time passes
+TICKS_FEW = 4  # so few that nobody is suspected who lives
+HEARTBEAT_MS = 100.0
+SUSPECT_AFTER_MS = 450.0
+
+
+def random_peers(random: Random, name: str) -> VCubeWorld:
+    """Peers, topics, options, commands and budgets for faults. Most worlds are small: few peers meet most often."""
+    size = random.random()
+    count = random.randint(2, 6) if size < 0.75 else random.randint(7, 12) if size < 0.97 else random.randint(13, PEERS_MAX)
+    ids = sorted(random.sample(range(random.choice([count, count + 3, 2 * count, 64])), count))
+    topics = "A" if random.random() < 0.8 else "AB"
+    fails = random.random() < 0.5
+    accurate = not fails or random.random() < 0.6
+    options = VCubeOptions(
+        window=random.choice([1, 2, 4, 16]),
+        pruning="stable" if fails or random.random() < 0.5 else "direct",
+        heartbeat_ms=HEARTBEAT_MS if fails else None,
+        suspect_after_ms=SUSPECT_AFTER_MS,
+    )
+    setup: list[tuple[Address, Command]] = []
+    scripts: dict[Address, list[Command]] = {}
+    lively = random.choice([0.3, 0.6, 1.0]) if count <= 12 else 0.3
+    for id in ids:
+        address = address_of(id)
+        held = set()
+        for topic in topics:
+            if random.random() < 0.6:
+                setup.append((address, Subscribe(topic)))
+                held.add(topic)
+        if random.random() < lively:
+            scripts[address] = _commands(random, id, topics, held)
+    if not accurate and random.random() < 0.4:
+        scripts.setdefault(address_of(random.choice(ids)), []).append(Suspect(random.choice(ids)))
+    return VCubeWorld(
+        name=name,
+        ids=ids,
+        options=options,
+        scripts=scripts,
+        setup=setup,
+        one_at_a_time=frozenset(address for address in scripts if random.random() < 0.3),
+        budgets=_budgets(random, ids, TICKS_FEW if accurate else TICKS) if fails else {},
+        overtaking=random.random() < 0.3,
+        accurate=accurate,
+        patience=40 * count + 100 if fails else 0,
+    )
+
+
+def _commands(random: Random, id: int, topics: str, held: set[str]) -> list[Command]:
+    """Publications with joins, leaves and rejoins between them."""
+    script: list[Command] = []
+    restless = random.choice([0.1, 0.3, 0.6])
+    for i in range(random.randint(1, 6)):
+        topic = random.choice(topics)
+        if random.random() < restless:
+            script.append(Unsubscribe(topic) if topic in held else Subscribe(topic))
+            held ^= {topic}
+        elif topic in held or random.random() < 0.3:
+            held.add(topic)
+            script.extend(publish(id, topic, *(f"{id}.{i}.{j}" for j in range(random.choice([1, 1, 1, 2, 3])))))
+        else:
+            script.append(Subscribe(topic))
+            held.add(topic)
+    return script
+
+
+def _budgets(random: Random, ids: list[int], ticks: int) -> dict[Address, Budget]:
+    """All peers hear time pass; a few of them die or restart."""
+    budgets = {address_of(id): Budget(ticks=ticks) for id in ids}
+    for id in random.sample(ids, random.randint(0, min(3, len(ids) - 1))):
+        is_final = random.random() < 0.5
+        budgets[address_of(id)] = Budget(ticks=ticks, deaths=int(is_final), crashes=int(not is_final))
+    return budgets
+
+

@@ -1,0 +1,8 @@
+"""VCube-PS: causal publish/subscribe without brokers. README.md in this folder is the protocol's description."""
+
+from seriatim.protocols.vcube.cube import Cube, address_of
+from seriatim.protocols.vcube.options import VCubeOptions
+from seriatim.protocols.vcube.peer import Peer
+from seriatim.protocols.vcube.state import PeerState
+
+__all__ = ["Cube", "Peer", "PeerState", "VCubeOptions", "address_of"]

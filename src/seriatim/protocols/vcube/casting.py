@@ -1,0 +1,119 @@
+"""Trees: something goes down over the cube, hop by hop, and acknowledgements come back up.
+
+A task reaches, in each of its clusters, one peer that hands on within that cluster: of all peers the nearest living
+one, of a topic's members the nearest that relays. A branch whose peer dies, or says that it does not relay, is reached
+past that peer: any other one of the same cluster can hand on to the rest of it.
+"""
+
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.vcube.cube import id_of, nearest, within
+from seriatim.protocols.vcube.messages import Ack, Answer, Cast, Census, Content, Entry, Past, Sub
+from seriatim.protocols.vcube.presence import Presence
+from seriatim.protocols.vcube.state import NOBODY, Hop, Task
+
+
+class Casting(Presence):
+    """The part of a peer that hands on."""
+
+    def cast(
+        self, content: Content, effects: Effects, height: int, parent: int = NOBODY, hop: int = 0
+    ) -> tuple[int, Task]:
+        """Send something down our clusters 1 … height. `finish` follows when all have it, perhaps at once."""
+        number = self.next_count()
+        task = self.state.tasks[number] = Task(content, parent, hop)
+        for s in range(1, height + 1):
+            self._reach(number, task, s, effects)
+        return number, task
+
+    def _reach(self, number: int, task: Task, s: int, effects: Effects) -> None:
+        """See to it that cluster s gets it."""
+        if isinstance(task.content, Sub | Census):
+            relay, leaves = nearest(self.living(), self.id, s), ()
+        else:
+            relaying, receiving = self.members(task.content.topic)
+            relay = nearest(relaying, self.id, s)
+            leaves = within(receiving, self.id, s) if relay is None else ()
+        if relay is not None:
+            self._hop(number, task, relay, s, False, effects)
+        for id in leaves:
+            self._hop(number, task, id, s, True, effects)
+
+    def _hop(self, number: int, task: Task, id: int, s: int, is_leaf: bool, effects: Effects) -> None:
+        target = self.life_now(id)
+        assert target is not None, "only the living are chosen"
+        if is_leaf and (target in task.reached or any(self.state.hops[hop].target == target for hop in task.hops)):
+            return
+        hop = self.next_count()
+        self.state.hops[hop] = Hop(number, target, s, is_leaf)
+        task.hops.add(hop)
+        self.send(target, Cast(hop, 0 if is_leaf else s - 1, task.content), effects)
+
+    def close_if_done(self, number: int, now: float, effects: Effects) -> None:
+        """All branches are acknowledged: tell whoever we did it for."""
+        task = self.state.tasks.get(number)
+        if task is None or task.hops:
+            return
+        del self.state.tasks[number]
+        if task.parent == NOBODY:
+            self.finish(number, task, now, effects)
+        elif not self.is_dead(task.parent):
+            self.send(task.parent, Ack(task.parent_hop, task.answer), effects)
+
+    def finish(self, number: int, task: Task, now: float, effects: Effects) -> None:
+        """Something of our own has reached everybody."""
+        raise NotImplementedError
+
+    def acknowledged(self, hop_number: int, answer: Answer | None, now: float, effects: Effects) -> None:
+        hop = self.state.hops.pop(hop_number, None)
+        if hop is None:
+            return
+        task = self.state.tasks[hop.task]
+        task.hops.discard(hop_number)
+        if hop.is_leaf:
+            task.reached.add(hop.target)
+        if answer is not None:
+            task.answer.add(answer)
+        self.close_if_done(hop.task, now, effects)
+
+    def reach_past(self, hop_number: int, entry: Entry | None, now: float, effects: Effects) -> None:
+        """The peer does not hand on. What it says about itself keeps us from choosing it again."""
+        hop = self.state.hops.pop(hop_number, None)
+        if hop is None:
+            return
+        task = self.state.tasks[hop.task]
+        task.hops.discard(hop_number)
+        task.reached.add(hop.target)
+        topic = task.content.topic
+        if entry is not None:
+            self.note(topic, entry)
+        else:  # it does not know the topic at all, so what we heard of it is from before it forgot
+            self.group(topic).view.pop(id_of(hop.target), None)
+            self._members.pop(topic, None)
+        self._reach(hop.task, task, hop.cluster, effects)
+        self.close_if_done(hop.task, now, effects)
+
+    def note(self, topic: str, entry: Entry) -> None:
+        """Somebody says something about its membership: the latest word counts."""
+        if entry.life == self.life:
+            return
+        view, id = self.group(topic).view, id_of(entry.life)
+        known = view.get(id)
+        if known is None or (known.life, known.version) < (entry.life, entry.version):
+            view[id] = entry
+            self._members.pop(topic, None)
+
+    def mourn(self, now: float, effects: Effects) -> None:
+        """Whoever died hands nothing on any more."""
+        lost = [(number, hop) for number, hop in self.state.hops.items() if self.is_dead(hop.target)]
+        for number, hop in lost:
+            del self.state.hops[number]
+            self.state.tasks[hop.task].hops.discard(number)
+        for _, hop in lost:
+            self._reach(hop.task, self.state.tasks[hop.task], hop.cluster, effects)
+        for _, hop in lost:
+            self.close_if_done(hop.task, now, effects)
+        super().mourn(now, effects)
+
+    def decline(self, source: int, hop: int, topic: str, effects: Effects) -> None:
+        group = self.state.groups.get(topic)
+        self.send(source, Past(hop, None if group is None else group.entry), effects)

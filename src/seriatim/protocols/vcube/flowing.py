@@ -1,0 +1,151 @@
+"""Publications: numbered and given a barrier by their source, and notified by every member after what they depend on.
+
+A publication waits for the one before it of the same source, and for what its barrier names. Nothing else delays it.
+"""
+
+from collections.abc import Iterable
+
+from seriatim.model import Notification, Topic
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.vcube.casting import Casting
+from seriatim.protocols.vcube.cube import Life, name_of
+from seriatim.protocols.vcube.messages import Counts, Pub, Publish, Published
+from seriatim.protocols.vcube.state import Flow, Group
+
+NEVER = 1 << 62  # a number that no publication has
+
+
+class Flowing(Casting):
+    """The part of a peer that publishes and notifies."""
+
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, topic: Topic, group: Group, command: Publish, now: float, effects: Effects) -> None:
+        """Number it, notify it here, and send it down our tree."""
+        flow = group.flows.setdefault(self.life, Flow())
+        flow.delivered += 1
+        number, event = flow.delivered, command.event
+        pub = Pub(topic, self.life, number, dict(group.barrier), flow.stable, event)
+        flow.pubs[number] = pub
+        group.unacknowledged.append(number)
+        if self.options.pruning == "direct":
+            group.barrier = {}  # our own publication implies it all
+        self._notify(pub, effects)
+        task, _ = self.cast(pub, effects, self.cube.height)
+        self.close_if_done(task, now, effects)
+
+    def published(self, pub: Pub, now: float, effects: Effects) -> None:
+        """Everybody has received one of our own."""
+        group = self.group(pub.topic)
+        if pub.number not in group.unacknowledged:
+            return
+        group.unacknowledged.remove(pub.number)
+        flow = group.flows[self.life]
+        done = min(group.unacknowledged, default=flow.delivered + 1) - 1
+        for number in range(flow.stable + 1, done + 1):
+            effects.notify.append(Published(flow.pubs[number].event.id))
+        self._stabilise(group, flow, done)
+        self.pump(pub.topic, now, effects)
+
+    def pump(self, topic: Topic, now: float, effects: Effects) -> None:
+        """Carry out the commands that can be."""
+        raise NotImplementedError
+
+    # ── receiving ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def receive(self, pub: Pub, now: float, effects: Effects) -> None:
+        """Take a publication, from wherever it came and however often."""
+        group = self.group(pub.topic)
+        if group.part in ("announcing", "opening"):
+            group.early.setdefault(pub.source, {})[pub.number] = pub
+        if group.part != "in":
+            return
+        flow = group.flows.get(pub.source)
+        if flow is None:
+            flow = group.flows[pub.source] = Flow()
+        self._stabilise(group, flow, pub.stable)
+        if pub.number <= flow.delivered or pub.number in flow.pubs:
+            return
+        flow.pubs[pub.number] = pub
+        flow.awaited.discard(pub.number)
+        if self.is_dead(pub.source):
+            self.entrust(pub.topic, pub, now, effects)
+        self.advance(pub.topic, group, [pub.source], effects)
+
+    def advance(self, topic: Topic, group: Group, sources: Iterable[Life], effects: Effects) -> None:
+        """Notify what can be, beginning with these sources."""
+        pending = list(sources)
+        while pending:
+            source = pending.pop()
+            flow = group.flows.get(source)
+            if flow is None:
+                continue
+            moved = False
+            while (pub := flow.pubs.get(self._next(flow))) is not None:
+                missing = self._missing(group, pub.barrier)
+                if missing is not None:
+                    waiting = group.waiting.setdefault(missing, [])
+                    if source not in waiting:
+                        waiting.append(source)
+                    break
+                self._deliver(group, flow, pub, effects)
+                moved = True
+            if moved:
+                pending.extend(group.waiting.pop(source, ()))
+
+    def _next(self, flow: Flow) -> int:
+        """The number to be notified next. Of a dead source some never come, and in the end none."""
+        following = flow.delivered + 1
+        if not flow.resolved or following in flow.pubs:
+            return following
+        left = [number for number in (*flow.pubs, *flow.awaited) if number > flow.delivered]
+        return min(left, default=NEVER)
+
+    def _missing(self, group: Group, barrier: Counts) -> Life | None:
+        """A source of which something must come first; None: nothing must."""
+        for source, count in barrier.items():
+            flow = group.flows.get(source)
+            if flow is None:
+                return source
+            if flow.delivered < count and (not flow.resolved or self._next(flow) <= count):
+                return source
+        return None
+
+    def _deliver(self, group: Group, flow: Flow, pub: Pub, effects: Effects) -> None:
+        flow.delivered = pub.number
+        group.barrier[pub.source] = pub.number
+        if self.options.pruning == "direct":
+            _prune(group.barrier, pub.barrier)
+        self._notify(pub, effects)
+        self.forget_settled(group, flow)
+
+    def _notify(self, pub: Pub, effects: Effects) -> None:
+        entries = {name_of(source): count for source, count in pub.barrier.items()}
+        effects.notify.append(Notification(pub.event, pub.number, entries))
+
+    # ── forgetting ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stabilise(self, group: Group, flow: Flow, stable: int) -> None:
+        if stable > flow.stable:
+            flow.stable = stable
+            self.forget_settled(group, flow)
+
+    def forget_settled(self, group: Group, flow: Flow) -> None:
+        """Drop what is notified here and received everywhere. What it depends on, our barrier need not name again:
+        nobody can be without this publication, and whoever has it waits for the rest."""
+        for number in [each for each in flow.pubs if each <= flow.delivered]:
+            if number <= flow.stable or number in flow.settled:
+                _prune(group.barrier, flow.pubs.pop(number).barrier)
+
+    # ── what happens when a source is dead ────────────────────────────────────────────────────────────────────────
+
+    def entrust(self, topic: Topic, pub: Pub, now: float, effects: Effects) -> None:
+        """We have a publication of a dead source: others must get it too."""
+        raise NotImplementedError
+
+
+def _prune(barrier: Counts, implied: Counts) -> None:
+    """Leave out of a barrier what another publication, named or implied by it, brings with it."""
+    for source, count in implied.items():
+        if barrier.get(source, count + 1) <= count:
+            del barrier[source]

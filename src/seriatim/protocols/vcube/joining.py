@@ -1,0 +1,185 @@
+"""Coming and going: how a peer becomes a member of a topic, and how it leaves.
+
+Joining takes two rounds over all peers. `Sub`: from its end on every member, and whoever becomes one, knows us and sends
+us what is published; and we know all of them, so we may relay. `Census`: its answers add up to the frontier, the place
+where we begin. Whatever lies below it counts as notified, whatever lies above it reaches us.
+"""
+
+from seriatim.model import Topic
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.vcube.cube import Life
+from seriatim.protocols.vcube.messages import (
+    Answer,
+    Census,
+    Counts,
+    Entry,
+    Publish,
+    Rejoined,
+    Spare,
+    Stage,
+    Sub,
+    Subscribe,
+    Subscribed,
+    Uns,
+    Unsubscribe,
+    Unsubscribed,
+)
+from seriatim.protocols.vcube.orphans import Orphans
+from seriatim.protocols.vcube.state import Flow, Group, Task
+
+JOINING = ("announcing", "opening")
+
+
+class Joining(Orphans):
+    """The part of a peer that subscribes and unsubscribes."""
+
+    def pump(self, topic: Topic, now: float, effects: Effects) -> None:
+        """Carry out the commands of a topic in their order, each when it can be."""
+        group = self.group(topic)
+        while group.queue:
+            match group.queue.first, group.part:
+                case (Publish() as command, "in") if len(group.unacknowledged) < self.options.window:
+                    group.queue.take()
+                    self.publish(topic, group, command, now, effects)
+                case (Subscribe(), "in"):
+                    group.queue.take()
+                    effects.notify.append(Subscribed(topic))
+                case (Unsubscribe(), "in") if not group.unacknowledged and not self.has_custody(topic):
+                    group.queue.take()
+                    self._leave(topic, group, now, effects)
+                case (Unsubscribe(), "out"):
+                    group.queue.take()
+                    effects.notify.append(Unsubscribed(topic))
+                case (Publish() | Subscribe(), "out"):
+                    self.join(topic, group, now, effects)
+                    return
+                case _:
+                    return
+
+    # ── joining ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def join(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        """First round: everybody hears that we come, and tells us who else is there."""
+        group.part = "announcing"
+        group.entry = self._next_entry(group, "joining")
+        task, _ = self.cast(Sub(topic, group.entry), effects, self.cube.height)
+        self.close_if_done(task, now, effects)
+
+    def on_announced(self, task: Task, now: float, effects: Effects) -> None:
+        """Everybody knows us: from here on we know every member, also those to come. Second round."""
+        assert isinstance(task.content, Sub)
+        topic = task.content.topic
+        group = self.group(topic)
+        if group.part != "announcing" or group.entry != task.content.entry:
+            return
+        for entry in task.answer.entries:
+            self.note(topic, entry)
+        group.part = "opening"
+        group.entry = self._next_entry(group, "ready")
+        self.take_census(topic, group, now, effects)
+
+    def on_counted(self, number: int, task: Task, now: float, effects: Effects) -> None:
+        """A census is complete."""
+        assert isinstance(task.content, Census)
+        topic = task.content.topic
+        group = self.group(topic)
+        if number != group.census:
+            return
+        group.census = None
+        if group.overtaken and group.part in ("opening", "in"):
+            self.take_census(topic, group, now, effects)
+        elif group.part == "opening":
+            self._open(topic, group, task.answer, now, effects)
+        elif group.part == "in":
+            self.resolve(topic, group, task.answer.held, effects)
+
+    def _open(self, topic: Topic, group: Group, answer: Answer, now: float, effects: Effects) -> None:
+        """We know where we begin."""
+        frontier = self.start(answer, group.past)
+        group.flows = {source: Flow(delivered=count) for source, count in frontier.items()}
+        if self.life in group.flows:  # we waited for everybody before we left
+            group.flows[self.life].stable = group.flows[self.life].delivered
+        group.waiting.clear()
+        group.part = "in"
+        self.resolve(topic, group, answer.held, effects)
+        early, group.early = group.early, {}
+        for pubs in early.values():
+            for pub in pubs.values():
+                self.receive(pub, now, effects)
+        group.barrier = {**group.barrier, **self.full_counts(group, frontier)}
+        self.entrust_all(topic, group, now, effects)
+        if group.rejoining:
+            group.rejoining = False
+            effects.notify.append(Rejoined(topic))
+        self.pump(topic, now, effects)
+
+    def start(self, answer: Answer, past: Counts) -> Counts:
+        """The frontier: the furthest that anybody is, with each source. It is closed: whoever notified something had
+        notified all that it depends on, so below the frontier nothing depends on anything above it."""
+        whole = Answer(frontier=dict(answer.frontier))
+        whole.add(Answer(frontier=past))
+        return whole.frontier
+
+    def full_counts(self, group: Group, frontier: Counts) -> Counts:
+        """Our first publication comes after all that an earlier stay or life of ours may have notified."""
+        counts = dict(frontier)
+        for source, flow in group.flows.items():
+            if self.is_dead(source):  # an earlier life may have notified whatever there is
+                counts[source] = max((flow.delivered, *flow.awaited, *flow.pubs))
+        return {source: count for source, count in counts.items() if count and source != self.life}
+
+    # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _leave(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        group.part = "leaving"
+        group.past = self.progress(group)
+        group.flows, group.waiting, group.barrier = {}, {}, {}
+        group.census = None
+        group.entry = self._next_entry(group, "left")
+        task, _ = self.cast(Uns(topic, group.entry), effects, self.cube.height)
+        self.close_if_done(task, now, effects)
+
+    def on_left(self, task: Task, now: float, effects: Effects) -> None:
+        assert isinstance(task.content, Uns)
+        topic = task.content.topic
+        group = self.group(topic)
+        if group.part == "leaving":
+            group.part = "out"  # the view stays: we may still have to reach past somebody who dies
+            effects.notify.append(Unsubscribed(topic))
+            self.pump(topic, now, effects)
+
+    def _next_entry(self, group: Group, stage: Stage) -> Entry:
+        return Entry(self.life, 1 if group.entry is None else group.entry.version + 1, stage)
+
+    # ── answering others ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def progress(self, group: Group) -> Counts:
+        """How far we are with each source, or were when we left."""
+        counts = dict(group.past)
+        for source, flow in group.flows.items():
+            counts[source] = max(flow.delivered, counts.get(source, 0))
+        return counts
+
+    def answer_sub(self, message: Sub) -> Answer:
+        group = self.state.groups.get(message.topic)
+        if group is None or group.entry is None or group.part in ("out", "leaving"):
+            return Answer()
+        self.note(message.topic, message.entry)
+        return Answer(entries=[group.entry])
+
+    def answer_census(self, message: Census, effects: Effects) -> Answer:
+        """How far we are; and what we have of dead sources, which the asker is sent if it lacks it."""
+        group = self.state.groups.get(message.topic)
+        if group is None:
+            return Answer()
+        if group.part not in ("out", "leaving"):
+            self.note(message.topic, message.entry)
+        held: dict[Life, list[int]] = {}
+        kept = {source: flow.pubs for source, flow in group.flows.items()} if group.part == "in" else group.early
+        for source, pubs in kept.items():
+            if pubs and self.is_dead(source):
+                held[source] = sorted(pubs)
+                for number in held[source]:
+                    if number > message.have.get(source, 0):
+                        self.send(message.entry.life, Spare(pubs[number]), effects)
+        return Answer(frontier=self.progress(group), held=held)

@@ -1,0 +1,216 @@
+"""Every message of VCube-PS. README.md beside this file has the same list as a table.
+
+Peers talk in `Packet`s, which say from which life of a peer to which life of another they go: what was meant for an
+earlier life is dropped.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from seriatim.model import Event, Topic
+from seriatim.protocols.vcube.cube import Id, Life
+
+Counts: TypeAlias = dict[Life, int]  # "the first `count` publications of this source"
+Statuses: TypeAlias = dict[Id, int]  # twice the births of a peer, and one more if that life is over
+Stage: TypeAlias = Literal["joining", "ready", "left"]
+
+# ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
+
+
+class Subscribe(Struct, frozen=True, tag=True):
+    """To a peer: hold this topic."""
+
+    topic: Topic
+
+
+class Unsubscribe(Struct, frozen=True, tag=True):
+    """To a peer: hold this topic no longer."""
+
+    topic: Topic
+
+
+class Publish(Struct, frozen=True, tag=True):
+    """To a peer: publish this. Only who holds a topic can publish on it; `join`: subscribe first if need be."""
+
+    event: Event
+    join: bool = False
+
+
+class Suspect(Struct, frozen=True, tag=True):
+    """To a peer: this one is gone, says whoever watches connections. All are told; if it lives, it begins anew."""
+
+    peer: Id
+
+
+class Subscribed(Struct, frozen=True, tag=True):
+    """From a peer: everything published on the topic from here on is notified."""
+
+    topic: Topic
+
+
+class Unsubscribed(Struct, frozen=True, tag=True):
+    """From a peer: the topic is left, and those who held it know."""
+
+    topic: Topic
+
+
+class Published(Struct, frozen=True, tag=True):
+    """From a peer: everybody who holds the topic has received this."""
+
+    event_id: str
+
+
+class Unsettled(Struct, frozen=True, tag=True):
+    """From a peer: it was declared dead before all had received this. The others have it all, or none of them."""
+
+    event_id: str
+
+
+class Born(Struct, frozen=True, tag=True):
+    """From a peer, and its only journal record: it begins anew. `rejoining` it held; what came meanwhile is missed."""
+
+    births: int
+    rejoining: tuple[Topic, ...] = ()
+    forgot: bool = False  # the process died; what it was notified of before, it may be notified of again
+
+
+class Rejoined(Struct, frozen=True, tag=True):
+    """From a peer that was born again: the topic is held again."""
+
+    topic: Topic
+
+
+class Replaced(Struct, frozen=True, tag=True):
+    """From a peer: another process runs under its id. It does nothing more."""
+
+    births: int
+
+
+# ── what travels down trees, and what comes back up ───────────────────────────────────────────────────────────────
+
+
+class Entry(Struct, frozen=True, array_like=True):
+    """What a peer last said about its own membership. A later birth or a higher version wins."""
+
+    life: Life
+    version: int
+    stage: Stage
+
+
+class Sub(Struct, frozen=True, tag=True):
+    """To all peers: I am joining this topic; send me what is published on it; who else holds it?"""
+
+    topic: Topic
+    entry: Entry
+
+
+class Census(Struct, frozen=True, tag=True):
+    """To all peers: my view is complete (I relay); these are dead; how far are you, and what do you have of theirs?
+
+    `have`: how far the asker is with the dead. What it lacks is sent to it.
+    """
+
+    topic: Topic
+    entry: Entry
+    statuses: Statuses
+    have: Counts
+
+
+class Uns(Struct, frozen=True, tag=True):
+    """To who holds the topic: I leave it."""
+
+    topic: Topic
+    entry: Entry
+
+
+class Pub(Struct, frozen=True, tag=True):
+    """To who holds the topic: publication `number` of its source, after all that its barrier names.
+
+    `stable`: everybody has received the source's publications up to this one.
+    """
+
+    topic: Topic
+    source: Life
+    number: int
+    barrier: Counts
+    stable: int
+    event: Event
+
+
+Content: TypeAlias = Sub | Census | Uns | Pub
+
+
+class Answer(Struct, array_like=True):
+    """What a subtree answers: who holds the topic; how far they are; which publications of dead sources they have."""
+
+    entries: list[Entry] = field(default_factory=list)
+    frontier: Counts = field(default_factory=dict)
+    held: dict[Life, list[int]] = field(default_factory=dict)
+
+    def add(self, other: "Answer") -> None:
+        self.entries.extend(other.entries)
+        for source, count in other.frontier.items():
+            if count > self.frontier.get(source, 0):
+                self.frontier[source] = count
+        for source, numbers in other.held.items():
+            self.held[source] = sorted({*self.held.get(source, ()), *numbers})
+
+
+class Cast(Struct, frozen=True, tag=True):
+    """One hop of a tree: take this, hand it on in your clusters 1 … `height`, and acknowledge when all have it."""
+
+    hop: int
+    height: int
+    content: Content
+
+
+class Ack(Struct, frozen=True, tag=True):
+    """Back up: all below me have it. Answers a `Cast` or an `Orphan`."""
+
+    hop: int
+    answer: Answer | None = None
+
+
+class Past(Struct, frozen=True, tag=True):
+    """Back up: I hand nothing on (I am new here, or have left): reach past me. I took it myself if I am joining."""
+
+    hop: int
+    entry: Entry | None
+
+
+# ── about the dead ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class News(Struct, frozen=True, tag=True):
+    """Who was born again, and who is dead."""
+
+    statuses: Statuses
+
+
+class Alive(Struct, frozen=True, tag=True):
+    """I am."""
+
+
+class Orphan(Struct, frozen=True, tag=True):
+    """To one member: the source of this is dead; see that everybody gets it."""
+
+    hop: int
+    pub: Pub
+
+
+class Spare(Struct, frozen=True, tag=True):
+    """To who took a census: you lack this publication of a dead source."""
+
+    pub: Pub
+
+
+Body: TypeAlias = Cast | Ack | Past | News | Alive | Orphan | Spare
+
+
+class Packet(Struct, frozen=True, tag=True):
+    """What travels between two peers."""
+
+    sender: Life
+    receiver: Life
+    body: Body

@@ -1,0 +1,172 @@
+"""Publications whose source is dead: everybody who lives gets them, or nobody does.
+
+Whoever holds one that may not have reached everybody entrusts it to the member with the lowest id, which sends it down
+its own tree; if that member dies or leaves, to the next. A member that waits for one that does not come takes a census:
+what nobody has any more will never come, and is not waited for.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from seriatim.model import Topic
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.vcube.cube import Life, births_of, id_of
+from seriatim.protocols.vcube.flowing import Flowing
+from seriatim.protocols.vcube.messages import Ack, Census, Entry, Orphan, Pub
+from seriatim.protocols.vcube.state import Flow, Group, Submission, Task
+
+
+class Orphans(Flowing):
+    """The part of a peer that looks after publications of the dead."""
+
+    def mourn(self, now: float, effects: Effects) -> None:
+        super().mourn(now, effects)
+        lost = [(hop, each) for hop, each in self.state.submissions.items() if self.is_dead(each.target)]
+        for hop, submission in lost:
+            del self.state.submissions[hop]
+            self._entrust_again(submission, now, effects)
+        for topic, group in list(self.state.groups.items()):
+            group.overtaken = group.census is not None
+            for source, flow in group.flows.items():
+                if self.is_dead(source):
+                    flow.resolved = False
+                    flow.awaited.clear()
+            self.entrust_all(topic, group, now, effects)
+
+    # ── custody ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def entrust_all(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        for source, flow in list(group.flows.items()) if group.part == "in" else ():
+            if self.is_dead(source):
+                for pub in list(flow.pubs.values()):
+                    self.entrust(topic, pub, now, effects)
+
+    def entrust(self, topic: Topic, pub: Pub, now: float, effects: Effects) -> None:
+        flow = self.group(topic).flows[pub.source]
+        if pub.number <= flow.stable or pub.number in flow.entrusted:
+            return
+        flow.entrusted.add(pub.number)
+        guardian = min(self.members(topic)[0], default=self.id)
+        if self.id <= guardian:
+            self._take_custody(pub, now, effects)
+            return
+        target = self.life_now(guardian)
+        assert target is not None, "members that relay live"
+        hop = self.next_count()
+        self.state.submissions[hop] = Submission(target, topic, pub.source, pub.number)
+        self.send(target, Orphan(hop, pub), effects)
+
+    def _entrust_again(self, submission: Submission, now: float, effects: Effects) -> None:
+        flow = self.group(submission.topic).flows.get(submission.source)
+        if flow is not None and submission.number in flow.pubs:
+            flow.entrusted.discard(submission.number)
+            self.entrust(submission.topic, flow.pubs[submission.number], now, effects)
+
+    def _take_custody(self, pub: Pub, now: float, effects: Effects) -> int:
+        number, _ = self.cast(pub, effects, self.cube.height)
+        self.state.custody[number] = []
+        self.close_if_done(number, now, effects)
+        return number
+
+    def on_orphan(self, sender: Life, message: Orphan, now: float, effects: Effects) -> None:
+        """See to it that everybody gets this, then say so."""
+        pub = message.pub
+        group = self.group(pub.topic)
+        self.learn({id_of(pub.source): 2 * births_of(pub.source) + 1}, now, effects)
+        if group.part not in ("opening", "in"):
+            self.decline(sender, message.hop, pub.topic, effects)
+            return
+        flow = group.flows.setdefault(pub.source, Flow()) if group.part == "in" else None
+        if flow is not None and (pub.number <= flow.stable or pub.number in flow.settled):
+            self.send(sender, Ack(message.hop), effects)
+            return
+        task = self._custody_of(pub)
+        if task is None:
+            if flow is not None:
+                flow.entrusted.add(pub.number)
+            task = self.cast(pub, effects, self.cube.height)[0]
+            self.state.custody[task] = []
+        self.state.custody[task].append((sender, message.hop))
+        self.receive(pub, now, effects)
+        self.close_if_done(task, now, effects)
+
+    def _custody_of(self, pub: Pub) -> int | None:
+        for task in self.state.custody:
+            content = self.state.tasks[task].content
+            if isinstance(content, Pub) and (content.topic, content.source, content.number) == (
+                pub.topic,
+                pub.source,
+                pub.number,
+            ):
+                return task
+        return None
+
+    def relinquish(self, number: int, task: Task, now: float, effects: Effects) -> None:
+        """Everybody has it: tell who entrusted it to us."""
+        pub = task.content
+        assert isinstance(pub, Pub)
+        for sender, hop in self.state.custody.pop(number, ()):
+            if not self.is_dead(sender):
+                self.send(sender, Ack(hop), effects)
+        self.settle(pub.topic, pub.source, pub.number, now, effects)
+
+    def settle(self, topic: Topic, source: Life, number: int, now: float, effects: Effects) -> None:
+        group = self.group(topic)
+        flow = group.flows.get(source)
+        if flow is not None:
+            flow.settled.add(number)
+            self.forget_settled(group, flow)
+            self.pump(topic, now, effects)  # an application may wait to leave
+
+    def on_submission(self, hop: int, entry: Entry | None, is_done: bool, now: float, effects: Effects) -> None:
+        submission = self.state.submissions.pop(hop)
+        if is_done:
+            self.settle(submission.topic, submission.source, submission.number, now, effects)
+            return
+        if entry is not None:
+            self.note(submission.topic, entry)
+        self._entrust_again(submission, now, effects)
+
+    def has_custody(self, topic: Topic) -> bool:
+        """Whether we still answer for something, or somebody does for us."""
+        return any(each.topic == topic for each in self.state.submissions.values()) or any(
+            self.state.tasks[task].content.topic == topic for task in self.state.custody
+        )
+
+    # ── what never comes ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def look_for_lost(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        """Take a census if somebody waits for a publication of a dead source that may never come."""
+        if group.part == "in" and group.census is None and self._may_be_lost(group):
+            self.take_census(topic, group, now, effects)
+
+    def _may_be_lost(self, group: Group) -> bool:
+        """Whether a barrier names a dead source, or a publication of one waits for its predecessor."""
+        for source in group.waiting:
+            flow = group.flows.get(source)
+            if self.is_dead(source) and (flow is None or not flow.resolved):
+                return True
+        for source, flow in group.flows.items():
+            if flow.pubs and not flow.resolved and flow.delivered + 1 not in flow.pubs and self.is_dead(source):
+                if max(flow.pubs) > flow.delivered:
+                    return True
+        return False
+
+    def take_census(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        have = {source: flow.delivered for source, flow in group.flows.items() if self.is_dead(source)}
+        assert group.entry is not None, "who asks is a member, or becomes one"
+        group.overtaken = False
+        number, _ = self.cast(Census(topic, group.entry, dict(self.state.statuses), have), effects, self.cube.height)
+        group.census = number
+        self.close_if_done(number, now, effects)
+
+    def resolve(self, topic: Topic, group: Group, held: Mapping[Life, Sequence[int]], effects: Effects) -> None:
+        """The census is complete: of dead sources only this will still come."""
+        dead = {source for source in (*group.flows, *group.waiting, *held) if self.is_dead(source)}
+        for source in sorted(dead):
+            flow = group.flows.setdefault(source, Flow())
+            flow.resolved = True
+            flow.awaited = {
+                number for number in held.get(source, ()) if number > flow.delivered and number not in flow.pubs
+            }
+        freed = [waiter for source in sorted(dead) for waiter in group.waiting.pop(source, ())]
+        self.advance(topic, group, [*freed, *sorted(dead)], effects)

@@ -1,0 +1,264 @@
+"""A peer: publishes, relays and notifies, without any broker. The machine that a driver steps.
+
+It is written in parts, each of which can be read alone: who lives (presence.py), trees (casting.py), publications
+(flowing.py), publications of the dead (orphans.py), coming and going (joining.py).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from seriatim.model import APPLICATION, Address, InputError, RemoteError, Topic
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.queue import Queue
+from seriatim.protocols.vcube.cube import Cube, Id, Life, births_of, id_of, life_of, name_of
+from seriatim.protocols.vcube.joining import JOINING, Joining
+from seriatim.protocols.vcube.messages import (
+    Ack,
+    Alive,
+    Body,
+    Born,
+    Cast,
+    Census,
+    News,
+    Orphan,
+    Packet,
+    Past,
+    Pub,
+    Publish,
+    Spare,
+    Sub,
+    Subscribe,
+    Suspect,
+    Uns,
+    Unsettled,
+    Unsubscribe,
+    Unsubscribed,
+)
+from seriatim.protocols.vcube.options import VCubeOptions
+from seriatim.protocols.vcube.state import NOBODY, Group, PeerState, Task
+
+
+class Peer(Joining):
+    """The machine of one peer. It assumes that what it sends to a living peer arrives, once, in any order."""
+
+    @classmethod
+    def restart(cls, cube: Cube, id: Id, options: VCubeOptions, journal: Sequence[Born]) -> "Peer":
+        """The process died and another one takes its place: a new life, that knows nothing. The first tick says so."""
+        births = max((record.births for record in journal), default=0) + 1
+        peer = cls(cube, id, options, PeerState(life=life_of(id, births), statuses={id: 2 * births}))
+        peer.state.forgot = True
+        peer.state.told = dict.fromkeys(range(1, cube.height + 1), NOBODY)
+        return peer
+
+    @property
+    def topics(self) -> list[Topic]:
+        """What is held now."""
+        return sorted(topic for topic, group in self.state.groups.items() if group.part == "in")
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        if not self.state.replaced:
+            self._announce(now, effects)
+            if source == APPLICATION:
+                self._command(message, now, effects)
+            elif isinstance(message, Packet):
+                self._packet(message, now, effects)
+            else:
+                raise RemoteError(f"{source} sent a peer what it does not understand: {message!r}")
+            self._look_for_lost(now, effects)
+        effects.wake_at = None if self.state.replaced else self.state.beat_due
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        effects = Effects()
+        if not self.state.replaced:
+            self._announce(now, effects)
+            self.beat(now, effects)
+            self._look_for_lost(now, effects)
+        effects.wake_at = None if self.state.replaced else self.state.beat_due
+        return effects
+
+    # ── from the application ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _command(self, command: Payload, now: float, effects: Effects) -> None:
+        match command:
+            case Subscribe(topic) | Unsubscribe(topic):
+                self.group(topic).queue.append(command)
+            case Publish(event):
+                topic = event.topic
+                if not command.join and not self._will_hold(topic):
+                    raise InputError(
+                        f"topic {topic!r}",
+                        f"peer {self.id} does not hold it, and only who holds a topic can publish on it",
+                        "subscribe first, or publish with join=True",
+                    )
+                self.group(topic).queue.append(command)
+            case Suspect(peer):
+                if peer not in self.cube:
+                    raise InputError("peer", f"there is no peer {peer}", "name one of the peers of this system")
+                self.suspect(peer, now, effects)
+                return
+            case _:
+                raise InputError("command", f"{command!r} is none of a peer's", "see messages.py")
+        self.pump(topic, now, effects)
+
+    def _will_hold(self, topic: Topic) -> bool:
+        group = self.state.groups.get(topic)
+        if group is None:
+            return False
+        for command in reversed(list(group.queue)):
+            if not isinstance(command, Publish) or command.join:
+                return not isinstance(command, Unsubscribe)
+        return group.part in (*JOINING, "in")
+
+    # ── from other peers ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _packet(self, packet: Packet, now: float, effects: Effects) -> None:
+        sender = packet.sender
+        if id_of(sender) not in self.cube or id_of(sender) == self.id:
+            raise RemoteError(f"peer {name_of(sender)} is not one that peer {self.id} talks to")
+        if isinstance(packet.body, News):  # true whoever says it, and to whichever life: two may suspect each other
+            self.learn(packet.body.statuses, now, effects)
+        elif self.is_dead(sender):
+            if births_of(sender) * 2 + 1 == self.state.statuses[id_of(sender)]:  # it lives, and does not know
+                self.send(sender, News({id_of(sender): self.state.statuses[id_of(sender)]}), effects)
+        else:
+            self.hear(sender, now, effects)
+            if packet.receiver == self.life:
+                self._body(sender, packet.body, now, effects)
+
+    def _body(self, sender: Life, body: Body, now: float, effects: Effects) -> None:
+        match body:
+            case Cast():
+                self._cast(sender, body, now, effects)
+            case Ack(hop, answer):
+                if hop in self.state.submissions:
+                    self.on_submission(hop, None, True, now, effects)
+                else:
+                    self.acknowledged(hop, answer, now, effects)
+            case Past(hop, entry):
+                if hop in self.state.submissions:
+                    self.on_submission(hop, entry, False, now, effects)
+                else:
+                    self.reach_past(hop, entry, now, effects)
+            case Orphan():
+                self.on_orphan(sender, body, now, effects)
+            case Spare(pub):
+                self.receive(pub, now, effects)
+            case Alive() | News():
+                pass
+
+    def _cast(self, sender: Life, message: Cast, now: float, effects: Effects) -> None:
+        content, life = message.content, self.life
+        if isinstance(content, Census):
+            self.learn(content.statuses, now, effects)
+        if isinstance(content, Sub | Census):
+            self.hear(content.entry.life, now, effects)
+        if self.life != life or self.state.replaced:
+            return
+        match content:
+            case Sub():
+                answer = self.answer_sub(content)
+            case Census():
+                answer = self.answer_census(content, effects)
+            case _:
+                self._cast_to_members(sender, message, now, effects)
+                return
+        number, task = self.cast(content, effects, message.height, sender, message.hop)
+        task.answer.add(answer)
+        self.close_if_done(number, now, effects)
+
+    def _cast_to_members(self, sender: Life, message: Cast, now: float, effects: Effects) -> None:
+        """Take it, and hand it on if we may."""
+        content = message.content
+        group = self.group(content.topic)
+        if isinstance(content, Uns):
+            if group.part not in ("out", "leaving"):
+                self.note(content.topic, content.entry)
+        elif isinstance(content, Pub):
+            self.receive(content, now, effects)
+        is_leaf = message.height == 0
+        if group.part in ("out", "leaving") or (not is_leaf and not self._may_relay(group)):
+            self.decline(sender, message.hop, content.topic, effects)
+            return
+        number, _ = self.cast(content, effects, message.height, sender, message.hop)
+        self.close_if_done(number, now, effects)
+
+    def _may_relay(self, group: Group) -> bool:
+        return group.entry is not None and self.relays(group.entry.stage)
+
+    def finish(self, number: int, task: Task, now: float, effects: Effects) -> None:
+        match task.content:
+            case Sub():
+                self.on_announced(task, now, effects)
+            case Census():
+                self.on_counted(number, task, now, effects)
+            case Uns():
+                self.on_left(task, now, effects)
+            case Pub() as pub if pub.source == self.life:
+                self.published(pub, now, effects)
+            case Pub():
+                self.relinquish(number, task, now, effects)
+
+    def _look_for_lost(self, now: float, effects: Effects) -> None:
+        if self.state.statuses and not self.state.replaced:
+            for topic, group in list(self.state.groups.items()):
+                self.look_for_lost(topic, group, now, effects)
+
+    # ── a new life ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_anew(self, births: int, now: float, effects: Effects) -> None:
+        """Others hold us for dead, so we begin anew, with the commands that were not begun and what we were told."""
+        old = self.state
+        state = self.state = PeerState(life=life_of(self.id, births), statuses=old.statuses, count=old.count)
+        state.statuses[self.id] = 2 * births
+        state.told = dict.fromkeys(range(1, self.cube.height + 1), NOBODY)
+        state.beat_due = old.beat_due
+        self._living = None
+        self._members.clear()
+        rejoining = []
+        for topic, group in old.groups.items():
+            past = self.progress(group)
+            state.groups[topic] = Group(past=past, queue=Queue(list(group.queue)))
+            if group.part in (*JOINING, "in"):
+                rejoining.append(topic)
+            for number in group.unacknowledged:
+                effects.notify.append(Unsettled(group.flows[old.life].pubs[number].event.id))
+            if group.part == "leaving":
+                effects.notify.append(Unsubscribed(topic))
+        state.rejoining = tuple(rejoining)
+        self._announce(now, effects)
+
+    def _announce(self, now: float, effects: Effects) -> None:
+        """The first thing of a new life: it is journalled, told to the application and to the neighbours."""
+        state = self.state
+        if state.announced:
+            return
+        state.announced = True
+        births = births_of(state.life)
+        if not births:
+            return
+        record = Born(births, state.rejoining, state.forgot)
+        effects.persist.append(record)
+        effects.notify.append(record)
+        self.spread({}, effects)
+        for topic in state.rejoining:
+            group = self.group(topic)
+            group.rejoining = True
+            self.join(topic, group, now, effects)
+        for topic in list(state.groups):
+            self.pump(topic, now, effects)
+
+    # ── what people ask ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def explain(self) -> Iterable[str]:
+        """What waits for what."""
+        for topic, group in sorted(self.state.groups.items()):
+            if group.part not in ("out", "in"):
+                yield f"{topic}: {group.part}"
+            for missing, sources in sorted(group.waiting.items()):
+                names = ", ".join(name_of(source) for source in sources)
+                yield f"{topic}: the next of {names} waits for one of {name_of(missing)}"
+        for task in self.state.tasks.values():
+            doors = ", ".join(name_of(self.state.hops[hop].target) for hop in sorted(task.hops))
+            kind = type(task.content).__name__
+            yield f"{task.content.topic}: {kind} is not acknowledged by {doors}"

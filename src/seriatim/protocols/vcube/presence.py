@@ -1,0 +1,97 @@
+"""Who lives: news of the dead spread over the cube, heartbeats, suspicion.
+
+The status of a peer only ever rises: alive, dead, born again, dead again. Every peer sees to it that the nearest living
+peer of each of its clusters knows all it knows; over these neighbours everybody can be reached, so everybody hears. A
+suspicion is news like any other and never taken back: a peer that was declared dead and lives begins a new life.
+"""
+
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.vcube.core import Core
+from seriatim.protocols.vcube.cube import Id, births_of, cluster_of, id_of, nearest
+from seriatim.protocols.vcube.messages import Alive, News, Replaced, Statuses
+
+
+class Presence(Core):
+    """The part of a peer that knows who lives."""
+
+    def learn(self, statuses: Statuses, now: float, effects: Effects) -> None:
+        """Take in news; spread what was new to us."""
+        known = self.state.statuses
+        news = {id: status for id, status in statuses.items() if status > known.get(id, 0) and id in self.cube}
+        own = news.pop(self.id, 0)
+        if news:
+            known.update(news)
+            self.state.heard.update(dict.fromkeys(news, now))
+            self._living = None
+            self._members.clear()
+        if own > 2 * births_of(self.life):
+            if own % 2 == 0:
+                self.state.replaced = True
+                effects.notify.append(Replaced(own // 2))
+                return
+            self.begin_anew(own // 2 + 1, now, effects)
+            return
+        if news:
+            self.mourn(now, effects)
+            self.spread(news, effects)
+
+    def mourn(self, now: float, effects: Effects) -> None:
+        """Somebody died, or is new: other parts of the peer do what that asks for."""
+
+    def begin_anew(self, births: int, now: float, effects: Effects) -> None:
+        """Others hold us for dead."""
+        raise NotImplementedError
+
+    def spread(self, news: Statuses, effects: Effects) -> None:
+        """Our neighbours hear the news; a neighbour that is new hears everything."""
+        told = self.state.told
+        for s, id in self.cube.neighbours(self.living(), self.id):
+            life = self.life_now(id)
+            assert life is not None, "the living live"
+            if told.get(s, id) == life:  # at first everybody knows that nobody died
+                if news:
+                    self.send(life, News(news), effects)
+            else:
+                self.send(life, News(dict(self.state.statuses)), effects)
+            told[s] = life
+
+    def suspect(self, id: Id, now: float, effects: Effects) -> None:
+        """Declare a peer dead."""
+        life = self.life_now(id)
+        if life is not None and id != self.id:
+            status = {id: 2 * births_of(life) + 1}
+            self.learn(status, now, effects)
+            self.send(life, News(status), effects)  # should it live, it must know
+
+    # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def watched(self) -> list[Id]:
+        """Those whose neighbour we are: they tell us that they live."""
+        living = self.living()
+        everybody = sorted((*living, self.id))
+        return [id for id in living if nearest(everybody, id, cluster_of(id, self.id)) == self.id]
+
+    def beat(self, now: float, effects: Effects) -> None:
+        """If it is time: tell our neighbours that we live, and suspect whoever has not told us for too long."""
+        state, every_ms = self.state, self.options.heartbeat_ms
+        if every_ms is None or (state.beat_due is not None and now < state.beat_due):
+            return
+        state.beat_due = now + every_ms
+        for _, id in self.cube.neighbours(self.living(), self.id):
+            life = self.life_now(id)
+            assert life is not None, "the living live"
+            self.send(life, Alive(), effects)
+        watched = self.watched()
+        heard = state.heard
+        state.heard = {id: heard.get(id, now) for id in watched}
+        for id in watched:
+            if now - state.heard[id] > self.options.suspect_after_ms:
+                self.suspect(id, now, effects)
+
+    def hear(self, life: int, now: float, effects: Effects) -> None:
+        """Something came from this life: it is alive, and its earlier lives are over."""
+        id, births = id_of(life), births_of(life)
+        if self.options.heartbeat_ms is not None:
+            self.state.heard[id] = now
+        if self.state.statuses.get(id, 0) < 2 * births:
+            self.learn({id: 2 * births}, now, effects)
