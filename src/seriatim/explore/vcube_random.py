@@ -12,7 +12,6 @@ PEERS_MAX = 32
 TICKS = 1_000  # as many as it takes: the walk decides how often time passes
 TICKS_FEW = 4  # so few that nobody is suspected who lives
 HEARTBEAT_MS = 100.0
-SUSPECT_AFTER_MS = 450.0
 
 
 def random_peers(random: Random, name: str) -> VCubeWorld:
@@ -27,7 +26,7 @@ def random_peers(random: Random, name: str) -> VCubeWorld:
         window=random.choice([1, 2, 4, 16]),
         pruning="stable" if fails or random.random() < 0.5 else "direct",
         heartbeat_ms=HEARTBEAT_MS if fails else None,
-        suspect_after_ms=SUSPECT_AFTER_MS,
+        suspect_after_ms=950.0 if accurate else 450.0,
     )
     setup: list[tuple[Address, Command]] = []
     scripts: dict[Address, list[Command]] = {}

@@ -21,6 +21,7 @@ class Casting(Presence):
         """Send something down our clusters 1 … height. `finish` follows when all have it, perhaps at once."""
         number = self.next_count()
         task = self.state.tasks[number] = Task(content, parent, hop)
+        task.answer.skipped = self.dead_ids()
         for s in range(1, height + 1):
             self._reach(number, task, s, effects)
         return number, task
@@ -104,6 +105,9 @@ class Casting(Presence):
 
     def mourn(self, now: float, effects: Effects) -> None:
         """Whoever died hands nothing on any more."""
+        for task in self.state.tasks.values():
+            if isinstance(task.content, Sub):
+                task.answer.add(Answer(skipped=self.dead_ids()))
         lost = [(number, hop) for number, hop in self.state.hops.items() if self.is_dead(hop.target)]
         for number, hop in lost:
             del self.state.hops[number]

@@ -40,6 +40,9 @@ class Core:
             self._living = tuple(id for id in self.cube.ids if id != self.id and not statuses.get(id, 0) % 2)
         return self._living
 
+    def dead_ids(self) -> list[Id]:
+        return [id for id, status in self.state.statuses.items() if status % 2]
+
     def group(self, topic: Topic) -> Group:
         group = self.state.groups.get(topic)
         if group is None:

@@ -113,7 +113,7 @@ class Flowing(Casting):
 
     def _deliver(self, group: Group, flow: Flow, pub: Pub, effects: Effects) -> None:
         flow.delivered = pub.number
-        group.barrier[pub.source] = pub.number
+        group.barrier[pub.source] = max(pub.number, group.barrier.get(pub.source, 0))
         if self.options.pruning == "direct":
             _prune(group.barrier, pub.barrier)
         self._notify(pub, effects)

@@ -7,7 +7,7 @@ where we begin. Whatever lies below it counts as notified, whatever lies above i
 
 from seriatim.model import Topic
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.vcube.cube import Life
+from seriatim.protocols.vcube.cube import Life, births_of
 from seriatim.protocols.vcube.messages import (
     Answer,
     Census,
@@ -61,8 +61,10 @@ class Joining(Orphans):
     def join(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
         """First round: everybody hears that we come, and tells us who else is there."""
         group.part = "announcing"
+        group.skipped = []
         group.entry = self._next_entry(group, "joining")
-        task, _ = self.cast(Sub(topic, group.entry), effects, self.cube.height)
+        announcement = Sub(topic, group.entry, dict(self.state.statuses))
+        task, _ = self.cast(announcement, effects, self.cube.height)
         self.close_if_done(task, now, effects)
 
     def on_announced(self, task: Task, now: float, effects: Effects) -> None:
@@ -74,9 +76,29 @@ class Joining(Orphans):
             return
         for entry in task.answer.entries:
             self.note(topic, entry)
+        group.skipped = task.answer.skipped
+        if self._is_overlooked(group):
+            self.join(topic, group, now, effects)
+            return
         group.part = "opening"
         group.entry = self._next_entry(group, "ready")
         self.take_census(topic, group, now, effects)
+
+    def mourn(self, now: float, effects: Effects) -> None:
+        """Somebody whom we held for dead when we joined may have joined too, and have held us for dead: then neither
+        knows of the other, and we must join again. Who is in already does so as a new life."""
+        super().mourn(now, effects)
+        for topic, group in list(self.state.groups.items()):
+            if self._is_overlooked(group):
+                if group.part == "in":
+                    self.begin_anew(births_of(self.life) + 1, now, effects)
+                    return
+                if group.part == "opening":
+                    group.census = None
+                    self.join(topic, group, now, effects)
+
+    def _is_overlooked(self, group: Group) -> bool:
+        return any(id != self.id and self.life_now(id) is not None for id in group.skipped)
 
     def on_counted(self, number: int, task: Task, now: float, effects: Effects) -> None:
         """A census is complete."""
@@ -101,12 +123,12 @@ class Joining(Orphans):
             group.flows[self.life].stable = group.flows[self.life].delivered
         group.waiting.clear()
         group.part = "in"
+        group.barrier = self.full_counts(frontier, answer)
         self.resolve(topic, group, answer.held, effects)
         early, group.early = group.early, {}
         for pubs in early.values():
             for pub in pubs.values():
                 self.receive(pub, now, effects)
-        group.barrier = {**group.barrier, **self.full_counts(group, frontier)}
         self.entrust_all(topic, group, now, effects)
         if group.rejoining:
             group.rejoining = False
@@ -120,13 +142,12 @@ class Joining(Orphans):
         whole.add(Answer(frontier=past))
         return whole.frontier
 
-    def full_counts(self, group: Group, frontier: Counts) -> Counts:
-        """Our first publication comes after all that an earlier stay or life of ours may have notified."""
-        counts = dict(frontier)
-        for source, flow in group.flows.items():
-            if self.is_dead(source):  # an earlier life may have notified whatever there is
-                counts[source] = max((flow.delivered, *flow.awaited, *flow.pubs))
-        return {source: count for source, count in counts.items() if count and source != self.life}
+    def full_counts(self, frontier: Counts, answer: Answer) -> Counts:
+        """Our first publication comes after all that an earlier stay or life of ours may have notified: that is what
+        lies below the frontier, and whatever there still is of the dead."""
+        whole = Answer(frontier=dict(frontier))
+        whole.add(Answer(frontier={source: max(numbers) for source, numbers in answer.held.items() if numbers}))
+        return {source: count for source, count in whole.frontier.items() if source != self.life}
 
     # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
 

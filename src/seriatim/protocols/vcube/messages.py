@@ -103,6 +103,7 @@ class Sub(Struct, frozen=True, tag=True):
 
     topic: Topic
     entry: Entry
+    statuses: Statuses
 
 
 class Census(Struct, frozen=True, tag=True):
@@ -142,11 +143,13 @@ Content: TypeAlias = Sub | Census | Uns | Pub
 
 
 class Answer(Struct, array_like=True):
-    """What a subtree answers: who holds the topic; how far they are; which publications of dead sources they have."""
+    """What a subtree answers: who holds the topic; how far they are; which publications of dead sources they have;
+    whom they did not ask."""
 
     entries: list[Entry] = field(default_factory=list)
     frontier: Counts = field(default_factory=dict)
     held: dict[Life, list[int]] = field(default_factory=dict)
+    skipped: list[Id] = field(default_factory=list)  # were held for dead, so nobody asked them
 
     def add(self, other: "Answer") -> None:
         self.entries.extend(other.entries)
@@ -155,6 +158,8 @@ class Answer(Struct, array_like=True):
                 self.frontier[source] = count
         for source, numbers in other.held.items():
             self.held[source] = sorted({*self.held.get(source, ()), *numbers})
+        if other.skipped:
+            self.skipped = sorted({*self.skipped, *other.skipped})
 
 
 class Cast(Struct, frozen=True, tag=True):

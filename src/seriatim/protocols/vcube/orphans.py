@@ -69,9 +69,11 @@ class Orphans(Flowing):
 
     def on_orphan(self, sender: Life, message: Orphan, now: float, effects: Effects) -> None:
         """See to it that everybody gets this, then say so."""
-        pub = message.pub
-        group = self.group(pub.topic)
+        pub, life = message.pub, self.life
         self.learn({id_of(pub.source): 2 * births_of(pub.source) + 1}, now, effects)
+        if self.life != life:
+            return
+        group = self.group(pub.topic)
         if group.part not in ("opening", "in"):
             self.decline(sender, message.hop, pub.topic, effects)
             return

@@ -149,9 +149,8 @@ class Peer(Joining):
 
     def _cast(self, sender: Life, message: Cast, now: float, effects: Effects) -> None:
         content, life = message.content, self.life
-        if isinstance(content, Census):
-            self.learn(content.statuses, now, effects)
         if isinstance(content, Sub | Census):
+            self.learn(content.statuses, now, effects)
             self.hear(content.entry.life, now, effects)
         if self.life != life or self.state.replaced:
             return
@@ -221,8 +220,9 @@ class Peer(Joining):
             state.groups[topic] = Group(past=past, queue=Queue(list(group.queue)))
             if group.part in (*JOINING, "in"):
                 rejoining.append(topic)
-            for number in group.unacknowledged:
-                effects.notify.append(Unsettled(group.flows[old.life].pubs[number].event.id))
+            flow = group.flows.get(old.life)
+            for number in range(flow.stable + 1, flow.delivered + 1) if flow is not None else ():
+                effects.notify.append(Unsettled(flow.pubs[number].event.id))
             if group.part == "leaving":
                 effects.notify.append(Unsubscribed(topic))
         state.rejoining = tuple(rejoining)

@@ -32,8 +32,8 @@ class Presence(Core):
             self.begin_anew(own // 2 + 1, now, effects)
             return
         if news:
-            self.mourn(now, effects)
             self.spread(news, effects)
+            self.mourn(now, effects)
 
     def mourn(self, now: float, effects: Effects) -> None:
         """Somebody died, or is new: other parts of the peer do what that asks for."""
