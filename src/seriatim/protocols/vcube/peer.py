@@ -34,7 +34,7 @@ from seriatim.protocols.vcube.messages import (
     Unsubscribed,
 )
 from seriatim.protocols.vcube.options import VCubeOptions
-from seriatim.protocols.vcube.state import NOBODY, Group, PeerState, Task
+from seriatim.protocols.vcube.state import Group, PeerState, Task
 
 
 class Peer(Joining):
@@ -46,7 +46,6 @@ class Peer(Joining):
         births = max((record.births for record in journal), default=0) + 1
         peer = cls(cube, id, options, PeerState(life=life_of(id, births), statuses={id: 2 * births}))
         peer.state.forgot = True
-        peer.state.told = dict.fromkeys(range(1, cube.height + 1), NOBODY)
         return peer
 
     @property
@@ -210,7 +209,6 @@ class Peer(Joining):
         old = self.state
         state = self.state = PeerState(life=life_of(self.id, births), statuses=old.statuses, count=old.count)
         state.statuses[self.id] = 2 * births
-        state.told = dict.fromkeys(range(1, self.cube.height + 1), NOBODY)
         state.beat_due = old.beat_due
         self._living = None
         self._members.clear()
@@ -240,7 +238,7 @@ class Peer(Joining):
         record = Born(births, state.rejoining, state.forgot)
         effects.persist.append(record)
         effects.notify.append(record)
-        self.spread({}, effects)
+        self.spread_birth(effects)
         for topic in state.rejoining:
             group = self.group(topic)
             group.rejoining = True

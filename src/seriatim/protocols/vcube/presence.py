@@ -5,9 +5,11 @@ peer of each of its clusters knows all it knows; over these neighbours everybody
 suspicion is news like any other and never taken back: a peer that was declared dead and lives begins a new life.
 """
 
+from collections.abc import Iterator
+
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.core import Core
-from seriatim.protocols.vcube.cube import Id, births_of, cluster_of, id_of, nearest
+from seriatim.protocols.vcube.cube import Id, births_of, cluster_of, id_of, life_of, nearest
 from seriatim.protocols.vcube.messages import Alive, News, Replaced, Statuses
 
 
@@ -45,7 +47,7 @@ class Presence(Core):
     def spread(self, news: Statuses, effects: Effects) -> None:
         """Our neighbours hear the news; a neighbour that is new hears everything."""
         told = self.state.told
-        for s, id in self.cube.neighbours(self.living(), self.id):
+        for s, id in self._neighbours():
             life = self.life_now(id)
             assert life is not None, "the living live"
             if told.get(s, id) == life:  # at first everybody knows that nobody died
@@ -54,6 +56,18 @@ class Presence(Core):
             else:
                 self.send(life, News(dict(self.state.statuses)), effects)
             told[s] = life
+
+    def spread_birth(self, effects: Effects) -> None:
+        """A new life is told to everybody, also to whom we hold for dead: who lives and holds us for dead would
+        otherwise never talk to us, nor we to it."""
+        for id in self.cube.ids:
+            if id != self.id:
+                status = self.state.statuses.get(id, 0)
+                self.send(life_of(id, status // 2), News(dict(self.state.statuses)), effects)
+        self.state.told = {s: life_of(id, self.state.statuses.get(id, 0) // 2) for s, id in self._neighbours()}
+
+    def _neighbours(self) -> Iterator[tuple[int, Id]]:
+        return self.cube.neighbours(self.living(), self.id)
 
     def suspect(self, id: Id, now: float, effects: Effects) -> None:
         """Declare a peer dead."""
@@ -77,7 +91,7 @@ class Presence(Core):
         if every_ms is None or (state.beat_due is not None and now < state.beat_due):
             return
         state.beat_due = now + every_ms
-        for _, id in self.cube.neighbours(self.living(), self.id):
+        for _, id in self._neighbours():
             life = self.life_now(id)
             assert life is not None, "the living live"
             self.send(life, Alive(), effects)
