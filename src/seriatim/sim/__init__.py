@@ -6,6 +6,7 @@ from seriatim.sim.delays import LOCAL_NETWORK, WIDE_NETWORK, Constant, Delay, Ma
 from seriatim.sim.engine import Counts, MachineFailed, Simulator
 from seriatim.sim.journal import Journal
 from seriatim.sim.network import Link, between, reliable_fifo, reliable_unordered, unreliable
+from seriatim.sim.packets import PacketDelays
 from seriatim.sim.process import Cost, Doom, QueueStatistics
 from seriatim.sim.run import Outcome, Run, run
 from seriatim.sim.scenario import Options, Scenario, draw
@@ -27,6 +28,7 @@ __all__ = [
     "Normal",
     "Options",
     "Outcome",
+    "PacketDelays",
     "QueueStatistics",
     "Run",
     "Scenario",

@@ -283,7 +283,7 @@ class Simulator:
                 self._role(target)
                 route = self.network.route(source, target)
             if queues:
-                depart = process.depart(self.now)
+                depart = process.depart(message, self.now)
             if route.plain:
                 arrival = depart + route.draw()
                 if route.fifo:

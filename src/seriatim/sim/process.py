@@ -20,6 +20,9 @@ Restore: TypeAlias = Callable[[Sequence[Payload], int], Machine]
 # Sees each message just before the machine does: (source, message, now).
 Observe: TypeAlias = Callable[[Address, Payload, float], None]
 
+# Does this message take a place in the output queue?
+Waits: TypeAlias = Callable[[Payload], bool]
+
 NEVER = float("inf")
 
 
@@ -27,11 +30,13 @@ class Cost(Struct, frozen=True):
     """What a message costs the machines at its two ends (paper 001 §4: 1 and 1, with a propagation delay of 100).
 
     A machine takes its messages one by one, each for `processing_ms`. It has one output queue: copies for several
-    targets leave one after the other, each after `transmission_ms`.
+    targets leave one after the other, each after `transmission_ms`. `waits` says of a message whether it takes a place
+    in that queue; one that does not leaves `transmission_ms` after it was sent, whatever is before it. None: all wait.
     """
 
     processing_ms: float = 0.0
     transmission_ms: float = 0.0
+    waits: Waits | None = None
 
     def __post_init__(self) -> None:
         for name in ("processing_ms", "transmission_ms"):
@@ -46,6 +51,10 @@ class QueueStatistics(Struct):
     waited_ms: float = 0.0  # sum over messages, without their own transmission
     waited_ms_max: float = 0.0
     length_max: int = 0  # messages ahead of a new one
+
+    def mean_place(self, transmission_ms: float) -> float:
+        """The place in the queue that a message took when it came, itself counted, in the mean; 0: there were none."""
+        return 1.0 + self.waited_ms / transmission_ms / self.messages if self.messages else 0.0
 
     def mean_length(self, duration_ms: float) -> float:
         """Mean number of waiting messages over a time span (Little's law: total waiting per unit of time)."""
@@ -118,18 +127,22 @@ class Process:
         self.journal_last += len(records)
         return True
 
-    def depart(self, now: float) -> float:
+    def depart(self, message: Payload, now: float) -> float:
         """Put one message into the output queue; when is it on the wire?"""
         transmission_ms = self.cost.transmission_ms
         if not transmission_ms:
             return now
-        waited_ms = max(0.0, self.transmits_until - now)
+        if self.cost.waits is not None and not self.cost.waits(message):
+            return now + transmission_ms
+        start = self.transmits_until if self.transmits_until > now else now
+        waited_ms = start - now
         queue = self.queue
         queue.messages += 1
         queue.waited_ms += waited_ms
-        queue.waited_ms_max = max(queue.waited_ms_max, waited_ms)
-        queue.length_max = max(queue.length_max, ceil(waited_ms / transmission_ms - 1e-9))
-        self.transmits_until = now + waited_ms + transmission_ms
+        if waited_ms > queue.waited_ms_max:
+            queue.waited_ms_max = waited_ms
+            queue.length_max = ceil(waited_ms / transmission_ms - 1e-9)
+        self.transmits_until = start + transmission_ms
         return self.transmits_until
 
     def __repr__(self) -> str:

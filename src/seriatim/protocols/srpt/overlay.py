@@ -1,8 +1,8 @@
 """Where a topic's tree runs: its root, and who is whose parent. Pure arithmetic on ids, no state.
 
 The papers run SRPT on the same hypercube as VCube-PS: the tree of a topic is the spanning tree that VCube builds for
-the topic's root over *all* nodes, whoever subscribes. A node's parent therefore never changes; what changes is which nodes
-take part, and those on the way from a subscriber to the root that do not subscribe are the forwarders.
+the topic's root over *all* nodes, whoever subscribes. A node's parent therefore never changes; what changes is which
+nodes take part, and those on the way from a subscriber to the root that do not subscribe are the forwarders.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,0 +1,144 @@
+"""VCube-PS and SRPT-S under the papers' delay model, played by their own machines in the simulator."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, field
+
+from seriatim.experiments.settled import settled_nodes, settled_peers
+from seriatim.model import Address, Event, Notification
+from seriatim.protocols.machine import Machine, Payload
+from seriatim.protocols.srpt import Overlay
+from seriatim.protocols.srpt import messages as srpt
+from seriatim.protocols.vcube import VCubeOptions, address_of
+from seriatim.protocols.vcube import messages as vcube
+from seriatim.protocols.vcube.messages import Cast, Packet, Pub
+from seriatim.sim import PacketDelays, Simulator
+from seriatim.sim.process import Observe, Restore, Waits
+
+STEPS_MAX = 100_000_000
+THE_PAPERS = PacketDelays()
+STOP_AND_WAIT = VCubeOptions(window=1, pruning="direct")  # as printed: one publication under way, direct dependencies
+
+
+class Seen(Struct):
+    """What was seen of one event. Times are those of the simulator."""
+
+    source: int
+    at: float
+    received: dict[int, float] = field(default_factory=dict)
+    notified: dict[int, float] = field(default_factory=dict)
+    barrier: int = 0  # entries
+
+
+class TreeWorld:
+    """Machines with one output queue each, and a record of when every event came where."""
+
+    def __init__(self, delays: PacketDelays, name: Callable[[int], Address]) -> None:
+        self.delays = delays
+        self.simulator = Simulator(0, delays.link(), self._on_notified)
+        self.seen: dict[str, Seen] = {}
+        self.completed: dict[str, float] = {}
+        self.false_positives = 0
+        self._name = name
+        self._ids: dict[Address, int] = {}
+
+    def add(self, id: int, machine: Machine, waits: Waits | None, observe: Observe) -> None:
+        address = self._name(id)
+        self._ids[address] = id
+        self.simulator.add(address, _always(machine), self.delays.cost(waits), observe)
+
+    def publish(self, id: int, event_id: str, topic: str, at: float) -> None:
+        """At a point of time; in the order in which it is called, if the times are equal."""
+        event = Event(event_id, topic, self._name(id))
+        self.seen[event_id] = Seen(id, at)
+        self.simulator.at(at, lambda: self.simulator.command(self._name(id), self.publication(event)))
+
+    def publication(self, event: Event) -> Payload:
+        """The command that publishes it."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Until nothing more happens."""
+        if not self.simulator.run(steps_max=STEPS_MAX):
+            raise AssertionError(f"still busy after {STEPS_MAX} steps")
+
+    def on_received(self, id: int, event_id: str, now: float) -> None:
+        self.seen[event_id].received.setdefault(id, now)
+
+    def on_notification(self, id: int, payload: Payload, now: float) -> None:
+        """Anything a machine tells its application."""
+
+    def _on_notified(self, address: Address, payload: Payload, now: float) -> None:
+        id = self._ids[address]
+        if type(payload) is Notification:
+            seen = self.seen[payload.event.id]
+            seen.notified[id] = now
+            if id == seen.source:
+                seen.barrier = len(payload.entries)
+        elif type(payload) is vcube.Published:
+            self.completed[payload.event_id] = now
+        self.on_notification(id, payload, now)
+
+
+def _always(machine: Machine) -> Restore:
+    return lambda records, epoch: machine
+
+
+class VCubeWorld(TreeWorld):
+    """VCube-PS, everybody a member of every topic unless `members` says otherwise."""
+
+    def __init__(
+        self,
+        size: int,
+        topics: Sequence[str] = ("T",),
+        members: Sequence[int] | None = None,
+        delays: PacketDelays = THE_PAPERS,
+        acks_wait: bool = False,
+        options: VCubeOptions = STOP_AND_WAIT,
+    ) -> None:
+        super().__init__(delays, address_of)
+        joined = range(size) if members is None else members
+        peers = settled_peers(range(size), {topic: joined for topic in topics}, options)
+        for id, peer in peers.items():
+            self.add(id, peer, None if acks_wait else _is_cast, self._observer(id))
+
+    def publication(self, event: Event) -> Payload:
+        return vcube.Publish(event)
+
+    def _observer(self, id: int) -> Observe:
+        def observe(source: Address, message: Payload, now: float) -> None:
+            if type(message) is Packet and type(message.body) is Cast and type(message.body.content) is Pub:
+                self.on_received(id, message.body.content.event.id, now)
+
+        return observe
+
+
+def _is_cast(message: Payload) -> bool:
+    return type(message.body) is Cast
+
+
+class SrptWorld(TreeWorld):
+    """SRPT-S; `roots` by topic."""
+
+    def __init__(
+        self,
+        size: int,
+        roots: dict[str, int],
+        members: Sequence[int] | None = None,
+        delays: PacketDelays = THE_PAPERS,
+    ) -> None:
+        self.overlay = Overlay(range(size), roots)
+        super().__init__(delays, self.overlay.address)
+        joined = range(size) if members is None else members
+        for id, node in settled_nodes(self.overlay, {topic: joined for topic in roots}).items():
+            self.add(id, node, None, self._observer(id))
+
+    def publication(self, event: Event) -> Payload:
+        return srpt.Publish(event)
+
+    def _observer(self, id: int) -> Observe:
+        def observe(source: Address, message: Payload, now: float) -> None:
+            if type(message) in (srpt.Pub, srpt.Request):
+                self.on_received(id, message.event.id, now)
+
+        return observe
