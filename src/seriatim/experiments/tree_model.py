@@ -3,7 +3,7 @@
 The simulator with the protocols' own machines (tree_worlds.py) is the measure of all things here. It takes 20 to 50
 microseconds for a message and, in 4,096 peers that all publish, memory for 16.8 million sources of publications. This
 file computes the same trees, the same queues and the same times with arrays, for experiments whose membership does not
-change and whose notifications do not matter; tests/experiments/test_tree_model.py shows that both agree to the last bit.
+change and whose notifications do not matter; tests/experiments/test_tree_model.py shows that both agree, bit by bit.
 
 Time runs through a calendar: one list per unit of time. A hop takes longer than that, so nothing is ever added to the
 list that is being worked on, and sorting it once by (time, count) gives the very order of the simulator's heap.
@@ -38,7 +38,7 @@ class Planned(Struct, frozen=True):
 class Model(Struct, frozen=True, kw_only=True):
     """What is modelled. `roots`: SRPT, and the root of each topic; without them VCube-PS, rooted at each source.
 
-    `acks_wait`: acknowledgements take a place in the output queue. SRPT has none.
+    `acks_wait`: acknowledgements take a place in the output queue, as publications do. SRPT has none.
     """
 
     size: int  # nodes 0 … size - 1, a power of two
@@ -62,7 +62,7 @@ class Outcome(Struct):
     size: int
     received: "array[float]"
     completed: list[float]  # by publication: when its source had all acknowledgements; -1: it has none
-    sent: list[int]  # by node: copies of publications, and requests
+    sent: list[int]  # by node: copies of publications
     waited: list[float]  # by node: how long all that took a place in its queue waited there
     queued: list[int]  # by node: how many these were
     waited_max: list[float]
@@ -107,7 +107,7 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
     size, roots = model.size, model.roots
     transmission, after = model.delays.transmission, model.delays.after_departure
     fans = fans_of(size, model.members, through_all=roots is not None)
-    has_acks, acks_wait = roots is None, model.acks_wait
+    has_acks, acks_wait = roots is None, model.acks_wait and roots is None
     whole = (size - 1).bit_length() + 1
     cells = len(planned) * size
     none = [0.0] * size
@@ -191,7 +191,6 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
                 if kind == _REQUEST:
                     assert roots is not None, "only SRPT has requests"
                     target = (row * size + roots[planned[row].topic]) << _KIND_BITS | whole
-                    sent[node] += 1
                 elif planned[row].source != node:
                     target = (cell - node + parents[cell]) << _KIND_BITS
                 else:  # everybody has it
@@ -202,7 +201,7 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
                     cell, kind = row * size + node, whole
                     continue
                 start = now
-                if acks_wait or kind == _REQUEST:
+                if acks_wait:
                     if busy_until[node] > now:
                         start = busy_until[node]
                     wait = start - now

@@ -117,6 +117,10 @@ def _is_cast(message: Payload) -> bool:
     return type(message.body) is Cast
 
 
+def _is_pub(message: Payload) -> bool:
+    return type(message) is srpt.Pub
+
+
 class SrptWorld(TreeWorld):
     """SRPT-S; `roots` by topic."""
 
@@ -131,7 +135,7 @@ class SrptWorld(TreeWorld):
         super().__init__(delays, self.overlay.address)
         joined = range(size) if members is None else members
         for id, node in settled_nodes(self.overlay, {topic: joined for topic in roots}).items():
-            self.add(id, node, None, self._observer(id))
+            self.add(id, node, _is_pub, self._observer(id))
 
     def publication(self, event: Event) -> Payload:
         return srpt.Publish(event)

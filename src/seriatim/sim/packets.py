@@ -5,9 +5,10 @@ it, and a copy is transmitted after the one before it. What the papers leave ope
 
 - **Processing is a delay, not a resource.** The papers name one queue, that of the output; a node that gets two
   messages at once processes both at once. It is counted on the way to the receiver, so it is part of every hop.
-- **Acknowledgements take no place in the output queue.** The papers do not say. With 1,024 peers that all publish,
-  their Table 1 has queues of 4 to 16 and their latency rises by 5.7 %; ours does so only without acknowledgements in
-  the queue (experiment `001-acks`). With them every peer has twice as much to send.
+- **Only publications take a place in the output queue**, not acknowledgements nor SRPT's requests to a root. The
+  papers do not say. But in their Table 1 the leaves of SRPT's tree, which send only requests, have empty queues; and
+  1,024 peers that all publish have queues of 4 to 16, and a latency that rises by 5.7 %: ours do so only without
+  acknowledgements in the queue (experiment `001-acks`). With them every peer has twice as much to send.
 - **Links may overtake**: what takes no place in the queue may arrive before what does.
 """
 
