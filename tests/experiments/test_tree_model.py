@@ -64,8 +64,12 @@ def test_some_members_many_topics_and_one_publication_after_the_other(seed: int)
     planned = draw(random, size, members, random.randint(1, 40), topics, random.choice([10.0, 500.0, 5_000.0]))
     delays = PacketDelays(propagation=random.choice([10.0, 100.0, 1_000.0]), transmission=random.choice([1.0, 3.0]))
     acks_wait = random.random() < 0.5
-    outcome = run(Model(size=size, members=members, delays=delays, acks_wait=acks_wait), planned)
-    world = play(VCubeWorld(size, [f"T{topic}" for topic in range(topics)], members, delays, acks_wait), planned)
+    waits = random.random() < 0.7
+    model = Model(size=size, members=members, delays=delays, acks_wait=acks_wait, stop_and_wait=waits)
+    outcome = run(model, planned)
+    options = VCubeOptions(window=1 if waits else len(planned), pruning="direct")
+    names = [f"T{topic}" for topic in range(topics)]
+    world = play(VCubeWorld(size, names, members, delays, acks_wait, options), planned)
     assert_same(outcome, world, planned, f"seed {seed}")
 
 

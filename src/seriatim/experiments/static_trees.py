@@ -6,7 +6,7 @@ from seriatim.experiments.experiment import Measures, Parameters
 from seriatim.experiments.tree_model import Model, Outcome, Planned, run
 from seriatim.sim import PacketDelays
 
-VCUBE, SRPT = "VCube-PS", "SRPT"
+VCUBE, VCUBE_WINDOW, SRPT = "VCube-PS", "VCube-PS with a window", "SRPT"
 SPAN = 1_000.0  # publishers publish within it
 PLACES = (0, 2, 4, 8, 16, 32, 4_096, 8_192)  # upper ends of Table 1's rows
 
@@ -17,7 +17,8 @@ def _model(parameters: Parameters, random: Random, members: list[int], topics: i
         size=size,
         members=members,
         delays=PacketDelays(propagation=float(parameters.get("propagation", 100.0))),
-        acks_wait=parameters.get("acks") == "wait",
+        acks_wait=parameters.get("acks") == "queued",
+        stop_and_wait=parameters["system"] != VCUBE_WINDOW,
         roots=[random.randrange(size) for _ in range(topics)] if parameters["system"] == SRPT else None,
     )
 
@@ -72,23 +73,24 @@ def queue_sizes(outcome: Outcome) -> Measures:
 
 
 def run_topics(parameters: Parameters, seed: int) -> Measures:
-    """Everybody is a member of every topic; each publishes every 500 units on the average, `messages` in all."""
+    """Everybody is a member of every topic; each publishes every `interval` on the average, `messages` in all."""
     random = Random(f"001 topics {seed} {parameters['messages']}")
     size, topics, messages = int(parameters["size"]), int(parameters["topics"]), int(parameters["messages"])
     exponent = 0.825 if parameters["popularity"] == "Zipf 0.825" else 0.0
     weights = [(rank + 1) ** -exponent for rank in range(topics)]
     everybody = list(range(size))
-    planned = []
-    due = [(random.expovariate(1.0 / 500.0), source) for source in everybody]
+    planned: list[Planned] = []
+    rate = 1.0 / float(parameters["interval"])
+    due = [(random.expovariate(rate), source) for source in everybody]
     while len(planned) < messages:  # a round is one message of each
         for at, source in due[: messages - len(planned)]:
             planned.append(Planned(at, source, random.choices(range(topics), weights)[0]))
-        due = [(at + random.expovariate(1.0 / 500.0), source) for at, source in due]
+        due = [(at + random.expovariate(rate), source) for at, source in due]
     outcome = run(_model(parameters, random, everybody, topics), planned)
     begun = [outcome.received[row * size + publication.source] for row, publication in enumerate(planned)]
     waited = sum(start - publication.at for start, publication in zip(begun, planned, strict=True))
     return {
         "latency": outcome.latencies(planned, everybody),
-        "waited_at_source": waited / messages if parameters["system"] == VCUBE else 0.0,
+        "waited_at_source": 0.0 if parameters["system"] == SRPT else waited / messages,
         "place_max_mean": queue_sizes(outcome)["place_max_mean"],
     }

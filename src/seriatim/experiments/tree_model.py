@@ -28,7 +28,7 @@ _ACK, _REQUEST = 0, _KIND_MASK  # all else: a publication, and the height it is 
 
 
 class Planned(Struct, frozen=True):
-    """A publication: who asks for it, and when. Those of one source and one topic are sent one after the other."""
+    """A publication: who asks for it, and when."""
 
     at: float
     source: int
@@ -38,13 +38,16 @@ class Planned(Struct, frozen=True):
 class Model(Struct, frozen=True, kw_only=True):
     """What is modelled. `roots`: SRPT, and the root of each topic; without them VCube-PS, rooted at each source.
 
-    `acks_wait`: acknowledgements take a place in the output queue, as publications do. SRPT has none.
+    `stop_and_wait`: as the paper has it, a source sends nothing on a topic before its last publication there is
+    acknowledged by all; otherwise it waits for nothing, as with a window that never fills. `acks_wait`:
+    acknowledgements take a place in the output queue, as publications do. SRPT has none.
     """
 
     size: int  # nodes 0 … size - 1, a power of two
     members: Sequence[int]  # of every topic
     delays: PacketDelays = PacketDelays()
     acks_wait: bool = False
+    stop_and_wait: bool = True
     roots: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
@@ -118,7 +121,7 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
     parents = array("H", bytes(2 * cells))
     pending = bytearray(cells)
     busy_until = none[:]
-    following, preceding = _chains(planned) if has_acks else ({}, {})
+    following, preceding = _chains(planned) if has_acks and model.stop_and_wait else ({}, {})
     is_due = bytearray(len(planned))  # and waits for the one before it
 
     calendar: dict[int, list[tuple[float, int, int]]] = {}

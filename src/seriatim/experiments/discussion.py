@@ -1,0 +1,68 @@
+"""A discussion (paper 001 §4.3): somebody asks, everybody answers. How large are barriers, how long does order wait?
+
+Played by the machines of VCube-PS in the simulator: what is measured here is what the protocol's own barriers do.
+"""
+
+from random import Random
+
+from seriatim.experiments.experiment import Measures, Parameters
+from seriatim.experiments.tree_worlds import VCubeWorld
+from seriatim.model import Notification
+from seriatim.protocols.machine import Payload
+
+TOPIC = "T"
+
+
+class Discussion(VCubeWorld):
+    """`asked` peers publish at the beginning; each other one publishes some time after it was notified of all these.
+
+    The papers say that it waits "a random time" and not how long: here anything up to `pause`.
+    """
+
+    def __init__(self, size: int, asked: int, pause: float, seed: int) -> None:
+        super().__init__(size)
+        self.random = Random(f"discussion {seed}")
+        self.pause = pause
+        askers = self.random.sample(range(size), asked)
+        self._asked = {f"e{id}" for id in askers}
+        self._missing = {id: set(self._asked) for id in range(size) if id not in askers}
+        for id in askers:
+            self.publish(id, f"e{id}", TOPIC, 0.0)
+
+    def on_notification(self, id: int, payload: Payload, now: float) -> None:
+        if type(payload) is Notification and id in self._missing:
+            self._missing[id].discard(payload.event.id)
+            if not self._missing[id]:
+                del self._missing[id]
+                self.publish(id, f"e{id}", TOPIC, now + self.random.uniform(0.0, self.pause))
+
+    def answers(self) -> list[int]:
+        """The sizes of the barriers of all that was published after something else."""
+        return [seen.barrier for name, seen in self.seen.items() if name not in self._asked]
+
+    def held(self) -> list[float]:
+        """From reception to notification, wherever something was received."""
+        return [seen.notified[id] - time for seen in self.seen.values() for id, time in seen.received.items()]
+
+
+def run_discussion(parameters: Parameters, seed: int) -> Measures:
+    """`waits`: for how many messages everybody waits before its own."""
+    waits = int(parameters["waits"])
+    world = Discussion(int(parameters["size"]), waits, float(parameters["pause"]), seed)
+    world.run()
+    barriers, delays = world.answers(), world.held()
+
+    def share(count: int, of: int) -> float:
+        return 100.0 * count / of
+
+    return {
+        "exactly": share(sum(size == waits for size in barriers), len(barriers)),
+        "below": share(sum(size < (5 if waits == 1 else 15) for size in barriers), len(barriers)),
+        "barrier_mean": sum(barriers) / len(barriers),
+        "barrier_max": float(max(barriers)),
+        "receptions": float(len(delays)),
+        "none": share(sum(delay == 0.0 for delay in delays), len(delays)),
+        "below_10": share(sum(delay < 10.0 for delay in delays), len(delays)),
+        "above_50": float(sum(delay > 50.0 for delay in delays)),
+        "delay_max": max(delays),
+    }
