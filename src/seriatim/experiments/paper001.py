@@ -84,7 +84,7 @@ FIG4A = Experiment(
     measures=LATENCY,
     axes=ONE_AXES,
     run=run_one_message,
-    seeds=20,
+    seeds=40,
     facts=(
         same("VCube-PS, 4,096 nodes, 25 %", 533.0, "latency", _one(VCUBE, 25, 4_096)),
         same("SRPT, 4,096 nodes, 25 %", 720.0, "latency", _one(SRPT, 25, 4_096)),
@@ -102,7 +102,7 @@ FIG4B = Experiment(
     measures={"messages": "copies of the publication"},
     axes=ONE_AXES,
     run=run_one_message,
-    seeds=20,
+    seeds=40,
     facts=(
         shape(
             "VCube-PS, 25 %", "one for each subscriber", "every run, the publisher not counted", _as_many_as_subscribers
