@@ -1,8 +1,8 @@
 """Coming and going: how a peer becomes a member of a topic, and how it leaves.
 
-Joining takes two rounds over all peers. `Sub`: from its end on every member, and whoever becomes one, knows us and sends
-us what is published; and we know all of them, so we may relay. `Census`: its answers add up to the frontier, the place
-where we begin. Whatever lies below it counts as notified, whatever lies above it reaches us.
+Joining takes two rounds over all peers. `Sub`: from its end on every member, and whoever becomes one, knows us and
+sends us what is published; and we know all of them, so we may relay. `Census`: its answers add up to the frontier, the
+place where we begin. Whatever lies below it counts as notified, whatever lies above it reaches us.
 """
 
 from seriatim.model import Topic

@@ -148,9 +148,10 @@ class Orphans(Flowing):
             if self.is_dead(source) and (flow is None or not flow.resolved):
                 return True
         for source, flow in group.flows.items():
-            if flow.pubs and not flow.resolved and flow.delivered + 1 not in flow.pubs and self.is_dead(source):
-                if max(flow.pubs) > flow.delivered:
-                    return True
+            if flow.resolved or flow.delivered + 1 in flow.pubs or not self.is_dead(source):
+                continue
+            if max(flow.pubs, default=0) > flow.delivered:
+                return True
         return False
 
     def take_census(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:

@@ -34,7 +34,7 @@ from seriatim.protocols.vcube.messages import (
     Unsubscribed,
 )
 from seriatim.protocols.vcube.options import VCubeOptions
-from seriatim.protocols.vcube.state import Group, PeerState, Task
+from seriatim.protocols.vcube.state import Flow, Group, PeerState, Task
 
 
 class Peer(Joining):
@@ -218,8 +218,8 @@ class Peer(Joining):
             state.groups[topic] = Group(past=past, queue=Queue(list(group.queue)))
             if group.part in (*JOINING, "in"):
                 rejoining.append(topic)
-            flow = group.flows.get(old.life)
-            for number in range(flow.stable + 1, flow.delivered + 1) if flow is not None else ():
+            flow = group.flows.get(old.life, Flow())
+            for number in range(flow.stable + 1, flow.delivered + 1):
                 effects.notify.append(Unsettled(flow.pubs[number].event.id))
             if group.part == "leaving":
                 effects.notify.append(Unsubscribed(topic))
