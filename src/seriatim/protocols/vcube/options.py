@@ -10,7 +10,7 @@ from seriatim.model import InputError
 class VCubeOptions(Struct, frozen=True, kw_only=True):
     """How peers publish and watch each other. Times are in milliseconds."""
 
-    window: int = 16
+    window: int = 32
     """Publications of one source that may be under way on a topic. 1 is the paper's stop-and-wait."""
 
     pruning: Literal["stable", "direct"] = "stable"

@@ -150,6 +150,7 @@ class Peer(Joining):
         content, life = message.content, self.life
         if isinstance(content, Sub | Census):
             self.learn(content.statuses, now, effects)
+        if not isinstance(content, Pub):
             self.hear(content.entry.life, now, effects)
         if self.life != life or self.state.replaced:
             return
