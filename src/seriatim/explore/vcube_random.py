@@ -20,10 +20,12 @@ SUDDEN = 0.03  # how often a step of a peer that may die is its last
 def random_peers(random: Random, name: str) -> VCubeWorld:
     """Peers, topics, options, commands and budgets for faults. Most worlds are small: few peers meet most often."""
     size = random.random()
-    count = (
-        random.randint(2, 6) if size < 0.8 else random.randint(7, 12) if size < 0.98 else random.randint(13, PEERS_MAX)
-    )
-    ids = sorted(random.sample(range(random.choice([count, count + 3, 2 * count, 64])), count))
+    if size < 0.4:  # three or four that are close to each other: most rules are about so few
+        ids = list(range(random.choice([3, 4, 4])))
+    else:
+        low, high = (2, 6) if size < 0.85 else (7, 12) if size < 0.985 else (13, PEERS_MAX)
+        count = random.randint(low, high)
+        ids = sorted(random.sample(range(random.choice([count, count + 3, 2 * count, 64])), count))
     topics = "A" if random.random() < 0.8 else "AB"
     fails = random.random() < 0.5
     accurate = not fails or random.random() < 0.75
@@ -34,13 +36,14 @@ def random_peers(random: Random, name: str) -> VCubeWorld:
         suspect_after_ms=950.0 if accurate else 450.0,
     )
     setup: list[tuple[Address, Command]] = []
+    keen = random.choice([0.4, 0.7, 0.9])  # how many hold a topic at first
     scripts: dict[Address, list[Command]] = {}
-    lively = random.choice([0.3, 0.6, 1.0]) if count <= 12 else 0.3
+    lively = random.choice([0.3, 0.6, 1.0]) if len(ids) <= 12 else 0.3
     for id in ids:
         address = address_of(id)
         held = set()
         for topic in topics:
-            if random.random() < 0.6:
+            if random.random() < keen:
                 setup.append((address, Subscribe(topic)))
                 held.add(topic)
         if random.random() < lively:
@@ -57,7 +60,7 @@ def random_peers(random: Random, name: str) -> VCubeWorld:
         budgets=_budgets(random, ids, TICKS_FEW if accurate else TICKS) if fails else {},
         overtaking=random.random() < 0.3,
         accurate=accurate,
-        patience=40 * count + 100 if fails else 0,
+        patience=40 * len(ids) + 100 if fails else 0,
     )
 
 

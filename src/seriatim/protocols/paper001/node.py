@@ -193,7 +193,9 @@ class Node:
 
     def _check_delivery(self, topic: NodeTopic, effects: Effects) -> None:
         """83-89"""
-        while (pub := next((each for each in topic.not_delivered if self._check_barrier(topic, each)), None)) is not None:
+        while (
+            pub := next((each for each in topic.not_delivered if self._check_barrier(topic, each)), None)
+        ) is not None:
             topic.not_delivered.remove(pub)
             effects.notify.append(Notification(pub.event, pub.counter, {}))
             topic.last_delivered[pub.source] = pub.counter

@@ -19,17 +19,18 @@ class Orphans(Flowing):
     """The part of a peer that looks after publications of the dead."""
 
     def mourn(self, now: float, effects: Effects) -> None:
+        for group in self.state.groups.values():  # before anything is found to be complete because somebody died
+            group.overtaken = group.census is not None
+            for source, flow in group.flows.items():
+                if self.is_dead(source):
+                    flow.resolved = False
+                    flow.awaited.clear()
         super().mourn(now, effects)
         lost = [(hop, each) for hop, each in self.state.submissions.items() if self.is_dead(each.target)]
         for hop, submission in lost:
             del self.state.submissions[hop]
             self._entrust_again(submission, now, effects)
         for topic, group in list(self.state.groups.items()):
-            group.overtaken = group.census is not None
-            for source, flow in group.flows.items():
-                if self.is_dead(source):
-                    flow.resolved = False
-                    flow.awaited.clear()
             self.entrust_all(topic, group, now, effects)
 
     # ── custody ───────────────────────────────────────────────────────────────────────────────────────────────────
