@@ -9,7 +9,7 @@ from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.paper001 import Node
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
 from seriatim.protocols.vcube.cube import id_at
-from seriatim.protocols.vcube.messages import Publish, Subscribe, Suspect, Unsubscribe
+from seriatim.protocols.vcube.messages import Cast, Packet, Publish, Subscribe, Suspect, Unsubscribe
 
 TOPIC = "A"
 STEPS_MAX = 100_000
@@ -23,7 +23,7 @@ class Net:
         self.machines: dict[int, Machine] = {id: peer(cube, id, options or VCubeOptions()) for id in cube.ids}
         self.told: dict[int, list[Payload]] = {id: [] for id in cube.ids}
         self.links: dict[tuple[int, int], deque[Payload]] = {}
-        self.held: set[tuple[int, int]] = set()
+        self.held: dict[tuple[int, int], type[Any]] = {}
 
     # ── what a test does ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -43,12 +43,12 @@ class Net:
         self._carry_out(id, self.machines[id].step(APPLICATION, command, 0.0))
         self.run()
 
-    def hold(self, source: int, target: int) -> None:
-        """Nothing arrives on this link until it is released."""
-        self.held.add((source, target))
+    def hold(self, source: int, target: int, kind: type[Any] = object) -> None:
+        """Nothing (or nothing of this kind) arrives on this link until it is released."""
+        self.held[source, target] = kind
 
     def release(self, source: int, target: int) -> None:
-        self.held.discard((source, target))
+        del self.held[source, target]
         self.run()
 
     def kill(self, id: int, *cut_off: int) -> None:
@@ -65,11 +65,11 @@ class Net:
 
     def run(self) -> None:
         for _ in range(STEPS_MAX):
-            link = next((each for each, queue in self.links.items() if queue and each not in self.held), None)
-            if link is None:
+            found = next(filter(None, map(self._next_on, self.links)), None)
+            if found is None:
                 return
-            source, target = link
-            message = self.links[link].popleft()
+            (source, target), message = found
+            self.links[source, target].remove(message)
             if target in self.machines:
                 self._carry_out(target, self.machines[target].step(address_of(source), message, 0.0))
         raise AssertionError("the peers do not come to rest")
@@ -86,9 +86,22 @@ class Net:
     def under_way(self, source: int, target: int) -> list[Payload]:
         return list(self.links.get((source, target), ()))
 
+    def _next_on(self, link: tuple[int, int]) -> tuple[tuple[int, int], Payload] | None:
+        kind = self.held.get(link, ())
+        for message in self.links[link]:
+            if not isinstance(kind and _content(message), kind):
+                return link, message
+        return None
+
     def _carry_out(self, id: int, effects: Effects) -> None:
         self.told[id].extend(effects.notify)
         for address, message in effects.send:
             target = id_at(address)
             assert target is not None
             self.links.setdefault((id, target), deque()).append(message)
+
+
+def _content(message: Payload) -> Payload:
+    """What is in a packet."""
+    body = message.body if isinstance(message, Packet) else message
+    return body.content if isinstance(body, Cast) else body
