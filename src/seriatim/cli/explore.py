@@ -10,9 +10,10 @@ import click
 from seriatim.explore.checks import Violation
 from seriatim.explore.search import Search, SearchOptions, SearchResult
 from seriatim.explore.space import Space
-from seriatim.explore.swarm import Swarm, SwarmOptions, SwarmResult, walk_world
+from seriatim.explore.swarm import PROTOCOLS, Swarm, SwarmOptions, SwarmResult, walk_world
 from seriatim.explore.trace import shrink, transcript
 from seriatim.explore.variants import VARIANTS, cast_of
+from seriatim.explore.vcube_variants import VCUBE_VARIANTS
 from seriatim.explore.world import Transition, World
 from seriatim.explore.worlds import named_world, named_worlds
 
@@ -97,6 +98,13 @@ def tree(
 @click.option("--worlds", type=int, default=1000, show_default=True, help="How many worlds to walk.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Which worlds.")
 @click.option("--world", type=int, metavar="K", help="Only world K of this seed, with its transcript if it is broken.")
+@click.option(
+    "--protocol",
+    type=click.Choice(PROTOCOLS),
+    default="tree",
+    show_default=True,
+    help="Whose worlds: of the sequencing tree, or of VCube-PS.",
+)
 @click.option("--processes", type=int, default=1, show_default=True, help="How many processes share the work.")
 @click.option("--variant", metavar="NAME", help="Walk with machines that break one rule; see --list-variants.")
 @click.option("--list-variants", is_flag=True, help="List the variants and stop.")
@@ -107,6 +115,7 @@ def swarm(
     worlds: int,
     seed: int,
     world: int | None,
+    protocol: str,
     processes: int,
     variant: str | None,
     list_variants: bool,
@@ -114,28 +123,32 @@ def swarm(
     max_seconds: float | None,
     as_json: bool,
 ) -> None:
-    """Walk at random through random worlds: trees, topics, changing subscriptions, crashes, voids, lost messages.
+    """Walk at random through random worlds: trees or peers, topics, changing subscriptions, crashes, lost messages.
 
     World K of a seed is always the same, so one that is broken can be looked at alone.
 
     \b
-    Example: seriatim explore swarm --seed 7 --world 123
+    Examples:
+      seriatim explore swarm --seed 7 --world 123
+      seriatim explore swarm --protocol vcube --worlds 1000
     """
     if list_variants:
-        _print_variants(as_json)
+        _print_variants(protocol, as_json)
         return
     first, count = (0, worlds) if world is None else (world, 1)
-    options = SwarmOptions(count, seed, first, processes, variant, not keep_going, max_seconds)
+    options = SwarmOptions(count, seed, first, processes, variant, not keep_going, max_seconds, protocol)
     walk = Swarm(options, _progress(_swarm_line))
     interrupted = _run_or_interrupt(walk.run)
     result = walk.result
     found = None
     if (broken := result.first_broken) is not None:
-        walked = walk_world(seed, broken.index, variant)
+        walked = walk_world(seed, broken.index, variant, protocol)
         replayed = f"seriatim explore swarm --seed {seed} --world {broken.index}"
+        replayed += f" --protocol {protocol}" if protocol != "tree" else ""
         replayed += f" --variant {variant}" if variant else ""
         found = _finding(walked.world, broken.violation, walked.way, replayed)
     summary = {
+        "protocol": protocol,
         "seed": seed,
         "variant": variant,
         "worlds": result.worlds,
@@ -245,9 +258,10 @@ def _print_worlds(as_json: bool) -> None:
         click.echo(f"{name:24} {world.about}")
 
 
-def _print_variants(as_json: bool) -> None:
+def _print_variants(protocol: str, as_json: bool) -> None:
+    known: dict[str, tuple[str, Any]] = {**(VCUBE_VARIANTS if protocol == "vcube" else VARIANTS)}
     if as_json:
-        click.echo(json.dumps({name: about for name, (about, _) in VARIANTS.items()}))
+        click.echo(json.dumps({name: about for name, (about, _) in known.items()}))
         return
-    for name, (about, _) in VARIANTS.items():
+    for name, (about, _) in known.items():
         click.echo(f"{name:24} {about}")

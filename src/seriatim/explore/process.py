@@ -127,6 +127,9 @@ class Process:
             effects = self._restart()
         elif kind == "haunt":
             return self._haunt(transition, message)
+        elif kind == "suspect":
+            assert self.world.suspicion is not None, "only worlds that know suspicion offer it"
+            effects = machine.step(APPLICATION, self.world.suspicion(transition.lane), self.clock)
         elif kind == "lose":
             self._spend(losses=1)
             return Effects()

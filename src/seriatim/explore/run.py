@@ -180,11 +180,13 @@ class Run:
     def follow(self, way: Iterable[Transition]) -> None:
         """Go this way; transitions that cannot happen (any more) are left out."""
         for transition in way:
-            if self._is_enabled(transition):
+            if self.is_enabled(transition):
                 self.take(transition)
 
-    def _is_enabled(self, transition: Transition) -> bool:
+    def is_enabled(self, transition: Transition) -> bool:
         process = self.processes[transition.target]
+        if transition.kind == "suspect":
+            return process.machine is not None and self.processes[transition.lane].machine is None
         if not transition.source:
             return transition in process.own_transitions()
         channel, which = transition.channel, transition.message
@@ -192,7 +194,12 @@ class Run:
             waiting = dict(self.bags.get(channel, ()))
             return which in waiting and transition in process.channel_transitions(channel, waiting[which], which)
         queue = self.channels.get(channel)
-        return queue is not None and transition in process.channel_transitions(channel, queue[0])
+        if queue is None or transition not in process.channel_transitions(channel, queue[0]):
+            return False
+        lost_with = self.world.lost_with
+        if transition.kind != "lose" or lost_with is None:
+            return True
+        return lost_with(self.processes[channel.source].machine, queue[0])
 
     def finish(self) -> list[Violation]:
         """End the faults, let everything arrive that can, and say what is broken."""

@@ -25,6 +25,8 @@ def show_transition(transition: Transition, message: Payload | None) -> str:
             return f"{target} crashes and restarts from its journal"
         case "die":
             return f"{target} dies"
+        case "suspect":
+            return f"{target} is told that {transition.lane} is gone"
         case "lose":
             return f"{source} → {target}: {show(message)} is lost"
         case "replace":

@@ -16,7 +16,7 @@ from seriatim.explore.run import Run
 from seriatim.explore.tree import Cast, TreeWorld
 from seriatim.explore.variants import cast_of
 from seriatim.explore.vcube import VCubeWorld
-from seriatim.explore.vcube_random import random_peers
+from seriatim.explore.vcube_random import PeerWalk, random_peers
 from seriatim.explore.vcube_variants import peer_of
 from seriatim.explore.world import Transition, World
 from seriatim.model import InputError
@@ -124,7 +124,7 @@ def walk_plan(plan: TreeWorld, random: Random, cast: Cast, calm: bool = False) -
 
 def _walk(plan: TreeWorld | VCubeWorld, world: World, random: Random, calm: bool) -> Walked:
     run = Run(world)
-    walk = Walk(run, random, calm)
+    walk = (PeerWalk if isinstance(plan, VCubeWorld) else Walk)(run, random, calm)
     walk.go()
     violations = run.finish()
     return Walked(plan, world, walk.way, violations, sum(len(process.log) for process in run.processes.values()))

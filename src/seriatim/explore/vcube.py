@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from seriatim.explore.vcube_checks import VCubeChecks
 from seriatim.explore.world import Budget, Role, World
 from seriatim.model import Address, Event, Topic
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
+from seriatim.protocols.vcube.cube import id_at
 from seriatim.protocols.vcube.messages import (
     Cast,
     Packet,
@@ -59,7 +60,8 @@ class VCubeWorld:
             one_at_a_time=self.one_at_a_time,
             budgets=self.budgets,
             lane=overtaking_lane if self.overtaking else one_lane,
-            may_lose=lambda channel, message: False,
+            lost_with=is_lost_with,
+            suspicion=lambda address: Suspect(id_at(address) or 0),
             answers=answers,
             is_answer=is_answer,
             patience=self.patience,
@@ -75,6 +77,11 @@ def overtaking_lane(source: Address, target: Address, message: Payload) -> str:
     """Everything overtakes everything, except within a few lanes: more of them make no other worlds."""
     body = message.body if isinstance(message, Packet) else message
     return f"{type(body).__name__} {body.hop % 4}" if isinstance(body, Cast) else type(body).__name__
+
+
+def is_lost_with(sender: Any, message: Payload) -> bool:
+    """What a peer sent arrives, unless that life is over."""
+    return sender is None or (isinstance(message, Packet) and sender.life != message.sender)
 
 
 def subscribe(topics: str) -> list[Command]:

@@ -117,16 +117,14 @@ def losses(world: Stopped, accurate: bool) -> list[Violation]:
         seen = {payload.event.id for payload in log if type(payload) is Notification}
         for stay in stays(log, leaves.get(address, {})):
             staying.setdefault(stay.topic, []).append((address, stay.since, seen))
-    found = []
+    found: list[Violation] = []
     for issued in world.issued:
         if isinstance(issued.command, Publish):
             found.extend(_lost(issued, staying.get(issued.command.event.topic, []), published))
     return found
 
 
-def _lost(
-    issued: Issued, staying: Sequence[tuple[Address, int, set[str]]], published: set[str]
-) -> Iterator[Violation]:
+def _lost(issued: Issued, staying: Sequence[tuple[Address, int, set[str]]], published: set[str]) -> Iterator[Violation]:
     event = issued.command.event
     owed = [(address, seen) for address, since, seen in staying if since < issued.notified[address]]
     has = [address for address, seen in owed if event.id in seen]
@@ -140,7 +138,7 @@ def _lost(
 def disorder(world: Stopped) -> list[Violation]:
     """What the reference auditor says to the logs of each topic."""
     topics = sorted({issued.command.event.topic for issued in world.issued if isinstance(issued.command, Publish)})
-    found = []
+    found: list[Violation] = []
     for topic in topics:
         report = audit(history_of(world, topic), limit=1)
         against = report.anomalies_against(["causal"])

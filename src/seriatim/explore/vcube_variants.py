@@ -1,12 +1,167 @@
 """Peers that are broken on purpose, one rule each: a checker that does not catch them is no checker.
 
-The names are what the rule is called in the protocol's README, with `no-` in front.
+Each variant replaces the one method that holds the rule. The names are what the rule is called in the protocol's
+README, with `no-` in front.
 """
 
-from seriatim.model import InputError
-from seriatim.protocols.vcube import Peer
+from typing import Any
 
-VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {}
+from msgspec import structs
+
+from seriatim.model import InputError, Topic
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.vcube import Peer
+from seriatim.protocols.vcube.messages import Ack, Answer, Census, Counts, Packet, Pub, Spare
+from seriatim.protocols.vcube.state import Flow, Group, Hop, Task
+
+
+class FrontierlessPeer(Peer):
+    """Who joins knows nothing of what was published before, and waits for it."""
+
+    def start(self, answer: Answer, past: Counts) -> Counts:
+        return dict(past)
+
+
+class OpenFrontierPeer(Peer):
+    """The frontier is made of what each source says of itself, so something below it may depend on something above."""
+
+    def answer_census(self, message: Census, effects: Effects) -> Answer:
+        answer = super().answer_census(message, effects)
+        answer.frontier = {source: count for source, count in answer.frontier.items() if source == self.life}
+        return answer
+
+
+class HastyRelayPeer(Peer):
+    """Who is joining is used to hand on, and does."""
+
+    def relays(self, stage: str) -> bool:
+        return stage != "left"
+
+
+class OneRoundPeer(Peer):
+    """The frontier is taken from the answers to the announcement, when not everybody has heard it yet."""
+
+    def answer_sub(self, message: Any) -> Answer:
+        group = self.state.groups.get(message.topic)
+        answer = super().answer_sub(message)
+        answer.frontier = {} if group is None else self.progress(group)
+        return answer
+
+    def on_announced(self, task: Task, now: float, effects: Effects) -> None:
+        self._first_answer = task.answer
+        super().on_announced(task, now, effects)
+
+    def start(self, answer: Answer, past: Counts) -> Counts:
+        return super().start(Answer(frontier=self._first_answer.frontier), past)
+
+
+class CountlessPeer(Peer):
+    """The first publication after a join comes after nothing."""
+
+    def full_counts(self, frontier: Counts, answer: Answer) -> Counts:
+        return {}
+
+
+class ForgetfulPeer(Peer):
+    """Who has left does not remember how far it was."""
+
+    def progress(self, group: Group) -> Counts:
+        return {source: flow.delivered for source, flow in group.flows.items()}
+
+
+class PatientPeer(Peer):
+    """A branch whose peer died is waited for."""
+
+    def reach_again(self, lost: list[tuple[int, Hop]], now: float, effects: Effects) -> None:
+        return
+
+
+class CarelessPeer(Peer):
+    """A publication of a dead source is kept, and nobody else is given it."""
+
+    def entrust(self, topic: Topic, pub: Pub, now: float, effects: Effects) -> None:
+        return
+
+
+class TrustingPeer(Peer):
+    """What a dead source published is waited for, whoever still has it."""
+
+    def look_for_lost(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        return
+
+
+class MiserlyPeer(Peer):
+    """Who asks for publications of the dead is told of them, and not given them."""
+
+    def send(self, target: int, body: Any, effects: Effects) -> None:
+        if not isinstance(body, Spare):
+            super().send(target, body, effects)
+
+
+class HurriedPeer(Peer):
+    """A census counts although somebody died while it was taken."""
+
+    def on_counted(self, number: int, task: Task, now: float, effects: Effects) -> None:
+        self.group(task.content.topic).overtaken = False
+        super().on_counted(number, task, now, effects)
+
+
+class PruningPeer(Peer):
+    """A barrier leaves out what another dependency implies, although that one may be lost."""
+
+    def __init__(self, cube: Any, id: int, options: Any, state: Any = None) -> None:
+        super().__init__(cube, id, structs.replace(options, pruning="direct"), state)
+
+
+class OverlookedPeer(Peer):
+    """Two that held each other for dead when they joined leave it at that."""
+
+    def _is_overlooked(self, group: Group) -> bool:
+        return False
+
+
+class CredulousPeer(Peer):
+    """What comes from a peer that is held for dead is taken all the same."""
+
+    def _packet(self, packet: Packet, now: float, effects: Effects) -> None:
+        if self.is_dead(packet.sender) and packet.receiver == self.life:
+            self._body(packet.sender, packet.body, now, effects)
+        else:
+            super()._packet(packet, now, effects)
+
+
+class DisorderlyPeer(Peer):
+    """With several publications of a source under way, they are taken as they come."""
+
+    def _next(self, flow: Flow) -> int:
+        return min((number for number in flow.pubs if number > flow.delivered), default=flow.delivered + 1)
+
+
+class ObligingPeer(Peer):
+    """Who has left acknowledges what it is given, and hands nothing on."""
+
+    def decline(self, source: int, hop: int, topic: str, effects: Effects) -> None:
+        self.send(source, Ack(hop), effects)
+
+
+VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {
+    "no-frontier": ("a joiner waits for what was published before", FrontierlessPeer),
+    "no-closed-frontier": ("each source says only how far it is itself", OpenFrontierPeer),
+    "no-complete-view": ("who is joining relays", HastyRelayPeer),
+    "no-second-round": ("the frontier is taken before everybody knows of the joiner", OneRoundPeer),
+    "no-full-counts": ("the first publication after a join has no barrier", CountlessPeer),
+    "no-memory": ("who leaves forgets how far it was", ForgetfulPeer),
+    "no-rerouting": ("branches of dead peers are waited for", PatientPeer),
+    "no-custody": ("publications of the dead are not handed on", CarelessPeer),
+    "no-census": ("publications that died with their source are waited for", TrustingPeer),
+    "no-spares": ("a census does not bring what the asker lacks", MiserlyPeer),
+    "no-recount": ("a census counts although somebody died meanwhile", HurriedPeer),
+    "no-stable-pruning": ("barriers are pruned as the paper does", PruningPeer),
+    "no-second-look": ("two that joined while they held each other for dead stay apart", OverlookedPeer),
+    "no-burial": ("the dead are still listened to", CredulousPeer),
+    "no-reception-order": ("a source's publications are taken as they come", DisorderlyPeer),
+    "no-reaching-past": ("who has left acknowledges for those behind it", ObligingPeer),
+}
 
 
 def peer_of(variant: str | None) -> type[Peer]:

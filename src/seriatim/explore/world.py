@@ -20,7 +20,7 @@ from seriatim.protocols.machine import Machine, Payload
 
 TIMER: Address = "timer"  # as a cause of messages: a tick or a fault
 
-Kind: TypeAlias = Literal["deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt"]
+Kind: TypeAlias = Literal["deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt", "suspect"]
 
 REGULAR: frozenset[str] = frozenset({"deliver", "issue"})  # the others may happen, but nobody can count on them
 
@@ -32,6 +32,7 @@ class Transition(NamedTuple):
     - `crash`: the process dies and another takes over from its journal; with a channel: amid a message, after its
       journal had it and before anybody heard. `die`: it is never seen again. `lose` a message on the way to it.
     - `replace`: another process takes over while the old one still runs; `haunt`: the old one takes a message or ticks.
+    - `suspect`: its driver tells it that the machine named by `lane` is gone, which is true.
 
     `message` is empty except for a bag, where it says which of the waiting messages is taken.
     """
@@ -121,6 +122,9 @@ class World:
       still); `noted(payload)`: what of a notification the checks look at. The less is kept, the fewer states differ.
     - `patience`: how many rounds of ticks a world that came to rest is given before what is owed must be there. 0 for
       worlds without faults: there nothing may have to be repeated.
+    - `lost_with(sender, message)`: a message can only be lost because its sender died (None) or is another one now.
+      Without it, any message that `may_lose` allows.
+    - `suspicion(address)`: the command by which a driver says that the machine there is gone.
     - `fenced`: a journal refuses the appends of a process that was replaced. Off only to see what happens then.
     - `route` and `seen_as`: one party may be played by several machines (a broker with a machine per topic, say).
       `route` says which of them gets which part of a message, `seen_as` the name under which others know each.
@@ -145,6 +149,8 @@ class World:
     normalise: Callable[[Any], None] = lambda machine: None
     noted: Callable[[Payload], Payload | None] = lambda payload: payload
     patience: int = 0
+    lost_with: Callable[[Any, Payload], bool] | None = None
+    suspicion: Callable[[Address], Payload] | None = None
     fenced: bool = True
     about: str = ""
 

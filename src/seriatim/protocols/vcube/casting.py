@@ -5,6 +5,8 @@ one, of a topic's members the nearest that relays. A branch whose peer dies, or 
 past that peer: any other one of the same cluster can hand on to the rest of it.
 """
 
+from collections.abc import Sequence
+
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.cube import id_of, nearest, within
 from seriatim.protocols.vcube.messages import Ack, Answer, Cast, Census, Content, Entry, Past, Sub
@@ -28,12 +30,14 @@ class Casting(Presence):
 
     def _reach(self, number: int, task: Task, s: int, effects: Effects) -> None:
         """See to it that cluster s gets it."""
+        leaves: Sequence[int] = ()
         if isinstance(task.content, Sub | Census):
-            relay, leaves = nearest(self.living(), self.id, s), ()
+            relay = nearest(self.living(), self.id, s)
         else:
             relaying, receiving = self.members(task.content.topic)
             relay = nearest(relaying, self.id, s)
-            leaves = within(receiving, self.id, s) if relay is None else ()
+            if relay is None:
+                leaves = within(receiving, self.id, s)
         if relay is not None:
             self._hop(number, task, relay, s, False, effects)
         for id in leaves:
@@ -108,7 +112,11 @@ class Casting(Presence):
         for task in self.state.tasks.values():
             if isinstance(task.content, Sub):
                 task.answer.add(Answer(skipped=self.dead_ids()))
-        lost = [(number, hop) for number, hop in self.state.hops.items() if self.is_dead(hop.target)]
+        self.reach_again([each for each in self.state.hops.items() if self.is_dead(each[1].target)], now, effects)
+        super().mourn(now, effects)
+
+    def reach_again(self, lost: list[tuple[int, Hop]], now: float, effects: Effects) -> None:
+        """These branches end at peers that died: reach past them."""
         for number, hop in lost:
             del self.state.hops[number]
             self.state.tasks[hop.task].hops.discard(number)
@@ -116,7 +124,6 @@ class Casting(Presence):
             self._reach(hop.task, self.state.tasks[hop.task], hop.cluster, effects)
         for _, hop in lost:
             self.close_if_done(hop.task, now, effects)
-        super().mourn(now, effects)
 
     def decline(self, source: int, hop: int, topic: str, effects: Effects) -> None:
         group = self.state.groups.get(topic)

@@ -56,7 +56,7 @@ class Core:
             found = ([], [])
             group = self.state.groups.get(topic)
             for id, entry in sorted(group.view.items()) if group is not None else ():
-                if entry.stage != "left" and not self.is_dead(entry.life):
+                if entry.stage != "left" and entry.life == self.life_now(id):
                     found[0 if self.relays(entry.stage) else 1].append(id)
             self._members[topic] = found
         return found

@@ -1,8 +1,8 @@
 """Coming and going: how a peer becomes a member of a topic, and how it leaves.
 
-Joining takes two rounds over all peers. `Sub`: from its end on every member, and whoever becomes one, knows us and sends
-us what is published; and we know all of them, so we may relay. `Census`: its answers add up to the frontier, the place
-where we begin. Whatever lies below it counts as notified, whatever lies above it reaches us.
+Joining takes two rounds over all peers. `Sub`: from its end on every member, and whoever becomes one, knows us and
+sends us what is published; and we know all of them, so we may relay. `Census`: its answers add up to the frontier, the
+place where we begin. Whatever lies below it counts as notified, whatever lies above it reaches us.
 """
 
 from seriatim.model import Topic
@@ -74,7 +74,11 @@ class Joining(Orphans):
         group = self.group(topic)
         if group.part != "announcing" or group.entry != task.content.entry:
             return
+        life = self.life
         for entry in task.answer.entries:
+            self.hear(entry.life, now, effects)
+            if self.life != life:
+                return
             self.note(topic, entry)
         group.skipped = task.answer.skipped
         if self._is_overlooked(group):
@@ -116,7 +120,8 @@ class Joining(Orphans):
             self.resolve(topic, group, task.answer.held, effects)
 
     def _open(self, topic: Topic, group: Group, answer: Answer, now: float, effects: Effects) -> None:
-        """We know where we begin."""
+        """We know where we begin. What came meanwhile is taken, but of the dead only what some member has too: that
+        member also has, or is past, what was received by all who have died since."""
         frontier = self.start(answer, group.past)
         group.flows = {source: Flow(delivered=count) for source, count in frontier.items()}
         if self.life in group.flows:  # we waited for everybody before we left
@@ -126,9 +131,11 @@ class Joining(Orphans):
         group.barrier = self.full_counts(frontier, answer)
         self.resolve(topic, group, answer.held, effects)
         early, group.early = group.early, {}
-        for pubs in early.values():
-            for pub in pubs.values():
-                self.receive(pub, now, effects)
+        for source, pubs in early.items():
+            known = answer.held.get(source, ()) if self.is_dead(source) else pubs
+            for number in pubs:
+                if number in known:
+                    self.receive(pubs[number], now, effects)
         self.entrust_all(topic, group, now, effects)
         if group.rejoining:
             group.rejoining = False
@@ -196,11 +203,10 @@ class Joining(Orphans):
         if group.part not in ("out", "leaving"):
             self.note(message.topic, message.entry)
         held: dict[Life, list[int]] = {}
-        kept = {source: flow.pubs for source, flow in group.flows.items()} if group.part == "in" else group.early
-        for source, pubs in kept.items():
-            if pubs and self.is_dead(source):
-                held[source] = sorted(pubs)
+        for source, flow in group.flows.items():
+            if flow.pubs and self.is_dead(source):
+                held[source] = sorted(flow.pubs)
                 for number in held[source]:
                     if number > message.have.get(source, 0):
-                        self.send(message.entry.life, Spare(pubs[number]), effects)
+                        self.send(message.entry.life, Spare(flow.pubs[number]), effects)
         return Answer(frontier=self.progress(group), held=held)

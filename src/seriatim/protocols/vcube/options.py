@@ -10,15 +10,15 @@ from seriatim.model import InputError
 class VCubeOptions(Struct, frozen=True, kw_only=True):
     """How peers publish and watch each other. Times are in milliseconds."""
 
-    window: int = 16
+    window: int = 32
     """Publications of one source that may be under way on a topic. 1 is the paper's stop-and-wait."""
 
     pruning: Literal["stable", "direct"] = "stable"
-    """When a dependency may be left out of a barrier because another one implies it. direct: at once, as the paper does:
+    """When a dependency may be left out of a barrier because another one implies it. direct: at once, as in the paper:
     smallest barriers, but not safe if two peers crash. stable: once everybody has received the one that implies it."""
 
     heartbeat_ms: float | None = None
-    """A peer says this often that it is alive. None: peers do not watch each other; the driver says whom it suspects."""
+    """A peer says this often that it is alive. None: peers do not watch each other; the driver says who is gone."""
 
     suspect_after_ms: float = 2_000.0
     """A watched peer that says nothing for this long is declared dead."""

@@ -19,17 +19,18 @@ class Orphans(Flowing):
     """The part of a peer that looks after publications of the dead."""
 
     def mourn(self, now: float, effects: Effects) -> None:
+        for group in self.state.groups.values():  # before anything is found to be complete because somebody died
+            group.overtaken = group.census is not None
+            for source, flow in group.flows.items():
+                if self.is_dead(source):
+                    flow.resolved = False
+                    flow.awaited.clear()
         super().mourn(now, effects)
         lost = [(hop, each) for hop, each in self.state.submissions.items() if self.is_dead(each.target)]
         for hop, submission in lost:
             del self.state.submissions[hop]
             self._entrust_again(submission, now, effects)
         for topic, group in list(self.state.groups.items()):
-            group.overtaken = group.census is not None
-            for source, flow in group.flows.items():
-                if self.is_dead(source):
-                    flow.resolved = False
-                    flow.awaited.clear()
             self.entrust_all(topic, group, now, effects)
 
     # ── custody ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,9 +149,10 @@ class Orphans(Flowing):
             if self.is_dead(source) and (flow is None or not flow.resolved):
                 return True
         for source, flow in group.flows.items():
-            if flow.pubs and not flow.resolved and flow.delivered + 1 not in flow.pubs and self.is_dead(source):
-                if max(flow.pubs) > flow.delivered:
-                    return True
+            if flow.resolved or flow.delivered + 1 in flow.pubs or not self.is_dead(source):
+                continue
+            if max(flow.pubs, default=0) > flow.delivered:
+                return True
         return False
 
     def take_census(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:

@@ -34,7 +34,7 @@ from seriatim.protocols.vcube.messages import (
     Unsubscribed,
 )
 from seriatim.protocols.vcube.options import VCubeOptions
-from seriatim.protocols.vcube.state import Group, PeerState, Task
+from seriatim.protocols.vcube.state import Flow, Group, PeerState, Task
 
 
 class Peer(Joining):
@@ -150,6 +150,7 @@ class Peer(Joining):
         content, life = message.content, self.life
         if isinstance(content, Sub | Census):
             self.learn(content.statuses, now, effects)
+        if not isinstance(content, Pub):
             self.hear(content.entry.life, now, effects)
         if self.life != life or self.state.replaced:
             return
@@ -218,8 +219,8 @@ class Peer(Joining):
             state.groups[topic] = Group(past=past, queue=Queue(list(group.queue)))
             if group.part in (*JOINING, "in"):
                 rejoining.append(topic)
-            flow = group.flows.get(old.life)
-            for number in range(flow.stable + 1, flow.delivered + 1) if flow is not None else ():
+            flow = group.flows.get(old.life, Flow())
+            for number in range(flow.stable + 1, flow.delivered + 1):
                 effects.notify.append(Unsettled(flow.pubs[number].event.id))
             if group.part == "leaving":
                 effects.notify.append(Unsubscribed(topic))
