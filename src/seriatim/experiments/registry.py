@@ -7,7 +7,11 @@ from seriatim.experiments.experiment import Experiment
 from seriatim.model import InputError
 
 # Each of these modules has a tuple EXPERIMENTS. A later paper adds its line.
-PAPERS = ("seriatim.experiments.paper000", "seriatim.experiments.paper001")
+PAPERS = (
+    "seriatim.experiments.paper000",
+    "seriatim.experiments.paper001",
+    "seriatim.experiments.paper001_changes",
+)
 
 
 def experiments() -> dict[str, Experiment]:

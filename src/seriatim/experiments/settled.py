@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from seriatim.model import Topic
 from seriatim.protocols.srpt import Node, Overlay
-from seriatim.protocols.srpt.node import Branch
 from seriatim.protocols.vcube import Cube, Peer, PeerState, VCubeOptions
-from seriatim.protocols.vcube.cube import Id, cluster_of
+from seriatim.protocols.vcube.cube import Id
 from seriatim.protocols.vcube.messages import Entry
 from seriatim.protocols.vcube.state import Group
 
@@ -43,11 +42,5 @@ def settled_nodes(overlay: Overlay, members: Mapping[Topic, Sequence[Id]]) -> di
                 branch.children[overlay.address(child)] = 1
                 child, parent = parent, overlay.parent(topic, parent)
         for node in nodes.values():
-            _sort(node, node.branches.get(topic))
+            node.sort_children(node.branch(topic))
     return nodes
-
-
-def _sort(node: Node, branch: Branch | None) -> None:
-    if branch is not None:
-        places = {child: cluster_of(node.id, node.overlay.id_at(child) or 0) for child in branch.children}
-        branch.children = dict(sorted(branch.children.items(), key=lambda item: places[item[0]]))

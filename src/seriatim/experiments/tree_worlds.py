@@ -100,7 +100,7 @@ class VCubeWorld(TreeWorld):
         joined = range(size) if members is None else members
         peers = settled_peers(range(size), {topic: joined for topic in topics}, options)
         for id, peer in peers.items():
-            self.add(id, peer, None if acks_wait else _is_cast, self._observer(id))
+            self.add(id, peer, None if acks_wait else is_cast, self._observer(id))
 
     def publication(self, event: Event) -> Payload:
         return vcube.Publish(event)
@@ -113,11 +113,11 @@ class VCubeWorld(TreeWorld):
         return observe
 
 
-def _is_cast(message: Payload) -> bool:
+def is_cast(message: Payload) -> bool:
     return type(message.body) is Cast
 
 
-def _is_pub(message: Payload) -> bool:
+def is_srpt_pub(message: Payload) -> bool:
     return type(message) is srpt.Pub
 
 
@@ -135,7 +135,7 @@ class SrptWorld(TreeWorld):
         super().__init__(delays, self.overlay.address)
         joined = range(size) if members is None else members
         for id, node in settled_nodes(self.overlay, {topic: joined for topic in roots}).items():
-            self.add(id, node, _is_pub, self._observer(id))
+            self.add(id, node, is_srpt_pub, self._observer(id))
 
     def publication(self, event: Event) -> Payload:
         return srpt.Publish(event)

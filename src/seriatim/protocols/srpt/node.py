@@ -168,8 +168,12 @@ class Node:
 
     def _accept(self, child: Address, attempt: int, topic: Topic, branch: Branch, effects: Effects) -> None:
         branch.children[child] = attempt
-        branch.children = dict(sorted(branch.children.items(), key=lambda item: self._cluster(item[0])))
+        self.sort_children(branch)
         effects.send.append((child, Joined(topic, attempt, branch.number)))
+
+    def sort_children(self, branch: Branch) -> None:
+        """In the order in which copies leave: nearest cluster first."""
+        branch.children = dict(sorted(branch.children.items(), key=lambda item: self._cluster(item[0])))
 
     def _cluster(self, child: Address) -> int:
         id = self.overlay.id_at(child)
