@@ -24,8 +24,8 @@ class Discussion(VCubeWorld):
         self.random = Random(f"discussion {seed}")
         self.pause = pause
         askers = self.random.sample(range(size), asked)
-        self._asked = {f"e{id}" for id in askers}
-        self._missing = {id: set(self._asked) for id in range(size) if id not in askers}
+        self.asked = {f"e{id}" for id in askers}
+        self._missing = {id: set(self.asked) for id in range(size) if id not in askers}
         for id in askers:
             self.publish(id, f"e{id}", TOPIC, 0.0)
 
@@ -38,7 +38,7 @@ class Discussion(VCubeWorld):
 
     def answers(self) -> list[int]:
         """The sizes of the barriers of all that was published after something else."""
-        return [seen.barrier for name, seen in self.seen.items() if name not in self._asked]
+        return [seen.barrier for name, seen in self.seen.items() if name not in self.asked]
 
     def held(self) -> list[float]:
         """From reception to notification, wherever something was received."""

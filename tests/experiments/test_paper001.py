@@ -1,0 +1,129 @@
+"""The experiments of papers 001 and 002: small runs agree with what the papers state, and with what can be counted."""
+
+import pytest
+
+from seriatim.experiments import Results, Run, comparisons, find
+from seriatim.experiments.broker_trees import BrokerWorld, run_brokers
+from seriatim.experiments.changing import PRINTED, run_churn, run_one_change
+from seriatim.experiments.discussion import Discussion, run_discussion
+from seriatim.experiments.experiment import Experiment, Parameters
+from seriatim.experiments.static_trees import SRPT, VCUBE, VCUBE_WINDOW, run_one_message, run_topics
+
+HOP = 102.0
+
+
+def verdicts(experiment: Experiment, points: list[Parameters], seeds: int = 1) -> dict[str, str]:
+    runs = [
+        Run(parameters=point, seed=seed, measures=experiment.run(point, seed))
+        for point in points
+        for seed in range(1, seeds + 1)
+    ]
+    return {row.point: row.verdict for row in comparisons(experiment, Results(runs)) if row.verdict != "not measured"}
+
+
+def test_one_message_takes_as_long_as_the_papers_say() -> None:
+    """Fig. 4a at 1,024 nodes."""
+    points = [point for point in find("001-fig4a").grid() if point["size"] == 1_024]
+    found = verdicts(find("001-fig4a"), points, seeds=2)
+    assert found.pop("SRPT, 100 %") == "within"
+    assert found == {f"{system}, 1,024 nodes, 25 %": "within" for system in (VCUBE, SRPT)}
+
+
+def test_one_message_costs_one_copy_for_each_subscriber_and_forwarders_cost_more() -> None:
+    for size in (8, 64):
+        parameters: Parameters = {"size": size, "subscribers": 25, "system": VCUBE}
+        assert run_one_message(parameters, 1)["messages"] == size // 4 - 1
+    srpt = [run_one_message({"size": 8, "subscribers": 25, "system": SRPT}, seed)["messages"] for seed in range(300)]
+    assert sum(srpt) / len(srpt) == pytest.approx(2.71, rel=0.1), "the mean over all pairs of subscribers"
+
+
+@pytest.mark.parametrize("id", ["001-fig5a", "001-fig5b"])
+def test_a_root_is_a_bottleneck_as_the_papers_say(id: str) -> None:
+    points = [point for point in find(id).grid() if point["size"] == 256 and point["publishers"] == 100]
+    assert verdicts(find(id), points) == {"SRPT, 256 nodes, 100 %": "within"}
+
+
+def test_queues_of_srpt_are_those_of_table_1() -> None:
+    points = [point for point in find("001-table1").grid() if point["system"] == SRPT]
+    found = verdicts(find("001-table1"), points)
+    assert len(found) == 7
+    assert set(found.values()) == {"within"}
+
+
+def test_topics_with_zipf_cost_stop_and_wait_but_not_a_window() -> None:
+    def latency(system: str, popularity: str) -> float:
+        point: Parameters = {"size": 64, "topics": 16, "messages": 1_024, "interval": 500}
+        return run_topics(point | {"system": system, "popularity": popularity}, 1)["latency"]
+
+    assert latency(VCUBE, "Zipf 0.825") > 1.05 * latency(VCUBE, "uniform")
+    assert latency(VCUBE_WINDOW, "Zipf 0.825") == pytest.approx(latency(VCUBE_WINDOW, "uniform"), rel=0.02)
+
+
+def test_a_discussion_has_an_answer_of_everybody_in_causal_order() -> None:
+    world = Discussion(32, 2, 100.0, 1)
+    world.run()
+    assert len(world.seen) == 32
+    assert all(len(seen.notified) == 32 for seen in world.seen.values())
+    assert min(world.held()) == 0.0
+    questions = (
+        sorted(world.seen)[:2]
+        if len(world.answers()) != 30
+        else [name for name in world.seen if world.seen[name].at == 0.0]
+    )
+    for name, seen in world.seen.items():
+        if seen.at > 0.0:
+            for question in questions:
+                asked = world.seen[question].notified
+                assert all(asked[id] <= time for id, time in seen.notified.items()), f"{name} before {question}"
+
+
+def test_more_is_waited_for_more_barriers_have_that_size() -> None:
+    measures = run_discussion({"size": 32, "waits": 4, "pause": 50.0}, 1)
+    assert measures["receptions"] == 32 * 31
+    assert 0.0 < measures["exactly"] <= 100.0
+    assert measures["none"] <= measures["below_10"] <= 100.0
+
+
+def test_a_broker_sends_to_its_subscribers_one_after_the_other() -> None:
+    """One message, four brokers with three clients each: everything can be counted."""
+    world = BrokerWorld(4, 12, root=0)
+    world.publish(4, "e0", "T", 0.0)  # a client of broker 0
+    world.run()
+    received = world.seen["e0"].received
+    assert received[0] == HOP
+    assert (received[1], received[2]) == (2 * HOP, 2 * HOP + 1)
+    assert received[3] == received[2] + HOP
+    assert [received[id] for id in (4, 8, 12)] == [2 * HOP + 2 + place for place in range(3)]
+    assert [received[id] for id in (7, 11, 15)] == [received[3] + HOP + place for place in range(3)]
+
+
+def test_fewer_brokers_have_shorter_trees_and_longer_queues() -> None:
+    few, many = (run_brokers({"system": f"SRPT-B {brokers}", "size": 256, "interval": 500}, 1) for brokers in (8, 64))
+    assert few["tree"] < many["tree"]
+    assert few["broker_to_subscriber"] > many["broker_to_subscriber"]
+
+
+@pytest.mark.parametrize("system", [VCUBE, VCUBE_WINDOW])
+def test_who_stays_misses_nothing_when_members_change(system: str) -> None:
+    measures = run_one_change({"system": system, "size": 32, "churn": 25.0, "messages": 32}, 1)
+    assert measures["complete"] == 100.0
+    assert measures["members_at_end"] == 24.0
+    assert measures["deliveries"] <= 24 * 32
+
+
+def test_the_printed_algorithm_plays_the_same_change() -> None:
+    measures = run_one_change({"system": PRINTED, "size": 32, "churn": 25.0, "messages": 32}, 1)
+    assert measures["members_at_end"] == 24.0
+    assert 0.0 < measures["deliveries"] <= 24 * 32
+
+
+@pytest.mark.parametrize("system", [VCUBE, SRPT])
+def test_who_stays_misses_nothing_under_churn(system: str) -> None:
+    still, lively = (
+        run_churn({"system": system, "members": 24, "churn": churn, "seconds": 10}, 1) for churn in (0.0, 20.0)
+    )
+    assert (still["changes"], still["lost"], lively["lost"]) == (0.0, 0.0, 0.0)
+    assert lively["changes"] > 20.0
+    assert lively["sent"] > still["sent"]
+    if system == VCUBE:
+        assert still["false_positives"] == 0.0, "only subscribers are in its trees"

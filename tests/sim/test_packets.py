@@ -1,0 +1,53 @@
+"""The delay model of papers 001 and 002: what a hop takes, and what waits."""
+
+import pytest
+
+from seriatim.model import Address, InputError
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.sim import PacketDelays, Simulator
+
+
+class Sender:
+    """Sends what it is told to, all at once."""
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        effects.send.extend(("receiver", each) for each in message)
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        return Effects()
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, float]] = []
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        self.heard.append((message, now))
+        return Effects()
+
+    def tick(self, now: float) -> Effects:
+        return Effects()
+
+
+def test_publications_wait_for_each_other_and_acknowledgements_for_nothing() -> None:
+    delays = PacketDelays()
+    receiver = Receiver()
+    simulator = Simulator(1, delays.link())
+    simulator.add("receiver", lambda records, epoch: receiver)
+    simulator.add("sender", lambda records, epoch: Sender(), delays.cost(lambda message: message != "ack"))
+    simulator.command("sender", ["first", "second", "ack", "third"])
+    simulator.run()
+    assert receiver.heard == [("first", 102.0), ("ack", 102.0), ("second", 103.0), ("third", 104.0)]
+    queue = simulator.queues["sender"]
+    assert (queue.messages, queue.waited_ms, queue.length_max) == (3, 3.0, 2)
+    assert queue.mean_place(delays.transmission) == 2.0
+    assert simulator.queues["receiver"].mean_place(delays.transmission) == 0.0
+
+
+def test_a_hop_is_the_sum_of_its_parts() -> None:
+    assert PacketDelays().hop == 102.0
+    assert PacketDelays(propagation=1_000.0).hop == 1_002.0
+    with pytest.raises(InputError, match="propagation: -1.0 is not a duration"):
+        PacketDelays(propagation=-1.0)
