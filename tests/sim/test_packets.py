@@ -49,5 +49,5 @@ def test_publications_wait_for_each_other_and_acknowledgements_for_nothing() -> 
 def test_a_hop_is_the_sum_of_its_parts() -> None:
     assert PacketDelays().hop == 102.0
     assert PacketDelays(propagation=1_000.0).hop == 1_002.0
-    with pytest.raises(InputError, match="propagation: -1.0 is not a duration"):
+    with pytest.raises(InputError, match=r"propagation: -1\.0 is not a duration"):
         PacketDelays(propagation=-1.0)
