@@ -8,6 +8,7 @@ from seriatim.experiments.changing import PRINTED, run_churn, run_one_change
 from seriatim.experiments.discussion import Discussion, run_discussion
 from seriatim.experiments.experiment import Experiment, Parameters
 from seriatim.experiments.static_trees import SRPT, VCUBE, VCUBE_WINDOW, run_one_message, run_topics
+from seriatim.model import InputError
 
 HOP = 102.0
 
@@ -60,7 +61,7 @@ def test_topics_with_zipf_cost_stop_and_wait_but_not_a_window() -> None:
 
 
 def test_a_discussion_has_an_answer_of_everybody_in_causal_order() -> None:
-    world = Discussion(32, 2, 100.0, 1)
+    world = Discussion(32, 2, "uniform 100", 1)
     world.run()
     assert len(world.seen) == 32
     assert all(len(seen.notified) == 32 for seen in world.seen.values())
@@ -72,8 +73,13 @@ def test_a_discussion_has_an_answer_of_everybody_in_causal_order() -> None:
                 assert all(asked[id] <= time for id, time in seen.notified.items()), f"{name} before {question}"
 
 
+def test_a_pause_is_one_of_two_distributions() -> None:
+    with pytest.raises(InputError, match="'normal 5' is no distribution"):
+        Discussion(4, 1, "normal 5", 1)
+
+
 def test_more_is_waited_for_more_barriers_have_that_size() -> None:
-    measures = run_discussion({"size": 32, "waits": 4, "pause": 50.0}, 1)
+    measures = run_discussion({"size": 32, "waits": 4, "pause": "exponential 50"}, 1)
     assert measures["receptions"] == 32 * 31
     assert 0.0 < measures["exactly"] <= 100.0
     assert measures["none"] <= measures["below_10"] <= 100.0

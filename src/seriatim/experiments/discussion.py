@@ -7,7 +7,7 @@ from random import Random
 
 from seriatim.experiments.experiment import Measures, Parameters
 from seriatim.experiments.tree_worlds import VCubeWorld
-from seriatim.model import Notification
+from seriatim.model import InputError, Notification
 from seriatim.protocols.machine import Payload
 
 TOPIC = "T"
@@ -16,13 +16,17 @@ TOPIC = "T"
 class Discussion(VCubeWorld):
     """`asked` peers publish at the beginning; each other one publishes some time after it was notified of all these.
 
-    The papers say that it waits "a random time" and not how long: here anything up to `pause`.
+    The papers say that it waits "a random time" and no more; `pause` is `uniform 100` (anything up to 100) or
+    `exponential 130` (130 in the mean).
     """
 
-    def __init__(self, size: int, asked: int, pause: float, seed: int) -> None:
+    def __init__(self, size: int, asked: int, pause: str, seed: int) -> None:
         super().__init__(size)
         self.random = Random(f"discussion {seed}")
-        self.pause = pause
+        kind, _, length = pause.partition(" ")
+        if kind not in ("uniform", "exponential"):
+            raise InputError("pause", f"{pause!r} is no distribution", "give uniform or exponential, and a length")
+        self._is_exponential, self._length = kind == "exponential", float(length)
         askers = self.random.sample(range(size), asked)
         self.asked = {f"e{id}" for id in askers}
         self._missing = {id: set(self.asked) for id in range(size) if id not in askers}
@@ -34,7 +38,12 @@ class Discussion(VCubeWorld):
             self._missing[id].discard(payload.event.id)
             if not self._missing[id]:
                 del self._missing[id]
-                self.publish(id, f"e{id}", TOPIC, now + self.random.uniform(0.0, self.pause))
+                self.publish(id, f"e{id}", TOPIC, now + self._pause())
+
+    def _pause(self) -> float:
+        if self._is_exponential:
+            return self.random.expovariate(1.0 / self._length)
+        return self.random.uniform(0.0, self._length)
 
     def answers(self) -> list[int]:
         """The sizes of the barriers of all that was published after something else."""
@@ -48,7 +57,7 @@ class Discussion(VCubeWorld):
 def run_discussion(parameters: Parameters, seed: int) -> Measures:
     """`waits`: for how many messages everybody waits before its own."""
     waits = int(parameters["waits"])
-    world = Discussion(int(parameters["size"]), waits, float(parameters["pause"]), seed)
+    world = Discussion(int(parameters["size"]), waits, str(parameters["pause"]), seed)
     world.run()
     barriers, delays = world.answers(), world.held()
 
