@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from seriatim.model import APPLICATION, Address, InputError, RemoteError, Topic
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.queue import Queue
-from seriatim.protocols.vcube.cube import Cube, Id, Life, births_of, id_of, life_of, name_of
+from seriatim.protocols.vcube.cube import Cube, Id, Life, births_of, id_at, id_of, life_of, name_of
 from seriatim.protocols.vcube.joining import JOINING, Joining
 from seriatim.protocols.vcube.messages import (
     Ack,
@@ -59,7 +59,7 @@ class Peer(Joining):
             self._announce(now, effects)
             if source == APPLICATION:
                 self._command(message, now, effects)
-            elif isinstance(message, Packet):
+            elif isinstance(message, Packet) and id_at(source) == id_of(message.sender):
                 self._packet(message, now, effects)
             else:
                 raise RemoteError(f"{source} sent a peer what it does not understand: {message!r}")
