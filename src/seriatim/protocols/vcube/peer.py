@@ -4,7 +4,7 @@ It is written in parts, each of which can be read alone: who lives (presence.py)
 (flowing.py), publications of the dead (orphans.py), coming and going (joining.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from seriatim.model import APPLICATION, Address, InputError, RemoteError, Topic
 from seriatim.protocols.machine import Effects, Payload
@@ -18,6 +18,7 @@ from seriatim.protocols.vcube.messages import (
     Born,
     Cast,
     Census,
+    Entry,
     News,
     Orphan,
     Packet,
@@ -46,6 +47,19 @@ class Peer(Joining):
         births = max((record.births for record in journal), default=0) + 1
         peer = cls(cube, id, options, PeerState(life=life_of(id, births), statuses={id: 2 * births}))
         peer.state.forgot = True
+        return peer
+
+    @classmethod
+    def founder(cls, cube: Cube, id: Id, options: VCubeOptions, members: Mapping[Topic, Iterable[Id]]) -> "Peer":
+        """A peer that holds its topics from the beginning, among members that all do: nobody has to join.
+
+        Every peer of the system must begin so, with the same members.
+        """
+        peer = cls(cube, id, options)
+        for topic, ids in members.items():
+            entries = {other: Entry(other, 1, "ready") for other in ids}
+            if (own := entries.pop(id, None)) is not None:
+                peer.state.groups[topic] = Group(part="in", entry=own, view=entries)
         return peer
 
     @property
