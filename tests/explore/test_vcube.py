@@ -56,6 +56,16 @@ def test_some_random_worlds_keep_every_promise() -> None:
     assert result.worlds == 300 and result.notifications > 5_000
 
 
+ONCE_BROKEN = {
+    "who waited to leave was not told that its orphan was settled by another way": [(7, 42210)],
+}
+
+
+@pytest.mark.parametrize(("seed", "index"), [world for worlds in ONCE_BROKEN.values() for world in worlds])
+def test_what_was_once_broken(seed: int, index: int) -> None:
+    assert walk_world(seed, index, None, "vcube").violations == []
+
+
 def test_random_worlds_meet_every_fault_and_size() -> None:
     kinds: set[str] = set()
     seen: set[object] = set()

@@ -61,6 +61,7 @@ class Orphans(Flowing):
         if flow is not None and submission.number in flow.pubs:
             flow.entrusted.discard(submission.number)
             self.entrust(submission.topic, flow.pubs[submission.number], now, effects)
+        self.pump(submission.topic, now, effects)  # if it was settled otherwise: an application may wait to leave
 
     def _take_custody(self, pub: Pub, now: float, effects: Effects) -> int:
         number, _ = self.cast(pub, effects, self.cube.height)
