@@ -89,11 +89,6 @@ def is_lost_with(sender: Any, message: Payload) -> bool:
     return sender is None or (isinstance(message, Packet) and sender.life != message.sender)
 
 
-def subscribe(topics: str) -> list[Command]:
-    """The commands to subscribe; topics separated by blanks."""
-    return [Subscribe(topic) for topic in topics.split()]
-
-
 def publish(id: int, topic: Topic, *ids: str) -> list[Command]:
     """The commands to publish events with these ids, after subscribing if need be."""
     return [Publish(Event(event_id, topic, address_of(id)), join=True) for event_id in ids]

@@ -119,7 +119,7 @@ class Orphans(Flowing):
         if flow is not None:
             flow.settled.add(number)
             self.forget_settled(group, flow)
-            self.pump(topic, now, effects)  # an application may wait to leave
+        self.pump(topic, now, effects)  # an application may wait to leave
 
     def on_submission(self, hop: int, entry: Entry | None, is_done: bool, now: float, effects: Effects) -> None:
         submission = self.state.submissions.pop(hop)
