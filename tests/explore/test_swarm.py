@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from seriatim.explore.swarm import Swarm, SwarmOptions, walk_world
+from seriatim.explore.tree import TreeWorld
 from seriatim.model import InputError
 
 WALK = """
@@ -45,6 +46,7 @@ def test_random_worlds_meet_every_mode_and_fault() -> None:
     modes, kinds = set(), set()
     for index in range(120):
         walked = walk_world(11, index)
+        assert isinstance(walked.plan, TreeWorld)
         options = walked.plan.options
         modes |= {options.mode, ("causal", options.causal), ("full", options.full_stamps), ("durable", options.durable)}
         kinds |= {transition.kind for transition in walked.way}

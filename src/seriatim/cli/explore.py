@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -12,8 +12,11 @@ from seriatim.explore.search import Search, SearchOptions, SearchResult
 from seriatim.explore.space import Space
 from seriatim.explore.swarm import PROTOCOLS, Swarm, SwarmOptions, SwarmResult, walk_world
 from seriatim.explore.trace import shrink, transcript
+from seriatim.explore.tree import TreeWorld
 from seriatim.explore.variants import VARIANTS, cast_of
-from seriatim.explore.vcube_variants import VCUBE_VARIANTS
+from seriatim.explore.vcube import VCubeWorld
+from seriatim.explore.vcube_variants import VCUBE_VARIANTS, peer_of
+from seriatim.explore.vcube_worlds import named_peer_world, named_peer_worlds
 from seriatim.explore.world import Transition, World
 from seriatim.explore.worlds import named_world, named_worlds
 
@@ -26,13 +29,15 @@ def command() -> None:
 
     \b
     Checked are: same order for all subscribers (TNO), nothing twice, nothing lost, nobody waits for ever;
-    in causal worlds also cause before effect.
+    in causal worlds also cause before effect. Of VCube-PS (vcube): cause before effect, and the rest but TNO.
 
     \b
     Examples:
       seriatim explore tree --list
       seriatim explore tree --world pair
+      seriatim explore vcube --world join
       seriatim explore swarm --worlds 1000 --seed 7
+      seriatim explore swarm --protocol vcube
       seriatim explore swarm --variant no-closing     (machines broken on purpose: must be caught)
 
     \b
@@ -41,16 +46,51 @@ def command() -> None:
     """
 
 
+def _search_options(run: Callable[..., None]) -> Callable[..., None]:
+    """The options of a search, the same for every protocol."""
+    for option in reversed(
+        [
+            click.option("--world", metavar="NAME", help="Which world to search; see --list."),
+            click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop."),
+            click.option("--variant", metavar="NAME", help="Play it with machines that break one rule."),
+            click.option("--max-states", type=int, help="Stop after this many states, and say so."),
+            click.option("--max-seconds", type=float, help="Stop after this time, and say so."),
+            click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states."),
+            click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions."),
+            click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
+        ]
+    ):
+        run = option(run)
+    return run
+
+
 @command.command()
-@click.option("--world", metavar="NAME", help="Which world to search; see --list.")
-@click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop.")
-@click.option("--variant", metavar="NAME", help="Play it with machines that break one rule; see swarm --list-variants.")
-@click.option("--max-states", type=int, help="Stop after this many states, and say so.")
-@click.option("--max-seconds", type=float, help="Stop after this time, and say so.")
-@click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states.")
-@click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def tree(
+@_search_options
+def tree(**options: Any) -> None:
+    """Try every interleaving of a small world of sequencing-tree machines.
+
+    \b
+    Example: seriatim explore tree --world move
+    """
+    _search("tree", named_worlds(), lambda world, variant: named_world(world).build(cast_of(variant)), **options)
+
+
+@command.command()
+@_search_options
+def vcube(**options: Any) -> None:
+    """Try every interleaving of a small world of VCube-PS peers.
+
+    \b
+    Example: seriatim explore vcube --world join
+    """
+    peers = named_peer_worlds()
+    _search("vcube", peers, lambda world, variant: named_peer_world(world).build(peer_of(variant)), **options)
+
+
+def _search(
+    protocol: str,
+    worlds: Mapping[str, TreeWorld | VCubeWorld],
+    build: Callable[[str, str | None], World],
     world: str | None,
     list_worlds: bool,
     variant: str | None,
@@ -60,22 +100,17 @@ def tree(
     no_sleep_sets: bool,
     as_json: bool,
 ) -> None:
-    """Try every interleaving of a small world of sequencing-tree machines.
-
-    \b
-    Example: seriatim explore tree --world move
-    """
     if list_worlds or world is None:
-        _print_worlds(as_json)
+        _print_worlds(worlds, as_json)
         if not list_worlds:
             raise click.UsageError("name a world with --world")
         return
-    built = named_world(world).build(cast_of(variant))
+    built = build(world, variant)
     options = SearchOptions(not no_persistent_sets, not no_sleep_sets, max_states, max_seconds)
     search = Search(Space(built), options, _progress(_search_line))
     interrupted = _run_or_interrupt(search.run)
     result = search.result
-    replayed = f"seriatim explore tree --world {world}" + (f" --variant {variant}" if variant else "")
+    replayed = f"seriatim explore {protocol} --world {world}" + (f" --variant {variant}" if variant else "")
     violation, way = next(iter(result.violations.items()), (None, []))
     found = None if violation is None else _finding(built, violation, way, replayed)
     summary = {
@@ -249,8 +284,7 @@ def _progress(line: Callable[[Any], str]) -> Callable[[Any], None] | None:
     return lambda result: click.echo(f"\r\033[K{line(result)}", nl=False, err=True)
 
 
-def _print_worlds(as_json: bool) -> None:
-    worlds = named_worlds()
+def _print_worlds(worlds: Mapping[str, TreeWorld | VCubeWorld], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({name: world.about for name, world in worlds.items()}))
         return

@@ -54,7 +54,7 @@ class VCubeWorld:
             name=self.name,
             about=self.about,
             roles=roles,
-            checks=VCubeChecks(self.accurate),
+            checks=VCubeChecks(self.accurate, founders_of(self.setup)),
             setup=self.setup,
             scripts=self.scripts,
             one_at_a_time=self.one_at_a_time,
@@ -66,6 +66,11 @@ class VCubeWorld:
             is_answer=is_answer,
             patience=self.patience,
         )
+
+
+def founders_of(setup: Sequence[tuple[Address, Command]]) -> set[tuple[Address, Topic]]:
+    """Who holds which topic before anything else happens."""
+    return {(address, command.topic) for address, command in setup if isinstance(command, Subscribe)}
 
 
 def one_lane(source: Address, target: Address, message: Payload) -> str:
@@ -82,11 +87,6 @@ def overtaking_lane(source: Address, target: Address, message: Payload) -> str:
 def is_lost_with(sender: Any, message: Payload) -> bool:
     """What a peer sent arrives, unless that life is over."""
     return sender is None or (isinstance(message, Packet) and sender.life != message.sender)
-
-
-def subscribe(topics: str) -> list[Command]:
-    """The commands to subscribe; topics separated by blanks."""
-    return [Subscribe(topic) for topic in topics.split()]
 
 
 def publish(id: int, topic: Topic, *ids: str) -> list[Command]:

@@ -1,6 +1,6 @@
 """What VCube-PS promises of its logs, and of a world that has come to rest."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seriatim.audit import audit
@@ -33,8 +33,9 @@ class VCubeChecks(Checks):
     it was already, without knowing it, dead to the others; it then learns that it is, and its word does not count.
     """
 
-    def __init__(self, accurate: bool = True) -> None:
+    def __init__(self, accurate: bool = True, founders: Iterable[tuple[Address, Topic]] = ()) -> None:
         self.accurate = accurate
+        self.founders = frozenset(founders)
 
     def log(self, address: Address, log: Sequence[Payload]) -> Violation | None:
         for life in lives(log):
@@ -54,7 +55,12 @@ class VCubeChecks(Checks):
                 found.append(Violation("stuck", f"{address} waits for {waiting} answers: {reasons}"))
             elif (held := held_back(machine)) is not None:
                 found.append(Violation("stuck", f"{address} keeps back {held}: {reasons}"))
-        return found or [*losses(world, self.accurate), *disorder(world)]
+        if found:
+            return found
+        found.extend(losses(world, self.accurate))
+        if self.accurate:
+            found.extend(losses_of_founders(world, self.founders))
+        return [*found, *disorder(world)]
 
 
 def lives(log: Sequence[Payload]) -> list[list[Payload]]:
@@ -135,13 +141,38 @@ def _lost(issued: Issued, staying: Sequence[tuple[Address, int, set[str]]], publ
                 yield Violation("loss", f"{address} was not notified of {event.id}, as {who} should be or was")
 
 
+def losses_of_founders(world: Stopped, founders: Iterable[tuple[Address, Topic]]) -> Iterator[Violation]:
+    """The same for those who held a topic from the beginning, which needs no knowledge of when who was told what."""
+    published = {
+        payload.event_id: address
+        for address in world.addresses
+        for payload in world.log(address)
+        if type(payload) is Published
+    }
+    topics = {
+        payload.event.id: payload.event.topic
+        for address in world.addresses
+        for payload in world.log(address)
+        if type(payload) is Notification
+    }
+    for address, topic in sorted(founders):
+        log = world.log(address)
+        if world.machine(address) is None or any(isinstance(payload, Born | Unsubscribed) for payload in log):
+            continue
+        seen = {payload.event.id for payload in log if type(payload) is Notification}
+        for event_id, publisher in published.items():
+            if topics[event_id] == topic and event_id not in seen:
+                yield Violation("loss", f"{address} was not notified of {event_id}, which {publisher} says all have")
+
+
 def disorder(world: Stopped) -> list[Violation]:
     """What the reference auditor says to the logs of each topic."""
-    topics = sorted({issued.command.event.topic for issued in world.issued if isinstance(issued.command, Publish)})
+    topics: set[Topic] = set()
+    for address in world.addresses:
+        topics |= {payload.event.topic for payload in world.log(address) if type(payload) is Notification}
     found: list[Violation] = []
-    for topic in topics:
-        report = audit(history_of(world, topic), limit=1)
-        against = report.anomalies_against(["causal"])
+    for topic in sorted(topics):
+        against = audit(history_of(world, topic), limit=1).anomalies_against(["causal"])
         found.extend(Violation(anomaly.name, anomaly.sentence) for anomaly in against)
     return found
 
@@ -149,25 +180,20 @@ def disorder(world: Stopped) -> list[Violation]:
 def history_of(world: Stopped, topic: Topic) -> History:
     """One topic's log rows. A peer that publishes is the subscriber of the same name, in all its lives.
 
-    What a process is notified of that has forgotten it, is left out the second time: it is not a matter of order.
+    It is notified of its own publication when it publishes it, so its log tells what it had seen. What a process is
+    notified of that has forgotten it, is left out the second time: it is not a matter of order.
     """
     history = History()
-    positions: dict[Address, list[int]] = {}  # by length of the log: how many of them are of this topic
     for address in world.addresses:
-        counts, known = [0], set[str]()
-        positions[address] = counts
+        known: set[str] = set()
+        sequence = 0
         for payload in world.log(address):
-            is_here = type(payload) is Notification and payload.event.topic == topic and payload.event.id not in known
-            if is_here:
-                known.add(payload.event.id)
-                history.deliveries.append(Delivery(address, counts[-1], payload.event.id, topic))
-            counts.append(counts[-1] + is_here)
-    sequences: dict[Address, int] = {}
-    for address, command, notified in world.issued:
-        if isinstance(command, Publish) and command.event.topic == topic:
-            sequence = sequences[address] = sequences.get(address, 0) + 1
-            seen = positions[address][notified[address]]
-            history.publications.append(
-                Publication(command.event.id, topic, command.event.publisher, None, sequence, seen)
-            )
+            if type(payload) is not Notification or payload.event.topic != topic or payload.event.id in known:
+                continue
+            event, position = payload.event, len(known)
+            if event.publisher == address:
+                sequence += 1
+                history.publications.append(Publication(event.id, topic, address, None, sequence, position))
+            known.add(event.id)
+            history.deliveries.append(Delivery(address, position, event.id, topic))
     return history

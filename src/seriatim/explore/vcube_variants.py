@@ -4,6 +4,7 @@ Each variant replaces the one method that holds the rule. The names are what the
 README, with `no-` in front.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import structs
@@ -11,7 +12,7 @@ from msgspec import structs
 from seriatim.model import InputError, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube import Peer
-from seriatim.protocols.vcube.messages import Ack, Answer, Census, Counts, Packet, Pub, Spare
+from seriatim.protocols.vcube.messages import Ack, Answer, Census, Counts, News, Packet, Pub, Spare
 from seriatim.protocols.vcube.state import Flow, Group, Hop, Task
 
 
@@ -48,11 +49,12 @@ class OneRoundPeer(Peer):
         return answer
 
     def on_announced(self, task: Task, now: float, effects: Effects) -> None:
-        self._first_answer = task.answer
+        group = self.group(task.content.topic)
+        group.past = super().start(task.answer, group.past)
         super().on_announced(task, now, effects)
 
     def start(self, answer: Answer, past: Counts) -> Counts:
-        return super().start(Answer(frontier=self._first_answer.frontier), past)
+        return dict(past)
 
 
 class CountlessPeer(Peer):
@@ -120,6 +122,21 @@ class OverlookedPeer(Peer):
         return False
 
 
+class GullibleJoiner(Peer):
+    """A joiner takes a dead source's publication although no member has it."""
+
+    def witnessed(self, source: int, numbers: Iterable[int], answer: Answer) -> set[int]:
+        return set(numbers)
+
+
+class ShyPeer(Peer):
+    """A new life is told only to those who are not held for dead."""
+
+    def spread_birth(self, effects: Effects) -> None:
+        for id in self.living():
+            self.send(self.life_now(id) or id, News(dict(self.state.statuses)), effects)
+
+
 class CredulousPeer(Peer):
     """What comes from a peer that is held for dead is taken all the same."""
 
@@ -158,6 +175,8 @@ VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {
     "no-recount": ("a census counts although somebody died meanwhile", HurriedPeer),
     "no-stable-pruning": ("barriers are pruned as the paper does", PruningPeer),
     "no-second-look": ("two that joined while they held each other for dead stay apart", OverlookedPeer),
+    "no-witness": ("a joiner takes what only joiners have of a dead source", GullibleJoiner),
+    "no-birth-notice": ("a new life is not told to those it holds for dead", ShyPeer),
     "no-burial": ("the dead are still listened to", CredulousPeer),
     "no-reception-order": ("a source's publications are taken as they come", DisorderlyPeer),
     "no-reaching-past": ("who has left acknowledges for those behind it", ObligingPeer),

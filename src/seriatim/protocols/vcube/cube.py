@@ -7,6 +7,7 @@ one. Nothing in this needs the ids to fill a power of two: an id that nobody has
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from seriatim.model import Address, InputError
@@ -69,10 +70,10 @@ class Cube:
             if id == following:
                 raise InputError(f"peer {id}", "two peers have this id", "give every peer its own")
         self.height = max(self.ids).bit_length()
+        self._known = frozenset(self.ids)
 
     def __contains__(self, id: Id) -> bool:
-        place = bisect_left(self.ids, id)
-        return place < len(self.ids) and self.ids[place] == id
+        return id in self._known
 
     def neighbours(self, ids: Sequence[Id], i: Id) -> Iterator[tuple[int, Id]]:
         """The nearest of these in every cluster of i that has one of them."""
@@ -82,11 +83,13 @@ class Cube:
                 yield s, found
 
 
+@lru_cache(IDS_MAX)  # asked for with every message
 def address_of(life: Life) -> Address:
     """Where a peer is reached. Its lives have the same address."""
     return f"{PREFIX}{id_of(life)}"
 
 
+@lru_cache(IDS_MAX)
 def id_at(address: Address) -> Id | None:
     """The peer that is reached there; None: no peer is."""
     digits = address.removeprefix(PREFIX)
@@ -105,6 +108,7 @@ def births_of(life: Life) -> int:
     return life // IDS_MAX
 
 
+@lru_cache(IDS_MAX)
 def name_of(life: Life) -> str:
     """As people read it: 3, and after it was born again 3.1."""
     return f"{id_of(life)}.{births_of(life)}" if births_of(life) else f"{id_of(life)}"

@@ -5,6 +5,8 @@ sends us what is published; and we know all of them, so we may relay. `Census`: 
 place where we begin. Whatever lies below it counts as notified, whatever lies above it reaches us.
 """
 
+from collections.abc import Iterable
+
 from seriatim.model import Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.cube import Life, births_of
@@ -132,15 +134,17 @@ class Joining(Orphans):
         self.resolve(topic, group, answer.held, effects)
         early, group.early = group.early, {}
         for source, pubs in early.items():
-            known = answer.held.get(source, ()) if self.is_dead(source) else pubs
-            for number in pubs:
-                if number in known:
-                    self.receive(pubs[number], now, effects)
+            for number in sorted(self.witnessed(source, pubs, answer)):
+                self.receive(pubs[number], now, effects)
         self.entrust_all(topic, group, now, effects)
         if group.rejoining:
             group.rejoining = False
             effects.notify.append(Rejoined(topic))
         self.pump(topic, now, effects)
+
+    def witnessed(self, source: Life, numbers: Iterable[int], answer: Answer) -> set[int]:
+        """Of a dead source, only what some member has."""
+        return set(numbers) & set(answer.held.get(source, ())) if self.is_dead(source) else set(numbers)
 
     def start(self, answer: Answer, past: Counts) -> Counts:
         """The frontier: the furthest that anybody is, with each source. It is closed: whoever notified something had

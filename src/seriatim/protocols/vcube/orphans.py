@@ -61,6 +61,7 @@ class Orphans(Flowing):
         if flow is not None and submission.number in flow.pubs:
             flow.entrusted.discard(submission.number)
             self.entrust(submission.topic, flow.pubs[submission.number], now, effects)
+        self.pump(submission.topic, now, effects)  # if it was settled otherwise: an application may wait to leave
 
     def _take_custody(self, pub: Pub, now: float, effects: Effects) -> int:
         number, _ = self.cast(pub, effects, self.cube.height)
@@ -118,7 +119,7 @@ class Orphans(Flowing):
         if flow is not None:
             flow.settled.add(number)
             self.forget_settled(group, flow)
-            self.pump(topic, now, effects)  # an application may wait to leave
+        self.pump(topic, now, effects)  # an application may wait to leave
 
     def on_submission(self, hop: int, entry: Entry | None, is_done: bool, now: float, effects: Effects) -> None:
         submission = self.state.submissions.pop(hop)

@@ -4,12 +4,12 @@ It is written in parts, each of which can be read alone: who lives (presence.py)
 (flowing.py), publications of the dead (orphans.py), coming and going (joining.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from seriatim.model import APPLICATION, Address, InputError, RemoteError, Topic
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.queue import Queue
-from seriatim.protocols.vcube.cube import Cube, Id, Life, births_of, id_of, life_of, name_of
+from seriatim.protocols.vcube.cube import Cube, Id, Life, births_of, id_at, id_of, life_of, name_of
 from seriatim.protocols.vcube.joining import JOINING, Joining
 from seriatim.protocols.vcube.messages import (
     Ack,
@@ -18,6 +18,7 @@ from seriatim.protocols.vcube.messages import (
     Born,
     Cast,
     Census,
+    Entry,
     News,
     Orphan,
     Packet,
@@ -48,6 +49,19 @@ class Peer(Joining):
         peer.state.forgot = True
         return peer
 
+    @classmethod
+    def founder(cls, cube: Cube, id: Id, options: VCubeOptions, members: Mapping[Topic, Iterable[Id]]) -> "Peer":
+        """A peer that holds its topics from the beginning, among members that all do: nobody has to join.
+
+        Every peer of the system must begin so, with the same members.
+        """
+        peer = cls(cube, id, options)
+        for topic, ids in members.items():
+            entries = {other: Entry(other, 1, "ready") for other in ids}
+            if (own := entries.pop(id, None)) is not None:
+                peer.state.groups[topic] = Group(part="in", entry=own, view=entries)
+        return peer
+
     @property
     def topics(self) -> list[Topic]:
         """What is held now."""
@@ -59,7 +73,7 @@ class Peer(Joining):
             self._announce(now, effects)
             if source == APPLICATION:
                 self._command(message, now, effects)
-            elif isinstance(message, Packet):
+            elif isinstance(message, Packet) and id_at(source) == id_of(message.sender):
                 self._packet(message, now, effects)
             else:
                 raise RemoteError(f"{source} sent a peer what it does not understand: {message!r}")
