@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 
 from seriatim.experiments.experiment import Measures, Parameters
-from seriatim.experiments.settled import READY, settled_nodes
+from seriatim.experiments.settled import settled_nodes, settled_peers
 from seriatim.experiments.static_trees import SRPT, VCUBE
 from seriatim.experiments.tree_worlds import STOP_AND_WAIT, THE_PAPERS, TreeWorld, is_cast, is_srpt_pub
 from seriatim.model import Address, Event
@@ -19,9 +19,8 @@ from seriatim.protocols.paper001 import messages as printed
 from seriatim.protocols.paper001.node import NodeState, NodeTopic
 from seriatim.protocols.srpt import Overlay
 from seriatim.protocols.srpt import messages as srpt
-from seriatim.protocols.vcube import Cube, Peer, PeerState, VCubeOptions, address_of
+from seriatim.protocols.vcube import Cube, VCubeOptions, address_of
 from seriatim.protocols.vcube import messages as vcube
-from seriatim.protocols.vcube.state import Group
 from seriatim.sim.process import Observe
 
 TOPIC = "T"
@@ -55,19 +54,15 @@ class ChangingWorld(TreeWorld):
             overlay = Overlay(range(size), {TOPIC: root}, prefix="peer")
             machines.update(settled_nodes(overlay, {TOPIC: self.members}))
             return machines
+        if system != PRINTED:
+            options = STOP_AND_WAIT if system == VCUBE else WINDOW
+            machines.update(settled_peers(range(size), {TOPIC: self.members}, options))
+            return machines
         cube = Cube(range(size))
         operations = {id: printed.Operation(id, True, 0) for id in self.members}
-        entries = {id: vcube.Entry(id, READY, "ready") for id in self.members}
         for id in cube.ids:
-            is_member = id in entries
-            if system == PRINTED:
-                topics = {TOPIC: NodeTopic(view=dict(operations))} if is_member else {}
-                machines[id] = paper001.Node(cube, id, state=NodeState(1, topics))
-            else:
-                view = {other: entry for other, entry in entries.items() if other != id}
-                groups = {TOPIC: Group(part="in", entry=entries[id], view=view)} if is_member else {}
-                options = STOP_AND_WAIT if system == VCUBE else WINDOW
-                machines[id] = Peer(cube, id, options, PeerState(life=id, groups=groups))
+            topics = {TOPIC: NodeTopic(view=dict(operations))} if id in operations else {}
+            machines[id] = paper001.Node(cube, id, state=NodeState(1, topics))
         return machines
 
     def publication(self, event: Event) -> Payload:

@@ -8,23 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from seriatim.model import Topic
 from seriatim.protocols.srpt import Node, Overlay
-from seriatim.protocols.vcube import Cube, Peer, PeerState, VCubeOptions
+from seriatim.protocols.vcube import Cube, Peer, VCubeOptions
 from seriatim.protocols.vcube.cube import Id
-from seriatim.protocols.vcube.messages import Entry
-from seriatim.protocols.vcube.state import Group
-
-READY = 2  # the version of an entry after both rounds of a join
 
 
-def settled_peers(ids: Iterable[Id], members: Mapping[Topic, Iterable[Id]], options: VCubeOptions) -> dict[Id, Peer]:
-    """Peers of which these are members. They share one view, which nobody may change: so nobody joins or leaves."""
+def settled_peers(ids: Iterable[Id], members: Mapping[Topic, Sequence[Id]], options: VCubeOptions) -> dict[Id, Peer]:
+    """Peers of VCube-PS of which these are members."""
     cube = Cube(ids)
-    groups: dict[Id, dict[Topic, Group]] = {id: {} for id in cube.ids}
-    for topic, joined in members.items():
-        view = {id: Entry(id, READY, "ready") for id in sorted(joined)}
-        for id, entry in view.items():
-            groups[id][topic] = Group(part="in", entry=entry, view=view)
-    return {id: Peer(cube, id, options, PeerState(life=id, groups=groups[id])) for id in cube.ids}
+    return {id: Peer.founder(cube, id, options, members) for id in cube.ids}
 
 
 def settled_nodes(overlay: Overlay, members: Mapping[Topic, Sequence[Id]]) -> dict[Id, Node]:
