@@ -53,7 +53,7 @@ def main(sizes: list[int]) -> None:
         start = process_time()
         outcome = run(Model(size=size, members=range(size)), planned)
         seconds = process_time() - start
-        show("model", size, outcome.arrivals, seconds, outcome.latencies(planned, range(size)))
+        show("model", size, outcome.arrivals, seconds, outcome.mean_latency(planned, range(size)))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def assert_same(outcome: Outcome, world: TreeWorld, planned: list[Planned], name
         assert modelled | {seen.source: None} == dict(seen.received) | {seen.source: None}, f"{name}: e{row}"
         assert outcome.completed[row] == world.completed.get(f"e{row}", -1.0), f"{name}: e{row}"
     assert outcome.arrivals == world.simulator.counts.sent, name
-    queues = [world.simulator.queues[world._name(node)] for node in range(outcome.size)]
+    queues = [world.simulator.queues[world.address(node)] for node in range(outcome.size)]
     assert outcome.queued == [queue.messages for queue in queues], name
     assert outcome.waited == pytest.approx([queue.waited_ms for queue in queues]), name
     assert outcome.waited_max == pytest.approx([queue.waited_ms_max for queue in queues]), name

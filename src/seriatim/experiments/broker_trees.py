@@ -90,7 +90,7 @@ def run_brokers(parameters: Parameters, seed: int) -> Measures:
         planned = draw_messages(random, everybody, interval)
         roots = [random.randrange(size)] if system == SRPT else None
         outcome = run(Model(size=size, members=everybody, roots=roots), planned)
-        latency = outcome.latencies(planned, everybody)
+        latency = outcome.mean_latency(planned, everybody)
         return {"latency": latency, "tree": latency, "broker_to_subscriber": 0.0}
     brokers = int(system.removeprefix(SRPT_B))
     world = BrokerWorld(brokers, size - brokers, random.randrange(brokers))

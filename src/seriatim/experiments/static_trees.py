@@ -32,7 +32,7 @@ def run_one_message(parameters: Parameters, seed: int) -> Measures:
     outcome = run(_model(parameters, random, members), planned)
     times = [outcome.received[member] for member in members if member != planned[0].source]
     return {
-        "latency": outcome.latencies(planned, members),
+        "latency": outcome.mean_latency(planned, members),
         "latency_max": max(times),
         "messages": float(sum(outcome.sent)),
         "deliveries": float(len(times)),
@@ -48,7 +48,7 @@ def run_publishers(parameters: Parameters, seed: int) -> Measures:
     planned = [Planned(random.uniform(0.0, SPAN), source) for source in sources]
     outcome = run(_model(parameters, random, everybody), planned)
     measures = {
-        "latency": outcome.latencies(planned, everybody),
+        "latency": outcome.mean_latency(planned, everybody),
         "messages": float(sum(outcome.sent)),
         "sent_max": float(max(outcome.sent)),
         "ended": outcome.ended,
@@ -90,7 +90,7 @@ def run_topics(parameters: Parameters, seed: int) -> Measures:
     begun = [outcome.received[row * size + publication.source] for row, publication in enumerate(planned)]
     waited = sum(start - publication.at for start, publication in zip(begun, planned, strict=True))
     return {
-        "latency": outcome.latencies(planned, everybody),
+        "latency": outcome.mean_latency(planned, everybody),
         "waited_at_source": 0.0 if parameters["system"] == SRPT else waited / messages,
         "place_max_mean": queue_sizes(outcome)["place_max_mean"],
     }

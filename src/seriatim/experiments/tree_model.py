@@ -72,7 +72,7 @@ class Outcome(Struct):
     arrivals: int = 0  # publications, requests and acknowledgements
     ended: float = 0.0
 
-    def latencies(self, planned: Sequence[Planned], members: Sequence[int]) -> float:
+    def mean_latency(self, planned: Sequence[Planned], members: Sequence[int]) -> float:
         """From what was asked for to what was received, in the mean over members other than the source."""
         total, count = 0.0, 0
         for row, publication in enumerate(planned):

@@ -39,19 +39,19 @@ class TreeWorld:
         self.seen: dict[str, Seen] = {}
         self.completed: dict[str, float] = {}
         self.false_positives = 0
-        self._name = name
+        self.address = name
         self._ids: dict[Address, int] = {}
 
     def add(self, id: int, machine: Machine, waits: Waits | None, observe: Observe) -> None:
-        address = self._name(id)
+        address = self.address(id)
         self._ids[address] = id
         self.simulator.add(address, _always(machine), self.delays.cost(waits), observe)
 
     def publish(self, id: int, event_id: str, topic: str, at: float) -> None:
         """At a point of time; in the order in which it is called, if the times are equal."""
-        event = Event(event_id, topic, self._name(id))
+        event = Event(event_id, topic, self.address(id))
         self.seen[event_id] = Seen(id, at)
-        self.simulator.at(at, lambda: self.simulator.command(self._name(id), self.publication(event)))
+        self.simulator.at(at, lambda: self.simulator.command(self.address(id), self.publication(event)))
 
     def publication(self, event: Event) -> Payload:
         """The command that publishes it."""
