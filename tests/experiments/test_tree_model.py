@@ -38,6 +38,7 @@ def assert_same(outcome: Outcome, world: TreeWorld, planned: list[Planned], name
     assert outcome.arrivals == world.simulator.counts.sent, name
     queues = [world.simulator.queues[world.address(node)] for node in range(outcome.size)]
     assert outcome.queued == [queue.messages for queue in queues], name
+    assert outcome.places == [queue.places for queue in queues], name
     assert outcome.waited == pytest.approx([queue.waited_ms for queue in queues]), name
     assert outcome.waited_max == pytest.approx([queue.waited_ms_max for queue in queues]), name
     assert outcome.ended == world.simulator.now, name

@@ -58,8 +58,7 @@ def run_publishers(parameters: Parameters, seed: int) -> Measures:
 
 def queue_sizes(outcome: Outcome) -> Measures:
     """How many nodes have a mean queue in each of Table 1's rows. The busiest one by itself: SRPT's root."""
-    transmission = PacketDelays().transmission
-    places = [outcome.mean_place(node, transmission) for node in range(outcome.size)]
+    places = [outcome.mean_place(node) for node in range(outcome.size)]
     measures = {f"nodes[{upto}]": 0.0 for upto in PLACES}
     for place in places:
         row = next((upto for upto in PLACES if place <= upto), PLACES[-1])
@@ -68,7 +67,7 @@ def queue_sizes(outcome: Outcome) -> Measures:
     return measures | {
         "place_mean": sum(places[node] for node in queued) / len(queued),
         "place_max_mean": max(places),
-        "place_max": 1.0 + max(outcome.waited_max) / transmission,
+        "place_max": 1.0 + max(outcome.waited_max) / PacketDelays().transmission,
     }
 
 

@@ -69,6 +69,7 @@ class Outcome(Struct):
     waited: list[float]  # by node: how long all that took a place in its queue waited there
     queued: list[int]  # by node: how many these were
     waited_max: list[float]
+    places: list[int]  # by node: as QueueStatistics.places
     arrivals: int = 0  # publications, requests and acknowledgements
     ended: float = 0.0
 
@@ -82,9 +83,9 @@ class Outcome(Struct):
             count += len(others)
         return total / count if count else 0.0
 
-    def mean_place(self, node: int, transmission: float) -> float:
+    def mean_place(self, node: int) -> float:
         """As QueueStatistics.mean_place."""
-        return 1.0 + self.waited[node] / transmission / self.queued[node] if self.queued[node] else 0.0
+        return self.places[node] / self.queued[node] if self.queued[node] else 0.0
 
 
 def fans_of(size: int, members: Sequence[int], through_all: bool) -> Fans:
@@ -115,9 +116,9 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
     cells = len(planned) * size
     none = [0.0] * size
     received = array("d", [-1.0]) * cells
-    outcome = Outcome(size, received, [-1.0] * len(planned), [0] * size, none[:], [0] * size, none[:])
+    outcome = Outcome(size, received, [-1.0] * len(planned), [0] * size, none[:], [0] * size, none[:], [0] * size)
     sent, waited, queued, waited_max = outcome.sent, outcome.waited, outcome.queued, outcome.waited_max
-    completed = outcome.completed
+    completed, places = outcome.completed, outcome.places
     parents = array("H", bytes(2 * cells))
     pending = bytearray(cells)
     busy_until = none[:]
@@ -167,6 +168,7 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
                             start = now
                         wait = start - now
                         waited[node] += count * wait + transmission * (count * (count - 1) // 2)
+                        places[node] += count * (1 + int(wait / transmission + 1e-9)) + count * (count - 1) // 2
                         wait += transmission * (count - 1)
                         if wait > waited_max[node]:
                             waited_max[node] = wait
@@ -212,6 +214,7 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
                     if wait > waited_max[node]:
                         waited_max[node] = wait
                     queued[node] += 1
+                    places[node] += 1 + int(wait / transmission + 1e-9)
                     busy_until[node] = start + transmission
                 arrival = start + transmission + after
                 day = int(arrival)

@@ -51,10 +51,12 @@ class QueueStatistics(Struct):
     waited_ms: float = 0.0  # sum over messages, without their own transmission
     waited_ms_max: float = 0.0
     length_max: int = 0  # messages ahead of a new one
+    places: int = 0  # sum over messages: the place each took, itself counted and the one being transmitted not
 
-    def mean_place(self, transmission_ms: float) -> float:
-        """The place in the queue that a message took when it came, itself counted, in the mean; 0: there were none."""
-        return 1.0 + self.waited_ms / transmission_ms / self.messages if self.messages else 0.0
+    @property
+    def mean_place(self) -> float:
+        """The place in the queue that a message took when it came, in the mean; 0: there were none."""
+        return self.places / self.messages if self.messages else 0.0
 
     def mean_length(self, duration_ms: float) -> float:
         """Mean number of waiting messages over a time span (Little's law: total waiting per unit of time)."""
@@ -139,6 +141,7 @@ class Process:
         queue = self.queue
         queue.messages += 1
         queue.waited_ms += waited_ms
+        queue.places += 1 + int(waited_ms / transmission_ms + 1e-9)
         if waited_ms > queue.waited_ms_max:
             queue.waited_ms_max = waited_ms
             queue.length_max = ceil(waited_ms / transmission_ms - 1e-9)
