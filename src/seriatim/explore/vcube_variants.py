@@ -118,8 +118,8 @@ class PruningPeer(Peer):
 class OverlookedPeer(Peer):
     """Two that held each other for dead when they joined leave it at that."""
 
-    def _is_overlooked(self, group: Group) -> bool:
-        return False
+    def overlooked(self, group: Group) -> list[int]:
+        return []
 
 
 class GullibleJoiner(Peer):

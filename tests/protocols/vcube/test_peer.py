@@ -217,3 +217,21 @@ def test_what_was_meant_for_an_earlier_life_is_dropped() -> None:
 def test_bad_options(name: str, value: float) -> None:
     with pytest.raises(InputError):
         VCubeOptions(**{name: value})  # type: ignore[arg-type]
+
+
+def test_nobody_begins_anew_because_a_peer_that_was_down_comes_back() -> None:
+    net = Net(Peer, range(4))
+    net.subscribe(0)
+    down = net.machines[3]
+    assert isinstance(down, Peer)
+    net.kill(3)
+    net.suspect(3)
+    net.subscribe(1, 2)  # while 3 is held for dead
+    net.machines[3] = new = Peer.restart(down.cube, 3, down.options, [])
+    net._carry_out(3, new.tick(0.0))
+    net.run()
+    net.subscribe(3)
+    net.publish(1, "a")
+    net.publish(3, "b")
+    assert all(net.seen(id) == ["a", "b"] for id in range(4))
+    assert not any(net.answers(id, Born) for id in range(3))

@@ -9,16 +9,19 @@ from collections.abc import Iterable
 
 from seriatim.model import Topic
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.vcube.cube import Life, births_of
+from seriatim.protocols.vcube.cube import Id, Life, births_of, id_of
 from seriatim.protocols.vcube.messages import (
     Answer,
     Census,
     Counts,
     Entry,
+    Greet,
+    Pub,
     Publish,
     Rejoined,
     Spare,
     Stage,
+    Stranger,
     Sub,
     Subscribe,
     Subscribed,
@@ -83,7 +86,7 @@ class Joining(Orphans):
                 return
             self.note(topic, entry)
         group.skipped = task.answer.skipped
-        if self._is_overlooked(group):
+        if self.overlooked(group):
             self.join(topic, group, now, effects)
             return
         group.part = "opening"
@@ -92,19 +95,35 @@ class Joining(Orphans):
 
     def mourn(self, now: float, effects: Effects) -> None:
         """Somebody whom we held for dead when we joined may have joined too, and have held us for dead: then neither
-        knows of the other, and we must join again. Who is in already does so as a new life."""
+        knows of the other. While we are joining we simply begin again; later we ask whether it is so."""
         super().mourn(now, effects)
         for topic, group in list(self.state.groups.items()):
-            if self._is_overlooked(group):
-                if group.part == "in":
-                    self.begin_anew(births_of(self.life) + 1, now, effects)
-                    return
-                if group.part == "opening":
-                    group.census = None
-                    self.join(topic, group, now, effects)
+            found = self.overlooked(group)
+            if found and group.part == "opening":
+                group.census = None
+                self.join(topic, group, now, effects)
+            elif found and group.part == "in":
+                group.skipped = [id for id in group.skipped if id not in found]
+                for id in found:
+                    life = self.life_now(id)
+                    assert life is not None and group.entry is not None
+                    self.send(life, Greet(topic, group.entry), effects)
 
-    def _is_overlooked(self, group: Group) -> bool:
-        return any(id != self.id and self.life_now(id) is not None for id in group.skipped)
+    def overlooked(self, group: Group) -> list[Id]:
+        """Those who live, but were held for dead when we announced that we come."""
+        return [id for id in group.skipped if id != self.id and self.life_now(id) is not None]
+
+    def on_greet(self, sender: Life, message: Greet, effects: Effects) -> None:
+        group = self.state.groups.get(message.topic)
+        if group is not None and group.part in ("opening", "in"):
+            known = group.view.get(id_of(sender))
+            if known is None or known.life != sender:
+                self.send(sender, Stranger(message.topic), effects)
+
+    def on_stranger(self, message: Stranger, now: float, effects: Effects) -> None:
+        """There is a member who does not know us: only joining again brings us together, with a new frontier."""
+        if self.group(message.topic).part == "in":
+            self.begin_anew(births_of(self.life) + 1, now, effects)
 
     def on_counted(self, number: int, task: Task, now: float, effects: Effects) -> None:
         """A census is complete."""
@@ -206,11 +225,13 @@ class Joining(Orphans):
             return Answer()
         if group.part not in ("out", "leaving"):
             self.note(message.topic, message.entry)
-        held: dict[Life, list[int]] = {}
-        for source, flow in group.flows.items():
-            if flow.pubs and self.is_dead(source):
-                held[source] = sorted(flow.pubs)
-                for number in held[source]:
-                    if number > message.have.get(source, 0):
-                        self.send(message.entry.life, Spare(flow.pubs[number]), effects)
-        return Answer(frontier=self.progress(group), held=held)
+        kept = {source: dict(flow.pubs) for source, flow in group.flows.items() if flow.pubs}
+        for task in self.state.tasks.values():  # what we are just handing on will be somebody's
+            if isinstance(task.content, Pub) and task.content.topic == message.topic:
+                kept.setdefault(task.content.source, {})[task.content.number] = task.content
+        kept = {source: pubs for source, pubs in kept.items() if self.is_dead(source)}
+        for source, pubs in kept.items():
+            for number in sorted(pubs):
+                if number > message.have.get(source, 0):
+                    self.send(message.entry.life, Spare(pubs[number]), effects)
+        return Answer(frontier=self.progress(group), held={source: sorted(pubs) for source, pubs in kept.items()})

@@ -210,7 +210,20 @@ class Spare(Struct, frozen=True, tag=True):
     pub: Pub
 
 
-Body: TypeAlias = Cast | Ack | Past | News | Alive | Orphan | Spare
+class Greet(Struct, frozen=True, tag=True):
+    """To a peer that we held for dead when we joined: I am a member. If you are one too, do you know me?"""
+
+    topic: Topic
+    entry: Entry
+
+
+class Stranger(Struct, frozen=True, tag=True):
+    """Back: I am a member, and did not know you."""
+
+    topic: Topic
+
+
+Body: TypeAlias = Cast | Ack | Past | News | Alive | Orphan | Spare | Greet | Stranger
 
 
 class Packet(Struct, frozen=True, tag=True):

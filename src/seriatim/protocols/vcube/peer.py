@@ -19,6 +19,7 @@ from seriatim.protocols.vcube.messages import (
     Cast,
     Census,
     Entry,
+    Greet,
     News,
     Orphan,
     Packet,
@@ -26,6 +27,7 @@ from seriatim.protocols.vcube.messages import (
     Pub,
     Publish,
     Spare,
+    Stranger,
     Sub,
     Subscribe,
     Suspect,
@@ -157,6 +159,10 @@ class Peer(Joining):
                 self.on_orphan(sender, body, now, effects)
             case Spare(pub):
                 self.receive(pub, now, effects)
+            case Greet():
+                self.on_greet(sender, body, effects)
+            case Stranger():
+                self.on_stranger(body, now, effects)
             case Alive() | News():
                 pass
 
