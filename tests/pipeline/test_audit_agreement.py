@@ -58,7 +58,7 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
 
 
 def together(spark: SparkSession, histories: Mapping[str, History]) -> Tables:
-    """Many logs in the same tables, told apart by `run`."""
+    """Many logs in the same tables, told apart by `run`; made at once, for there are thousands."""
 
     def frame(name: str) -> DataFrame:
         names = HISTORY[name].names
