@@ -31,15 +31,15 @@ from seriatim.audit.mapping import ColumnMapping
 from seriatim.audit.report import Findings
 from seriatim.model import InputError, LogError
 from seriatim.order import GUARANTEES
-from seriatim.pipeline import fitting
+from seriatim.pipeline.audit.verdicts import finding_table
 from seriatim.pipeline.files import find
-from seriatim.pipeline.reading import columns_of, source_of, stream_raw
+from seriatim.pipeline.follow.rows import COLUMNS
+from seriatim.pipeline.follow.window import Judged, Seen, Totals, Window, WindowOptions
+from seriatim.pipeline.logs import fitting
+from seriatim.pipeline.logs.reading import columns_of, source_of, stream_raw
 from seriatim.pipeline.schemas import DELIVERIES
 from seriatim.pipeline.source import register
 from seriatim.pipeline.storage import get, join, listed, put, remove
-from seriatim.pipeline.verdicts import finding_table
-from seriatim.pipeline.window import Judged, Seen, Totals, Window, WindowOptions
-from seriatim.pipeline.window_rows import COLUMNS
 
 ORDER = ("fifo", "per-topic")  # a doubt about these is a doubt about every guarantee of order
 NOT_FOLLOWED = "not checked while a log is followed: audit it when it is whole"

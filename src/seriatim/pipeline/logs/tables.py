@@ -10,10 +10,10 @@ from pyspark.sql.types import StructType
 
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import Delivery, History, LogError, Publication, Subscription
-from seriatim.pipeline import fitting
 from seriatim.pipeline.archive.reading import read_archive
 from seriatim.pipeline.files import Entry, children, find
-from seriatim.pipeline.reading import Source, columns_of, read_raw, source_of, unreadable
+from seriatim.pipeline.logs import fitting
+from seriatim.pipeline.logs.reading import Source, columns_of, read_raw, source_of, unreadable
 from seriatim.pipeline.schemas import ARCHIVE, HISTORY
 
 EXAMPLES = 3  # rows shown of those that do not fit
