@@ -228,10 +228,10 @@ def _as_json(row: Any) -> dict[str, object]:
 
 
 def _write(spark: Any, events: Any, out: str, format_: str) -> None:
-    from seriatim.pipeline import storage
+    from seriatim.pipeline import files
     from seriatim.pipeline.replay import as_text, in_sequence
 
-    if storage.listed(spark, out):
+    if files.children(spark, out):
         raise InputError("--out", f"{out} is not empty", "name a folder that does not exist yet")
     rows = in_sequence(events if format_ != "csv" else as_text(events))
     writer = rows.write.mode("overwrite").format(FORMATS[format_])

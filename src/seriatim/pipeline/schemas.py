@@ -87,8 +87,7 @@ PLACES = _table(
     in_knot=FLAG,
 )
 # Events as they are replayed (replay/sequences.py). `sequence`: an ordinal, or for what one subscriber saw its
-# position; `order_key` is the text that sorts as (sequence, log, number, index). `missing`: delivered, but not in the
-# archive.
+# position; `order_key` is the text that sorts as (sequence, log, number, index). `missing`: delivered, not archived.
 REPLAY = _table(
     order_key=TEXT,
     sequence=COUNT,

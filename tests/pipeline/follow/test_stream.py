@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from seriatim.audit import ColumnMapping, audit
 from seriatim.model import Delivery, History, InputError, LogError
-from seriatim.pipeline import storage
-from seriatim.pipeline.follow import BatchDone, Follower, FollowOptions, WindowOptions, follow_deliveries, stream
+from seriatim.pipeline import files
+from seriatim.pipeline.follow import BatchDone, Follower, FollowOptions, WindowOptions, follow_deliveries
 
 SUBSCRIBERS = ("s1", "s2", "s3")
 EVENTS = 10  # of a file
@@ -73,7 +73,7 @@ def test_flagged_by_the_batch_that_reads_it_and_never_again(
 ) -> None:
     for batch in range(4):
         write(tmp_path / "log", batch, rows(batch, "s2" if batch == 2 else None))
-    keep = storage.put
+    keep = files.create
 
     def fail(session: SparkSession, uri: str, data: bytes) -> bool:
         if uri.endswith("state/batch=2"):
@@ -81,7 +81,7 @@ def test_flagged_by_the_batch_that_reads_it_and_never_again(
         return keep(session, uri, data)
 
     # Stopped in the middle of batch 2: findings are written, the state is not.
-    monkeypatch.setattr(stream, "put", fail)
+    monkeypatch.setattr(files, "create", fail)
     with pytest.raises(InputError, match="the disk is full"):
         Watched(spark, tmp_path).wait()
     monkeypatch.undo()
