@@ -107,6 +107,20 @@ def test_agrees_with_the_reference_on_logs_with_faults_of_every_kind(small: Spar
         assert all(met[name, answer] for name in GUARANTEES for answer in ("valid", "invalid", "unknown")), met
 
 
+@pytest.mark.parametrize("anomaly", [None, *(pytest.param(name, marks=pytest.mark.long) for name in ANOMALIES)])
+def test_steps_that_a_sound_log_needs_not_are_left_out(small: SparkSession, anomaly: str | None) -> None:
+    """Together, logs with faults of every kind need every step of the audit. These need few, each fault others."""
+    histories = {}
+    for seed in range(20):
+        history = sound_history(Random(seed))
+        if anomaly is not None:
+            tell(anomaly, history, Random(seed))
+        histories[f"{anomaly} {seed}"] = history
+    reports = audit_tables(together(small, histories)).reports
+    for name, history in histories.items():
+        assert same(reports[name]) == same(audit(history)), name
+
+
 def shop() -> History:
     """Two subscribers that disagree, one that repeats, with everything known."""
     return History(

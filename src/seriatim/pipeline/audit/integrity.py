@@ -14,6 +14,7 @@ from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import PUBLICATION_ORDER
 from seriatim.pipeline.audit.explain import FOUND, explain_reused
 from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.places import shown
 
 # As the reference auditor sorts the rows of one subscriber.
 ROW_ORDER = ("position", "event_id", "topic", "number", "index", "out_of_order")
@@ -119,17 +120,21 @@ def spans(log: LogTables, salt: int) -> DataFrame:
     return rows.groupBy("s", "t").agg(F.sort_array(F.collect_list(span)).alias("spans"))
 
 
-def not_held(log: LogTables, received: DataFrame, held: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
-    """Notifications on a topic that the subscriber did not hold then.
+def uncovered(received: DataFrame, held: DataFrame) -> DataFrame:
+    """Subscribers and topics that no single span covers: s, t, spans. Only of those need rows be looked at.
 
-    `received` (s, t, first, final) are the positions of each subscriber and topic: where one span covers them all, no
-    row needs to be looked at.
+    `received` (s, t, first, final) are the positions of each subscriber and topic.
     """
     none = F.array().cast("array<struct<since: bigint, until: bigint, start: bigint, end: bigint, row: string>>")
     both = received.join(held, ["s", "t"], "left").withColumn("spans", F.coalesce("spans", none))
     unclear = both.filter(~F.exists("spans", lambda span: _covers(span, F.col("first"), F.col("final"))))
+    return unclear.select("s", "t", "spans")
+
+
+def not_held(log: LogTables, unclear: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
+    """Notifications on a topic that the subscriber did not hold then, of those that are `uncovered`."""
     rows = with_hashes(log.deliveries, salt, s="subscriber", t="topic").join(runs, "run", "left_semi")
-    rows = rows.join(unclear.select("s", "t", "spans"), ["s", "t"])
+    rows = rows.join(unclear, ["s", "t"])
     rows = rows.filter(~F.exists("spans", lambda span: _covers(span, F.col("position"), F.col("position"))))
     what = F.concat("event_id", F.lit(" on topic "), "topic", F.lit(", which it did not hold then"))
     sentence = F.concat("subscriber", F.lit(" was notified of "), what)
@@ -210,9 +215,3 @@ def _mismatches(log: LogTables, suspects: DataFrame, salt: int) -> DataFrame:
     )
     witness = F.when(taken, F.array("owner_row", "row")).otherwise(F.array("first_row", "row"))
     return found(claims, "number-mismatch", F.col("phase"), sentence, witness)
-
-
-def shown(number: str, index: str) -> Column:
-    """A place as the reference auditor shows it."""
-    text = F.col(number).cast("string")
-    return F.when(F.col(index) > 0, F.concat(text, F.lit(" index "), F.col(index).cast("string"))).otherwise(text)

@@ -43,6 +43,7 @@ class Walked(NamedTuple):
 
     rows: DataFrame  # all deliveries: s, p, e, o
     chain_rows: DataFrame | None
+    are_chains_ordered: bool
     repeats: DataFrame | None
     tied: DataFrame | None
     holes: DataFrame | None
@@ -50,12 +51,8 @@ class Walked(NamedTuple):
     covered_count: int
 
 
-def find_hints(all_events: DataFrame) -> list[str]:
-    """The hints that every delivered event has."""
-    lacking = {hint: F.col(hint).isNull() | F.isnan(hint) for hint in HINTS}
-    told = all_events.filter("n > 0").agg(*(_count(lacks).alias(hint) for hint, lacks in lacking.items())).first()
-    assert told is not None
-    return [hint for hint in HINTS if told[hint] == 0]
+def lacks_hint(hint: str) -> Column:
+    return F.col(hint).isNull() | F.isnan(hint)
 
 
 def covered_shares(rows: DataFrame, all_events: DataFrame, hints: Sequence[str], every: int) -> dict[str, float]:
@@ -115,6 +112,7 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few
     parts = [intervals(marked, repeats)] if counted["covered"] else []
     if chain_rows is not None:
         parts.append(chain_marks(chain_rows))
+    are_ordered = chain_rows is None or chain_rows.filter("not ordered").isEmpty()
     covered, covered_count = None, 0
     if parts:
         joined = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
@@ -123,6 +121,7 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few
     return Walked(
         rows,
         chain_rows,
+        are_ordered,
         repeats,
         kept(tied(rows, marked)) if counted["ties"] else None,
         kept(holes(marked)) if counted["holes"] else None,
