@@ -16,8 +16,8 @@ from pathlib import Path
 import duckdb
 
 from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables
+from seriatim.pipeline.logs import Tables
 from seriatim.pipeline.session import SparkOptions, spark_session
-from seriatim.pipeline.tables import Tables
 from seriatim.pipeline.workload import (
     Workload,
     delivered_publications,

@@ -23,8 +23,8 @@ from seriatim.audit.degree import ordering_degree as reference_degree
 from seriatim.model import Delivery, History, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables, ordering_degree
+from seriatim.pipeline.logs import Tables, tables_of
 from seriatim.pipeline.schemas import HISTORY
-from seriatim.pipeline.tables import Tables, tables_of
 
 LOGS = int(os.environ.get("SERIATIM_LOGS", "100"))
 BATCH = 1000

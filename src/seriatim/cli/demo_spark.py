@@ -53,7 +53,7 @@ def audit_again(histories: Mapping[str, History], judgement: Judgement, is_quiet
     began = time.monotonic()
     with TemporaryDirectory(prefix="seriatim-demo-") as name, session_of(LOCAL, "demo", is_small=True) as session:
         from seriatim.pipeline.audit import audit_tables
-        from seriatim.pipeline.tables import read_tables, together
+        from seriatim.pipeline.logs import read_tables, together
 
         started = time.monotonic()
         for kind, history in histories.items():

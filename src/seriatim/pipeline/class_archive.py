@@ -42,8 +42,8 @@ def make_archive(path: Path) -> None:
 
     from seriatim.audit import write_history
     from seriatim.pipeline.audit import audit_tables
+    from seriatim.pipeline.logs import read_tables
     from seriatim.pipeline.session import SparkOptions, spark_session
-    from seriatim.pipeline.tables import read_tables
 
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}")

@@ -70,7 +70,7 @@ from seriatim.pipeline.audit.order import (
     with_hint,
     with_positions,
 )
-from seriatim.pipeline.tables import Tables
+from seriatim.pipeline.logs.tables import Tables
 
 SALTS = 3  # tries
 SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 20  # at least, to choose between hints

@@ -12,7 +12,7 @@ from seriatim.model import InputError
 from seriatim.pipeline.audit.columns import LogTables, slim_deliveries, with_hashes
 from seriatim.pipeline.audit.events import events, published
 from seriatim.pipeline.audit.keep import kept, planned_simply
-from seriatim.pipeline.tables import Tables
+from seriatim.pipeline.logs.tables import Tables
 
 
 def ordering_degree(tables: Tables) -> Degree:

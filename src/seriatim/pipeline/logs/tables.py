@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import Delivery, History, InputError, LogError, Publication, Subscription
-from seriatim.pipeline import fitting
 from seriatim.pipeline.archive.reading import read_archive
-from seriatim.pipeline.files import Entry, children, find
-from seriatim.pipeline.reading import Source, columns_of, read_raw, source_of, unreadable
+from seriatim.pipeline.files import Entry, children
+from seriatim.pipeline.logs import fitting
+from seriatim.pipeline.logs.reading import Source, columns_of, entries_of, read_raw, source_of, unreadable
 from seriatim.pipeline.schemas import ARCHIVE, HISTORY
 
 EXAMPLES = 3  # rows shown of those that do not fit
@@ -58,7 +58,7 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
     that is not known, but for deliveries.
     """
     mapping = mapping or ColumnMapping()
-    entries = find(spark, uri)
+    entries = entries_of(spark, uri)
     archive = _archive(spark, entries)
     if archive is not None:
         return archive
