@@ -55,6 +55,7 @@ from seriatim.pipeline.audit.integrity import (
     unpublished,
 )
 from seriatim.pipeline.audit.keep import kept, planned_simply
+from seriatim.pipeline.audit.levels import with_levels
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.audit.order import (
     HINTS,
@@ -73,7 +74,7 @@ from seriatim.pipeline.audit.order import (
 from seriatim.pipeline.logs.tables import Tables
 
 SALTS = 3  # tries
-SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 20  # at least, to choose between hints
+SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 5  # at least, to choose between hints
 SHARE_BAD = 0.1  # of rows that the best hint covers: then positions are tried too
 
 # The doubts about each guarantee that is checked; the others follow from these.
@@ -145,21 +146,27 @@ class _Audit:
         self.found: list[DataFrame] = []
         self.doubts: list[DataFrame] = []
         self.rows = slim_deliveries(log.deliveries, self.salt, log.has_runs)
-        self.publications = kept(published(log, self.salt)) if log.has_publications else None
-        self.totals = kept(totals(log, self.salt))
-        self.events = kept(events(self.rows, self.publications, log.has_runs))
-        self.subscribers = kept(subscribers(self.totals))
-        self.hints: list[str] = []
-        self.runs = self._count_runs()
-        self.is_numbered = all(run.numbered == run.deliveries for run in self.runs.values())
 
     def result(self) -> SparkAudit:
+        self._count()
         walked = self._walk()
         self._check_order(walked)
         self._doubt_order(walked)
         self._check_integrity(walked)
         self._check_completeness(walked)
         return self._report(self._tagged_only(walked))
+
+    def _count(self) -> None:
+        log = self.log
+        self.publications = kept(published(log, self.salt)) if log.has_publications else None
+        self.totals = kept(totals(log, self.salt))
+        count = self.totals.agg(F.sum("n")).first()
+        rows = with_levels(self.rows, count[0] or 0 if count is not None else 0)
+        self.events = kept(events(rows, self.publications, log.has_runs))
+        self.subscribers = kept(subscribers(self.totals))
+        self.hints: list[str] = []
+        self.runs = self._count_runs()
+        self.is_numbered = all(run.numbered == run.deliveries for run in self.runs.values())
 
     # ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,10 +190,10 @@ class _Audit:
         return max(1, min(rows // SAMPLE_ROWS, subscribers // SAMPLE_SUBSCRIBERS))
 
     def _check_order(self, walked: Walked) -> None:
-        blocks = blocks_of(walked, self.events, self.options)
-        if blocks is None:
+        dirty = blocks_of(walked, self.events, self.options)
+        if dirty is None:
             return
-        rows = kept(walked.rows.join(blocks, "e"))
+        blocks, rows = dirty
         large = too_large(rows, "block", self.options.task_rows_max)
         if large is not None:
             self.doubts.append(size_doubt(self.events, blocks, "block", large, "task_rows_max"))

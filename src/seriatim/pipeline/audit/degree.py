@@ -23,7 +23,11 @@ def ordering_degree(tables: Tables) -> Degree:
     with planned_simply(tables.deliveries.sparkSession):
         rows = slim_deliveries(log.deliveries, 0, has_runs=False)
         made = published(log, 0) if log.has_publications else None
-        known = events(rows, made, has_runs=False).filter("not reused").select("e")
+        known = (
+            events(rows.withColumn("levelled", F.col("notified_at")), made, has_runs=False)
+            .filter("not reused")
+            .select("e")
+        )
         names = with_hashes(log.deliveries, 0, s="subscriber").select("subscriber", "s").distinct()
         found = pairs(kept(usable(rows, known)), neighbours(names)).first()
     assert found is not None

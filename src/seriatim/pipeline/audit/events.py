@@ -82,6 +82,7 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
         (F.min("t") != F.max("t")).alias("two_topics"),
         F.min("check").alias("check"),
         (F.min("check") != F.max("check")).alias("collided"),
+        F.min("levelled").alias("levelled"),
         F.min("notified_at").alias("notified"),
         F.min("received_at").alias("received"),
         F.min("number").alias("number"),  # plain columns, so that groups are hashed and not sorted

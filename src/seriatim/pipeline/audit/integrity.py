@@ -13,7 +13,7 @@ from seriatim.pipeline.audit.columns import (
 from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import PUBLICATION_ORDER
 from seriatim.pipeline.audit.explain import FOUND, explain_reused
-from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.keep import handed_out, kept
 from seriatim.pipeline.audit.places import shown
 
 # As the reference auditor sorts the rows of one subscriber.
@@ -151,23 +151,21 @@ def contradicted(log: LogTables, rows: DataFrame, all_events: DataFrame, salt: i
     told = all_events.filter(~F.col("reused"))
     several = (F.col("low") != F.col("high")) | (F.col("low") != F.col("published_place"))
     place = F.coalesce("published_place", "low")
-    several_places = told.filter(several).select("e")
-    claims = told.filter(place.isNotNull()).select("e", "t", place.alias("place"))
-    more = (
-        rows.filter("number is not null")
-        .join(several_places, "e", "left_semi")
-        .select("e", "t", F.struct("number", "index").alias("place"))
-        .distinct()
+    several_places = kept(told.filter(several).select("e"))
+    claims = told.filter(place.isNotNull()).select(
+        "e", "t", place["number"].alias("number"), place["index"].alias("index")
     )
-    clashing = (
-        claims.unionByName(more)
-        .groupBy("t", "place")
-        .agg(F.min("e").alias("one"), F.max("e").alias("other"), F.collect_set("e").alias("all"))
-        .filter("one != other")
-        .select(F.explode("all").alias("e"))
-    )
-    suspects = kept(several_places.unionByName(clashing).distinct())
-    return None if suspects.isEmpty() else _mismatches(log, suspects, salt)
+    has_several = not several_places.isEmpty()
+    if has_several:
+        more = rows.filter("number is not null").join(handed_out(several_places), "e", "left_semi")
+        claims = kept(claims.unionByName(more.select("e", "t", "number", "index").distinct()))
+    at_place = ["t", "number", "index"]
+    taken = claims.groupBy(*at_place).agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
+    clashing = kept(taken.select(*at_place))
+    if not has_several and clashing.isEmpty():
+        return None
+    suspects = several_places.unionByName(claims.join(handed_out(clashing), at_place, "left_semi").select("e"))
+    return _mismatches(log, kept(suspects.distinct()), salt)
 
 
 def _mismatches(log: LogTables, suspects: DataFrame, salt: int) -> DataFrame:
