@@ -1,9 +1,9 @@
 """The auditor on Spark at sizes: `python -m bench.audit_spark [--rows 1000000 --subscribers 100 …]`.
 
 Makes a log of about so many deliveries as Parquet, then, in one run and on the same files: the audit on Spark, of the
-deliveries alone and of everything, and the plain check as one query of DuckDB (each event's first time as key, a
-running maximum along every subscriber's positions, rows below it, positions that are not consecutive). The start of
-Spark is not counted, nor the making of the log; a small log is audited beforehand, so that Spark is warm.
+deliveries alone and of everything, and the plain check as one query (each event's first time as key, a running maximum
+along every subscriber's positions, rows below it, positions that are not consecutive), by DuckDB and by Spark. The
+start of Spark is not counted, nor the making of the log; a small log is audited beforehand, so that Spark is warm.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from pathlib import Path
 import duckdb
 
 from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables
+from seriatim.pipeline.logs import Tables
 from seriatim.pipeline.session import SparkOptions, spark_session
-from seriatim.pipeline.tables import Tables
 from seriatim.pipeline.workload import (
     Workload,
     delivered_publications,
@@ -32,14 +32,15 @@ WARM_ROWS = 20_000
 PLAIN_CHECK = """
 with keyed as (
     select subscriber, position, event_id, min(notified_at) over (partition by event_id) as key
-    from read_parquet('{path}/*.parquet')
+    from {deliveries}
 ), walked as (
     select *, max(key) over before as reach, lag(position, 1, -1) over sequence as previous
     from keyed
     window sequence as (partition by subscriber order by position),
            before as (partition by subscriber order by position rows between unbounded preceding and 1 preceding)
 )
-select count(*), sum((key <= reach)::int), sum((position <> previous + 1)::int), count(distinct subscriber) from walked
+select count(*), sum(cast(key <= reach as int)), sum(cast(position <> previous + 1 as int)), count(distinct subscriber)
+from walked
 """
 
 
@@ -60,18 +61,20 @@ def main() -> None:
     try:
         with spark_session(options, "bench") as spark:
             audit_tables(_made(spark, folder / "warm", WARM_ROWS, 100, 1))
-            print(f"{'rows':>12}{'subscribers':>13}{'audit':>9}{'deliveries':>12}{'DuckDB':>9}  found")
+            print(f"{'rows':>12}{'subscribers':>13}{'audit':>9}{'deliveries':>12}{'DuckDB':>9}{'Spark SQL':>11}  found")
             for rows in chosen.rows:
                 for subscribers in chosen.subscribers:
                     path = folder / f"{rows}-{subscribers}"
                     tables = _made(spark, path, rows, subscribers, chosen.swaps)
                     count = tables.deliveries.count()
                     plain_s, _ = _timed(lambda path=path: _plain(path / "deliveries", chosen))  # type: ignore[misc]
+                    query = PLAIN_CHECK.format(deliveries=f"parquet.`{path}/deliveries`")
+                    query_s, _ = _timed(lambda query=query: spark.sql(query).collect())  # type: ignore[misc]
                     alone_s, alone = _timed(lambda tables=tables: audit_tables(Tables(tables.deliveries)))  # type: ignore[misc]
                     whole_s = float("nan")
                     if not chosen.deliveries_only:
                         whole_s, alone = _timed(lambda tables=tables: audit_tables(tables, options=AuditOptions()))  # type: ignore[misc]
-                    line = f"{count:12,}{subscribers:13,}{whole_s:8.1f}s{alone_s:11.1f}s{plain_s:8.1f}s"
+                    line = f"{count:12,}{subscribers:13,}{whole_s:8.1f}s{alone_s:11.1f}s{plain_s:8.1f}s{query_s:10.1f}s"
                     print(f"{line}  {_told(alone)}", flush=True)
     finally:
         if not chosen.folder:
@@ -101,7 +104,7 @@ def _plain(path: Path, chosen: argparse.Namespace) -> object:
     with duckdb.connect() as connection:
         connection.execute(f"set memory_limit = '{chosen.memory}b'")
         connection.execute("set threads = 2")
-        return connection.execute(PLAIN_CHECK.format(path=path)).fetchall()
+        return connection.execute(PLAIN_CHECK.format(deliveries=f"read_parquet('{path}/*.parquet')")).fetchall()
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, object]:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seriatim.pipeline.window import Window, WindowOptions
+from seriatim.pipeline.follow import Window, WindowOptions
 
 TOPICS = 50
 HELD = 10  # topics of a subscriber
@@ -75,7 +75,7 @@ def window_alone(tables: list[pa.Table], options: WindowOptions) -> None:
 
 
 def with_spark(tables: list[pa.Table], options: WindowOptions, folder: Path) -> None:
-    from seriatim.pipeline.audit_stream import Follower, FollowOptions, follow_deliveries
+    from seriatim.pipeline.follow import Follower, FollowOptions, follow_deliveries
     from seriatim.pipeline.session import SparkOptions, spark_session
 
     log = folder / "log"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from random import Random
 
-from seriatim.pipeline.merger import Merger
+from seriatim.pipeline.replay import Merger
 
 SEED = 1
 PROMISE_EVERY = 1_000
@@ -101,7 +101,7 @@ def spark_table(ranges_max: int) -> None:
     import pandas as pd
     from pyspark.sql import functions as F
 
-    from seriatim.pipeline.ordering import in_order, placed, places, with_order_keys
+    from seriatim.pipeline.replay import in_order, placed, places, with_order_keys
     from seriatim.pipeline.schemas import EVENTS, STAMPS
     from seriatim.pipeline.session import SparkOptions, spark_session
 

@@ -90,7 +90,8 @@ async def until(condition: Callable[[], bool], what: str, timeout_s: float = 60.
 class Proxy:
     """Forwards to a server. `deaf`: what the server says is lost. `mute`: what the client says is lost.
 
-    `hold`: what the client says is on its way until `release`, as in a network that has come to a standstill.
+    `lost` has all of that. `hold`: what the client says is on its way until `release`, as in a network that has come
+    to a standstill.
     """
 
     def __init__(self, port: int) -> None:
@@ -99,6 +100,7 @@ class Proxy:
         self.deaf = False
         self.mute = False
         self.hold = False
+        self.lost = bytearray()
         self._held: list[tuple[asyncio.StreamWriter, bytes]] = []
         self._listener: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -152,6 +154,8 @@ class Proxy:
             while data := await reader.read(65_536):
                 if is_held():
                     self._held.append((writer, data))
-                elif not is_lost():
+                elif is_lost():
+                    self.lost += data
+                else:
                     writer.write(data)
         writer.transport.abort()

@@ -52,7 +52,7 @@ def test_servers_die_one_after_the_other_and_nothing_is_lost(tmp_path: Path) -> 
             for server in servers[:2]:
                 await twenty_more(publisher)
                 await asyncio.to_thread(server.kill)
-                await asyncio.sleep(0.5)
+                await twenty_more(publisher)  # two of three are enough
                 await server.restart()
             await twenty_more(publisher)
             publisher.stopped = True

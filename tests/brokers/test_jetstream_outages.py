@@ -149,11 +149,12 @@ def test_slots_survive_outages_and_stay_write_once() -> None:
 def test_a_subscriber_that_starts_while_the_server_is_away_starts_when_it_is_back() -> None:
     async def body() -> None:
         async with NatsServer() as server, jetstream_world(server=server) as world:
-            probe = Probe(await world.connect(), "p")
+            broker = await world.connect()
+            probe = Probe(broker, "p")
             await probe.append("a", "a1", "a2")
             await asyncio.to_thread(server.kill)
             probe.send(Listen("a", 1, 1), Watch(frozenset({"b"})))
-            await asyncio.sleep(0.3)
+            await probe.until(lambda: not broker.link.is_up, "the outage to be noticed")
             assert not probe.of(Listening)
             await server.restart()
             await probe.until(lambda: probe.of(Listening), "the answer")

@@ -44,7 +44,7 @@ async def test_a_lost_request(tmp_path: Path) -> None:
             journal, _ = await opened(client, timeout_s=0.3, patience_s=120.0)
             proxy.mute = True
             append = asyncio.ensure_future(journal.append([b"lost"]))
-            await asyncio.sleep(0.1)
+            await until(lambda: b"lost" in proxy.lost, "the request to be lost")
             assert not append.done()
             proxy.mute = False
             proxy.cut()
@@ -94,7 +94,7 @@ async def test_replaced_while_nobody_answered(tmp_path: Path) -> None:
             first, _ = await opened(client, timeout_s=0.3, patience_s=120.0)
             proxy.mute = True
             append = asyncio.ensure_future(first.append([b"too late"]))
-            await asyncio.sleep(0.05)
+            await until(lambda: b"too late" in proxy.lost, "the request to be lost")
             second, _ = await opened(direct)
             proxy.mute = False
             proxy.cut()

@@ -18,6 +18,7 @@ from seriatim.brokers.urls import open_broker
 from seriatim.model import ConnectionFailed, InputError, RequestRefused
 from seriatim.protocols.tree.messages import Append, Listen, Listening
 from tests.brokers.conformance import Probe, event, run
+from tests.brokers.servers import until
 from tests.brokers.test_jetstream_outages import Insistent
 
 
@@ -146,21 +147,20 @@ def test_questions_are_answered_or_given_up_when_the_server_dies() -> None:
         async with NatsServer() as server:
             link = NatsLink([server.url])
             await link.open()
-            link.listen("silence", lambda message: None)
+            heard: list[object] = []
+            link.listen("silence", heard.append)
             assert await link.flush()
             replies: list[Reply] = []
             link.ask("silence", b"", replies.append, timeout_s=0.3)
-            while not replies:
-                await asyncio.sleep(0.01)
+            await until(lambda: bool(replies), "the end of patience")
             assert replies == [None]
             waiting = asyncio.create_task(link.call("silence", b"", timeout_s=600))
-            await asyncio.sleep(0.05)
+            await until(lambda: len(heard) == 2, "the second question to be heard")
             await asyncio.to_thread(server.kill)
             assert await asyncio.wait_for(waiting, 60) is None
             assert not link.publish("x", b"") and not await link.flush()
             await server.restart()
-            while not link.is_up:
-                await asyncio.sleep(0.01)
+            await until(lambda: link.is_up, "the connection to be made again")
             assert await link.flush() and link.reconnects == 1
             await link.close()
             await link.close()

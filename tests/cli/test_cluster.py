@@ -123,6 +123,27 @@ def test_a_second_process_on_the_same_journal_ends_with_the_reason(nats: NatsSer
         assert second.stderr.splitlines()[-1].startswith(f"Error: {tmp_path}/journal-root: ")
 
 
+def test_a_plan_for_other_topics_is_told_before_it_runs(nats: NatsServer, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    path, plan = tmp_path / "cluster.toml", tmp_path / "plan.toml"
+    path.write_text(f'broker = "{nats.url}"\nnodes.root = {{ address = "127.0.0.1:{port}" }}\n')
+    plan.write_text('default_home = "root"\n[homes]\nelsewhere = "root"\n')
+    words = ("serve", "--config", path, "--plan", plan)
+    with Running(*words) as new:
+        new.wait_for_line("serving")
+        assert not any("other topics" in line for line in new.err), new  # nothing is in use yet
+        assert new.stop() == 0, new
+    with Running("serve", "--config", path) as before:
+        before.wait_for_line("serving")
+        publish(nats.url, 1)
+        assert before.stop() == 0, before
+    with Running(*words) as again:
+        said = again.wait_for_line("the plan is for other topics: not one of the 2 in use is in it")
+        assert "WARNING" in said and 'topics="orders, prices"' in said and f"plan={plan}" in said
+        again.wait_for_line("serving")
+        assert again.stop() == 0, again
+
+
 def test_tokens_and_tls(nats: NatsServer, tmp_path: Path, certificates: Certificates) -> None:
     for name in ("client", "node", "other"):
         (tmp_path / f"{name}.token").write_text(f"{name}-token-{name}-token\n")

@@ -23,7 +23,7 @@ from seriatim.runtime.description import (
     encode_description,
 )
 from seriatim.runtime.security import SecurityOptions
-from tests.client.world import data, run, take
+from tests.client.world import data, run, take, until
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,12 @@ def test_buses_without_a_name_have_clusters_of_their_own() -> None:
 
 def test_many_join_while_the_cluster_is_starting() -> None:
     async def test() -> None:
+        everybody = asyncio.Barrier(10)  # the cluster goes when the last one leaves
+
         async def number() -> int:
             async with seriatim.connect("memory://busy") as bus:
                 number = (await bus.publish("a", b"x")).number
-                await asyncio.sleep(0.01)
+                await everybody.wait()
                 return number
 
         assert sorted(await asyncio.gather(*(number() for _ in range(10)))) == list(range(1, 11))
@@ -178,9 +180,16 @@ def test_a_description_of_another_version_says_what_to_do() -> None:
 
 def test_sequencers_are_found_once_they_answer() -> None:
     async def test() -> None:
-        broker = MemoryBroker()
+        class Asked(MemoryBroker):
+            questions = 0
+
+            async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
+                self.questions += 1
+                return await super().request(subject, data, timeout_s)
+
+        broker = Asked()
         asking = asyncio.ensure_future(find_description(broker, settings(cluster="shop", timeout_s=60.0)))
-        await asyncio.sleep(0.01)
+        await until("nobody has answered once", lambda: broker.questions == 1)
         reply: Callable[[bytes], bytes] = lambda question: encode_description(description())  # noqa: E731
         await broker.answer(describe_subject("shop"), reply)
         assert (await asking).cluster == "shop"

@@ -169,7 +169,7 @@ def test_a_fenced_subscription_says_so() -> None:
             reader.subscribe("a", durable="d") as events,
         ):
             waiting = asyncio.ensure_future(events.next())
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)  # one turn: it waits
             store.journals[-1].append = fenced  # type: ignore[method-assign]
             await bus.publish("a", b"1")
             with pytest.raises(Fenced, match="another process has taken over d"):

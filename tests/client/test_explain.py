@@ -42,9 +42,9 @@ def test_what_is_not_published_yet() -> None:
         async with world(broker) as w, w.bus() as bus:
             broker.is_shut = True
             futures = [bus.publish_nowait("a", b"1")]
-            await asyncio.sleep(0.01)
+            await until("it is under way", lambda: len(broker.ignored) == 1)
             futures += [bus.publish_nowait("a", b"2"), bus.publish_nowait("b", b"3")]
-            await asyncio.sleep(0.01)
+            await until("both of a and b are under way", lambda: len(broker.ignored) == 2)
             lines = bus.explain().unpublished
             assert "1 events of a: gather for the next message" in lines
             assert "1 events of a: request 1 waits for the broker" in lines

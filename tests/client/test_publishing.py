@@ -34,6 +34,7 @@ class Gate(MemoryBroker):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.messages: list[Message] = []
+        self.ignored: list[Message] = []
         self.is_shut = False
         self.refused: set[Topic] = set()
 
@@ -47,7 +48,9 @@ class Gate(MemoryBroker):
                 if event is not None and event not in self.messages:
                     self.messages.append(event)
                 send(message)
-            elif not self.is_shut:
+            elif self.is_shut:
+                self.ignored.append(event)
+            else:
                 port.refuse(message, RequestRefused("no permission"))
 
         port.send = watched  # type: ignore[method-assign]
@@ -177,7 +180,7 @@ def test_a_full_queue_makes_publish_wait_and_publish_nowait_raise() -> None:
             with pytest.raises(QueueFull, match=r"10 events .* wait to be published"):
                 bus.publish_nowait("t", b"x")
             waiting = asyncio.ensure_future(bus.publish("t", b"last"))
-            await asyncio.sleep(0.01)
+            await until("it waits for room", lambda: len(bus._opened()._for_room) == 1)
             assert not waiting.done()
             broker.is_shut = False
             assert (await waiting).number >= 1
@@ -203,7 +206,7 @@ def test_flush_waits_for_everything_and_ready_for_room() -> None:
             broker.is_shut = True
             under_way = [bus.publish_nowait("t", b"x") for _ in range(10)]
             both = asyncio.gather(bus.ready(), bus.ready(), bus.flush())
-            await asyncio.sleep(0.01)
+            await until("two wait for room", lambda: len(bus._opened()._for_room) == 2)
             assert not both.done()
             broker.is_shut = False
             await both
@@ -236,7 +239,7 @@ def test_a_timeout_says_what_is_unknown_and_what_was_never_sent(mode: str) -> No
             broker.is_shut = True
             hurry(bus, timeout_s=0.3)
             under_way = bus.publish_nowait("t", b"1")
-            await asyncio.sleep(0.05)
+            await until("it is under way", lambda: len(broker.ignored) == 1)
             queued = bus.publish_nowait("t", b"2")
             with pytest.raises(
                 TimedOut, match=r"waited 0.3 s for the broker to confirm .* whether it has it is unknown"
@@ -377,7 +380,7 @@ def test_a_broken_driver_fails_everything_with_the_reason() -> None:
         async with world(broker) as w, w.bus() as bus:
             broker.is_shut = True
             future = bus.publish_nowait("t", b"x")
-            await asyncio.sleep(0.01)
+            await until("it is under way", lambda: len(broker.ignored) == 1)
             bus._opened()._driver._fail(SeriatimError("broken on purpose"))
             with pytest.raises(Closed, match="broken on purpose"):
                 await future
@@ -393,7 +396,7 @@ def test_a_cancelled_turn_passes_to_the_next() -> None:
             broker.is_shut = True
             first = bus.publish_nowait("t", b"0")
             waiting = [asyncio.ensure_future(bus.publish("t", b"%d" % i)) for i in (1, 2, 3)]
-            await asyncio.sleep(0.01)
+            await until("all wait for room", lambda: len(bus._opened()._for_room) == 3)
             broker.is_shut = False
             await first
             waiting[0].cancel()  # in the very turn in which there is room for it

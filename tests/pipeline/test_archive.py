@@ -24,7 +24,7 @@ from seriatim.pipeline.archive import ArchiveOptions, Record, archive, compact, 
 from seriatim.pipeline.archive.records import records_uri, table_uri
 from seriatim.pipeline.archive.writing import ArchiveFailed
 from seriatim.pipeline.live import ordered_events
-from seriatim.pipeline.ordering import in_order, places, with_order_keys
+from seriatim.pipeline.replay.ordering import in_order, places, with_order_keys
 from seriatim.pipeline.source.options import TABLES
 
 RECORD_S = 500.0  # for a subprocess to start Spark and write something, on a busy machine

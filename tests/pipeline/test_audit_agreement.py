@@ -23,8 +23,8 @@ from seriatim.audit.degree import ordering_degree as reference_degree
 from seriatim.model import Delivery, History, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables, ordering_degree
+from seriatim.pipeline.logs import Tables, tables_of
 from seriatim.pipeline.schemas import HISTORY
-from seriatim.pipeline.tables import Tables, tables_of
 
 LOGS = int(os.environ.get("SERIATIM_LOGS", "100"))
 BATCH = 1000
@@ -58,7 +58,7 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
 
 
 def together(spark: SparkSession, histories: Mapping[str, History]) -> Tables:
-    """Many logs in the same tables, told apart by `run`."""
+    """Many logs in the same tables, told apart by `run`; made at once, for there are thousands."""
 
     def frame(name: str) -> DataFrame:
         names = HISTORY[name].names
@@ -105,6 +105,20 @@ def test_agrees_with_the_reference_on_logs_with_faults_of_every_kind(small: Spar
     if len(SEEDS) >= 100:  # the logs are worth the test: every anomaly was met, every guarantee answered in every way
         assert set(ANOMALIES) <= set(named), named
         assert all(met[name, answer] for name in GUARANTEES for answer in ("valid", "invalid", "unknown")), met
+
+
+@pytest.mark.parametrize("anomaly", [None, *(pytest.param(name, marks=pytest.mark.long) for name in ANOMALIES)])
+def test_steps_that_a_sound_log_needs_not_are_left_out(small: SparkSession, anomaly: str | None) -> None:
+    """Together, logs with faults of every kind need every step of the audit. These need few, each fault others."""
+    histories = {}
+    for seed in range(20):
+        history = sound_history(Random(seed))
+        if anomaly is not None:
+            tell(anomaly, history, Random(seed))
+        histories[f"{anomaly} {seed}"] = history
+    reports = audit_tables(together(small, histories)).reports
+    for name, history in histories.items():
+        assert same(reports[name]) == same(audit(history)), name
 
 
 def shop() -> History:

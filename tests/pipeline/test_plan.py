@@ -219,12 +219,6 @@ def test_tables_that_are_no_rates(
         pass
 
 
-def test_a_plan_for_other_topics_is_told_apart(summed: Summed) -> None:
-    unknown, homeless = planning.check_homes({"t1": "eu", "elsewhere": "eu"}, summed.topics)
-    assert unknown == ["elsewhere"]
-    assert len(homeless) == len(summed.topics.names) - 1
-
-
 def test_the_command_from_tables_to_files(spark: SparkSession, tmp_path: Path) -> None:
     held = drawn(1)
     (tmp_path / "held.csv").write_text(

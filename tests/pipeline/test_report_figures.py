@@ -11,13 +11,13 @@ from tests.pipeline.report_cases import HOSTILE, timed_history, whole_page
 
 from seriatim.audit import write_history
 from seriatim.model import Delivery, History, Message, Publication
+from seriatim.pipeline.logs import tables_of
 from seriatim.pipeline.report.distribution import Distribution, distribution_of
 from seriatim.pipeline.report.figures import figures_of, steps_over
 from seriatim.pipeline.report.figures_on_spark import spark_figures
 from seriatim.pipeline.report.png import write_png
 from seriatim.pipeline.report.sources import read_run
 from seriatim.pipeline.report.sources_on_spark import read_run_on_spark
-from seriatim.pipeline.tables import tables_of
 
 
 def known(values: list[float], is_whole: bool = False) -> Distribution:

@@ -5,8 +5,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seriatim.model import Delivery, History, Message, Publication, Subscription
+from seriatim.pipeline.logs import tables_of
 from seriatim.pipeline.schemas import HISTORY
-from seriatim.pipeline.tables import tables_of
 
 ROWS: dict[str, type[msgspec.Struct]] = {
     "deliveries": Delivery,

@@ -157,10 +157,20 @@ def test_a_peer_that_does_not_read_is_disconnected_and_others_are_not_harmed(on_
 
 def test_nothing_is_read_while_the_nodes_are_behind(on_loop: Any) -> None:
     async def main() -> None:
-        waiting = 0
+        waiting = looks = 0
         options = ListenerOptions(backlog_max=10)
+
+        def backlog() -> int:
+            nonlocal looks
+            looks += 1
+            return waiting
+
+        async def some_looks() -> None:
+            enough = looks + 3
+            await until(lambda: looks >= enough, "it looks again whether it may go on")
+
         async with (
-            serving(options=options, backlog=lambda: waiting) as listener,
+            serving(options=options, backlog=backlog) as listener,
             dialing(listener.address) as (dialer, asker),
         ):
             await dialer.wait_connected("root", WAIT_S)
@@ -169,10 +179,10 @@ def test_nothing_is_read_while_the_nodes_are_behind(on_loop: Any) -> None:
             await until(lambda: asker.requests() == [1], "what was read is handled")
             asker.ask(2)
             await until(lambda: listener.throttle.stops == 1, "it stops reading")
-            await asyncio.sleep(0.1)
+            await some_looks()
             assert asker.requests() == [1]
             waiting = 6
-            await asyncio.sleep(0.05)
+            await some_looks()
             assert asker.requests() == [1], "it goes on at half, not before"
             waiting = 5
             await until(lambda: asker.requests() == [1, 2], "it goes on")

@@ -17,6 +17,7 @@ from seriatim.model import Address, InputError
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import Granted, Settled, Ticket
+from seriatim.runtime.journal import Recovered
 from seriatim.server.standby import Standby
 from tests.asynchronous import asynchronous
 from tests.brokers.servers import Proxy, connected, running_server, until
@@ -29,6 +30,7 @@ class Candidate:
     """A process that would run the node: a site, a connection, a standby.
 
     `impatient`: silence counts. As long as it does not, the clock stands still, and nobody is replaced for being slow.
+    `is_under_way`: it waits for silence, or opens the journal.
     """
 
     def __init__(
@@ -42,13 +44,20 @@ class Candidate:
     ) -> None:
         self.site = site if site is not None else Site()
         self.impatient = impatient
+        self.is_under_way = False
         self.reasons: list[str] = []
+        outer = self
 
         def clock() -> float:
             return time.monotonic() if self.impatient else 0.0
 
         class Journal(NatsJournal):
+            async def open(self) -> Recovered:
+                outer.is_under_way = True
+                return await super().open()
+
             async def wait_until_silent(self, silent_s: float, clock: Callable[[], float] = clock) -> None:
+                outer.is_under_way = True
                 await super().wait_until_silent(silent_s, clock)
 
         self.standby = Standby(
@@ -205,7 +214,8 @@ async def test_of_several_standbys_one_runs_the_node(tmp_path: Path) -> None:
         candidates = [Candidate(client, impatient=True) for _ in range(3)]
         for _ in range(3):
             await until(lambda: any(each.is_active for each in candidates), "one to take over")
-            await asyncio.sleep(0.2)  # a moment in which two may both believe it: the journal knows better
+            # Nothing to wait for: the others may believe it too in this moment, or not. The journal knows better.
+            await asyncio.sleep(0.2)
             await until(lambda: sum(each.is_active for each in candidates) == 1, "one to be left")
             active = next(each for each in candidates if each.is_active)
             await active.stop()
@@ -259,7 +269,7 @@ async def test_stopping_while_nobody_answers(tmp_path: Path) -> None:
         server.kill()
         for eager in (True, False):  # in the middle of opening the journal, and of waiting for silence
             candidate = Candidate(client, eager=eager, patience_s=3600.0)
-            await asyncio.sleep(0.1)
+            await until(lambda candidate=candidate: candidate.is_under_way, "it to begin")  # type: ignore[misc]
             await asyncio.wait_for(candidate.stop(), 60)
             await candidate.stop()
             assert not candidate.is_active

@@ -1,7 +1,7 @@
 """Logs of any origin: which of their columns is which field of a delivery, and what stands for the order.
 
 No log of another system has our columns, and few have a position. `ColumnMapping` says what to take instead; the plain
-reader (`foreign.py`) and the Spark reader (`seriatim.pipeline.tables`) both follow it, so a verdict does not depend on
+reader (`foreign.py`) and the Spark reader (`seriatim.pipeline.logs`) both follow it, so a verdict does not depend on
 which of them read the log.
 
 The order of a subscriber's notifications comes from one of three witnesses:

@@ -12,7 +12,7 @@ from seriatim.cli.spark import session_of
 from seriatim.model import InputError
 
 if TYPE_CHECKING:
-    from seriatim.pipeline.audit_stream import BatchDone
+    from seriatim.pipeline.follow import BatchDone
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 
@@ -62,8 +62,7 @@ def follow(
         raise InputError("--follow", "needs --checkpoint", "give a folder or URI that stays: a restart goes on there")
     trigger_ms = milliseconds(options["trigger"])
     with session_of(options, "audit") as session:
-        from seriatim.pipeline.audit_stream import Follower, FollowOptions, follow_deliveries
-        from seriatim.pipeline.window import WindowOptions
+        from seriatim.pipeline.follow import Follower, FollowOptions, WindowOptions, follow_deliveries
 
         session.sparkContext.setLogLevel("OFF")
         chosen = FollowOptions(

@@ -28,8 +28,8 @@ def audit_on_spark(
     began = time.monotonic()
     with session_of(options, "audit", is_small) as session:
         from seriatim.pipeline.audit import audit_tables
-        from seriatim.pipeline.tables import history_of, read_tables, write_table
-        from seriatim.pipeline.verdicts import anomaly_table, verdict_table
+        from seriatim.pipeline.audit.verdicts import anomaly_table, verdict_table
+        from seriatim.pipeline.logs import history_of, read_tables, write_table
 
         session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
         _tell(began, "reading")

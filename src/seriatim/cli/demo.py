@@ -34,7 +34,7 @@ Examples:
   seriatim demo --seconds 20
   seriatim demo --folder run        then: seriatim audit run/without
   seriatim demo --simulated         in a simulated network: needs no servers, and is the same each time
-  seriatim demo --spark             with a second audit, on Spark
+  seriatim demo --no-spark          without the second audit
 
 \b
 Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something lost or repeated), 2 wrong options
@@ -53,7 +53,7 @@ Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something l
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep the logs here, for audit.")
 @click.option("--simulated", is_flag=True, help="In a simulated network, always the same.")
 @click.option("--seed", type=int, help="Seed of the simulated network: other delays.")
-@click.option("--spark/--no-spark", "with_spark", default=False, show_default=True, help="Audit on Spark, too.")
+@click.option("--spark/--no-spark", "with_spark", default=True, show_default=True, help="Audit on Spark, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print what came out as JSON.")
 @click.pass_context
 def command(

@@ -53,13 +53,13 @@ def audit_again(histories: Mapping[str, History], judgement: Judgement, is_quiet
     began = time.monotonic()
     with TemporaryDirectory(prefix="seriatim-demo-") as name, session_of(LOCAL, "demo", is_small=True) as session:
         from seriatim.pipeline.audit import audit_tables
-        from seriatim.pipeline.tables import read_tables
+        from seriatim.pipeline.logs import read_tables, together
 
         started = time.monotonic()
-        reports = {}
         for kind, history in histories.items():
             write_history(history, Path(name) / kind)
-            reports[kind] = audit_tables(read_tables(session, str(Path(name) / kind))).report
+        logs = {kind: read_tables(session, str(Path(name) / kind)) for kind in histories}
+        reports = audit_tables(together(logs)).reports
         ended = time.monotonic()
     again = Again(
         agrees=all(_same(reports[kind], plain[kind]) for kind in reports),

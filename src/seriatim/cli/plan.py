@@ -1,5 +1,6 @@
 """`seriatim plan`: from subscriptions to the tree and the homes of topics."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,7 @@ def command(context: click.Context, /, subscriptions: str, out: str | None, chec
         inputs = _inputs(spark, planning, subscriptions, given)
         buckets = given["buckets"] if given["buckets"] is not None else nodes["buckets"]
         if check is not None:
-            topics = planning.topics_in_use(inputs, buckets)
-            context.exit(_show_check(check, *planning.check_homes(homes, topics), len(topics.names), given["as_json"]))
+            context.exit(_show_check(check, homes, planning.topics_in_use(inputs, buckets).names, given["as_json"]))
         assert out is not None
         with planning.summed_up(inputs, buckets, given["causal"] or nodes["causal"], _say) as summed:
             network = _network(planning, nodes, summed.graph.sites, given["load_max"])
@@ -210,16 +210,19 @@ def _show(summary: dict[str, Any], compare: bool, path: str) -> None:
     click.echo(f"\nwrote {path}")
 
 
-def _show_check(path: str, unknown: list[str], homeless: list[str], count: int, as_json: bool) -> int:
+def _show_check(path: str, homes: dict[str, str], topics: Iterable[str], as_json: bool) -> int:
+    from seriatim.server.plan_check import check_plan, listed
+
+    check = check_plan(path, homes, topics)
     if as_json:
-        show_json({"plan": path, "topics": count, "unknown": unknown, "homeless": homeless})
+        show_json({"plan": path, "topics": check.count, "unknown": check.unknown, "homeless": check.homeless})
     else:
-        for what, names in (("not in use, but in the plan", unknown), ("in use, but not in the plan", homeless)):
-            if names:
-                more = f" and {len(names) - SHOWN_MAX:,} more" if len(names) > SHOWN_MAX else ""
-                click.echo(f"{what}: {', '.join(names[:SHOWN_MAX])}{more}")
-        if not unknown and not homeless:
-            click.echo(f"{path} is for these {count:,} topics")
-        elif len(homeless) == count:
-            click.echo(f"{path} is for other topics: not one of the {count:,} in use is in it")
-    return EXIT_DIFFERS if unknown or homeless else 0
+        if check.unknown:
+            click.echo(f"not in use, but in the plan: {listed(check.unknown)}")
+        if check.homeless:
+            click.echo(f"in use, but not in the plan: {listed(check.homeless)}")
+        if check.fits:
+            click.echo(f"{path} is for these {check.count:,} topics")
+        elif check.is_for_other_topics:
+            click.echo(f"{path} is for other topics: not one of the {check.count:,} in use is in it")
+    return 0 if check.fits else EXIT_DIFFERS

@@ -92,7 +92,7 @@ def command(
     names = sorted({name.strip() for name in (topics or "").split(",") if name.strip()})
     factor = _factor(pace)
     with session_of(options, "replay") as spark:
-        from seriatim.pipeline.bounds import NO_BOUND, parse_bound
+        from seriatim.pipeline.replay import NO_BOUND, parse_bound
 
         begin = parse_bound(since, "--from") if since else NO_BOUND
         end = parse_bound(until, "--to") if until else NO_BOUND
@@ -161,8 +161,7 @@ def _open(
 
 def _missing(replay: Any) -> list[str]:
     """What is not as it should be, in sentences; the first few of each kind."""
-    from seriatim.pipeline.ordering import describe_held, held
-    from seriatim.pipeline.replay import sentence
+    from seriatim.pipeline.replay import describe_held, held, sentence
 
     rows = replay.missing.limit(NOTICES_MAX + 1).collect()
     said = [f"missing: {sentence(*row)}" for row in rows[:NOTICES_MAX]]
@@ -229,10 +228,10 @@ def _as_json(row: Any) -> dict[str, object]:
 
 
 def _write(spark: Any, events: Any, out: str, format_: str) -> None:
-    from seriatim.pipeline import storage
+    from seriatim.pipeline import files
     from seriatim.pipeline.replay import as_text, in_sequence
 
-    if storage.listed(spark, out):
+    if files.children(spark, out):
         raise InputError("--out", f"{out} is not empty", "name a folder that does not exist yet")
     rows = in_sequence(events if format_ != "csv" else as_text(events))
     writer = rows.write.mode("overwrite").format(FORMATS[format_])
@@ -244,7 +243,7 @@ def _publish(
 ) -> tuple[dict[str, object], str]:
     from msgspec.structs import asdict
 
-    from seriatim.pipeline.republish import Publishing, digest_of, publish_again
+    from seriatim.pipeline.replay.republish import Publishing, digest_of, publish_again
 
     publishing = Publishing(url=url, digest=digest_of(what), prefix=prefix, factor=factor, progress=progress)
     told_s = time.monotonic()

@@ -177,13 +177,13 @@ class _OnSpark:
         return runs_of(read_results(self._spark, out), rows)
 
     def keep(self, experiment: Experiment, curves: list[Measurement], compared: list[Comparison]) -> None:
-        from seriatim.pipeline.files import write_text
+        from seriatim.pipeline import files
         from seriatim.pipeline.sweep import write_measurements
 
         if self._keeps:
             folder = f"{self._out}/{_folder(experiment.id)}"
             write_measurements(self._spark, curves, folder)
-            write_text(self._spark, f"{folder}/{COMPARISONS}", _lines(compared))
+            files.replace(self._spark, files.join(folder, COMPARISONS), _lines(compared).encode("utf-8"))
 
 
 def _lines(rows: Sequence[Measurement | Comparison]) -> str:

@@ -30,7 +30,11 @@ Exit code: 0 told to stop, 1 no node is left (the last line says why), 2 the fil
 @click.command(help=HELP)
 @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="The cluster's file.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Run this node; may be given again.")
-@click.option("--plan", type=click.Path(path_type=Path), help="A plan whose parents and homes come first.")
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    help="A plan whose parents and homes come first; says if it is for other topics.",
+)
 @click.option(
     "--standby",
     "place",
@@ -60,6 +64,7 @@ def command(
 ) -> None:
     """Run sequencer nodes of a cluster."""
     from seriatim.runtime.logs import configure_logging
+    from seriatim.server.plan_check import compare_with_broker
     from seriatim.server.server import SequencerServer, check_server
 
     config = load_config(path, plan)
@@ -72,6 +77,8 @@ def command(
     configure_logging(as_json, log_level)
 
     async def serve() -> None:
+        if plan is not None:
+            await compare_with_broker(config, plan)
         async with SequencerServer(config, nodes or None, place=place or 0) as server:
             if ready_file is not None:
                 write_whole(ready_file, {"nodes": server.addresses, "admin": server.admin_url, "pid": os.getpid()})

@@ -4,12 +4,12 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, overload
 
 from seriatim.client.cluster import Cluster, Network
 from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
+from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import PublicationFile, log_place, open_publication_log
 from seriatim.client.options import GapPolicy, check_name
 from seriatim.client.outbox import Outbox
@@ -19,13 +19,16 @@ from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
 from seriatim.runtime import Clock, Journal
 
 
-class Bus:
+class Bus(UsedOnce):
     """Made by `connect`. Enter it to connect; leave it to publish what is queued and to disconnect.
 
     `name` tells this connection from every other one; it begins with the name that was asked for.
     """
 
+    _kind, _made_by, _entered_as = "bus", "connect", "bus"
+
     def __init__(self, settings: Settings) -> None:
+        super().__init__()
         self.name: Address = f"{settings.name or 'client'}~{secrets.token_hex(5)}"
         self._settings = settings
         self._clock = Clock()
@@ -35,25 +38,8 @@ class Bus:
         self._publications: PublicationFile | None = None
         self._subscriptions: list[Subscription] = []
         self._subscription_count = 0
-        self._state: Literal["new", "open", "closed"] = "new"
 
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
-
-    async def __aenter__(self) -> "Bus":
-        if self._state != "new":
-            raise Closed("a bus is used once; call connect() again")
-        self._state = "open"
-        try:
-            await self._open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _open(self) -> None:
         settings = self._settings
@@ -76,11 +62,8 @@ class Bus:
         )
         self._outbox.start()
 
-    async def close(self) -> None:
-        """Close subscriptions, publish what is queued (bounded by the timeout), disconnect. May be called twice."""
-        if self._state == "closed":
-            return
-        self._state = "closed"
+    async def _close(self) -> None:
+        """Close subscriptions, publish what is queued (bounded by the timeout), disconnect."""
         try:
             await asyncio.gather(*(subscription.close() for subscription in self._subscriptions))
             if self._outbox is not None:
@@ -256,8 +239,7 @@ class Bus:
         )
 
     def _opened(self) -> Outbox:
-        if self._state == "new":
-            raise Closed("enter the bus first: async with connect(...) as bus")
-        if self._state == "closed" or self._outbox is None:
-            raise Closed("the bus is closed")
+        self._check_open()
+        if self._outbox is None:
+            raise Closed("the bus is not open yet: wait until it is entered")
         return self._outbox

@@ -12,7 +12,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from msgspec import Struct
@@ -23,6 +22,7 @@ from seriatim.client.events import Event
 from seriatim.client.explain import Explanation
 from seriatim.client.feed import Feed
 from seriatim.client.inbox import Inbox, Item
+from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import DeliveryLog, open_delivery_log
 from seriatim.client.options import GapPolicy, Limits, check_topic
 from seriatim.client.unordered import UnorderedSubscriber
@@ -54,11 +54,14 @@ class Wishes(Struct, frozen=True, kw_only=True):
     timeout_s: float
 
 
-class Subscription:
-    """Made by `Bus.subscribe`. Enter it to join the topics; iterate over it to get the events.
+class Subscription(UsedOnce):
+    """Made by `Bus.subscribe`. Enter it to join the topics; iterate over it to get the events; leave it to leave the
+    topics, but a durable one keeps them.
 
     `gaps` lists what was skipped or lost, the latest at the end.
     """
+
+    _kind, _made_by, _entered_as = "subscription", "bus.subscribe", "events"
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class Subscription:
         log_name: str,
         on_close: Callable[["Subscription"], None],
     ) -> None:
+        super().__init__()
         self.name = name
         self.gaps: deque[Gap] = deque(maxlen=wishes.limits.gaps)
         self._wishes = wishes
@@ -83,7 +87,6 @@ class Subscription:
         self._on_close = on_close
         self._names: set[Topic] = set(wishes.topics)
         self._changes = asyncio.Lock()
-        self._state: Literal["new", "open", "closed"] = "new"
         self._inbox = Inbox(show_gaps=self._stops_at_gaps)
         self._feed: Feed | None = None
         self._journal: Journal | None = None
@@ -119,22 +122,6 @@ class Subscription:
         return self._wishes.show_gaps or self._wishes.gaps.kind == "raise"
 
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
-
-    async def __aenter__(self) -> "Subscription":
-        if self._state != "new":
-            raise Closed("a subscription is used once; call bus.subscribe() again")
-        self._state = "open"
-        try:
-            await self._open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _open(self) -> None:
         wishes, cluster = self._wishes, self._open_cluster()
@@ -187,11 +174,8 @@ class Subscription:
             return DurableSubscriber(description.tree, self.name, options, past)
         return Subscriber(description.tree, self.name, options)
 
-    async def close(self) -> None:
-        """Leave the topics (a durable subscription keeps them) and stop. May be called twice."""
-        if self._state == "closed":
-            return
-        self._state = "closed"
+    async def _close(self) -> None:
+        """Leave the topics (a durable subscription keeps them) and stop."""
         self._is_quick = False
         feed = self._feed
         try:
@@ -393,10 +377,9 @@ class Subscription:
         return Explanation(held=self._feed.held(), notes=self._feed.notes(), down=down)
 
     def _opened(self) -> Feed:
-        if self._state == "new":
-            raise Closed("enter the subscription first: async with bus.subscribe(...) as events")
-        if self._state == "closed" or self._feed is None:
-            raise Closed("the subscription is closed")
+        self._check_open()
+        if self._feed is None:
+            raise Closed("the subscription is not open yet: wait until it is entered")
         return self._feed
 
 

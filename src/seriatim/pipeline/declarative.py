@@ -18,10 +18,10 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from seriatim.audit import ANOMALIES, ColumnMapping, audit
 from seriatim.model import Delivery, History, InputError
-from seriatim.pipeline import fitting
-from seriatim.pipeline.reading import CORRUPT
+from seriatim.pipeline.audit.verdicts import witness_json
+from seriatim.pipeline.logs import fitting
+from seriatim.pipeline.logs.reading import CORRUPT
 from seriatim.pipeline.schemas import DELIVERIES
-from seriatim.pipeline.verdicts import witness_json
 
 FORMATS = ("jsonl", "parquet")
 AUDITED = "run string, kind string, name string, answer string, count bigint, told string, witness string"

@@ -1,125 +1,176 @@
-"""What lies at a URI, seen through Hadoop's file systems: the one place that asks the JVM about files.
+"""Files and folders at any URI, through Hadoop's file systems: the one place that asks the JVM about them.
 
-Any URI that Spark can read will do: a local path, `file:`, `hdfs:`, `s3a:`. Looks at names and a few first bytes only.
+Any URI that Spark can read will do: a local path, `file:`, `hdfs:`, `s3a:`. For names, sizes and small files; the rows
+of tables are read and written by Spark itself. What cannot be done is an InputError that names the URI.
 """
 
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from seriatim.audit.foreign import format_of
-from seriatim.model import LogError
-
-LOOKED_AT = 1_000  # files of a folder that are looked at to know its format
-MAGIC_PARQUET = b"PAR1"
+from seriatim.model import InputError
 
 
 class Entry(NamedTuple):
-    """A file or folder."""
+    """A file or folder. `changed_at`: seconds since 1970."""
 
     uri: str
     name: str
     is_folder: bool
     bytes: int
+    changed_at: float
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether Spark leaves it out when it reads the folder."""
+        return self.name.startswith(("_", "."))
+
+
+def join(uri: str, *names: str) -> str:
+    """A place below a URI."""
+    return "/".join([uri.rstrip("/"), *names])
 
 
 def find(spark: SparkSession, uri: str) -> list[Entry]:
-    """The entries that a URI stands for: one, or those that fit its pattern. Raises LogError if there are none."""
-    path = _path(spark, uri)
-    try:
-        # A pattern such as logs/*.csv; a URI without one is an entry if it exists.
-        found = _file_system(spark, path).globStatus(path)
-    except Py4JJavaError as error:
-        raise LogError(uri, _reason(error), "check the address and your rights") from None
-    if not found:
-        raise LogError(uri, "no such file or folder", "correct the path")
-    return [_entry(status) for status in found]
+    """What a URI stands for: one entry, or those that fit its pattern (`logs/*.csv`), or none."""
+    path, system = _open(spark, uri)
+    with _explained(uri, "found"):
+        return [_entry(status) for status in system.globStatus(path) or ()]
 
 
 def children(spark: SparkSession, uri: str) -> list[Entry]:
-    """What is directly in a folder, by name; hidden entries (`_`, `.`) left out, as Spark does."""
-    path = _path(spark, uri)
+    """What is directly in a folder, by name; nothing if there is no such folder. Names that begin with `.` are not."""
+    path, system = _open(spark, uri)
+    with _explained(uri, "listed"):
+        try:
+            found = [_entry(status) for status in system.listStatus(path)]
+        except Py4JJavaError as error:
+            if _is_absence(error):
+                return []
+            raise
+    return sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
+
+
+def files_below(spark: SparkSession, uri: str, count_max: int) -> list[Entry]:
+    """The first files of a folder and of the folders in it, without what is hidden."""
+    path, system = _open(spark, uri)
+
+    def walk() -> Iterator[Entry]:
+        statuses = system.listFiles(path, True)
+        while statuses.hasNext():
+            yield _entry(statuses.next())
+
+    def is_hidden(entry: Entry) -> bool:
+        below = entry.uri.partition(uri.rstrip("/"))[2]
+        return entry.is_hidden or any(part.startswith(("_", ".")) for part in below.split("/"))
+
+    with _explained(uri, "listed"):
+        return [entry for entry in islice(walk(), count_max) if not is_hidden(entry)]
+
+
+def size(spark: SparkSession, uri: str) -> int:
+    """The bytes of all files in a folder."""
+    path, system = _open(spark, uri)
+    with _explained(uri, "listed"):
+        return int(system.getContentSummary(path).getLength())
+
+
+def read(spark: SparkSession, uri: str) -> bytes | None:
+    """What a file holds; None: there is none."""
+    path, system = _open(spark, uri)
+    with _explained(uri, "read"):
+        try:
+            stream = system.open(path)
+        except Py4JJavaError as error:
+            if _is_absence(error):
+                return None
+            raise
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+
+def read_head(spark: SparkSession, entry: Entry, length: int) -> bytes:
+    """How a file begins."""
+    path, system = _open(spark, entry.uri)
+    with _explained(entry.uri, "read"):
+        stream = system.open(path)
+        try:
+            return bytes(stream.readNBytes(min(length, entry.bytes)))
+        finally:
+            stream.close()
+
+
+def create(spark: SparkSession, uri: str, data: bytes) -> bool:
+    """Write a file that is not there yet; False: it is there already, and stays.
+
+    It appears whole or not at all: it is written under another name and renamed.
+    """
+    path, system = _open(spark, uri)
+    with _explained(uri, "written"):
+        if system.exists(path):
+            return False
+        beside = _path(spark, f"{uri.rpartition('/')[0]}/.{path.getName()}.{secrets.token_hex(6)}")
+        _write(system, beside, data)
+        return bool(system.rename(beside, path))
+
+
+def replace(spark: SparkSession, uri: str, data: bytes) -> None:
+    """Write a file, in place of one that is there; its folder is made if need be."""
+    path, system = _open(spark, uri)
+    with _explained(uri, "written"):
+        _write(system, path, data)
+
+
+def remove(spark: SparkSession, uri: str) -> None:
+    """A file, or a folder and all in it, if it is there."""
+    path, system = _open(spark, uri)
+    with _explained(uri, "removed"):
+        system.delete(path, True)
+
+
+def _write(system: Any, path: Any, data: bytes) -> None:
+    stream = system.create(path, True)
     try:
-        found = [_entry(status) for status in _file_system(spark, path).listStatus(path)]
-    except Py4JJavaError as error:
-        raise LogError(uri, _reason(error), "check the address and your rights") from None
-    return sorted(entry for entry in found if not entry.name.startswith(("_", ".")))
-
-
-def files_below(spark: SparkSession, uri: str) -> list[Entry]:
-    """The first files of a folder and of the folders in it."""
-    path = _path(spark, uri)
-    listed = _file_system(spark, path).listFiles(path, True)
-
-    def walk() -> Any:
-        while listed.hasNext():
-            yield _entry(listed.next())
-
-    below = uri.rstrip("/")
-    return [
-        entry
-        for entry in islice(walk(), LOOKED_AT)
-        if not any(part.startswith(("_", ".")) for part in entry.uri.partition(below)[2].split("/"))
-        and not entry.name.startswith(("_", "."))
-    ]
-
-
-def format_at(spark: SparkSession, entry: Entry) -> str:
-    """csv, tsv, jsonl or parquet: from the name of a file, or else from how it begins."""
-    by_name = format_of(entry.name)
-    if by_name is not None:
-        return by_name
-    head = _head(spark, entry)
-    if head.startswith(MAGIC_PARQUET):
-        return "parquet"
-    if head.lstrip().startswith(b"{"):
-        return "jsonl"
-    first = head.partition(b"\n")[0]
-    if b"," in first:
-        return "csv"
-    if b"\t" in first:
-        return "tsv"
-    raise LogError(entry.uri, "neither Parquet, JSON lines nor CSV", "name it .parquet, .jsonl, .csv or .tsv if it is")
-
-
-def write_text(spark: SparkSession, uri: str, text: str) -> None:
-    """A small file, replaced if it is there; its folder is made if need be."""
-    path = _path(spark, uri)
-    stream = _file_system(spark, path).create(path, True)
-    try:
-        stream.write(bytearray(text.encode("utf-8")))
-    finally:
-        stream.close()
-
-
-def _head(spark: SparkSession, entry: Entry, length: int = 4096) -> bytes:
-    path = _path(spark, entry.uri)
-    stream = _file_system(spark, path).open(path)
-    try:
-        return bytes(stream.readNBytes(min(length, entry.bytes)))
+        stream.write(bytearray(data))
     finally:
         stream.close()
 
 
 def _entry(status: Any) -> Entry:
     path = status.getPath()
-    return Entry(path.toString(), path.getName(), status.isDirectory(), status.getLen())
+    changed_at = status.getModificationTime() / 1000.0
+    return Entry(path.toString(), path.getName(), status.isDirectory(), status.getLen(), changed_at)
+
+
+def _open(spark: SparkSession, uri: str) -> tuple[Any, Any]:
+    """The path of a URI, and the file system it is in."""
+    session: Any = spark._jsc
+    with _explained(uri, "used", "give a path, file:, hdfs: or s3a: URI"):
+        path = _path(spark, uri)
+        return path, path.getFileSystem(session.hadoopConfiguration())
 
 
 def _path(spark: SparkSession, uri: str) -> Any:
-    return _jvm(spark).org.apache.hadoop.fs.Path(uri)
+    jvm: Any = spark._jvm
+    return jvm.org.apache.hadoop.fs.Path(uri)
 
 
-def _file_system(spark: SparkSession, path: Any) -> Any:
-    return path.getFileSystem(spark._jsc.hadoopConfiguration())
+@contextmanager
+def _explained(uri: str, done: str, fix: str = "check the address and your rights") -> Iterator[None]:
+    """What the JVM throws, as an error of ours."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        text = str(error.java_exception.getMessage() or error.java_exception.toString())
+        raise InputError(uri, f"it cannot be {done}: {text.splitlines()[0]}", fix) from None
 
 
-def _jvm(spark: SparkSession) -> Any:
-    return spark._jvm
-
-
-def _reason(error: Py4JJavaError) -> str:
-    text: str = str(error.java_exception.getMessage() or error.java_exception.toString())
-    return text.splitlines()[0]
+def _is_absence(error: Py4JJavaError) -> bool:
+    return "FileNotFoundException" in error.java_exception.toString()

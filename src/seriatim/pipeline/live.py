@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.model import InputError
 from seriatim.pipeline.archive.rows import KEYS, last_rows
-from seriatim.pipeline.ordering import in_order, places, with_order_keys
+from seriatim.pipeline.replay.ordering import in_order, places, with_order_keys
 from seriatim.pipeline.schemas import ARCHIVE
 from seriatim.pipeline.source.options import read_options
 

@@ -74,8 +74,8 @@ EVENTS = _table(
 )
 # One row per range: every number of `log` from `first` to `last` comes after these entries. Differences, as stamped.
 STAMPS = _table(log=TEXT, first=COUNT, last=COUNT, entries=ENTRIES, node=TEXT, received_at=TIME)
-# Where ranges are in the order of all (ordering.py). Without an ordinal: the log cannot go on, since this range comes
-# after number `needed` of `waits_for`; `in_knot`: which in turn comes after this one.
+# Where ranges are in the order of all (replay/ordering.py). Without an ordinal: the log cannot go on, since this range
+# comes after number `needed` of `waits_for`; `in_knot`: which in turn comes after this one.
 PLACES = _table(
     log=TEXT,
     first=COUNT,
@@ -86,8 +86,8 @@ PLACES = _table(
     needed_=COUNT,
     in_knot=FLAG,
 )
-# Events as they are replayed (replay.py). `sequence`: an ordinal, or for what one subscriber saw its position;
-# `order_key` is the text that sorts as (sequence, log, number, index). `missing`: delivered, but not in the archive.
+# Events as they are replayed (replay/sequences.py). `sequence`: an ordinal, or for what one subscriber saw its
+# position; `order_key` is the text that sorts as (sequence, log, number, index). `missing`: delivered, not archived.
 REPLAY = _table(
     order_key=TEXT,
     sequence=COUNT,

@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from pyspark.sql import SparkSession
 
+from seriatim.pipeline.class_archive import archive_path, sharing_options
 from seriatim.pipeline.requirements import check_requirements
 
 LOCAL = "local[*]"
@@ -74,6 +75,7 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # finds the caller of every function, for messages
         "spark.sql.legacy.parquet.nanosAsLong": "true",  # what pandas writes; Spark has no such times, but an order
     }
     if not options.is_local:
@@ -84,11 +86,18 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         "spark.driver.memory": options.memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet_file()} {options.java_options}".strip(),
+        "spark.driver.extraJavaOptions": " ".join(
+            filter(None, (f"-Dlog4j2.configurationFile={_quiet_file()}", _sharing(options), options.java_options))
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "seriatim-warehouse"),
     }
+
+
+def _sharing(options: SparkOptions) -> str:
+    """The classes that are kept, unless this JVM is to write them."""
+    return "" if "ArchiveClassesAtExit" in options.java_options else sharing_options(archive_path())
 
 
 def _quiet_file() -> Path:

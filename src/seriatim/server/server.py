@@ -300,8 +300,8 @@ def _admin_token(config: ClusterConfig) -> str:
         raise InputError(f"admin.{error.field}", error.problem, error.fix) from None
 
 
-def _broker(config: ClusterConfig) -> Broker:
-    """The broker, not connected."""
+def broker_options(config: ClusterConfig) -> dict[str, Any]:
+    """What the broker's URL leaves to the cluster's file."""
     scheme = config.broker.partition("://")[0]
     options: dict[str, Any] = {}
     if scheme in JETSTREAM_SCHEMES:
@@ -311,8 +311,13 @@ def _broker(config: ClusterConfig) -> Broker:
     for name, value in parse_qsl(config.broker.partition("?")[2]):
         if name in URL_FILES:  # relative to the cluster's file, as all paths in it
             options[name] = str(config.path(value))
+    return options
+
+
+def _broker(config: ClusterConfig) -> Broker:
+    """The broker, not connected."""
     try:
-        return open_broker(config.broker, **options)
+        return open_broker(config.broker, **broker_options(config))
     except InputError as error:
         where = "broker" if error.field == "url" else f"broker ({error.field})"
         raise InputError(where, error.problem, error.fix) from None

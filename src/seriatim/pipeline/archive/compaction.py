@@ -15,7 +15,7 @@ from msgspec import Struct
 from pyspark.sql import SparkSession
 
 from seriatim.model import SeriatimError
-from seriatim.pipeline import storage
+from seriatim.pipeline import files
 from seriatim.pipeline.archive.reading import read_rows
 from seriatim.pipeline.archive.records import (
     Record,
@@ -88,12 +88,12 @@ def runs(records: list[Record], bytes_max: int) -> list[list[Record]]:
 def _rewrite(spark: SparkSession, uri: str, table: str, run: list[Record], file_bytes: int) -> Record:
     total = sum(each.bytes for each in run)
     rows = read_rows(spark, uri, table, run)
-    files = max(1, round(total / file_bytes))
-    gathered = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "date", *PLACE)
+    file_count = max(1, round(total / file_bytes))
+    gathered = rows.coalesce(1) if file_count == 1 else rows.repartitionByRange(file_count, "date", *PLACE)
     record = write_folder(gathered.sortWithinPartitions("date", *PLACE), uri, table, run[0].first, run[-1].last)
     expected = (sum(each.rows for each in run), reduce(xor, (each.digest for each in run)))
     if (record.rows, record.digest) != expected:
-        storage.remove(spark, storage.join(table_uri(uri, table), record.folder))
+        files.remove(spark, files.join(table_uri(uri, table), record.folder))
         raise CompactionFailed(
             f"batches {record.first} to {record.last} of {table}: {record.rows} rows with digest {record.digest:x} "
             f"were read, and {expected[0]} with {expected[1]:x} are recorded; a file was changed or is damaged"
@@ -109,15 +109,15 @@ def _sweep(spark: SparkSession, uri: str, table: str, grace_s: float) -> int:
     for record in void_records(spark, uri, table):
         replaced_at = max((each.written_at for each in valid if each.covers(record)), default=now)
         if now - replaced_at >= grace_s:
-            storage.remove(spark, storage.join(records_uri(uri, table), record.name))
-            storage.remove(spark, storage.join(table_uri(uri, table), record.folder))
+            files.remove(spark, files.join(records_uri(uri, table), record.name))
+            files.remove(spark, files.join(table_uri(uri, table), record.folder))
             removed += 1
     named = {each.folder for each in [*valid, *void_records(spark, uri, table)]}
-    for entry in storage.listed(spark, table_uri(uri, table)):
+    for entry in files.children(spark, table_uri(uri, table)):
         if entry.is_folder and entry.name not in named and now - entry.changed_at >= max(grace_s, 1.0):
             if _may_be_under_way(entry.name, valid) and now - entry.changed_at < max(grace_s, GRACE_S):
                 continue
-            storage.remove(spark, storage.join(table_uri(uri, table), entry.name))
+            files.remove(spark, files.join(table_uri(uri, table), entry.name))
             removed += 1
     return removed
 

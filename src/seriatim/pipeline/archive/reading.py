@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError
-from seriatim.pipeline import storage
+from seriatim.pipeline import files
 from seriatim.pipeline.archive.records import Record, records_of, table_uri
 from seriatim.pipeline.archive.rows import file_schema, last_rows
 from seriatim.pipeline.schemas import ARCHIVE
@@ -55,7 +55,7 @@ def describe(spark: SparkSession, uri: str) -> list[dict[str, str | int]]:
 def read_rows(spark: SparkSession, uri: str, table: str, records: list[Record]) -> DataFrame:
     """The rows of some records as they were written, with where they came from and their date."""
     schema = file_schema(table)
-    folders = [storage.join(table_uri(uri, table), each.folder) for each in records if each.rows]
+    folders = [files.join(table_uri(uri, table), each.folder) for each in records if each.rows]
     if not folders:
         return spark.createDataFrame([], schema)
     found = spark.read.schema(schema).option("basePath", table_uri(uri, table)).parquet(*folders)

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from pyspark.sql import SparkSession
 
 from seriatim.model import InputError
-from seriatim.pipeline import storage
+from seriatim.pipeline import files
 
 RECORDS = "_records"
 _NAME = re.compile(r"batch-(\d+)-(\d+)\.json")
@@ -67,18 +67,18 @@ def new_folder(first: int, last: int) -> str:
 
 def table_uri(root: str, table: str) -> str:
     """Where the folders of a table are."""
-    return storage.join(root, f"table={table}")
+    return files.join(root, f"table={table}")
 
 
 def records_uri(root: str, table: str) -> str:
     """Where the records of a table are."""
-    return storage.join(root, RECORDS, table)
+    return files.join(root, RECORDS, table)
 
 
 def put_record(spark: SparkSession, root: str, record: Record) -> None:
     """From now on these rows are in the archive. If somebody else was faster, theirs count, and are the same rows."""
     data = msgspec.json.format(msgspec.json.encode(record), indent=1)
-    storage.put(spark, storage.join(records_uri(root, record.table), record.name), data)
+    files.create(spark, files.join(records_uri(root, record.table), record.name), data)
 
 
 def is_written(spark: SparkSession, root: str, table: str, batch: int) -> bool:
@@ -105,7 +105,7 @@ def void_records(spark: SparkSession, root: str, table: str) -> list[Record]:
 
 
 def _ranges(spark: SparkSession, root: str, table: str) -> list[tuple[int, int]]:
-    names = [_NAME.fullmatch(each.name) for each in storage.listed(spark, records_uri(root, table))]
+    names = [_NAME.fullmatch(each.name) for each in files.children(spark, records_uri(root, table))]
     return sorted((int(name[1]), int(name[2])) for name in names if name is not None)
 
 
@@ -120,8 +120,8 @@ def _valid(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _read(spark: SparkSession, root: str, table: str, first: int, last: int) -> Record | None:
-    uri = storage.join(records_uri(root, table), f"batch-{first:012d}-{last:012d}.json")
-    data = storage.get(spark, uri)
+    uri = files.join(records_uri(root, table), f"batch-{first:012d}-{last:012d}.json")
+    data = files.read(spark, uri)
     if data is None:
         return None
     try:
@@ -132,17 +132,17 @@ def _read(spark: SparkSession, root: str, table: str, first: int, last: int) -> 
 
 def claim(spark: SparkSession, root: str, table: str, checkpoint: str) -> None:
     """An archive goes with one checkpoint: with another one its batches would be counted from 0 again."""
-    here, there = storage.join(records_uri(root, table), "writer.json"), storage.join(checkpoint, "writer.json")
-    ours, theirs = storage.get(spark, here), storage.get(spark, there)
+    here, there = files.join(records_uri(root, table), "writer.json"), files.join(checkpoint, "writer.json")
+    ours, theirs = files.read(spark, here), files.read(spark, there)
     if ours is None and theirs is None:
         data = msgspec.json.encode(Writer(secrets.token_hex(16)))
-        storage.put(spark, there, data)
-        ours, theirs = None, storage.get(spark, there)
+        files.create(spark, there, data)
+        ours, theirs = None, files.read(spark, there)
     if ours is None and theirs is not None:
         if is_begun(spark, checkpoint):
             raise InputError(checkpoint, f"it belongs to another archive than {root}", "give a new --checkpoint")
-        storage.put(spark, here, theirs)
-        ours = storage.get(spark, here)
+        files.create(spark, here, theirs)
+        ours = files.read(spark, here)
     if ours != theirs:
         raise InputError(
             root,
@@ -153,4 +153,4 @@ def claim(spark: SparkSession, root: str, table: str, checkpoint: str) -> None:
 
 def is_begun(spark: SparkSession, checkpoint: str) -> bool:
     """Whether a query has written down what its first batch is."""
-    return any(each.name == "0" for each in storage.listed(spark, storage.join(checkpoint, "offsets")))
+    return any(each.name == "0" for each in files.children(spark, files.join(checkpoint, "offsets")))

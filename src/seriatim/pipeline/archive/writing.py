@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from seriatim.model import InputError, SeriatimError
-from seriatim.pipeline import storage
+from seriatim.pipeline import files
 from seriatim.pipeline.archive.records import Record, claim, is_written, new_folder, put_record, table_uri
 from seriatim.pipeline.archive.rows import digest, lost_count, with_date
 from seriatim.pipeline.source.options import TABLES
@@ -81,7 +81,7 @@ def archive(
     Without `trigger_s` one table follows the other, each with the whole machine.
     """
     for table in options.tables:
-        claim(spark, options.out, table, storage.join(options.checkpoint, table))
+        claim(spark, options.out, table, files.join(options.checkpoint, table))
     jobs = [TableJob(spark, options, table, on_batch) for table in options.tables]
     try:
         if options.trigger_s is None:
@@ -118,7 +118,7 @@ class TableJob:
         rows = self._spark.readStream.format("seriatim").options(**source_options(self._spark, options, table)).load()
         write = partial(write_batch, root=options.out, table=table, gaps=options.gaps, on_batch=self._written)
         writer = rows.writeStream.queryName(f"archive {table}").foreachBatch(write)
-        writer = writer.option("checkpointLocation", storage.join(options.checkpoint, table))
+        writer = writer.option("checkpointLocation", files.join(options.checkpoint, table))
         if options.trigger_s is None:
             writer = writer.trigger(availableNow=True)
         else:
@@ -195,7 +195,7 @@ def write_batch(
         return
     record = write_folder(with_date(rows), root, table, batch, batch)
     if gaps == "fail" and record.lost:
-        storage.remove(spark, storage.join(table_uri(root, table), record.folder))
+        files.remove(spark, files.join(table_uri(root, table), record.folder))
         raise InputError(
             f"batch {batch} of {table}",
             f"{record.lost} positions were gone before they could be archived",
@@ -216,12 +216,12 @@ def write_folder(rows: DataFrame, root: str, table: str, first: int, last: int) 
         digest(table).alias("digest"),
     )
     folder = new_folder(first, last)
-    uri = storage.join(table_uri(root, table), folder)
+    uri = files.join(table_uri(root, table), folder)
     # One open file per date instead of a sort of everything by date: a batch seldom has more than a few.
     rows.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(DATES_OPEN))
     observed.write.partitionBy("date").mode("error").option("compression", "zstd").parquet(uri)
     counts: dict[str, Any] = seen.get
-    bytes_ = storage.size(rows.sparkSession, uri)
+    bytes_ = files.size(rows.sparkSession, uri)
     return Record(
         table=table,
         first=first,

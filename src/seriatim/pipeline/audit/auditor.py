@@ -21,22 +21,27 @@ from seriatim.pipeline.audit.causes import (
     hopeless_events,
     unpublished_doubt,
 )
-from seriatim.pipeline.audit.columns import LogTables, slim_deliveries, with_hashes
+from seriatim.pipeline.audit.columns import LogTables, slim_deliveries
 from seriatim.pipeline.audit.completeness import (
+    MAY_BE_LOST,
     different,
     gaps,
     not_subscribed,
     owed,
     ranked,
     received,
+    received_as_numbered,
+    stay_counts,
     stay_doubts,
     stays,
     voids_known,
+    with_ease,
     with_first_missing,
     with_places,
+    with_voids,
 )
 from seriatim.pipeline.audit.doubts import doubts, summary
-from seriatim.pipeline.audit.events import events, published, subscribers
+from seriatim.pipeline.audit.events import events, published, subscribers, totals
 from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, decode
 from seriatim.pipeline.audit.integrity import (
     contradicted,
@@ -46,16 +51,19 @@ from seriatim.pipeline.audit.integrity import (
     reused_doubt,
     row_doubts,
     spans,
+    uncovered,
     unpublished,
 )
 from seriatim.pipeline.audit.keep import kept, planned_simply
+from seriatim.pipeline.audit.levels import with_levels
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.audit.order import (
+    HINTS,
     Walked,
     blocks_of,
     covered_shares,
     explained,
-    find_hints,
+    lacks_hint,
     size_doubt,
     tangles_of,
     too_large,
@@ -63,10 +71,10 @@ from seriatim.pipeline.audit.order import (
     with_hint,
     with_positions,
 )
-from seriatim.pipeline.tables import Tables
+from seriatim.pipeline.logs.tables import Tables
 
 SALTS = 3  # tries
-SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 20  # at least, to choose between hints
+SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 5  # at least, to choose between hints
 SHARE_BAD = 0.1  # of rows that the best hint covers: then positions are tried too
 
 # The doubts about each guarantee that is checked; the others follow from these.
@@ -85,6 +93,7 @@ class Run(NamedTuple):
     deliveries: int = 0
     subscribers: int = 0
     out_of_order: int = 0
+    numbered: int = 0
     events: int = 0
     shared: int = 0
     reused: int = 0
@@ -137,12 +146,9 @@ class _Audit:
         self.found: list[DataFrame] = []
         self.doubts: list[DataFrame] = []
         self.rows = slim_deliveries(log.deliveries, self.salt, log.has_runs)
-        self.publications = kept(published(log, self.salt)) if log.has_publications else None
-        self.events = kept(events(self.rows, self.publications, log.has_runs))
-        self.subscribers = kept(subscribers(log, self.salt))
-        self.runs = self._count_runs()
 
     def result(self) -> SparkAudit:
+        self._count()
         walked = self._walk()
         self._check_order(walked)
         self._doubt_order(walked)
@@ -150,10 +156,22 @@ class _Audit:
         self._check_completeness(walked)
         return self._report(self._tagged_only(walked))
 
+    def _count(self) -> None:
+        log = self.log
+        self.publications = kept(published(log, self.salt)) if log.has_publications else None
+        self.totals = kept(totals(log, self.salt))
+        count = self.totals.agg(F.sum("n")).first()
+        rows = with_levels(self.rows, count[0] or 0 if count is not None else 0)
+        self.events = kept(events(rows, self.publications, log.has_runs))
+        self.subscribers = kept(subscribers(self.totals))
+        self.hints: list[str] = []
+        self.runs = self._count_runs()
+        self.is_numbered = all(run.numbered == run.deliveries for run in self.runs.values())
+
     # ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _walk(self) -> Walked:
-        hints = find_hints(self.events)
+        hints = self.hints
         shares = covered_shares(self.rows, self.events, hints, self._sample()) if len(hints) > 1 else {}
         if not hints or min(shares.values(), default=0) > SHARE_BAD:
             self.events = kept(with_positions(self.events, self.rows, self.subscribers, self.log.has_runs))
@@ -172,10 +190,10 @@ class _Audit:
         return max(1, min(rows // SAMPLE_ROWS, subscribers // SAMPLE_SUBSCRIBERS))
 
     def _check_order(self, walked: Walked) -> None:
-        blocks = blocks_of(walked, self.events, self.options)
-        if blocks is None:
+        dirty = blocks_of(walked, self.events, self.options)
+        if dirty is None:
             return
-        rows = kept(walked.rows.join(blocks, "e"))
+        blocks, rows = dirty
         large = too_large(rows, "block", self.options.task_rows_max)
         if large is not None:
             self.doubts.append(size_doubt(self.events, blocks, "block", large, "task_rows_max"))
@@ -200,11 +218,13 @@ class _Audit:
         self.doubts += row_doubts(names, walked.holes, walked.tied)
         if walked.chain_rows is None or self.publications is None:
             return
-        self.doubts.append(fifo_doubts(walked.chain_rows, self.publications))
+        if not walked.are_chains_ordered:
+            self.doubts.append(fifo_doubts(walked.chain_rows, self.publications))
         if strange := [name for name, run in self.runs.items() if run.told and run.phantoms]:
             self.doubts.append(unpublished_doubt(self.log, self.events, walked.tied, self._frame(strange), self.salt))
-        silent = self._frame(name for name, run in self.runs.items() if run.published and not run.seen)
-        self.doubts += causal_doubts(walked.chain_rows, self.publications, self.subscribers, silent)
+        if any(run.seen for run in self.runs.values()):
+            silent = self._frame(name for name, run in self.runs.items() if run.published and not run.seen)
+            self.doubts += causal_doubts(walked.chain_rows, self.publications, self.subscribers, silent)
 
     def _tagged_only(self, walked: Walked) -> set[str]:
         """Runs in which no row can be used to judge the order."""
@@ -241,23 +261,36 @@ class _Audit:
         self.confused = confused
         if not log.has_subscriptions:
             return
-        placed = with_places(self.rows, self.events, log.has_publications)
-        got = kept(received(placed))
-        known = self._frame(name for name, run in self.runs.items() if run.subscriptions)
-        self.found.append(not_held(log, got, spans(log, salt), known, salt))
+        placed, got = self._received()
+        unclear = kept(uncovered(got, spans(log, salt)))
         clear = self._frame(name for name, run in self.runs.items() if run.subscriptions and name not in confused)
-        held = kept(different(log, clear, salt))
-        self.doubts.append(not_subscribed(log, got, held, clear, salt))
+        if not unclear.isEmpty():
+            known = self._frame(name for name, run in self.runs.items() if run.subscriptions)
+            self.found.append(not_held(log, unclear, known, salt))
+            self.doubts.append(not_subscribed(log, unclear, clear, salt))
         places = kept(ranked(self.events))
-        judged = kept(owed(kept(stays(held, got, placed, walked.repeats)), places))
-        lacking = kept(with_first_missing(judged.filter("rows = numbered"), placed, places))
-        torn, gone = lacking.limit(0), lacking
-        if walked.holes is not None:
-            torn = lacking.join(walked.holes.select("s"), "s", "left_semi")
-            gone = lacking.join(walked.holes.select("s"), "s", "left_anti")
+        both = kept(with_ease(different(log, clear, salt), got, placed, walked.repeats))
+        held = kept(stays(both, placed, are_simple=both.filter("not is_simple").isEmpty()))
         voids = voids_known(self.publications) if self.publications is not None else None
-        self.doubts += stay_doubts(judged, torn, places, voids)
-        self.found.append(gaps(log, gone, placed, self.limit, salt))
+        judged = kept(with_voids(owed(held, places), voids))
+        counts = stay_counts(judged)
+        torn = judged
+        if counts[MAY_BE_LOST]:
+            lacking = kept(with_first_missing(judged.filter("rows = numbered"), placed, places))
+            torn, gone = lacking.limit(0), lacking
+            if walked.holes is not None:
+                torn = lacking.join(walked.holes.select("s"), "s", "left_semi")
+                gone = lacking.join(walked.holes.select("s"), "s", "left_anti")
+            self.found.append(gaps(log, gone, placed, self.limit, salt))
+        self.doubts += stay_doubts(judged, torn, places, [kind for kind, count in counts.items() if count])
+
+    def _received(self) -> tuple[DataFrame, DataFrame]:
+        """Deliveries with their places, and what each subscriber got of each topic."""
+        if self.is_numbered or not self.log.has_publications:
+            placed = with_places(self.rows, self.events, has_publications=False)
+            return placed, kept(received_as_numbered(self.totals))
+        placed = with_places(self.rows, self.events, has_publications=True)
+        return placed, kept(received(placed))
 
     # ── the report ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,34 +299,36 @@ class _Audit:
         none = doubts(self.spark.createDataFrame([], "run string"), "order", 0, reason=F.lit(""))
         doubted = kept(_union(self.doubts, none))
         counts: dict[str, dict[str, int]] = {run: {} for run in self.runs}
-        for row in found.groupBy("run", "name").agg(F.sum("count").alias("count")).collect():
-            counts[row["run"]][row["name"]] = row["count"]
         shown: dict[str, list[Anomaly]] = {run: [] for run in self.runs}
-        names = list(ANOMALIES)
-        place = Window.partitionBy("run", "name").orderBy("phase", "subscriber", "position", "tie", "sentence")
-        first = found.filter(F.col("sentence").isNotNull()).withColumn("nth", F.row_number().over(place))
-        top = first.filter(F.col("nth") <= self.limit).collect()
-        for row in sorted(top, key=lambda row: (names.index(row["name"]), row["nth"])):
-            witness = tuple(decode(text) for text in row["witness"])
-            shown[row["run"]].append(Anomaly(row["name"], row["sentence"], witness))
+        if self.found:
+            for row in found.groupBy("run", "name").agg(F.sum("count").alias("count")).collect():
+                counts[row["run"]][row["name"]] = row["count"]
+            names = list(ANOMALIES)
+            place = Window.partitionBy("run", "name").orderBy("phase", "subscriber", "position", "tie", "sentence")
+            first = found.filter(F.col("sentence").isNotNull()).withColumn("nth", F.row_number().over(place))
+            top = first.filter(F.col("nth") <= self.limit).collect()
+            for row in sorted(top, key=lambda row: (names.index(row["name"]), row["nth"])):
+                witness = tuple(decode(text) for text in row["witness"])
+                shown[row["run"]].append(Anomaly(row["name"], row["sentence"], witness))
         told: dict[str, dict[str, list[tuple[str, int]]]] = {run: {} for run in self.runs}
-        for row in summary(doubted).collect():
+        for row in summary(doubted).collect() if self.doubts else ():
             told[row["run"]].setdefault(row["about"], []).append((row["first"], row["count"]))
         for name, run in self.runs.items():
             for about, reason in _absent(run, name in tagged_only, name in self.confused):
                 told[name].setdefault(about, []).append((reason, 1))
         reports = {name: _report(run, counts[name], shown[name], told[name]) for name, run in self.runs.items()}
-        return SparkAudit(reports, kept(found.filter(F.col("name") != CIRCULAR)), doubted)
+        return SparkAudit(reports, found.filter(F.col("name") != CIRCULAR), doubted)
 
     def _count_runs(self) -> dict[str, Run]:
         """Everything that is counted once per run; the driver holds one row for each."""
         counted: dict[str, dict[str, int]] = {} if self.log.has_runs else {"": {}}
         delivered, made = F.col("n") > 0, F.col("a").isNotNull()
         frames = [
-            self.subscribers.groupBy("run").agg(
+            self.totals.groupBy("run").agg(
                 F.sum("n").alias("deliveries"),
-                F.count(F.lit(1)).alias("subscribers"),
+                F.count_distinct("s").alias("subscribers"),
                 F.sum("tagged").alias("out_of_order"),
+                F.sum("numbered").alias("numbered"),
             ),
             self.events.groupBy("run").agg(
                 _count(delivered).alias("events"),
@@ -305,6 +340,7 @@ class _Audit:
                 _count(F.col("seen").isNotNull()).alias("seen"),
                 F.sum(F.when(~made, F.col("n")).otherwise(0)).alias("phantoms"),
                 _count("collided").alias("collided"),
+                *(_count(delivered & lacks_hint(hint)).alias(f"lacks_{hint}") for hint in HINTS),
             ),
         ]
         if self.log.has_subscriptions:
@@ -313,18 +349,20 @@ class _Audit:
             for row in frame.collect():
                 told = row.asDict()
                 counted.setdefault(told.pop("run"), {}).update(told)
+        lacking = {hint: sum(told.pop(f"lacks_{hint}", 0) for told in counted.values()) for hint in HINTS}
+        self.hints = [hint for hint in HINTS if not lacking[hint]]
         collided = sum(told.pop("collided", 0) for told in counted.values())
         if collided or self._names_collide():
             raise HashCollision
         return {name: Run(**told) for name, told in counted.items()}
 
     def _names_collide(self) -> bool:
-        topics = with_hashes(self.log.deliveries, self.salt, s="topic").select("run", "topic", "s").distinct()
-        for names in (self.subscribers, topics):
-            count = names.agg(F.count(F.lit(1)), F.count_distinct("s")).first()
-            if count is not None and count[0] != count[1]:
-                return True
-        return False
+        """Whether two subscribers, or two topics, have one hash."""
+        topics = self.totals.select("run", F.col("topic").alias("subscriber"), F.col("t").alias("s")).distinct()
+        names = self.subscribers.select("s", F.lit(0).alias("kind")).unionByName(
+            topics.select("s", F.lit(1).alias("kind"))
+        )
+        return not names.groupBy("kind", "s").count().filter("count > 1").isEmpty()
 
     def _frame(self, runs: Iterable[str]) -> DataFrame:
         return F.broadcast(self.spark.createDataFrame([(run,) for run in runs], "run string"))

@@ -61,8 +61,11 @@ def causal_doubts(
         ("seen > notified", F.concat(had, F.lit("the log has fewer"))),
         ("seen < highest", F.concat(had, F.lit("and "), "highest", F.lit(" before that"))),
     )
+    strange = kept(rows.filter(" or ".join(which for which, _ in kinds)))
+    if strange.isEmpty():
+        return []
     return [
-        doubts(rows.filter(which).withColumn("kind", F.lit(kind)), "causal", 1, *order, reason=reason)
+        doubts(strange.filter(which).withColumn("kind", F.lit(kind)), "causal", 1, *order, reason=reason)
         for kind, (which, reason) in enumerate(kinds)
     ]
 

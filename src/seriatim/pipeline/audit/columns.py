@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from seriatim.model import InputError
+from seriatim.pipeline.logs.tables import Tables
 from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS
-from seriatim.pipeline.tables import Tables
 
 RUN = "run"
 DEFAULTS: Mapping[str, object] = {"out_of_order": False, "index": 0}

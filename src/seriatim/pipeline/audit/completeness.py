@@ -5,7 +5,9 @@ ranks, and what is missing is the difference of two counts. Which one is missing
 stop being consecutive.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.pipeline.audit.columns import (
@@ -16,12 +18,9 @@ from seriatim.pipeline.audit.columns import (
     with_hashes,
 )
 from seriatim.pipeline.audit.doubts import doubts
-from seriatim.pipeline.audit.integrity import shown
 from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.places import ENDLESS, PLACE, pack_place, place_of, shown_place, unpack_place
 
-ENDLESS = 1 << 62  # above every index
-INDEX_BITS = 20
-PLACE = "struct<number: bigint, index: bigint>"
 OWN = ("run", "subscriber", "topic", "since", "until", "start", "end")  # of a subscription, in the order of sorting
 
 
@@ -34,9 +33,9 @@ def different(log: LogTables, runs: DataFrame, salt: int) -> DataFrame:
     return with_hashes(rows.withColumn("q", own), salt, s="subscriber", t="topic")
 
 
-def not_subscribed(log: LogTables, got: DataFrame, subscriptions: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
-    """Doubts about what was received of topics that no subscription tells of."""
-    strange = got.select("s", "t").join(subscriptions.select("s", "t"), ["s", "t"], "left_anti")
+def not_subscribed(log: LogTables, unclear: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
+    """Doubts about what was received of topics that no subscription tells of; `unclear` (s, t, spans) has them."""
+    strange = unclear.filter(F.size("spans") == 0).select("s", "t")
     rows = with_hashes(log.deliveries, salt, s="subscriber", t="topic").join(strange, ["s", "t"])
     rows = rows.join(runs, "run", "left_semi").select("run", "subscriber", "topic").distinct()
     reason = F.concat("subscriber", F.lit(", topic "), "topic", F.lit(": no subscription tells what was owed"))
@@ -46,10 +45,6 @@ def not_subscribed(log: LogTables, got: DataFrame, subscriptions: DataFrame, run
 def voids_known(publications: DataFrame) -> DataFrame:
     """Topics with publications: t, and whether all have a number, so that any other number never became an event."""
     return publications.groupBy(F.col("b").alias("t")).agg(F.min(F.col("number").isNotNull()).alias("are_known"))
-
-
-def place_of(number: str = "number", index: str = "index") -> Column:
-    return F.when(F.col(number).isNotNull(), F.struct(F.col(number), F.col(index).cast("long")).cast(PLACE))
 
 
 def with_places(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> DataFrame:
@@ -66,10 +61,7 @@ def with_places(rows: DataFrame, all_events: DataFrame, has_publications: bool) 
 
 def received(placed: DataFrame) -> DataFrame:
     """Of each subscriber and topic: first and final position, rows, rows with a place, lowest and highest place."""
-    number, index = F.col("place")["number"], F.col("place")["index"]
-    # A place as one number, so that groups are hashed and not sorted; what does not fit is counted by `stays` instead.
-    fits = number.between(0, (1 << (62 - INDEX_BITS)) - 1) & index.between(0, (1 << INDEX_BITS) - 1)
-    packed = F.when(fits, F.shiftleft(number, INDEX_BITS).bitwiseOR(index))
+    packed = pack_place(F.col("place")["number"], F.col("place")["index"])
     found = placed.groupBy("s", "t").agg(
         F.min("p").alias("first"),
         F.max("p").alias("final"),
@@ -79,13 +71,15 @@ def received(placed: DataFrame) -> DataFrame:
         F.min(packed).alias("lowest"),
         F.max(packed).alias("highest"),
     )
-    return found.withColumns({name: _unpacked(name) for name in ("lowest", "highest")})
+    return found.withColumns({name: unpack_place(name) for name in ("lowest", "highest")})
 
 
-def _unpacked(name: str) -> Column:
-    number = F.shiftright(name, INDEX_BITS).alias("number")
-    index = F.col(name).bitwiseAND(F.lit((1 << INDEX_BITS) - 1)).alias("index")
-    return F.when(F.col(name).isNotNull(), F.struct(number, index).cast(PLACE))
+def received_as_numbered(all_totals: DataFrame) -> DataFrame:
+    """The same where every place is the row's own: then the pass that made the totals has told it already."""
+    own = all_totals.select(
+        "s", "t", "first", "final", F.col("n").alias("rows"), "numbered", "packed", "lowest", "highest"
+    )
+    return own.withColumns({name: unpack_place(name) for name in ("lowest", "highest")})
 
 
 def ranked(all_events: DataFrame) -> DataFrame:
@@ -115,11 +109,10 @@ def ranked(all_events: DataFrame) -> DataFrame:
     )
 
 
-def stays(subscriptions: DataFrame, got: DataFrame, placed: DataFrame, repeats: DataFrame | None) -> DataFrame:
-    """Each different subscription with what was received in it: rows, numbered, lowest, highest, inside, at_end.
+def with_ease(subscriptions: DataFrame, got: DataFrame, placed: DataFrame, repeats: DataFrame | None) -> DataFrame:
+    """Each different subscription with what was received of its topic, and `is_simple`: the counts are its own.
 
-    `inside` counts the different places above its start and up to its end; `at_end` is the highest place of the number
-    that it ended with. Where it covers all that was received of the topic, above its start, the counts are known.
+    They are where it covers all that was received of the topic, above its start, each event once.
     """
     alone = Window.partitionBy("s", "t")
     both = subscriptions.withColumn("of_topic", F.count(F.lit(1)).over(alone)).join(got, ["s", "t"], "left")
@@ -131,10 +124,19 @@ def stays(subscriptions: DataFrame, got: DataFrame, placed: DataFrame, repeats: 
         twice = placed.join(repeats.select("s", "e"), ["s", "e"], "left_semi").select("s", "t").distinct()
         both = both.join(twice.withColumn("is_repeated", F.lit(True)), ["s", "t"], "left")
         simple = simple & F.col("is_repeated").isNull()
-    both = both.withColumn("is_simple", F.coalesce(simple, F.lit(False)))
+    return both.withColumn("is_simple", F.coalesce(simple, F.lit(False)))
+
+
+def stays(both: DataFrame, placed: DataFrame, are_simple: bool) -> DataFrame:
+    """Each different subscription with what was received in it: rows, numbered, lowest, highest, inside, at_end.
+
+    `inside` counts the different places above its start and up to its end; `at_end` is the highest place of the number
+    that it ended with. `both` is from `with_ease`; if all of it is simple, no row is looked at.
+    """
+    own = ("q", *OWN, "times", "s", "t")
     counts = ("rows", "numbered", "lowest", "highest", "inside", "at_end")
     counted_easily = both.filter("is_simple").select(
-        "q",
+        *own,
         F.coalesce("rows", F.lit(0)).alias("rows"),
         F.coalesce("numbered", F.lit(0)).alias("numbered"),
         "lowest",
@@ -142,8 +144,10 @@ def stays(subscriptions: DataFrame, got: DataFrame, placed: DataFrame, repeats: 
         F.coalesce("numbered", F.lit(0)).alias("inside"),
         F.lit(None).cast(PLACE).alias("at_end"),
     )
-    hard = both.filter("not is_simple").select("q", "s", "t", "since", "until", "start", "end")
-    within = in_stay(hard, placed)
+    if are_simple:
+        return counted_easily
+    hard = both.filter("not is_simple").select(*own)
+    within = in_stay(hard.select("q", "s", "t", "since", "until", "start", "end"), placed)
     number = F.col("place")["number"]
     is_inside = (F.col("start").isNull() | (number > F.col("start"))) & (
         F.col("end").isNull() | (number <= F.col("end"))
@@ -156,9 +160,8 @@ def stays(subscriptions: DataFrame, got: DataFrame, placed: DataFrame, repeats: 
         F.count_distinct(F.when(is_inside, F.col("place"))).alias("inside"),
         F.max(F.when(number == F.col("end"), F.col("place"))).alias("at_end"),
     )
-    no_rows = hard.select("q").join(counted, "q", "left").fillna(0, ["rows", "numbered", "inside"])
-    known = counted_easily.select("q", *counts).unionByName(no_rows.select("q", *counts))
-    return subscriptions.join(known, "q")
+    counted_closely = hard.join(counted, "q", "left").fillna(0, ["rows", "numbered", "inside"])
+    return counted_easily.unionByName(counted_closely.select(*own, *counts))
 
 
 def in_stay(subscriptions: DataFrame, placed: DataFrame) -> DataFrame:
@@ -227,38 +230,59 @@ def with_first_missing(judged: DataFrame, placed: DataFrame, places: DataFrame) 
     return told.join(names, ["t", "gone_rank"])
 
 
-def stay_doubts(judged: DataFrame, lacking: DataFrame, places: DataFrame, voids: DataFrame | None) -> list[DataFrame]:
-    """The doubts about each subscription, in the reference auditor's order. `lacking`: where a row may be missing."""
-    who = F.concat("subscriber", F.lit(", topic "), "topic")
-    numbered = judged.filter("rows = numbered")
-
-    def told(rows: DataFrame, kind: int, text: Column) -> DataFrame:
-        order = ("subscriber", "topic", "since", "until", "start", "end", "kind")
-        return doubts(
-            rows.withColumn("kind", F.lit(kind)), "completeness", 2, *order, reason=F.concat(who, F.lit(": "), text)
-        )
-
-    cut = numbered.filter("start is null and (begun > 0 or rows = 0)")
-    no_publications = numbered.withColumn("are_known", F.lit(None).cast("boolean"))
-    known = numbered.join(voids, "t", "left") if voids is not None else no_publications
-    tails = places.select("t", (F.col("rank") - 1).alias("rank"), F.col("place").alias("tail"))
-    tail = numbered.filter("until is null and has_tail").join(tails, ["t", "rank"])
-    return [
-        told(judged.filter("rows > numbered"), 0, F.lit("events without a number, so a gap would not show")),
-        told(cut, 1, F.lit("the cut is not recorded, so the first event owed is not known")),
-        told(lacking, 2, F.concat(F.lit("number "), shown_place("gone"), F.lit(" may be in a row that is missing"))),
-        told(known.filter("not are_known"), 3, F.lit("publications without a number, so a gap may not show")),
-        told(
-            known.filter("are_known is null and has_holes"),
-            4,
-            F.lit("numbers that no row tells of may be events or voids"),
-        ),
-        told(tail, 5, F.concat(F.lit("number "), shown_place("tail"), F.lit(" not notified yet, late or lost"))),
-    ]
+# What may be doubtful about a subscription, in the reference auditor's order, and how it is told. Two need more.
+MAY_BE_LOST, NOT_YET = 2, 5
+STAY_DOUBTS: dict[int, tuple[str, str]] = {
+    0: ("rows > numbered", "events without a number, so a gap would not show"),
+    1: (
+        "rows = numbered and start is null and (begun > 0 or rows = 0)",
+        "the cut is not recorded, so the first event owed is not known",
+    ),
+    MAY_BE_LOST: ("rows = numbered and missing > 0", ""),
+    3: ("rows = numbered and not are_known", "publications without a number, so a gap may not show"),
+    4: (
+        "rows = numbered and are_known is null and has_holes",
+        "numbers that no row tells of may be events or voids",
+    ),
+    NOT_YET: ("rows = numbered and until is null and has_tail", ""),
+}
 
 
-def shown_place(name: str) -> Column:
-    return shown(f"{name}.number", f"{name}.index")
+def with_voids(judged: DataFrame, voids: DataFrame | None) -> DataFrame:
+    """`are_known`: whether a number without an event never became one. Null: nobody published to the topic."""
+    if voids is None:
+        return judged.withColumn("are_known", F.lit(None).cast("boolean"))
+    return judged.join(voids, "t", "left")
+
+
+def stay_counts(judged: DataFrame) -> dict[int, int]:
+    """How many subscriptions may be doubtful, by kind."""
+    told = judged.agg(
+        *(F.count(F.when(F.expr(which), 1)).alias(f"d{kind}") for kind, (which, _) in STAY_DOUBTS.items())
+    )
+    counted = told.first()
+    assert counted is not None
+    return {kind: counted[f"d{kind}"] for kind in STAY_DOUBTS}
+
+
+def stay_doubts(judged: DataFrame, torn: DataFrame, places: DataFrame, kinds: Iterable[int]) -> list[DataFrame]:
+    """The doubts of these kinds. `torn`: where what is missing may be in a row that is."""
+    who = F.concat("subscriber", F.lit(", topic "), "topic", F.lit(": "))
+    order = ("subscriber", "topic", "since", "until", "start", "end", "kind")
+    made = []
+    for kind in kinds:
+        which, text = STAY_DOUBTS[kind]
+        rows, told = judged.filter(which), F.lit(text)
+        if kind == MAY_BE_LOST:
+            rows = torn
+            told = F.concat(F.lit("number "), shown_place("gone"), F.lit(" may be in a row that is missing"))
+        elif kind == NOT_YET:
+            tails = places.select("t", (F.col("rank") - 1).alias("rank"), F.col("place").alias("tail"))
+            rows = rows.join(tails, ["t", "rank"])
+            told = F.concat(F.lit("number "), shown_place("tail"), F.lit(" not notified yet, late or lost"))
+        rows = rows.withColumn("kind", F.lit(kind))
+        made.append(doubts(rows, "completeness", 2, *order, reason=F.concat(who, told)))
+    return made
 
 
 def gaps(log: LogTables, gone: DataFrame, placed: DataFrame, limit: int, salt: int) -> DataFrame:

@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.pipeline.audit.columns import LogTables, with_hashes
+from seriatim.pipeline.audit.places import pack_place
 
 # As the reference auditor sorts publications that share an id.
 PUBLICATION_ORDER = ("topic", "publisher", "published_at", "sequence", "seen", "number", "index")
@@ -18,16 +19,33 @@ NOT_PUBLISHED = {  # the columns of an event that a publication gives it
 }
 
 
-def subscribers(log: LogTables, salt: int) -> DataFrame:
-    """One row per subscriber: run, subscriber, s, n rows, the last position, how many rows are tagged."""
+def totals(log: LogTables, salt: int) -> DataFrame:
+    """One row per subscriber and topic, from one pass over the deliveries: run, subscriber, topic, s, t, and counts.
+
+    n rows, of them `tagged`; first and final position; how many rows have a number, and how many of those numbers are
+    `packed` into one (see `places.py`), the lowest and the highest.
+    """
+    packed = pack_place(F.col("number"), F.col("index").cast("long"))
     return (
-        with_hashes(log.deliveries, salt, s="subscriber")
-        .groupBy("run", "subscriber", "s")
+        with_hashes(log.deliveries, salt, s="subscriber", t="topic")
+        .groupBy("run", "subscriber", "topic", "s", "t")
         .agg(
             F.count(F.lit(1)).alias("n"),
-            F.max("position").alias("last"),
             F.sum(F.col("out_of_order").cast("long")).alias("tagged"),
+            F.min("position").alias("first"),
+            F.max("position").alias("final"),
+            F.count("number").alias("numbered"),
+            F.count(packed).alias("packed"),
+            F.min(packed).alias("lowest"),
+            F.max(packed).alias("highest"),
         )
+    )
+
+
+def subscribers(all_totals: DataFrame) -> DataFrame:
+    """One row per subscriber: run, subscriber, s, n rows, the last position, how many rows are tagged."""
+    return all_totals.groupBy("run", "subscriber", "s").agg(
+        F.sum("n").alias("n"), F.max("final").alias("last"), F.sum("tagged").alias("tagged")
     )
 
 
@@ -64,6 +82,7 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
         (F.min("t") != F.max("t")).alias("two_topics"),
         F.min("check").alias("check"),
         (F.min("check") != F.max("check")).alias("collided"),
+        F.min("levelled").alias("levelled"),
         F.min("notified_at").alias("notified"),
         F.min("received_at").alias("received"),
         F.min("number").alias("number"),  # plain columns, so that groups are hashed and not sorted

@@ -13,7 +13,8 @@ from seriatim.pipeline.audit.columns import (
 from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import PUBLICATION_ORDER
 from seriatim.pipeline.audit.explain import FOUND, explain_reused
-from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.keep import handed_out, kept
+from seriatim.pipeline.audit.places import shown
 
 # As the reference auditor sorts the rows of one subscriber.
 ROW_ORDER = ("position", "event_id", "topic", "number", "index", "out_of_order")
@@ -119,17 +120,21 @@ def spans(log: LogTables, salt: int) -> DataFrame:
     return rows.groupBy("s", "t").agg(F.sort_array(F.collect_list(span)).alias("spans"))
 
 
-def not_held(log: LogTables, received: DataFrame, held: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
-    """Notifications on a topic that the subscriber did not hold then.
+def uncovered(received: DataFrame, held: DataFrame) -> DataFrame:
+    """Subscribers and topics that no single span covers: s, t, spans. Only of those need rows be looked at.
 
-    `received` (s, t, first, final) are the positions of each subscriber and topic: where one span covers them all, no
-    row needs to be looked at.
+    `received` (s, t, first, final) are the positions of each subscriber and topic.
     """
     none = F.array().cast("array<struct<since: bigint, until: bigint, start: bigint, end: bigint, row: string>>")
     both = received.join(held, ["s", "t"], "left").withColumn("spans", F.coalesce("spans", none))
     unclear = both.filter(~F.exists("spans", lambda span: _covers(span, F.col("first"), F.col("final"))))
+    return unclear.select("s", "t", "spans")
+
+
+def not_held(log: LogTables, unclear: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
+    """Notifications on a topic that the subscriber did not hold then, of those that are `uncovered`."""
     rows = with_hashes(log.deliveries, salt, s="subscriber", t="topic").join(runs, "run", "left_semi")
-    rows = rows.join(unclear.select("s", "t", "spans"), ["s", "t"])
+    rows = rows.join(unclear, ["s", "t"])
     rows = rows.filter(~F.exists("spans", lambda span: _covers(span, F.col("position"), F.col("position"))))
     what = F.concat("event_id", F.lit(" on topic "), "topic", F.lit(", which it did not hold then"))
     sentence = F.concat("subscriber", F.lit(" was notified of "), what)
@@ -146,23 +151,21 @@ def contradicted(log: LogTables, rows: DataFrame, all_events: DataFrame, salt: i
     told = all_events.filter(~F.col("reused"))
     several = (F.col("low") != F.col("high")) | (F.col("low") != F.col("published_place"))
     place = F.coalesce("published_place", "low")
-    several_places = told.filter(several).select("e")
-    claims = told.filter(place.isNotNull()).select("e", "t", place.alias("place"))
-    more = (
-        rows.filter("number is not null")
-        .join(several_places, "e", "left_semi")
-        .select("e", "t", F.struct("number", "index").alias("place"))
-        .distinct()
+    several_places = kept(told.filter(several).select("e"))
+    claims = told.filter(place.isNotNull()).select(
+        "e", "t", place["number"].alias("number"), place["index"].alias("index")
     )
-    clashing = (
-        claims.unionByName(more)
-        .groupBy("t", "place")
-        .agg(F.min("e").alias("one"), F.max("e").alias("other"), F.collect_set("e").alias("all"))
-        .filter("one != other")
-        .select(F.explode("all").alias("e"))
-    )
-    suspects = kept(several_places.unionByName(clashing).distinct())
-    return None if suspects.isEmpty() else _mismatches(log, suspects, salt)
+    has_several = not several_places.isEmpty()
+    if has_several:
+        more = rows.filter("number is not null").join(handed_out(several_places), "e", "left_semi")
+        claims = kept(claims.unionByName(more.select("e", "t", "number", "index").distinct()))
+    at_place = ["t", "number", "index"]
+    taken = claims.groupBy(*at_place).agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
+    clashing = kept(taken.select(*at_place))
+    if not has_several and clashing.isEmpty():
+        return None
+    suspects = several_places.unionByName(claims.join(handed_out(clashing), at_place, "left_semi").select("e"))
+    return _mismatches(log, kept(suspects.distinct()), salt)
 
 
 def _mismatches(log: LogTables, suspects: DataFrame, salt: int) -> DataFrame:
@@ -210,9 +213,3 @@ def _mismatches(log: LogTables, suspects: DataFrame, salt: int) -> DataFrame:
     )
     witness = F.when(taken, F.array("owner_row", "row")).otherwise(F.array("first_row", "row"))
     return found(claims, "number-mismatch", F.col("phase"), sentence, witness)
-
-
-def shown(number: str, index: str) -> Column:
-    """A place as the reference auditor shows it."""
-    text = F.col(number).cast("string")
-    return F.when(F.col(index) > 0, F.concat(text, F.lit(" index "), F.col(index).cast("string"))).otherwise(text)

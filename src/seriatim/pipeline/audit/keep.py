@@ -8,9 +8,11 @@ from contextlib import contextmanager
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
 LEVEL = StorageLevel.MEMORY_AND_DISK
+HANDED_OUT_MAX = 200_000  # rows of a few columns
 
 
 def kept(frame: DataFrame) -> DataFrame:
@@ -22,6 +24,14 @@ def kept(frame: DataFrame) -> DataFrame:
     if frame.sparkSession.conf.get("spark.checkpoint.dir", None):
         return frame.checkpoint()
     return frame.localCheckpoint(storageLevel=LEVEL)
+
+
+def handed_out(frame: DataFrame) -> DataFrame:
+    """A kept table, to be joined with one that is much larger: if it is small, every task gets all of it.
+
+    Spark cannot know: what a plan starts from has no size, and then the larger table would be moved.
+    """
+    return F.broadcast(frame) if frame.count() <= HANDED_OUT_MAX else frame
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from seriatim.pipeline.audit.columns import LogTables, delivery_json, publicatio
 from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import chains, fill_keys
 from seriatim.pipeline.audit.explain import FOUND, explain
-from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.keep import handed_out, kept
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.audit.untangle import TANGLES, untangle
 from seriatim.pipeline.audit.walk import (
@@ -35,7 +35,12 @@ from seriatim.pipeline.audit.walk import (
     with_publications,
 )
 
-HINTS = ("notified", "received", "published")  # columns of events that may serve as a key, if all events have one
+HINTS = (
+    "levelled",
+    "notified",
+    "received",
+    "published",
+)  # columns of events that may serve as a key, if all events have one
 
 
 class Walked(NamedTuple):
@@ -43,6 +48,7 @@ class Walked(NamedTuple):
 
     rows: DataFrame  # all deliveries: s, p, e, o
     chain_rows: DataFrame | None
+    are_chains_ordered: bool
     repeats: DataFrame | None
     tied: DataFrame | None
     holes: DataFrame | None
@@ -50,12 +56,8 @@ class Walked(NamedTuple):
     covered_count: int
 
 
-def find_hints(all_events: DataFrame) -> list[str]:
-    """The hints that every delivered event has."""
-    lacking = {hint: F.col(hint).isNull() | F.isnan(hint) for hint in HINTS}
-    told = all_events.filter("n > 0").agg(*(_count(lacks).alias(hint) for hint, lacks in lacking.items())).first()
-    assert told is not None
-    return [hint for hint in HINTS if told[hint] == 0]
+def lacks_hint(hint: str) -> Column:
+    return F.col(hint).isNull() | F.isnan(hint)
 
 
 def covered_shares(rows: DataFrame, all_events: DataFrame, hints: Sequence[str], every: int) -> dict[str, float]:
@@ -115,6 +117,7 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few
     parts = [intervals(marked, repeats)] if counted["covered"] else []
     if chain_rows is not None:
         parts.append(chain_marks(chain_rows))
+    are_ordered = chain_rows is None or chain_rows.filter("not ordered").isEmpty()
     covered, covered_count = None, 0
     if parts:
         joined = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
@@ -123,6 +126,7 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few
     return Walked(
         rows,
         chain_rows,
+        are_ordered,
         repeats,
         kept(tied(rows, marked)) if counted["ties"] else None,
         kept(holes(marked)) if counted["holes"] else None,
@@ -135,8 +139,8 @@ def _count(condition: Column) -> Column:
     return F.coalesce(F.sum(condition.cast("long")), F.lit(0))
 
 
-def blocks_of(walked: Walked, all_events: DataFrame, options: AuditOptions) -> DataFrame | None:
-    """The events that a closer look is needed at, in blocks: e, block."""
+def blocks_of(walked: Walked, all_events: DataFrame, options: AuditOptions) -> tuple[DataFrame, DataFrame] | None:
+    """The events that a closer look is needed at, in blocks: e, block; and their deliveries: s, p, e, o, block."""
     if walked.covered is None:
         return None
     if walked.covered_count <= options.cuts_max:
@@ -161,14 +165,16 @@ def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> Data
     return known.join(filled, "e", "left").select("e", F.coalesce("filled", "k").alias("k"))
 
 
-def _cut_again(found: DataFrame, walked: Walked, all_events: DataFrame, options: AuditOptions) -> DataFrame:
+def _cut_again(
+    found: DataFrame, walked: Walked, all_events: DataFrame, options: AuditOptions
+) -> tuple[DataFrame, DataFrame]:
     """Blocks that are too large for one task are cut by coarse cuts."""
-    rows = kept(walked.rows.join(found, "e"))
+    rows = kept(walked.rows.join(handed_out(found), "e"))
     sizes = rows.groupBy("block").count()
     large = kept(sizes.filter(F.col("count") > options.block_rows_max))
     total = large.agg(F.sum("count")).first()
     if total is None or not total[0]:
-        return found
+        return found, rows
     inside = found.join(large.select("block"), "block", "left_semi").select("e")
     events = kept(_with_published(all_events, walked.chain_rows).join(inside, "e").filter("k is not null"))
     steps = with_publications(rows.join(large.select("block"), "block", "left_semi"), walked.chain_rows, events)
@@ -180,7 +186,8 @@ def _cut_again(found: DataFrame, walked: Walked, all_events: DataFrame, options:
     own = walked.chain_rows.join(inside, "e", "left_semi") if walked.chain_rows is not None else None
     again = coarse_blocks(kept(steps), own, events, max(2, ceil(total[0] / options.block_rows)), options.rounds)
     rest = found.join(large.select("block"), "block", "left_anti").select("e", "block")
-    return kept(rest.unionByName(again.select("e", (-1 - F.col("block")).alias("block"))))
+    blocks = kept(rest.unionByName(again.select("e", (-1 - F.col("block")).alias("block"))))
+    return blocks, kept(walked.rows.join(blocks, "e"))
 
 
 def too_large(rows: DataFrame, group: str, rows_max: int) -> DataFrame | None:
@@ -235,6 +242,7 @@ def explained(
     log: LogTables, walked: Walked, found: DataFrame, limit: int, salt: int, hopeless: DataFrame | None = None
 ) -> DataFrame:
     """What is wrong in each tangle, in the columns of `FOUND`. `hopeless` (e) are events with circular causes."""
+    found = handed_out(found)
     deliveries = with_hashes(log.deliveries, salt, e="event_id", s="subscriber").join(found, "e")
     if walked.tied is not None:
         known = walked.tied.select("s", F.col("p").alias("position"), F.lit(True).alias("is_tied"))

@@ -12,13 +12,16 @@ published, in its own order.
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from seriatim.pipeline.audit.keep import handed_out, kept
+
 PUBLISHED, NOTIFIED = 0, 1  # kinds of row; at one position, what was published comes first: it had not seen that row
 
 
 def with_keys(rows: DataFrame, all_events: DataFrame, are_few: bool) -> DataFrame:
     """Deliveries as (s, p, e, o, k, suspect). Without a key: not judged for order; suspect: perhaps a repeat."""
     keys = all_events.filter(F.col("n") > 0).select("e", "k", "suspect")
-    return rows.select("s", "p", "e", "o").join(F.broadcast(keys) if are_few else keys, "e")
+    # Keys that are many are hashed, part by part: sorting the rows for it would cost more than the walk.
+    return rows.select("s", "p", "e", "o").join(F.broadcast(keys) if are_few else keys.hint("shuffle_hash"), "e")
 
 
 def with_publications(rows: DataFrame, chain_rows: DataFrame | None, events: DataFrame) -> DataFrame:
@@ -79,7 +82,7 @@ def repeated(rows: DataFrame, marked: DataFrame) -> DataFrame:
     """
     perhaps = marked.filter((F.col("kind") == NOTIFIED) & _may_repeat()).select("s", "e").distinct()
     counted = (
-        rows.join(perhaps, ["s", "e"], "left_semi")
+        rows.join(handed_out(kept(perhaps)), ["s", "e"], "left_semi")
         .groupBy("s", "e")
         .agg(F.count(F.lit(1)).alias("times"), F.min(F.when(~F.col("o"), F.col("p"))).alias("place"))
     )

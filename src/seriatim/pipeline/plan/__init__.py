@@ -7,7 +7,6 @@ from seriatim.pipeline.plan.network import Network
 from seriatim.pipeline.plan.planner import (
     Placed,
     Plan,
-    check_homes,
     default_network,
     make_plan,
     summed_up,
@@ -24,7 +23,6 @@ __all__ = [
     "WideAdvice",
     "advise",
     "advise_on_wide",
-    "check_homes",
     "default_network",
     "from_archive",
     "make_plan",

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from seriatim.model import Node, Topic
-from seriatim.pipeline.files import write_text
+from seriatim.pipeline import files
 from seriatim.pipeline.plan.advice import Advice, WideAdvice
 from seriatim.pipeline.plan.planner import Placed, Plan
 
@@ -52,11 +52,11 @@ def _quoted(text: str) -> str:
 def write_plan(plan: Plan, found: Mapping[str, Any], uri: str) -> None:
     """Everything a plan is, into a folder. `plan.toml` comes last: where it is, the rest is whole."""
     spark = plan.summed.held.sparkSession
-    folder = uri.rstrip("/")
-    topics_table(plan).write.mode("overwrite").parquet(f"{folder}/topics")
-    pairs_table(plan).write.mode("overwrite").parquet(f"{folder}/pairs")
-    write_text(spark, f"{folder}/plan.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-    write_text(spark, f"{folder}/plan.toml", plan_text(plan))
+    topics_table(plan).write.mode("overwrite").parquet(files.join(uri, "topics"))
+    pairs_table(plan).write.mode("overwrite").parquet(files.join(uri, "pairs"))
+    told = json.dumps(found, ensure_ascii=False, indent=1) + "\n"
+    files.replace(spark, files.join(uri, "plan.json"), told.encode("utf-8"))
+    files.replace(spark, files.join(uri, "plan.toml"), plan_text(plan).encode("utf-8"))
 
 
 def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan") -> dict[str, Any]:

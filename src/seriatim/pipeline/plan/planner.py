@@ -6,7 +6,7 @@
 The graph has one entry per topic and one per coupled pair, whatever the number of subscribers.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -175,12 +175,6 @@ def default_network(sites: tuple[str, ...], load_max: float | None = None) -> Ne
 def topics_in_use(inputs: Inputs, buckets: int = 0) -> Topics:
     """What is ordered now: the topics, or buckets, that somebody holds."""
     return topics_of(inputs.held, buckets)
-
-
-def check_homes(homes: Mapping[Topic, Node], topics: Topics) -> tuple[list[Topic], list[Topic]]:
-    """Where a plan and the topics in use differ: homes of topics nobody holds, and topics without a home."""
-    used = set(topics.names)
-    return sorted(homes.keys() - used), sorted(used - homes.keys())
 
 
 def _affinity(graph: Graph) -> tuple[Floats, Floats]:

@@ -9,9 +9,9 @@ from math import log
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
+from seriatim.pipeline.logs.tables import Tables
 from seriatim.pipeline.report.distribution import NEGATIVE, SMALLEST, WIDTH, ZERO, Distribution
 from seriatim.pipeline.report.figures import SHOWN_MAX, Ranking, RunFigures, Timeline, Traffic, steps_over
-from seriatim.pipeline.tables import Tables
 
 KINDS_MAX = 100  # kinds of messages; a log that has more is not ours
 

@@ -7,10 +7,10 @@ from pyspark.sql import SparkSession
 from seriatim.audit import ColumnMapping
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.audit import audit_tables
+from seriatim.pipeline.logs.tables import read_tables
 from seriatim.pipeline.report.figures_on_spark import spark_figures
 from seriatim.pipeline.report.pages import Judgement, RunSection
 from seriatim.pipeline.report.sources import name_of, note_of, restricted
-from seriatim.pipeline.tables import read_tables
 
 NOTE = "read and judged on Spark"
 

@@ -1,19 +1,22 @@
 """The edge: tables in and out, at any URI that Spark can read and write."""
 
+from collections.abc import Mapping
+from functools import reduce
 from typing import NamedTuple, TypeVar
 
 from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
-from seriatim.model import Delivery, History, LogError, Publication, Subscription
-from seriatim.pipeline import fitting
+from seriatim.model import Delivery, History, InputError, LogError, Publication, Subscription
 from seriatim.pipeline.archive.reading import read_archive
-from seriatim.pipeline.files import Entry, children, find
-from seriatim.pipeline.reading import Source, columns_of, read_raw, source_of, unreadable
+from seriatim.pipeline.files import Entry, children
+from seriatim.pipeline.logs import fitting
+from seriatim.pipeline.logs.reading import Source, columns_of, entries_of, read_raw, source_of, unreadable
 from seriatim.pipeline.schemas import ARCHIVE, HISTORY
 
 EXAMPLES = 3  # rows shown of those that do not fit
@@ -55,7 +58,7 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
     that is not known, but for deliveries.
     """
     mapping = mapping or ColumnMapping()
-    entries = find(spark, uri)
+    entries = entries_of(spark, uri)
     archive = _archive(spark, entries)
     if archive is not None:
         return archive
@@ -70,6 +73,23 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
         return _table(spark, uri, name, by_table[name], own) if name in by_table else None
 
     return Tables(deliveries, other("publications"), other("subscriptions"), other("messages"))
+
+
+def together(by_run: Mapping[str, Tables]) -> Tables:
+    """Many logs in the same tables, told apart by a column `run`: one audit judges them all."""
+
+    def frame(name: str) -> DataFrame | None:
+        frames = [
+            table.withColumn("run", f.lit(run))
+            for run, tables in by_run.items()
+            if (table := getattr(tables, name)) is not None
+        ]
+        return reduce(DataFrame.unionByName, frames) if frames else None
+
+    deliveries = frame("deliveries")
+    if deliveries is None:
+        raise InputError("by_run", "no log at all", "give at least one")
+    return Tables(deliveries, frame("publications"), frame("subscriptions"))
 
 
 def history_of(tables: Tables, rows_max: int) -> History | None:
@@ -173,7 +193,9 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
         return None
     if mapping.run is not None and "_run" in fitted.columns:
         fitted = fitted.where(f.col("_run").isNull() | (f.col("_run") == mapping.run))
-    return _placed(fitted, where, mapping).select(*schema.names)
+    table = _placed(fitted, where, mapping).select(*schema.names)
+    # Text is slow to read, and an audit goes over its rows some ten times. `unpersist()` gives the space back.
+    return table if source.format == "parquet" else table.persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def _check_columns(schema: StructType, known: list[str], where: str) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql import Row
 
 from seriatim.brokers.nats_replay import Reached, ReplayedEvent
 from seriatim.model import InputError
-from seriatim.pipeline.republish import RECORD_EVERY, Progress, Publishing, digest_of, event_of
+from seriatim.pipeline.replay.republish import RECORD_EVERY, Progress, Publishing, digest_of, event_of
 
 
 def publishing(path: Path | None, digest: str = "abc", prefix: str | None = None) -> Publishing:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from itertools import combinations
 
 import pytest
-from tests.pipeline.worlds import Archived, archived
+from tests.pipeline.replay.worlds import Archived, archived
 
 from seriatim.audit import audit
 from seriatim.model import Delivery, History

@@ -9,7 +9,7 @@ import pytest
 
 from seriatim.audit import audit
 from seriatim.model import Delivery, History, InputError
-from seriatim.pipeline.window import Judged, Window, WindowOptions
+from seriatim.pipeline.follow import Judged, Window, WindowOptions
 
 LOGS = 100
 

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from tests.pipeline.stamp_worlds import Stamp, random_stamps
-from tests.pipeline.worlds import events_table, stamps_table
+from tests.pipeline.replay.stamp_worlds import Stamp, random_stamps
+from tests.pipeline.replay.worlds import events_table, stamps_table
 
-from seriatim.pipeline import ordering
-from seriatim.pipeline.merger import Merger, order_key
-from seriatim.pipeline.ordering import (
+from seriatim.pipeline.replay import ordering
+from seriatim.pipeline.replay.merger import Merger, order_key
+from seriatim.pipeline.replay.ordering import (
     DECLARES,
     describe_held,
     held,

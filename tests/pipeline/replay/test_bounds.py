@@ -3,7 +3,7 @@
 import pytest
 
 from seriatim.model import InputError
-from seriatim.pipeline.bounds import Bound, parse_bound
+from seriatim.pipeline.replay import Bound, parse_bound
 
 
 def test_times_and_numbers() -> None:

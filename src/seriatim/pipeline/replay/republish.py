@@ -19,7 +19,7 @@ from seriatim.brokers.nats_jetstream import JetStreamBroker
 from seriatim.brokers.nats_replay import IN_FLIGHT, Reached, ReplayedEvent, ReplayPublisher, paced
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.model import InputError, Topic
-from seriatim.pipeline.replay import in_sequence
+from seriatim.pipeline.replay.sequences import in_sequence
 
 FETCH_ROWS = 500
 RECORD_EVERY = 1_000  # events, between two notes of progress in a file

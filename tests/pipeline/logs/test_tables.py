@@ -10,7 +10,7 @@ from tests.audit.foreign_logs import BAD, GOOD, HOSTS, ForeignLog
 from seriatim.audit import ColumnMapping, write_history
 from seriatim.audit.foreign import HEAD
 from seriatim.model import Delivery, History, LogError, Publication, Subscription
-from seriatim.pipeline.tables import Tables, read_tables
+from seriatim.pipeline.logs import Tables, read_tables
 
 HISTORY = History(
     deliveries=[

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Topic
 from seriatim.order import TopicNames, topic_id
-from seriatim.pipeline.merger import Merger
+from seriatim.pipeline.replay.merger import Merger
 from seriatim.pipeline.schemas import PLACES
 
 CHUNK_BITS = 16  # so many numbers of a log are given their places at a time, as a power of two

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.pipeline.stamp_worlds import Stamp
-from tests.pipeline.worlds import events_table, stamps_table
+from tests.pipeline.replay.stamp_worlds import Stamp
+from tests.pipeline.replay.worlds import events_table, stamps_table
 
 from seriatim.model import Delivery, History, InputError, Subscription
-from seriatim.pipeline.bounds import Bound
-from seriatim.pipeline.replay import Replay, as_text, in_sequence, never_ordered, saw, sentence, would_have_seen
+from seriatim.pipeline.logs import tables_of
+from seriatim.pipeline.replay import Bound, Replay, as_text, in_sequence, never_ordered, saw, sentence, would_have_seen
 from seriatim.pipeline.schemas import REPLAY
-from seriatim.pipeline.tables import tables_of
 
 # A1 A2 | B1 after A1 | A3…A5 after B1, of which A4 is gone | B2 after A6, which has no stamp
 STAMPS = [

@@ -9,9 +9,8 @@ from pyspark.sql import SparkSession
 
 from seriatim.audit import ColumnMapping, audit
 from seriatim.model import Delivery, History, InputError, LogError
-from seriatim.pipeline import audit_stream, storage
-from seriatim.pipeline.audit_stream import BatchDone, Follower, FollowOptions, follow_deliveries
-from seriatim.pipeline.window import WindowOptions
+from seriatim.pipeline import files
+from seriatim.pipeline.follow import BatchDone, Follower, FollowOptions, WindowOptions, follow_deliveries
 
 SUBSCRIBERS = ("s1", "s2", "s3")
 EVENTS = 10  # of a file
@@ -74,7 +73,7 @@ def test_flagged_by_the_batch_that_reads_it_and_never_again(
 ) -> None:
     for batch in range(4):
         write(tmp_path / "log", batch, rows(batch, "s2" if batch == 2 else None))
-    keep = storage.put
+    keep = files.create
 
     def fail(session: SparkSession, uri: str, data: bytes) -> bool:
         if uri.endswith("state/batch=2"):
@@ -82,7 +81,7 @@ def test_flagged_by_the_batch_that_reads_it_and_never_again(
         return keep(session, uri, data)
 
     # Stopped in the middle of batch 2: findings are written, the state is not.
-    monkeypatch.setattr(audit_stream, "put", fail)
+    monkeypatch.setattr(files, "create", fail)
     with pytest.raises(InputError, match="the disk is full"):
         Watched(spark, tmp_path).wait()
     monkeypatch.undo()

@@ -31,15 +31,14 @@ from seriatim.audit.mapping import ColumnMapping
 from seriatim.audit.report import Findings
 from seriatim.model import InputError, LogError
 from seriatim.order import GUARANTEES
-from seriatim.pipeline import fitting
-from seriatim.pipeline.files import find
-from seriatim.pipeline.reading import columns_of, source_of, stream_raw
+from seriatim.pipeline import files
+from seriatim.pipeline.audit.verdicts import finding_table
+from seriatim.pipeline.follow.rows import COLUMNS
+from seriatim.pipeline.follow.window import Judged, Seen, Totals, Window, WindowOptions
+from seriatim.pipeline.logs import fitting
+from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw
 from seriatim.pipeline.schemas import DELIVERIES
 from seriatim.pipeline.source import register
-from seriatim.pipeline.storage import get, join, listed, put, remove
-from seriatim.pipeline.verdicts import finding_table
-from seriatim.pipeline.window import Judged, Seen, Totals, Window, WindowOptions
-from seriatim.pipeline.window_rows import COLUMNS
 
 ORDER = ("fifo", "per-topic")  # a doubt about these is a doubt about every guarantee of order
 NOT_FOLLOWED = "not checked while a log is followed: audit it when it is whole"
@@ -105,7 +104,7 @@ class Follower:
         """Begin, or go on from the checkpoint. `deliveries` is a stream as `follow_deliveries` makes it."""
         options = self._options
         writer = deliveries.writeStream.foreachBatch(self._guarded).queryName("seriatim audit")
-        writer = writer.option("checkpointLocation", join(options.checkpoint, "query"))
+        writer = writer.option("checkpointLocation", files.join(options.checkpoint, "query"))
         if options.is_once:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{options.trigger_ms} milliseconds").start()
@@ -175,13 +174,13 @@ class Follower:
     @property
     def findings(self) -> str:
         """Where the table of findings is."""
-        return self._options.findings or join(self._options.checkpoint, "findings")
+        return self._options.findings or files.join(self._options.checkpoint, "findings")
 
     def _keep(self, batch: int, judged: Judged) -> None:
         """Write what this batch changes; the state last, for with it the batch is done."""
         if judged.findings:
             found = finding_table(self._spark, ((each.anomaly, each.count) for each in judged.findings))
-            found.coalesce(1).write.mode("overwrite").parquet(join(self.findings, f"batch={batch}"))
+            found.coalesce(1).write.mode("overwrite").parquet(files.join(self.findings, f"batch={batch}"))
         self._write("rows", batch, judged.kept)
         if len(judged.left):
             self._write("ids", batch, pa.table({"id": pa.array(judged.left.view(np.int64))}))
@@ -193,17 +192,17 @@ class Follower:
             rows_from=window.rows_from(batch + 1),
             ids_from=window.ids_from(batch + 1),
         )
-        if not put(self._spark, self._uri("state", batch), msgspec.json.encode(state)):
+        if not files.create(self._spark, self._uri("state", batch), msgspec.json.encode(state)):
             what = f"the state of batch {batch} was written by somebody else"
             raise InputError(self._options.checkpoint, what, "let one process follow a log with one checkpoint")
         if before is not None:  # nobody needs what came before this any more
-            remove(self._spark, self._uri("state", before.batch))
+            files.remove(self._spark, self._uri("state", before.batch))
             for kind, since, until in (
                 ("rows", before.rows_from, state.rows_from),
                 ("ids", before.files_from, state.files_from),
             ):
                 for gone in range(since, until):
-                    remove(self._spark, self._uri(kind, gone))
+                    files.remove(self._spark, self._uri(kind, gone))
         self._batch, self._state = batch, state
 
     def _restore(self, batch: int) -> None:
@@ -214,7 +213,7 @@ class Follower:
         if state is None:
             fix = "give another checkpoint to begin again: this one does not belong to this log, or was damaged"
             raise InputError(self._options.checkpoint, f"no state of batch {batch}", fix)
-        there = {entry.name for entry in listed(self._spark, join(self._options.checkpoint, "ids"))}
+        there = {entry.name for entry in files.children(self._spark, files.join(self._options.checkpoint, "ids"))}
         left = {
             each: self._read("ids", each)["id"].to_numpy().view(np.uint64)
             for each in range(state.files_from, batch + 1)
@@ -232,11 +231,11 @@ class Follower:
         self._batch, self._state = batch, state
 
     def _stored(self, batch: int) -> State | None:
-        data = get(self._spark, self._uri("state", batch))
+        data = files.read(self._spark, self._uri("state", batch))
         return None if data is None else msgspec.json.decode(data, type=State)
 
     def _last_batch(self) -> int:
-        names = [entry.name for entry in listed(self._spark, join(self._options.checkpoint, "state"))]
+        names = [entry.name for entry in files.children(self._spark, files.join(self._options.checkpoint, "state"))]
         return max((int(name.partition("=")[2]) for name in names), default=-1)
 
     def _write(self, kind: str, batch: int, table: pa.Table) -> None:
@@ -246,7 +245,7 @@ class Follower:
         return self._spark.read.parquet(self._uri(kind, batch)).toArrow()
 
     def _uri(self, kind: str, batch: int) -> str:
-        return join(self._options.checkpoint, kind, f"batch={batch}")
+        return files.join(self._options.checkpoint, kind, f"batch={batch}")
 
 
 def follow_deliveries(
@@ -261,8 +260,7 @@ def follow_deliveries(
         register(spark)
         live = spark.readStream.format("seriatim").option("url", uri).option("table", "deliveries").load()
         return live.select(*COLUMNS, f.lit(None).cast("string").alias("_problem"))
-    entries = find(spark, uri)
-    source = source_of(spark, uri, entries)
+    source = source_of(spark, uri, entries_of(spark, uri))
     known = columns_of(spark, source)
     if not known:
         raise LogError(uri, "no row yet, so its columns are not known", "start when the first file is there")

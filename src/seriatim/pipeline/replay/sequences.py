@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Topic
-from seriatim.pipeline.bounds import NO_BOUND, Bound
-from seriatim.pipeline.ordering import order_key_column, placed, places, with_names, with_order_keys
+from seriatim.pipeline.replay.bounds import NO_BOUND, Bound
+from seriatim.pipeline.replay.ordering import order_key_column, placed, places, with_names, with_order_keys
 from seriatim.pipeline.schemas import REPLAY
 
 ORDER = ("sequence", "log", "number", "index")  # what REPLAY is sorted by, and `order_key` sorts the same

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from seriatim.audit.foreign import FORMATS, NO, YES
 from seriatim.audit.mapping import LINES, ColumnMapping
-from seriatim.pipeline.reading import CORRUPT
+from seriatim.pipeline.logs.reading import CORRUPT
 from seriatim.pipeline.schemas import DELIVERIES
 
 WIDE = "decimal(38,9)"  # whole numbers of any clock, and nine digits behind the point

@@ -15,12 +15,15 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from seriatim.audit.foreign import HEAD, SEPARATORS
+from seriatim.audit.foreign import HEAD, SEPARATORS, format_of
 from seriatim.model import LogError
-from seriatim.pipeline.files import Entry, children, files_below, format_at
+from seriatim.pipeline.files import Entry, children, files_below, find, read_head
 
 CORRUPT = "_corrupt"
 PLACE = ("_file", "_block", "_row")
+LOOKED_AT = 1_000  # files of a folder that are looked at to know its format
+MAGIC_PARQUET = b"PAR1"
+MAGIC_BYTES = 4_096  # of a file whose name does not tell its format
 
 _FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
 
@@ -40,27 +43,53 @@ class Source(NamedTuple):
         return self.format != "jsonl"
 
 
+def entries_of(spark: SparkSession, uri: str) -> list[Entry]:
+    """The files and folders of a log. Raises LogError if there are none."""
+    entries = find(spark, uri)
+    if not entries:
+        raise LogError(uri, "no such file or folder", "correct the path")
+    return entries
+
+
 def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Source:
     """Files and folders that are one table. Raises LogError if they are of different formats, or there are none."""
     entries = list(entries)
     formats: dict[str, str] = {}
     total = 0
     for entry in entries:
-        for file in files_below(spark, entry.uri) if entry.is_folder else [entry]:
+        for file in files_below(spark, entry.uri, LOOKED_AT) if entry.is_folder else [entry]:
             total += file.bytes
             if file.bytes:
-                formats.setdefault(format_at(spark, file), file.name)
+                formats.setdefault(_format_of(spark, file), file.name)
     if len(formats) > 1:
         shown = " and ".join(f"{kind} ({name})" for kind, name in sorted(formats.items()))
         raise LogError(where, f"files of different formats: {shown}", "give one of them: a folder, a file or a pattern")
     is_partitioned = any(
-        child.is_folder and "=" in child.name
+        child.is_folder and "=" in child.name and not child.is_hidden
         for entry in entries
         if entry.is_folder
         for child in children(spark, entry.uri)
     )
     kind = next(iter(formats), "jsonl")
     return Source(where, tuple(entry.uri for entry in entries), kind, is_partitioned, total == 0)
+
+
+def _format_of(spark: SparkSession, entry: Entry) -> str:
+    """csv, tsv, jsonl or parquet: from the name of a file, or else from how it begins."""
+    by_name = format_of(entry.name)
+    if by_name is not None:
+        return by_name
+    head = read_head(spark, entry, MAGIC_BYTES)
+    if head.startswith(MAGIC_PARQUET):
+        return "parquet"
+    if head.lstrip().startswith(b"{"):
+        return "jsonl"
+    first = head.partition(b"\n")[0]
+    if b"," in first:
+        return "csv"
+    if b"\t" in first:
+        return "tsv"
+    raise LogError(entry.uri, "neither Parquet, JSON lines nor CSV", "name it .parquet, .jsonl, .csv or .tsv if it is")
 
 
 def columns_of(spark: SparkSession, source: Source) -> list[str]:

@@ -19,9 +19,9 @@ from seriatim.brokers.nats_server import NatsServer
 from seriatim.cli import main
 from seriatim.model import Delivery, History
 from seriatim.pipeline.archive.writing import write_batch
+from seriatim.pipeline.logs import tables_of
 from seriatim.pipeline.source.options import BOOKKEEPING
 from seriatim.pipeline.source.reading import SeriatimSource
-from seriatim.pipeline.tables import tables_of
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
 

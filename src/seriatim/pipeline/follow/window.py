@@ -32,7 +32,7 @@ from msgspec import Struct, field
 from seriatim.audit import Anomaly, audit, order_violations
 from seriatim.audit.knots import find_inversions, find_knots, merge, restrict, shortest_cycle
 from seriatim.model import Delivery, History, InputError
-from seriatim.pipeline.window_rows import ALL, Rows, hashed, no_rows, with_state
+from seriatim.pipeline.follow.rows import ALL, Rows, hashed, no_rows, with_state
 
 Array: TypeAlias = npt.NDArray[Any]
 Knot: TypeAlias = dict[int, list[int]]  # codes of subscribers → codes of events

@@ -4,10 +4,10 @@ from random import Random
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
-from tests.pipeline.stamp_worlds import Stamp
+from tests.pipeline.replay.stamp_worlds import Stamp
 
 from seriatim.model import Delivery, History
-from seriatim.pipeline.merger import Merger, Placed
+from seriatim.pipeline.replay.merger import Merger, Placed
 from seriatim.pipeline.schemas import EVENTS, STAMPS
 from seriatim.sim import Options, Run, draw
 from seriatim.sim.tree_world import TreeWorld

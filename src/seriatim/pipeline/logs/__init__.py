@@ -1,0 +1,9 @@
+"""Logs in, tables out: the logs of Seriatim or of another system, at any URI that Spark can read.
+
+tables.py is what others call; reading.py reads files as they are, and fitting.py says what each cell means and which
+rows do not fit.
+"""
+
+from seriatim.pipeline.logs.tables import Tables, history_of, read_tables, tables_of, together, write_table
+
+__all__ = ["Tables", "history_of", "read_tables", "tables_of", "together", "write_table"]
