@@ -6,6 +6,9 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import nats
+import nats.errors
+
 from seriatim.brokers.nats_jetstream import JetStreamBroker
 from seriatim.brokers.nats_server import NatsServer
 from seriatim.brokers.nats_streams import StreamOptions
@@ -54,6 +57,7 @@ def test_servers_die_one_after_the_other_and_nothing_is_lost(tmp_path: Path) -> 
                 await asyncio.to_thread(server.kill)
                 await twenty_more(publisher)  # two of three are enough
                 await server.restart()
+                await all_current(urls)  # else the next kill could leave one of three, which is not enough
             await twenty_more(publisher)
             publisher.stopped = True
             await tasks[0]
@@ -76,6 +80,24 @@ def test_servers_die_one_after_the_other_and_nothing_is_lost(tmp_path: Path) -> 
 async def twenty_more(publisher: Publisher) -> None:
     enough = len(publisher.numbers) + 20
     await wait_for(lambda: len(publisher.numbers) >= enough)
+
+
+async def all_current(urls: str) -> None:
+    """Every stream has a leader, and all its replicas have what the leader has."""
+    connection = await nats.connect(urls.split(","))
+    try:
+        while True:
+            with contextlib.suppress(nats.errors.Error):  # while leaders are chosen, nobody answers
+                infos = await connection.jetstream().streams_info()
+                clusters = [info.cluster for info in infos]
+                if all(
+                    each and each.leader and all(peer.current and not peer.offline for peer in each.replicas or [])
+                    for each in clusters
+                ):
+                    return
+            await asyncio.sleep(0.1)
+    finally:
+        await connection.close()
 
 
 async def wait_for(condition: Callable[[], object]) -> None:
