@@ -54,7 +54,11 @@ class Publisher:
 
 
 class Home:
-    """Watches a topic and stamps each range once, repeating what is not kept."""
+    """Watches a topic and stamps each range once, repeating what is not kept.
+
+    It asks for the length again, too, as a sequencer does when a subscriber misses a stamp: the news of the last event
+    may be lost with a server, and no other event comes after it here.
+    """
 
     def __init__(self, probe: Probe, topic: Topic) -> None:
         self.probe = probe
@@ -72,7 +76,7 @@ class Home:
             self.seen = len(self.probe.got)
             if time.monotonic() > repeat_at:
                 repeat_at = time.monotonic() + 0.5
-                self.probe.send(*self.open.values())
+                self.probe.send(Watch(frozenset({self.topic})), *self.open.values())
             await asyncio.sleep(0.001)
 
     def step(self, message: object) -> None:
