@@ -85,6 +85,7 @@ class ChangingWorld(TreeWorld):
         self.simulator.command(address_of(id), command)
 
     def on_notification(self, id: int, payload: Payload, now: float) -> None:
+        super().on_notification(id, payload, now)
         if isinstance(payload, vcube.Subscribed | srpt.Subscribed) and id in self.joining:
             self.joining.discard(id)
             self.members.append(id)

@@ -34,6 +34,7 @@ class Discussion(VCubeWorld):
             self.publish(id, f"e{id}", TOPIC, 0.0)
 
     def on_notification(self, id: int, payload: Payload, now: float) -> None:
+        super().on_notification(id, payload, now)
         if type(payload) is Notification and id in self._missing:
             self._missing[id].discard(payload.event.id)
             if not self._missing[id]:

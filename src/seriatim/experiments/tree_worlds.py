@@ -1,5 +1,6 @@
 """VCube-PS and SRPT-S under the papers' delay model, played by their own machines in the simulator."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
@@ -30,7 +31,7 @@ class Seen(Struct):
     barrier: int = 0  # entries
 
 
-class TreeWorld:
+class TreeWorld(ABC):
     """Machines with one output queue each, and a record of when every event came where."""
 
     def __init__(self, delays: PacketDelays, name: Callable[[int], Address]) -> None:
@@ -53,9 +54,9 @@ class TreeWorld:
         self.seen[event_id] = Seen(id, at)
         self.simulator.at(at, lambda: self.simulator.command(self.address(id), self.publication(event)))
 
+    @abstractmethod
     def publication(self, event: Event) -> Payload:
         """The command that publishes it."""
-        raise NotImplementedError
 
     def run(self) -> None:
         """Until nothing more happens."""
@@ -67,9 +68,6 @@ class TreeWorld:
 
     def on_notification(self, id: int, payload: Payload, now: float) -> None:
         """Anything a machine tells its application."""
-
-    def _on_notified(self, address: Address, payload: Payload, now: float) -> None:
-        id = self._ids[address]
         if type(payload) is Notification:
             seen = self.seen[payload.event.id]
             seen.notified[id] = now
@@ -77,7 +75,9 @@ class TreeWorld:
                 seen.barrier = len(payload.entries)
         elif type(payload) is vcube.Published:
             self.completed[payload.event_id] = now
-        self.on_notification(id, payload, now)
+
+    def _on_notified(self, address: Address, payload: Payload, now: float) -> None:
+        self.on_notification(self._ids[address], payload, now)
 
 
 def _always(machine: Machine) -> Restore:

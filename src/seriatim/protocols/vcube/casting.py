@@ -5,6 +5,7 @@ one, of a topic's members the nearest that relays. A branch whose peer dies, or 
 past that peer: any other one of the same cluster can hand on to the rest of it.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from seriatim.protocols.machine import Effects
@@ -64,9 +65,9 @@ class Casting(Presence):
         elif not self.is_dead(task.parent):
             self.send(task.parent, Ack(task.parent_hop, task.answer), effects)
 
+    @abstractmethod
     def finish(self, number: int, task: Task, now: float, effects: Effects) -> None:
         """Something of our own has reached everybody."""
-        raise NotImplementedError
 
     def acknowledged(self, hop_number: int, answer: Answer | None, now: float, effects: Effects) -> None:
         hop = self.state.hops.pop(hop_number, None)
@@ -113,7 +114,6 @@ class Casting(Presence):
             if isinstance(task.content, Sub):
                 task.answer.add(Answer(skipped=self.dead_ids()))
         self.reach_again([each for each in self.state.hops.items() if self.is_dead(each[1].target)], now, effects)
-        super().mourn(now, effects)
 
     def reach_again(self, lost: list[tuple[int, Hop]], now: float, effects: Effects) -> None:
         """These branches end at peers that died: reach past them."""

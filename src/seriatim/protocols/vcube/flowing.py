@@ -3,6 +3,7 @@
 A publication waits for the one before it of the same source, and for what its barrier names. Nothing else delays it.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable
 
 from seriatim.model import Notification, Topic
@@ -47,9 +48,9 @@ class Flowing(Casting):
         self._stabilise(group, flow, done)
         self.pump(pub.topic, now, effects)
 
+    @abstractmethod
     def pump(self, topic: Topic, now: float, effects: Effects) -> None:
         """Carry out the commands that can be."""
-        raise NotImplementedError
 
     # ── receiving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,9 +140,9 @@ class Flowing(Casting):
 
     # ── what happens when a source is dead ────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def entrust(self, topic: Topic, pub: Pub, now: float, effects: Effects) -> None:
         """We have a publication of a dead source: others must get it too."""
-        raise NotImplementedError
 
 
 def _prune(barrier: Counts, implied: Counts) -> None:

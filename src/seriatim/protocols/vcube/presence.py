@@ -5,6 +5,7 @@ peer of each of its clusters knows all it knows; over these neighbours everybody
 suspicion is news like any other and never taken back: a peer that was declared dead and lives begins a new life.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from seriatim.protocols.machine import Effects
@@ -13,7 +14,7 @@ from seriatim.protocols.vcube.cube import Id, births_of, cluster_of, id_of, life
 from seriatim.protocols.vcube.messages import Alive, News, Replaced, Statuses
 
 
-class Presence(Core):
+class Presence(Core, ABC):
     """The part of a peer that knows who lives."""
 
     def learn(self, statuses: Statuses, now: float, effects: Effects) -> None:
@@ -37,12 +38,13 @@ class Presence(Core):
             self.spread(news, effects)
             self.mourn(now, effects)
 
+    @abstractmethod
     def mourn(self, now: float, effects: Effects) -> None:
         """Somebody died, or is new: other parts of the peer do what that asks for."""
 
+    @abstractmethod
     def begin_anew(self, births: int, now: float, effects: Effects) -> None:
         """Others hold us for dead."""
-        raise NotImplementedError
 
     def spread(self, news: Statuses, effects: Effects) -> None:
         """Our neighbours hear the news; a neighbour that is new hears everything."""
