@@ -28,7 +28,7 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited (a minute)
+demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited (one to two minutes)
 	@$(BIN)/seriatim demo $(ARGS)
 
 test: lint types ## Check everything: format, lint, types, tests
