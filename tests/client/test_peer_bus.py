@@ -181,17 +181,18 @@ def test_who_does_not_take_its_events_is_cut_off_and_nobody_else(tmp_path: Path)
 def test_what_only_brokers_can_do_is_refused(tmp_path: Path) -> None:
     path = write_peers(tmp_path, 2)
     url = f"vcube://{path}?id=0"
-    for name, value in (
-        ("mode", "log"),
-        ("causal", False),
-        ("stamp_key", b"x" * 32),
-        ("sequencers", ["h:1"]),
-        ("gaps", GapPolicy.skip()),
-        ("name", "me"),
-        ("publication_log", "broker:"),
-    ):
-        with pytest.raises(InputError, match=rf"{name}: means nothing between peers"):
-            seriatim.connect(url, **{name: value})
+    meaningless: list[dict[str, Any]] = [
+        {"mode": "log"},
+        {"causal": False},
+        {"stamp_key": b"x" * 32},
+        {"sequencers": ["h:1"]},
+        {"gaps": GapPolicy.skip()},
+        {"name": "me"},
+        {"publication_log": "broker:"},
+    ]
+    for options in meaningless:
+        with pytest.raises(InputError, match=rf"{next(iter(options))}: means nothing between peers"):
+            seriatim.connect(url, **options)
 
     async def main() -> None:
         async with bus_of(path, 0) as bus:
