@@ -290,8 +290,7 @@ class PeerBus(Bus):
         return Explanation(
             unpublished=self._out.explain() if self._out is not None else [],
             down=[line for line in waits if "is not connected" in line],
-            notes=[line for line in waits if "is not connected" not in line]
-            + [line for stream in self._streams for line in stream.explain().notes],
+            notes=[line for line in waits if "is not connected" not in line],
         )
 
     def _opened(self) -> Any:

@@ -188,6 +188,7 @@ class LivePeer:
             return
         if source != address_of(parcel.frame.epoch):
             raise RemoteError(f"{source} sent something in the name of peer {id_of(parcel.frame.epoch)}")
+        self.roster.heard(id_of(parcel.frame.epoch), births_of(parcel.frame.epoch))
         pub = _publication(parcel)
         if pub is not None and (size := event_bytes(pub)) > self.config.options.payload_bytes_max:
             most = self.config.options.payload_bytes_max

@@ -32,17 +32,17 @@ class Roster:
     def admit(self, id: Id, births: int, process: str) -> Problem | None:
         """Somebody says that it is this peer. None: then it is."""
         known = self._present.get(id)
-        status = self._status(id)
-        if known is not None and known.process != process:
-            latest = max(known.births, status // 2)
-            if births <= latest and not status % 2:
-                life = name_of(life_of(id, latest))
-                reason = f"another process is peer {id}, in its life {life}; two processes cannot have one id"
-                return Problem("id", reason, retry=True)
-        self._present[id] = Presence(process, max(births, known.births if known is not None else 0))
+        if known is not None and known.process != process and births <= known.births and not self._status(id) % 2:
+            life = name_of(life_of(id, known.births))
+            reason = f"another process is peer {id}, in its life {life}; two processes cannot have one id"
+            return Problem("id", reason, retry=True)
+        if known is None or known.process != process or known.births < births:
+            self._present[id] = Presence(process, births)
         return None
 
-    def is_present(self, id: Id, process: str) -> bool:
-        """Whether this process is still the one."""
+    def heard(self, id: Id, births: int) -> None:
+        """The process that is this peer has sent something in this life. (What others tell of a later life does not
+        count: it may be another process that has it.)"""
         known = self._present.get(id)
-        return known is not None and known.process == process
+        if known is not None and known.births < births:
+            self._present[id] = Presence(known.process, births)
