@@ -19,7 +19,7 @@ from seriatim.peers.roster import Roster
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Peer, address_of
 from seriatim.protocols.vcube.cube import Id, Life, births_of, id_of, name_of
-from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, Parcel
+from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel
 from seriatim.protocols.vcube.messages import Born, Cast, Orphan, Pub, Replaced, Spare
 from seriatim.runtime import Clock, Driver, FileJournal, Journal, Switchboard
 from seriatim.runtime.connection import TransportOptions
@@ -27,6 +27,9 @@ from seriatim.runtime.dialer import DialerOptions
 
 logger = logging.getLogger(__name__)
 
+# A connection loses nothing as long as it lasts, and what the last one lost is repeated as soon as there is a new one.
+# So repeating by the clock is the last resort.
+LINKS = LinkOptions(retry_ms=5_000.0, retry_ms_max=30_000.0)
 RETRY_MAX_S = 1.0  # a peer that comes back is found soon: it cannot connect to those with lower ids itself
 REFUSED_S = 5.0
 WAITS_SHOWN_MAX = 100
@@ -59,7 +62,7 @@ class LivePeer:
         self._notify = notify
         self._journal: Journal = journal if journal is not None else FileJournal(config.journal(id))
         self._security = config.load_security()
-        self._machine = LinkedPeer(Peer(self.cube, id, config.options.protocol))
+        self._machine = LinkedPeer(Peer(self.cube, id, config.options.protocol), LINKS)
         self._driver: Driver | None = None
         self._listener: PeerListener | None = None
         self._dialer: PeerDialer | None = None
@@ -71,7 +74,7 @@ class LivePeer:
         recovered = await self._journal.open()
         births = [msgspec.msgpack.decode(record, type=Born) for record in recovered.records]
         protocol = self.config.options.protocol
-        self._machine = LinkedPeer(Peer.restart(self.cube, self.id, protocol, births))
+        self._machine = LinkedPeer(Peer.restart(self.cube, self.id, protocol, births), LINKS)
         transport = TransportOptions()
         place = self.config.peers[self.id]
         self._listener = PeerListener(self, place.bind or place.address, self._security, transport)

@@ -21,7 +21,7 @@ from seriatim.model import (
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
-from seriatim.protocols.vcube.cube import life_of, name_of
+from seriatim.protocols.vcube.cube import births_of, life_of, name_of
 from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel
 from seriatim.protocols.vcube.messages import (
     Alive,
@@ -159,6 +159,27 @@ def test_a_peer_that_is_killed_comes_back_as_a_new_life_and_the_others_lose_noth
         assert len(set(world.seen(id))) == len(world.seen(id))
     assert world.peer(address_of(2)).life == life_of(2, 1)
     assert audit(world.history).verdicts["causal"].answer == "valid"
+
+
+def test_after_a_reconnection_a_long_backlog_is_repeated_in_portions_without_waiting_for_the_clock() -> None:
+    """Nothing is lost while a connection lasts, so live peers hardly ever repeat by the clock."""
+    links = LinkOptions(retry_ms=100_000.0, retry_ms_max=100_000.0)
+    world = World(2, 2, Link(Constant(5.0), holds=False), VCubeOptions(window=1_000), links)
+    world.subscribe(0, 1)
+    ends = (address_of(0), address_of(1))
+    world.sim.partition([ends, ends[::-1]], world.sim.now, world.sim.now + 500.0)
+    world.sim.run(until_ms=world.sim.now + 10.0)
+    world.publish(0, *(f"a{number}" for number in range(900)))
+    world.sim.run(until_ms=world.sim.now + 600.0)
+    assert world.seen(1) == []
+    births = [births_of(machine.peer.life) for machine in (world.machine(0), world.machine(1))]
+    world.tell(0, Connected(1, births[1]))
+    world.publish(0, "b")  # sent while the rest is repeated: its turn comes
+    world.tell(1, Connected(0, births[0]))
+    began = world.sim.now
+    world.until(lambda: world.count(0, Published) == 901, "all is published")
+    assert world.sim.now - began < 1_000.0
+    assert world.seen(1) == [*(f"a{number}" for number in range(900)), "b"]
 
 
 def test_two_peers_that_held_each_other_for_dead_find_each_other_again() -> None:

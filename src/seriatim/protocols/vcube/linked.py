@@ -20,7 +20,7 @@ from seriatim.model import APPLICATION, Address, InputError, RemoteError
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.vcube.cube import Id, Life, address_of, births_of, id_at, id_of, life_of, name_of
-from seriatim.protocols.vcube.messages import Alive, Body, Cast, Entry, News, Orphan, Packet, Pub, Spare, Suspect
+from seriatim.protocols.vcube.messages import Ack, Alive, Body, Cast, Entry, News, Orphan, Packet, Pub, Spare, Suspect
 from seriatim.protocols.vcube.peer import Peer
 
 LOOSE = (News, Alive)  # may be taken twice, or not at all
@@ -74,7 +74,7 @@ class LinkOptions(Struct, frozen=True, kw_only=True):
 class _Line:
     """Our end of the link to one life of another peer."""
 
-    __slots__ = ("acknowledge_due", "life", "link", "owed", "retry_ms")
+    __slots__ = ("acknowledge_due", "life", "link", "lost", "owed", "repeated", "retry_ms")
 
     def __init__(self, life: Life, retry_ms: float) -> None:
         self.life = life
@@ -82,6 +82,13 @@ class _Line:
         self.owed = 0  # frames that came since anything went the other way
         self.acknowledge_due = inf
         self.retry_ms = retry_ms
+        self.lost = 0  # up to this number frames may have been lost, and are repeated in portions
+        self.repeated = 0  # up to this number they were
+
+    @property
+    def is_behind(self) -> bool:
+        """Frames are being repeated, and the other side takes nothing younger before it has them all."""
+        return self.repeated < self.lost
 
     def told(self) -> None:
         """Something goes out, and says how far we are."""
@@ -157,11 +164,16 @@ class LinkedPeer:
         if len(line.link.unacknowledged) < kept:  # it gets what we send: no reason to repeat what is younger
             line.retry_ms = self.options.retry_ms
             line.link.resend_due = now + line.retry_ms if line.link.unacknowledged else None
+        effects = Effects()
+        if line.is_behind and line.link.sent - len(line.link.unacknowledged) >= line.repeated:  # the next portion
+            self._repeat(line, now, effects)
         if frame.number > 0:
             line.owed += 1
             line.acknowledge_due = min(line.acknowledge_due, now + self.options.acknowledge_ms)
             self._due = min(self._due, line.acknowledge_due)
-        effects = self._hand_over(source, sender, parcel.receiver, body if frame.number == 0 else taken, now)
+        handed = self._hand_over(source, sender, parcel.receiver, body if frame.number == 0 else taken, now)
+        handed.send[:0] = effects.send
+        effects = handed
         if line.owed >= self.options.acknowledge_every and self._lines.get(id_of(sender)) is line:
             self._acknowledge(line, effects)
         return self._finish(effects, now)
@@ -182,6 +194,8 @@ class LinkedPeer:
                 lives = [content.source] if isinstance(content, Pub) else [content.entry.life]
                 if isinstance(content, Pub):
                     _check_number(content)
+            case Ack(_, answer):
+                lives = [entry.life for entry in answer.entries] if answer is not None else []
             case Orphan(_, pub) | Spare(pub):
                 lives = [pub.source]
                 _check_number(pub)
@@ -205,8 +219,8 @@ class LinkedPeer:
             self._send_loose(life, News(dict(peer.state.statuses)), effects)
         elif (line := self._lines.get(message.peer)) is not None and line.link.unacknowledged:
             line.retry_ms = self.options.retry_ms
-            line.link.resend_due = now
-            self._resend(line, now, effects)
+            line.lost = line.link.sent
+            self._repeat(line, now, effects)
         return self._finish(effects, now)
 
     def _depart(self, now: float) -> Effects:
@@ -243,10 +257,13 @@ class LinkedPeer:
     def _send(self, target: Life, body: Body, now: float, effects: Effects) -> None:
         line = self._line(target)
         frame = line.link.send(body, self._life, now, line.retry_ms)
-        line.told()
-        self._due = min(self._due, line.due)
         if len(line.link.unacknowledged) > self.options.kept_max:
             self._behind.add(id_of(target))
+        if line.is_behind:  # its turn comes
+            line.lost = line.link.sent
+            return
+        line.told()
+        self._due = min(self._due, line.due)
         effects.send.append((address_of(target), Parcel(target, frame)))
 
     def _send_loose(self, target: Life, body: Body, effects: Effects) -> None:
@@ -262,12 +279,21 @@ class LinkedPeer:
         effects.send.append((address_of(line.life), Parcel(line.life, line.link.acknowledgement(self._life))))
 
     def _resend(self, line: _Line, now: float, effects: Effects) -> None:
-        frames = line.link.resend(self._life, now, line.retry_ms)
-        if frames:
-            line.told()
+        """If nothing was acknowledged for too long, everything may be lost."""
+        if line.link.resend_due is not None and now >= line.link.resend_due:
+            line.lost = line.link.sent
             line.retry_ms = min(2 * line.retry_ms, self.options.retry_ms_max)
-            line.link.resend_due = now + line.retry_ms
-            effects.send.extend((address_of(line.life), Parcel(line.life, frame)) for frame in frames)
+            self._repeat(line, now, effects)
+
+    def _repeat(self, line: _Line, now: float, effects: Effects) -> None:
+        """The oldest that are not acknowledged; when they are, the next portion."""
+        line.link.resend_due = now
+        frames = line.link.resend(self._life, now, line.retry_ms)
+        line.repeated = max((frame.number for frame in frames), default=line.lost)
+        if not frames:
+            line.link.resend_due = None
+        line.told()
+        effects.send.extend((address_of(line.life), Parcel(line.life, frame)) for frame in frames)
         self._due = min(self._due, line.due)
 
     def _line(self, life: Life) -> _Line:
