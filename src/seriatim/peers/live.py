@@ -81,7 +81,7 @@ class LivePeer:
         addresses = {other: each.address for other, each in self.config.peers.items()}
         options = DialerOptions(retry_max_s=RETRY_MAX_S, refused_s=REFUSED_S, transport=transport)
         self._dialer = PeerDialer(self, addresses, self._security, options, self._on_connect)
-        self._driver = Driver(
+        driver = Driver(
             address_of(self.id),
             self._machine,
             self.clock,
@@ -89,12 +89,13 @@ class LivePeer:
             notify=self._told,
             journal=self._journal,
         )
-        self._driver.failed.add_done_callback(self._on_driver_failed)
+        driver.failed.add_done_callback(self._on_driver_failed)
         await self._listener.start()
         if is_exposed(self.config, self.id):
             logger.warning("every machine that reaches this port may be a peer", extra={"fix": "set a token_file"})
-        self._driver.start()
-        await self._driver.settled()
+        self._driver = driver  # from here on it can be spoken to, and must be stopped
+        driver.start()
+        await driver.settled()
         self._dialer.start()
 
     async def stop(self) -> None:
