@@ -237,6 +237,19 @@ def test_who_does_not_keep_up_is_declared_dead() -> None:
     world.until(lambda: world.count(0, Published) == 60, "the others have it")
 
 
+def test_who_stood_still_does_not_blame_the_others() -> None:
+    """A frozen process finds, when it goes on, that nobody was heard for a long time; what they said is not read yet."""
+    cube, options = Cube(range(4)), VCubeOptions(heartbeat_ms=100.0, suspect_after_ms=500.0)
+    machine = LinkedPeer(Peer(cube, 0, options))
+    for now in (0.0, 100.0, 200.0):
+        machine.tick(now)
+    machine.tick(60_000.0)
+    assert machine.peer.living() == (1, 2, 3)
+    for now in range(60_100, 61_000, 100):  # awake, and still nobody is heard
+        machine.tick(float(now))
+    assert machine.peer.living() != (1, 2, 3)
+
+
 def test_a_process_that_departs_is_not_waited_for() -> None:
     world = World(6, 3, Link(Constant(5.0)))
     world.subscribe(0, 1, 2)
