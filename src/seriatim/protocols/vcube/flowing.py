@@ -134,9 +134,17 @@ class Flowing(Casting):
     def forget_settled(self, group: Group, flow: Flow) -> None:
         """Drop what is notified here and received everywhere. What it depends on, our barrier need not name again:
         nobody can be without this publication, and whoever has it waits for the rest."""
-        for number in [each for each in flow.pubs if each <= flow.delivered]:
-            if number <= flow.stable or number in flow.settled:
-                _prune(group.barrier, flow.pubs.pop(number).barrier)
+        pubs, upto = flow.pubs, min(flow.delivered, flow.stable)
+        if flow.settled:
+            settled = flow.settled
+            numbers = [each for each in pubs if each <= flow.delivered and (each <= upto or each in settled)]
+        elif upto - flow.forgotten <= len(pubs):  # mostly one, or none: what is not stable yet is not looked at
+            numbers = [each for each in range(flow.forgotten + 1, upto + 1) if each in pubs]
+        else:
+            numbers = [each for each in pubs if each <= upto]
+        flow.forgotten = upto
+        for number in numbers:
+            _prune(group.barrier, pubs.pop(number).barrier)
 
     # ── what happens when a source is dead ────────────────────────────────────────────────────────────────────────
 

@@ -26,6 +26,7 @@ class Flow(Struct, array_like=True):
     awaited: set[int] = field(default_factory=set)  # others have these
     entrusted: set[int] = field(default_factory=set)  # the source is dead, and somebody sees to these
     settled: set[int] = field(default_factory=set)  # … and everybody has these
+    forgotten: int = 0  # up to this number nothing is left in `pubs`
 
 
 class Group(Struct, array_like=True):
