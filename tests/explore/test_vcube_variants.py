@@ -1,91 +1,32 @@
 """Every rule of VCube-PS that is switched off is caught, in a world that is small enough to meet it soon."""
 
-from collections.abc import Iterable
 from random import Random
 
 import pytest
 
 from seriatim.explore.run import Run
-from seriatim.explore.vcube import Command, VCubeWorld, publish
-from seriatim.explore.vcube_random import HEARTBEAT_MS, PeerWalk
+from seriatim.explore.vcube import VCubeWorld
+from seriatim.explore.vcube_plots import PLOTS, Plot, PlotWalk, plotted_world
+from seriatim.explore.vcube_random import PeerWalk
+from seriatim.explore.vcube_stories import (
+    ALL_GONE,
+    DYING,
+    DYING_TOGETHER,
+    JOINING,
+    JOINING_WHILE_DYING,
+    LEAVING,
+    RETURNING,
+    SUSPECTING,
+    WANDERING,
+)
 from seriatim.explore.vcube_variants import VCUBE_VARIANTS, peer_of
-from seriatim.explore.world import Budget
 from seriatim.model import InputError
-from seriatim.protocols.vcube import Peer, VCubeOptions, address_of
-from seriatim.protocols.vcube.messages import Subscribe, Suspect, Unsubscribe
+from seriatim.protocols.vcube import Peer
 
 WALKS_MAX = 3_000
+PLAYS = 12
 SEED = 20
-JOIN, LEAVE = Subscribe("A"), Unsubscribe("A")
 
-
-def story(
-    ids: Iterable[int],
-    scripts: dict[int, list[Command]],
-    setup: Iterable[int],
-    dying: Iterable[int] = (),
-    crashing: Iterable[int] = (),
-    ticks: int = 4,
-    window: int = 4,
-) -> VCubeWorld:
-    """Peers, what they are told, who holds the topic at first, and who may die or restart."""
-    ids, dying, crashing = list(ids), set(dying), set(crashing)
-    fails = bool(dying or crashing or ticks > 4)
-    budgets = {}
-    for id in ids if fails else ():
-        budgets[address_of(id)] = Budget(ticks=ticks, losses=99, deaths=int(id in dying), crashes=int(id in crashing))
-    return VCubeWorld(
-        name="story",
-        ids=ids,
-        options=VCubeOptions(
-            window=window, heartbeat_ms=HEARTBEAT_MS if fails else None, suspect_after_ms=450.0 if ticks > 4 else 950.0
-        ),
-        scripts={address_of(id): script for id, script in scripts.items()},
-        setup=[(address_of(id), JOIN) for id in setup],
-        budgets=budgets,
-        overtaking=True,
-        accurate=ticks <= 4,
-        patience=300 if fails else 0,
-    )
-
-
-def events(id: int, count: int = 2) -> list[Command]:
-    """One event after the other."""
-    return publish(id, "A", *(f"{id}.{i}" for i in range(1, count + 1)))
-
-
-JOINING = story([0, 4, 5], {4: [JOIN], 0: events(0, 3), 5: events(5)}, setup=[0, 5])
-MOVING = story([0, 1, 2, 3], {3: [JOIN], 0: events(0), 1: [*events(1), LEAVE], 2: events(2)}, setup=[0, 1, 2])
-LEAVING = story(range(4), {0: events(0, 3), 2: [LEAVE]}, setup=range(4))
-WANDERING = story(
-    [0, 1, 2], {0: [*events(0), LEAVE, JOIN, *publish(0, "A", "0.3")], 1: [LEAVE], 2: [JOIN]}, setup=[0, 1]
-)
-RETURNING = story([0, 1, 2], {0: [LEAVE, JOIN, *events(0)], 1: events(1), 2: events(2)}, setup=[0, 1, 2])
-DYING = story(range(4), {0: events(0), 1: events(1), 3: events(3)}, setup=range(4), dying=[0, 2])
-DYING_TOGETHER = story(
-    range(4), {0: events(0), 1: events(1, 3), 2: events(2), 3: events(3)}, setup=range(4), dying=[1, 2]
-)
-JOINING_WHILE_DYING = story(
-    range(4), {0: events(0, 3), 1: [*events(1), LEAVE, JOIN], 2: events(2), 3: [JOIN]}, setup=range(3), dying=[0, 2]
-)
-SUSPECTING = story(
-    range(4),
-    {0: [Suspect(1), *events(0, 3)], 1: events(1, 3), 2: [Suspect(0), *events(2)], 3: events(3)},
-    setup=range(4),
-    ticks=99,
-)
-RESTARTING = story(
-    range(4), {0: [JOIN, *events(0)], 1: [JOIN, *events(1)], 2: events(2), 3: events(3)}, setup=[2, 3], crashing=[0, 1]
-)
-
-ALL_GONE = story(  # of those who were members at the same time, nobody is left
-    range(4),
-    {0: events(0), 1: events(1), 2: [LEAVE, JOIN], 3: events(3, 1)},
-    setup=range(4),
-    dying=[0, 3],
-    crashing=[1],
-    window=1,
-)
 
 STORIES: dict[str, tuple[VCubeWorld, set[str]]] = {
     "no-frontier": (JOINING, {"stuck"}),
@@ -106,15 +47,15 @@ STORIES: dict[str, tuple[VCubeWorld, set[str]]] = {
 }
 
 
-# These take several things at the right moments: `test_vcube_histories.py` tells of them step by step.
+# These take several things at the right moments.
 TOLD = {
-    "no-closed-frontier",
-    "no-spares",
-    "no-stable-pruning",
-    "no-known-start",
-    "no-arrival",
-    "no-remains",
-    "no-own-answer",
+    "no-known-start": "only joiners are left of those who had it",
+    "no-arrival": "what members have of the dead comes late",
+    "no-remains": "who left hands on what its past is lost of",
+    "no-own-answer": "who returns while it still hands on",
+    "no-stable-pruning": "two crashes",
+    "no-spares": "all had it before somebody joined",
+    "no-closed-frontier": "how far, told too early",
 }
 
 # What is rare is looked for from here on, so that the test is short.
@@ -129,7 +70,24 @@ def walk(plan: VCubeWorld, peer: type[Peer], walk: int) -> list[str]:
 
 
 def test_every_variant_has_a_story() -> None:
-    assert set(STORIES) | TOLD == set(VCUBE_VARIANTS)
+    assert {*STORIES, *TOLD} == set(VCUBE_VARIANTS)
+    assert sorted(TOLD.values()) == sorted(PLOTS)
+
+
+@pytest.mark.parametrize("variant", TOLD)
+def test_a_rule_that_is_switched_off_is_caught_in_its_plot(variant: str) -> None:
+    plot = PLOTS[TOLD[variant]]
+    kinds = [play(plot, peer_of(variant), number) for number in range(PLAYS)]
+    expected = "stuck" if variant == "no-spares" else "causal-inversion"
+    assert {kind for each in kinds for kind in each[:1]} == {expected}
+    assert [play(plot, Peer, number) for number in range(PLAYS)] == [[]] * PLAYS
+
+
+def play(plot: Plot, peer: type[Peer], number: int) -> list[str]:
+    """The kinds of promises that are broken when a plot is played."""
+    run = Run(plotted_world("plot", plot).build(peer))
+    PlotWalk(run, Random(f"{SEED}/{number}"), plot.steps).go()
+    return [violation.kind for violation in run.finish()]
 
 
 @pytest.mark.parametrize("variant", STORIES)
