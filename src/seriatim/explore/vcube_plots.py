@@ -23,6 +23,7 @@ from seriatim.protocols.vcube import VCubeOptions, address_of
 from seriatim.protocols.vcube.messages import Publish, Subscribe, Unsubscribe
 
 TOPIC = "A"
+PATIENCE = 80  # heartbeats; all clocks of a plot run together, so ten of them find out who is dead
 LOSSES = 1_000  # of what a dead peer sent, all of it
 LEFT_OUT = 0.03  # of the steps of a plot
 INSERTED = 0.08  # after a step: somebody publishes, joins or leaves
@@ -267,7 +268,7 @@ def plotted_world(name: str, plot: Plot) -> VCubeWorld:
         setup=[(address_of(id), Subscribe(TOPIC)) for id in sorted(plot.members)],
         budgets={address_of(id): Budget(losses=LOSSES, deaths=int(id in dying)) for id in plot.ids},
         lanes="content",
-        patience=40 * len(plot.ids) + 100,
+        patience=PATIENCE,
     )
 
 
