@@ -65,6 +65,9 @@ class Core:
         """Relay only with a complete view: who is joining may not know whom to hand on to."""
         return stage == "ready"
 
+    def may_relay(self, group: Group) -> bool:
+        return group.entry is not None and self.relays(group.entry.stage)
+
     def next_count(self) -> int:
         self.state.count += 1
         return self.state.count

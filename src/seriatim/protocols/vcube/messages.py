@@ -107,7 +107,7 @@ class Sub(Struct, frozen=True, tag=True):
 
 
 class Census(Struct, frozen=True, tag=True):
-    """To all peers: my view is complete (I relay); these are dead; how far are you, and what do you have of theirs?
+    """To all peers: my view is complete; these are dead; how far are you, and what do you have of theirs?
 
     `have`: how far the asker is with the dead. What it lacks is sent to it.
     """
@@ -116,6 +116,13 @@ class Census(Struct, frozen=True, tag=True):
     entry: Entry
     statuses: Statuses
     have: Counts
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """To who holds the topic: I know where I begin, and relay from here on. Nobody waits for this."""
+
+    topic: Topic
+    entry: Entry
 
 
 class Uns(Struct, frozen=True, tag=True):
@@ -139,7 +146,7 @@ class Pub(Struct, frozen=True, tag=True):
     event: Event
 
 
-Content: TypeAlias = Sub | Census | Uns | Pub
+Content: TypeAlias = Sub | Census | Ready | Uns | Pub
 
 
 class Answer(Struct, array_like=True):

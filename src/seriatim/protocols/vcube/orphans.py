@@ -76,17 +76,16 @@ class Orphans(Flowing):
         if self.life != life:
             return
         group = self.group(pub.topic)
-        if group.part not in ("opening", "in"):
+        if not self.may_relay(group):
             self.decline(sender, message.hop, pub.topic, effects)
             return
-        flow = group.flows.setdefault(pub.source, Flow()) if group.part == "in" else None
-        if flow is not None and (pub.number <= flow.stable or pub.number in flow.settled):
+        flow = group.flows.setdefault(pub.source, Flow())
+        if pub.number <= flow.stable or pub.number in flow.settled:
             self.send(sender, Ack(message.hop), effects)
             return
         task = self._custody_of(pub)
         if task is None:
-            if flow is not None:
-                flow.entrusted.add(pub.number)
+            flow.entrusted.add(pub.number)
             task = self.cast(pub, effects, self.cube.height)[0]
             self.state.custody[task] = []
         self.state.custody[task].append((sender, message.hop))

@@ -26,6 +26,7 @@ from seriatim.protocols.vcube.messages import (
     Past,
     Pub,
     Publish,
+    Ready,
     Spare,
     Stranger,
     Sub,
@@ -190,20 +191,17 @@ class Peer(Joining):
         """Take it, and hand it on if we may."""
         content = message.content
         group = self.group(content.topic)
-        if isinstance(content, Uns):
+        if isinstance(content, Ready | Uns):
             if group.part not in ("out", "leaving"):
                 self.note(content.topic, content.entry)
         elif isinstance(content, Pub):
             self.receive(content, now, effects)
         is_leaf = message.height == 0
-        if group.part in ("out", "leaving") or (not is_leaf and not self._may_relay(group)):
+        if group.part in ("out", "leaving") or (not is_leaf and not self.may_relay(group)):
             self.decline(sender, message.hop, content.topic, effects)
             return
         number, _ = self.cast(content, effects, message.height, sender, message.hop)
         self.close_if_done(number, now, effects)
-
-    def _may_relay(self, group: Group) -> bool:
-        return group.entry is not None and self.relays(group.entry.stage)
 
     def finish(self, number: int, task: Task, now: float, effects: Effects) -> None:
         match task.content:
@@ -213,6 +211,8 @@ class Peer(Joining):
                 self.on_counted(number, task, now, effects)
             case Uns():
                 self.on_left(task, now, effects)
+            case Ready():
+                pass
             case Pub() as pub if pub.source == self.life:
                 self.published(pub, now, effects)
             case Pub():
@@ -274,6 +274,9 @@ class Peer(Joining):
         for topic, group in sorted(self.state.groups.items()):
             if group.part not in ("out", "in"):
                 yield f"{topic}: {group.part}"
+            if group.counted is not None:
+                for source, number in self.not_come(group, group.counted):
+                    yield f"{topic}: to begin, publication {number} of {name_of(source)} is waited for"
             for missing, sources in sorted(group.waiting.items()):
                 names = ", ".join(name_of(source) for source in sources)
                 yield f"{topic}: the next of {names} waits for one of {name_of(missing)}"
