@@ -4,7 +4,7 @@
 #   VENV=.venv          where the virtual environment lives
 #   WORLD=pair          the world that explore searches
 #   WORLDS=2000         how many worlds swarm walks
-#   MINUTES=10          how long soak goes on
+#   MINUTES=10          how long soak and soak-peers go on
 #   LOGS=10000          how many logs agreement judges
 #   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore, swarm and soak
 
@@ -23,10 +23,10 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types format bench explore swarm long soak agreement kills clean
+.PHONY: help demo test lint types format bench explore swarm long soak soak-peers agreement kills clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited (one to two minutes)
 	@$(BIN)/seriatim demo $(ARGS)
@@ -56,6 +56,9 @@ swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
 
 soak: $(INSTALLED_DEV) ## Random faults under load, real processes, every promise checked (MINUTES=10)
 	@$(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
+
+soak-peers: $(INSTALLED_DEV) ## 32 peers without a broker: joins, leaves, kills, restarts, judged (MINUTES=10)
+	@$(BIN)/python -m soak.peers --minutes $(MINUTES) $(ARGS)
 
 long: $(INSTALLED_DEV) ## The tests that take long, most of them on Spark (five minutes)
 	$(BIN)/python -m pytest -m long $(ARGS)

@@ -24,7 +24,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"model", "order", "protocols"},
     "brokers": {"model", "order", "protocols", "runtime"},
     "server": {"model", "order", "protocols", "runtime", "brokers"},
-    "client": {"model", "order", "protocols", "runtime", "brokers", "server", "audit"},
+    "peers": {"model", "protocols", "runtime"},
+    "client": {"model", "order", "protocols", "runtime", "brokers", "server", "peers", "audit"},
     "experiments": {"model", "order", "protocols", "audit", "sim"},
     "pipeline": {"model", "order", "protocols", "audit", "sim", "experiments", "brokers"},
 }
