@@ -7,7 +7,7 @@ from random import Random
 
 from seriatim.experiments.experiment import Measures, Parameters
 from seriatim.experiments.static_trees import SRPT, VCUBE
-from seriatim.experiments.tree_model import Model, Planned, run
+from seriatim.experiments.tree_model import Model, Planned, on_tick, run
 from seriatim.experiments.tree_worlds import THE_PAPERS, TreeWorld, is_srpt_pub
 from seriatim.model import Address, Event
 from seriatim.protocols.machine import Payload
@@ -76,7 +76,7 @@ def draw_messages(random: Random, sources: list[int], interval: float) -> list[P
     now = 0.0
     while len(planned) < MESSAGES:
         now += random.expovariate(1.0 / interval)
-        planned.append(Planned(now, random.choice(sources)))
+        planned.append(Planned(on_tick(now), random.choice(sources)))
     return planned
 
 

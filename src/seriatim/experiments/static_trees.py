@@ -3,7 +3,7 @@
 from random import Random
 
 from seriatim.experiments.experiment import Measures, Parameters
-from seriatim.experiments.tree_model import Model, Outcome, Planned, run
+from seriatim.experiments.tree_model import Model, Outcome, Planned, on_tick, run
 from seriatim.sim import PacketDelays
 
 VCUBE, VCUBE_WINDOW, SRPT = "VCube-PS", "VCube-PS with a window", "SRPT"
@@ -45,7 +45,7 @@ def run_publishers(parameters: Parameters, seed: int) -> Measures:
     size = int(parameters["size"])
     everybody = list(range(size))
     sources = random.sample(everybody, size * int(parameters["publishers"]) // 100)
-    planned = [Planned(random.uniform(0.0, SPAN), source) for source in sources]
+    planned = [Planned(on_tick(random.uniform(0.0, SPAN)), source) for source in sources]
     outcome = run(_model(parameters, random, everybody), planned)
     measures = {
         "latency": outcome.mean_latency(planned, everybody),
@@ -83,7 +83,7 @@ def run_topics(parameters: Parameters, seed: int) -> Measures:
     due = [(random.expovariate(rate), source) for source in everybody]
     while len(planned) < messages:  # a round is one message of each
         for at, source in due[: messages - len(planned)]:
-            planned.append(Planned(at, source, random.choices(range(topics), weights)[0]))
+            planned.append(Planned(on_tick(at), source, random.choices(range(topics), weights)[0]))
         due = [(at + random.expovariate(rate), source) for at, source in due]
     outcome = run(_model(parameters, random, everybody, topics), planned)
     begun = [outcome.received[row * size + publication.source] for row, publication in enumerate(planned)]
