@@ -88,6 +88,18 @@ class Outcome(Struct):
             count += receivers
         return total / count if count else 0.0
 
+    def mean_latency_until(self, end: float, planned: Sequence[Planned]) -> float:
+        """As mean_latency with everybody a member, but of what was received by `end`."""
+        total, count = 0.0, 0
+        for row, publication in enumerate(planned):
+            early = [time for time in self.received[row * self.size : (row + 1) * self.size] if 0.0 <= time <= end]
+            begun = self.received[row * self.size + publication.source]
+            is_counted = 0.0 <= begun <= end
+            others = len(early) - is_counted
+            total += sum(early) - begun * is_counted - publication.at * others
+            count += others
+        return total / count if count else 0.0
+
     def mean_place(self, node: int) -> float:
         """As QueueStatistics.mean_place."""
         return self.places[node] / self.queued[node] if self.queued[node] else 0.0
