@@ -131,7 +131,7 @@ def _publisher_axes(propagation: int) -> tuple[Axis, ...]:
         Axis("system", SYSTEMS, SYSTEMS),
         Axis("publishers", (25, 100), (25, 100)),
         Axis("propagation", (propagation,), (propagation,)),
-        Axis("size", (64, 128, 256, 1_024), LARGE),
+        Axis("size", (64, 128, 256, 1_024, 4_096) if propagation == 100 else (64, 128, 256), LARGE),
     )
 
 
