@@ -1,0 +1,34 @@
+"""Filters over the attributes of events: the language, exact questions about filters, and indexes of many of them.
+
+| where         | what                                                                            |
+|---------------|---------------------------------------------------------------------------------|
+| values.py     | the four types of attributes, each an ordered set with successors               |
+| spans.py      | sets of values: exact, one form for each set                                    |
+| predicates.py | one predicate ↔ a set of values                                                 |
+| filter.py     | `Filter`: matches, intersects, covers; `attribute("price") > 100`               |
+| parser.py     | the text form                                                                   |
+
+Pure: no clock, no input and output. Filters are values, and everything here may be shared.
+"""
+
+from seriatim.filters.errors import Contradiction, FilterError
+from seriatim.filters.filter import EVERYTHING, Attribute, Constraint, Filter, attribute
+from seriatim.filters.parser import parse, parse_value
+from seriatim.filters.predicates import Predicate
+from seriatim.filters.values import Attributes, Kind, Value
+
+__all__ = [
+    "EVERYTHING",
+    "Attribute",
+    "Attributes",
+    "Constraint",
+    "Contradiction",
+    "Filter",
+    "FilterError",
+    "Kind",
+    "Predicate",
+    "Value",
+    "attribute",
+    "parse",
+    "parse_value",
+]
