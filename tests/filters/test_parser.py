@@ -116,7 +116,31 @@ def test_a_text_that_is_too_long_is_not_read() -> None:
         parse(None)  # type: ignore[arg-type]
 
 
-PARTS = ["price", "and", "or", "not", "in", "prefix", "(", ")", ",", '"', '"a"', "1", "=", ">", "!", "\\", "\x00", "true", "2026-11-16", "T12:00:00Z", "-", ".", "e"]
+PARTS = [
+    "price",
+    "and",
+    "or",
+    "not",
+    "in",
+    "prefix",
+    "(",
+    ")",
+    ",",
+    '"',
+    '"a"',
+    "1",
+    "=",
+    ">",
+    "!",
+    "\\",
+    "\x00",
+    "true",
+    "2026-11-16",
+    "T12:00:00Z",
+    "-",
+    ".",
+    "e",
+]
 PARTS += [" ", "\n", "\0", "\u2019", "\u0663"]  # a quotation mark and a digit that are not those of the language
 
 

@@ -7,12 +7,17 @@
 | predicates.py | one predicate ↔ a set of values                                                 |
 | filter.py     | `Filter`: matches, intersects, covers; `attribute("price") > 100`               |
 | parser.py     | the text form                                                                   |
+| matching.py   | `MatchIndex`: which stored filters does an event match                          |
+| overlap.py    | `OverlapIndex`: which stored filters intersect, cover, are covered by another   |
+| boxes.py      | the tree that both search                                                       |
 
 Pure: no clock, no input and output. Filters are values, and everything here may be shared.
 """
 
 from seriatim.filters.errors import Contradiction, FilterError
 from seriatim.filters.filter import EVERYTHING, Attribute, Constraint, Filter, attribute
+from seriatim.filters.matching import MatchIndex
+from seriatim.filters.overlap import OverlapIndex
 from seriatim.filters.parser import parse, parse_value
 from seriatim.filters.predicates import Predicate
 from seriatim.filters.values import Attributes, Kind, Value
@@ -26,6 +31,8 @@ __all__ = [
     "Filter",
     "FilterError",
     "Kind",
+    "MatchIndex",
+    "OverlapIndex",
     "Predicate",
     "Value",
     "attribute",
