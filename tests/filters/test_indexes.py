@@ -20,7 +20,7 @@ from seriatim.filters import (
 )
 from seriatim.filters.matching import GROUP_MAX
 from seriatim.filters.places import COPIES_MAX, POINTS_MAX, PREFIX_MAX
-from seriatim.filters.stored import LIST_MAX
+from seriatim.filters.stored import TUPLE_MAX
 from seriatim.model import InputError
 from tests.filters.cases import events, filters
 
@@ -116,7 +116,7 @@ def test_each_way_of_storing_a_constraint_and_its_limits() -> None:
 def test_many_holders_of_one_filter_and_many_filters_of_one_group() -> None:
     index: MatchIndex[str] = MatchIndex()
     shared = parse("price > 1")
-    holders = [f"s{i}" for i in range(3 * LIST_MAX)]
+    holders = [f"s{i}" for i in range(3 * TUPLE_MAX)]
     for holder in holders:
         index.add(holder, shared)
     assert index.match({"price": 2}) == holders

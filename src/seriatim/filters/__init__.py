@@ -7,6 +7,7 @@
 | predicates.py | one predicate ↔ a set of values                                                 |
 | filter.py     | `Filter`: matches, intersects, covers; `attribute("price") > 100`               |
 | parser.py     | the text form                                                                   |
+| attributes.py | how attributes travel: headers of an event                                      |
 | matching.py   | `MatchIndex`: which stored filters does an event match                          |
 | overlap.py    | `OverlapIndex`: which stored filters intersect, cover, are covered by another   |
 | boxes.py      | the tree that both search                                                       |
@@ -14,6 +15,7 @@
 Pure: no clock, no input and output. Filters are values, and everything here may be shared.
 """
 
+from seriatim.filters.attributes import HEADER_PREFIX, attributes_of, headers_of
 from seriatim.filters.errors import Contradiction, FilterError
 from seriatim.filters.filter import EVERYTHING, Attribute, Constraint, Filter, attribute
 from seriatim.filters.matching import MatchIndex
@@ -24,6 +26,7 @@ from seriatim.filters.values import Attributes, Kind, Value
 
 __all__ = [
     "EVERYTHING",
+    "HEADER_PREFIX",
     "Attribute",
     "Attributes",
     "Constraint",
@@ -36,6 +39,8 @@ __all__ = [
     "Predicate",
     "Value",
     "attribute",
+    "attributes_of",
+    "headers_of",
     "parse",
     "parse_value",
 ]

@@ -7,9 +7,9 @@
     comparison := "=" | "!=" | "≠" | "<" | "<=" | "≤" | ">" | ">=" | "≥"
     name       := word { "." word }                letters, digits and _, not first a digit; not a word of the language
     value      := number | string | "true" | "false" | timestamp
-    number     := as in JSON: 100, -1.5, 6e23
+    number     := as in JSON: 100, -1.5, 6e23; without a fraction and an exponent it must be a 64-bit integer
     string     := as in JSON: "EU", "a \\"quoted\\" word", "\\u00e9"
-    timestamp  := as in RFC 3339, with a zone: 2026-11-16T12:00:00Z, 2026-11-16T12:00:00.25+01:00
+    timestamp  := as in RFC 3339, with a zone (at most 18 hours): 2026-11-16T12:00:00Z, 2026-11-16T12:00:00.25+01:00
 
 Space between the parts is free. Words are written in small letters. An error points at its character and says what to
 write instead; where people bring habits from other languages (`==`, `&&`, single quotes, `or`), it names the habit.
@@ -25,7 +25,7 @@ from seriatim.filters.filter import EVERYTHING, EVERYTHING_TEXT, Filter
 from seriatim.filters.limits import FILTER_CHARACTERS_MAX, FILTER_VALUES_MAX, NUMBER_CHARACTERS_MAX
 from seriatim.filters.names import NAME, RESERVED, check_name
 from seriatim.filters.predicates import Predicate, predicate
-from seriatim.filters.values import FLOAT_MAX, Value, typed
+from seriatim.filters.values import FLOAT_MAX, INTEGER_MAX, INTEGER_MIN, Value, typed
 from seriatim.model import InputError
 
 _TOKEN = re.compile(
@@ -40,8 +40,14 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?", re.ASCII)
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
+# What a number and a timestamp look like, also for who reads them elsewhere: plain enough for any regular expressions.
+INTEGER_PATTERN = r"-?(?:0|[1-9]\d*)"
+NUMBER_PATTERN = INTEGER_PATTERN + r"(?:\.\d+)?(?:[eE][+-]?\d+)?"
+TIMESTAMP_PATTERN = (
+    r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?(?:Z|[+-](?:(?:0\d|1[0-7]):[0-5]\d|18:00))"
+)
+_INTEGER, _NUMBER = re.compile(INTEGER_PATTERN, re.ASCII), re.compile(NUMBER_PATTERN, re.ASCII)
+_TIMESTAMP = re.compile(TIMESTAMP_PATTERN, re.ASCII)
 _COMPARISONS = {"=": "=", "!=": "!=", "≠": "!=", "<": "<", "<=": "<=", "≤": "<=", ">": ">", ">=": ">=", "≥": ">="}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _HABITS = {
@@ -274,14 +280,18 @@ class _Parser:
             raise
 
     def _number(self, token: _Token) -> int | float:
-        found = _NUMBER.fullmatch(token.text)
         if len(token.text) > NUMBER_CHARACTERS_MAX:
             self._fail(f"a number of {len(token.text)} characters", f"write it in {NUMBER_CHARACTERS_MAX} or fewer")
-        if not found:
+        if not _NUMBER.fullmatch(token.text):
             self._fail(
                 f"{token.text} is not a number", "write it as in JSON: 100, -1.5, 0.5, 6e23; a string in double quotes"
             )
-        number = float(token.text) if found["fraction"] or found["exponent"] else int(token.text)
+        if _INTEGER.fullmatch(token.text):
+            integer = int(token.text)
+            if not INTEGER_MIN <= integer <= INTEGER_MAX:
+                self._fail(f"{token.text} is not a 64-bit integer", f"write the nearest float: {float(integer)!r}")
+            return integer
+        number = float(token.text)
         if abs(number) > FLOAT_MAX:
             self._fail(f"{token.text} is larger than any number", f"write one up to {FLOAT_MAX}")
         return number

@@ -1,7 +1,7 @@
 """Where an index keeps a filter: its signature, and the keys of its equalities there.
 
 The *signature* of a filter says which attributes it names, of which type, and how each is compared. Equalities and
-short lists of values are answered by hashing, as is a prefix for who looks for events; everything else is part of a box.
+short lists of values are answered by hashing, as is a prefix where events are looked for; all else is part of a box.
 """
 
 from collections.abc import Iterator

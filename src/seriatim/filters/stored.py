@@ -6,37 +6,45 @@ from typing import Generic, TypeVar
 from seriatim.filters.boxes import Codes
 from seriatim.filters.filter import Constraint, Filter
 from seriatim.filters.spans import Spans
-from seriatim.filters.values import DOMAINS, Key, Kind
+from seriatim.filters.values import DOMAINS, Kind
 from seriatim.model import InputError
 
 K = TypeVar("K", bound=Hashable)
-LIST_MAX = 8  # holders of one filter that are kept in a list, which is smaller; more are kept in a dict
+TUPLE_MAX = 8  # holders of one filter that are kept in a tuple, which is smaller; more are kept in a dict
 
 
 class Stored(Generic[K]):
     """A filter, who holds it, and its box: the constraints that are not answered by hashing."""
 
-    __slots__ = ("codes", "filter", "holders", "spans")
+    __slots__ = ("_boxed", "_codes", "filter", "holders", "spans")
 
     def __init__(self, filter: Filter, boxed: tuple[Constraint, ...]) -> None:
         self.filter = filter
-        self.holders: list[K] | dict[K, None] = []
+        self.holders: tuple[K, ...] | dict[K, None] = ()
         self.spans: tuple[Spans, ...] = tuple(constraint.spans for constraint in boxed)
-        self.codes = box_codes(boxed)
+        self._boxed = boxed
+        self._codes: Codes | None = None
+
+    @property
+    def codes(self) -> Codes:
+        """The codes of the box around the allowed values. Only trees ask for them, and few filters are in one."""
+        if self._codes is None:
+            self._codes = tuple(code for each in self._boxed for code in span_codes(each.kind, each.spans))
+        return self._codes
 
     def hold(self, key: K) -> None:
         if isinstance(self.holders, dict):
             self.holders[key] = None
-        elif len(self.holders) < LIST_MAX:
-            self.holders.append(key)
+        elif len(self.holders) < TUPLE_MAX:
+            self.holders = (*self.holders, key)
         else:
-            self.holders = dict.fromkeys([*self.holders, key])
+            self.holders = dict.fromkeys((*self.holders, key))
 
     def release(self, key: K) -> None:
         if isinstance(self.holders, dict):
             del self.holders[key]
         else:
-            self.holders.remove(key)
+            self.holders = tuple(each for each in self.holders if each != key)
 
 
 class Holdings(Generic[K]):
@@ -87,17 +95,8 @@ class Holdings(Generic[K]):
             raise InputError(f"key {key!r}", "holds no filter here", "add it first") from None
 
 
-def box_codes(constraints: tuple[Constraint, ...]) -> Codes:
-    """The codes of the box around a filter's allowed values."""
-    return tuple(code for constraint in constraints for code in span_codes(constraint.kind, constraint.spans))
-
-
 def span_codes(kind: Kind, spans: Spans) -> tuple[int, int]:
     """The codes of the lowest value and of one that no value exceeds."""
     domain = DOMAINS[kind]
-    return domain.code(spans[0]), high_code(kind, spans[-1] if len(spans) % 2 == 0 else None)
-
-
-def high_code(kind: Kind, high: Key | None) -> int:
-    domain = DOMAINS[kind]
-    return (1 << domain.code_bits) - 1 if high is None else domain.code(high)
+    is_bounded = len(spans) % 2 == 0
+    return domain.code(spans[0]), domain.code(spans[-1]) if is_bounded else (1 << domain.code_bits) - 1
