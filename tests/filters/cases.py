@@ -24,7 +24,7 @@ KEYS: dict[str, list[Any]] = {
     "boolean": [False, True],
     "timestamp": [0, 1, 2, 1_000_000, TIMESTAMPS.least, TIMESTAMPS.least + 1],
 }
-KEYS["number"] += [NUMBERS.least, -NUMBERS.least]
+KEYS["number"] += [NUMBERS.least, -NUMBERS.least, -0.0]
 
 
 def holds(predicate: Predicate, value: tuple[str, Any] | None) -> bool:

@@ -18,8 +18,9 @@ from seriatim.filters import (
     attribute,
     parse,
 )
+from seriatim.filters.limits import FILTER_VALUES_MAX
 from seriatim.filters.matching import GROUP_MAX
-from seriatim.filters.places import COPIES_MAX, POINTS_MAX, PREFIX_MAX
+from seriatim.filters.places import COPIES_MAX, PREFIX_MAX
 from seriatim.filters.stored import TUPLE_MAX
 from seriatim.model import InputError
 from tests.filters.cases import events, filters
@@ -81,10 +82,10 @@ def test_each_way_of_storing_a_constraint_and_its_limits() -> None:
     a, b = attribute("a"), attribute("b")
     long = "x" * (PREFIX_MAX + 1)
     stored = [
-        a.one_of(*range(0, 2 * POINTS_MAX, 2)),
-        a.one_of(*range(0, 2 * POINTS_MAX + 2, 2)),  # one value too many: a box with holes
+        a.one_of(*range(0, 2 * FILTER_VALUES_MAX, 2)),
+        (a >= 0) & a.none_of(*range(0, 20, 2)),
         a.one_of(2**60, 2**60 + 1),  # neighbours: a span
-        a.one_of(*range(0, 24, 2)) & b.one_of(*range(0, 24, 2)),  # 144 copies would be too many
+        a.one_of(*range(0, 40, 2)) & b.one_of(*range(0, 40, 2)),  # 400 copies would be too many
         b.prefix(long[:-1]),
         b.prefix(long),
         b.prefix("\U0010ffff"),
@@ -93,7 +94,7 @@ def test_each_way_of_storing_a_constraint_and_its_limits() -> None:
         attribute("c") != True,  # noqa: E712
         attribute("c").one_of(True, False),
     ]
-    assert COPIES_MAX < 12 * 12
+    assert COPIES_MAX < 20 * 20
     tried: list[Attributes] = [
         *({"a": i, "b": i} for i in range(-1, 40)),
         {"a": 2**60 + 1, "b": long + "y", "c": True},
@@ -189,6 +190,30 @@ def test_the_cost_of_overlap_follows_the_answer_not_what_is_stored() -> None:
         visits.append(worst)
     assert visits[1] <= 2 * visits[0]
     assert visits[1] <= 400
+
+
+def test_long_lists_are_found_by_their_values() -> None:
+    """A hundred names each out of very many: no box would tell them apart."""
+    random = Random(6)
+    index: MatchIndex[int] = MatchIndex()
+    lists = [random.sample(range(1_000_000), 100) for _ in range(300)]
+    for key, names in enumerate(lists):
+        index.add(key, attribute("customer").one_of(*(f"c{name}" for name in names)))
+    assert 17 in index.match({"customer": f"c{lists[17][5]}"})
+    assert index.visited <= 10
+
+
+def test_many_filters_with_one_box_are_added_and_removed() -> None:
+    """`price != x` allows nearly everything: all of them have the same box, and no cut separates them."""
+    index: MatchIndex[int] = MatchIndex()
+    for key in range(2_000):
+        index.add(key, attribute("price") != key)
+    index.add(-1, attribute("price") > 5_000)
+    assert sorted(index.match({"price": 7})) == [key for key in range(2_000) if key != 7]
+    assert len(index.match({"price": 6_000})) == 2_001
+    for key in range(1_990):
+        index.remove(key)
+    assert sorted(index.match({"price": 6_000})) == [-1, *range(1_990, 2_000)]
 
 
 def test_signatures_that_do_not_fit_the_event_are_not_looked_at() -> None:

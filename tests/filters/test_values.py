@@ -40,7 +40,12 @@ def test_where_integers_are_denser_than_floats_and_where_they_end() -> None:
     assert NUMBERS.successor(2.0**63) == math.nextafter(2.0**63, math.inf)
     assert NUMBERS.predecessor(-(2**63)) == math.nextafter(-(2.0**63), -math.inf)
     assert NUMBERS.predecessor(NUMBERS.least) is None
-    assert NUMBERS.successor(0) == 5e-324
+    assert NUMBERS.successor(0) == NUMBERS.successor(-0.0) == 5e-324
+
+
+def test_zero_is_one_number() -> None:
+    assert NUMBERS.code(-0.0) == NUMBERS.code(0.0) == NUMBERS.code(0)
+    assert NUMBERS.literal(-0.0) == "0"
 
 
 @given(st.text(max_size=3), st.text(max_size=3))

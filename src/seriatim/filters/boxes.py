@@ -51,7 +51,9 @@ class _Node(Generic[B]):
 
 
 class _Leaf(_Node[B]):
-    __slots__ = ("boxes",)
+    """Few boxes, or any number with the same codes (`is_uniform`): there is no bit to cut them at."""
+
+    __slots__ = ("boxes", "is_uniform")
 
     def __init__(self, boxes: list[B]) -> None:
         codes = [box.codes for box in boxes]
@@ -60,6 +62,16 @@ class _Leaf(_Node[B]):
         highs = [max(each[i] for each in codes) for i in range(1, count, 2)]
         super().__init__(codes[0], lows, highs)
         self.boxes = boxes
+        self.is_uniform = False
+
+    def remove(self, box: B) -> None:
+        """Without keeping the order, and without looking at the rest where that changes nothing."""
+        place = next(i for i, each in enumerate(self.boxes) if each is box)
+        self.boxes[place] = self.boxes[-1]
+        self.boxes.pop()
+        if self.boxes and not self.is_uniform:
+            tight: _Leaf[B] = _Leaf(self.boxes)
+            self.lows, self.highs = tight.lows, tight.highs
 
 
 class _Branch(_Node[B]):
@@ -119,7 +131,7 @@ class BoxTree(Generic[B]):
         assert isinstance(node, _Leaf)
         node.boxes.append(box)
         node.reach(codes)
-        if len(node.boxes) > LEAF_MAX:
+        if len(node.boxes) > LEAF_MAX and not (node.is_uniform and codes == node.example):
             self._put(parent, is_above, self._split(node))
 
     def remove(self, box: B) -> None:
@@ -130,14 +142,11 @@ class BoxTree(Generic[B]):
             path.append(node)
             node = node.above if box.codes[node.dimension] >> node.bit & 1 else node.below
         assert isinstance(node, _Leaf), "remove what was added"
-        node.boxes = [each for each in node.boxes if each is not box]
+        node.remove(box)
         self.count -= 1
-        if node.boxes:
-            tight = _Leaf(node.boxes)
-            node.lows, node.highs = tight.lows, tight.highs
-        elif not path:
+        if not node.boxes and not path:
             self._root = None
-        else:
+        elif not node.boxes:
             last = path.pop()
             rest = last.below if node is last.above else last.above
             self._put(path[-1] if path else None, bool(path) and path[-1].above is last, rest)
@@ -183,6 +192,7 @@ class BoxTree(Generic[B]):
             self._offsets = [max((codes[i] ^ example[i]).bit_length() for codes in first) for i in range(len(example))]
         rank = max(self._rank(example, box.codes) for box in leaf.boxes)
         if rank == 0:
+            leaf.is_uniform = True
             return leaf
         dimension = _dimension(rank)
         bit = max((example[dimension] ^ box.codes[dimension]).bit_length() for box in leaf.boxes) - 1

@@ -59,10 +59,9 @@ class Filter:
     def matches(self, attributes: Attributes) -> bool:
         """Whether an event with these attributes matches."""
         for name, kind, spans in self.constraints:
-            value = attributes.get(name)
-            if value is None:
+            if name not in attributes:
                 return False
-            value_kind, key = typed(name, value)
+            value_kind, key = typed(name, attributes[name])
             if value_kind != kind or not contains(spans, key):
                 return False
         return True

@@ -76,7 +76,7 @@ class MatchIndex(Generic[K]):
                 self._leave(places.path, point, stored)
 
     def match(self, attributes: Attributes) -> list[K]:
-        """The keys whose filters an event with these attributes matches, in no particular order."""
+        """The keys whose filters an event with these attributes matches; sort them where their order matters."""
         found: list[K] = []
         event = sorted(((name, kind), key) for name, (kind, key) in typed_attributes(attributes).items())
         self.visited = 0

@@ -9,11 +9,11 @@ from itertools import product
 from typing import TypeAlias
 
 from seriatim.filters.filter import Constraint, Filter
+from seriatim.filters.limits import FILTER_VALUES_MAX
 from seriatim.filters.spans import Spans, contains, pairs
 from seriatim.filters.values import BOOLEANS, DOMAINS, STRINGS, Key, Kind
 
-POINTS_MAX = 16  # values of one list that are kept as so many equalities; more are a box with holes
-COPIES_MAX = 64  # of one filter, if it has several lists
+COPIES_MAX = FILTER_VALUES_MAX  # of one filter: as many as it may have values; if lists multiply, some are in the box
 PREFIX_MAX = 32  # characters of a prefix that is hashed; one way of comparing for each length in use
 
 EQUAL, IN_BOX = -1, 0  # ways of comparing; n > 0: equality of the first n characters
@@ -46,10 +46,10 @@ class Places:
 
 
 def points(kind: Kind, spans: Spans) -> tuple[Key, ...] | None:
-    """The values, if they are few and no two are neighbours."""
+    """The values, if they are finitely many and no two are neighbours."""
     if kind == BOOLEANS.kind:
         return tuple(value for value in (False, True) if contains(spans, value))
-    if len(spans) > 2 * POINTS_MAX or len(spans) % 2 == 1:
+    if len(spans) % 2 == 1:
         return None
     successor = DOMAINS[kind].successor
     return spans[::2] if all(successor(low) == high for low, high in pairs(spans)) else None

@@ -94,7 +94,7 @@ class Numbers(Domain):
         return repr(float(key))
 
     def code(self, key: Key) -> int:
-        bits: int = _BITS.unpack(_FLOAT.pack(key))[0]
+        bits: int = _BITS.unpack(_FLOAT.pack(key + 0.0))[0]  # the sum makes 0.0 of -0.0, which is the same number
         return bits ^ _SIGN if bits < _SIGN else bits ^ _ALL
 
 
