@@ -10,6 +10,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
+from seriatim.explore.atoms import AtomsWorld
+from seriatim.explore.atoms_random import AtomsWalk, random_atoms, random_retirement
+from seriatim.explore.atoms_variants import atoms_cast_of
 from seriatim.explore.checks import Violation
 from seriatim.explore.random_worlds import Walk, random_of, random_story, random_world
 from seriatim.explore.run import Run
@@ -23,7 +26,11 @@ from seriatim.model import InputError
 
 CHUNK = 50  # worlds handed to a process at a time
 
-PROTOCOLS = ("tree", "vcube")
+PROTOCOLS = ("tree", "vcube", "atoms")
+
+WALKS: dict[type, type[Walk]] = {VCubeWorld: PeerWalk, AtomsWorld: AtomsWalk}
+
+RETIREMENT_EVERY = 3  # of the worlds of atoms, every third is about atoms that are put in and taken out
 
 STORY_EVERY = 8  # every eighth world is a quiet story about leaving
 
@@ -88,7 +95,7 @@ class SwarmResult:
 class Walked:
     """One world after its walk: the way through its safety phase, and what is wrong in the end."""
 
-    plan: TreeWorld | VCubeWorld
+    plan: TreeWorld | VCubeWorld | AtomsWorld
     world: World
     way: list[Transition]
     violations: list[Violation]
@@ -101,6 +108,8 @@ def check_variant(protocol: str, variant: str | None) -> None:
         raise InputError("protocol", f"there is none called {protocol!r}", f"use one of {', '.join(PROTOCOLS)}")
     if protocol == "vcube":
         peer_of(variant)
+    elif protocol == "atoms":
+        atoms_cast_of(variant)
     else:
         cast_of(variant)
 
@@ -112,6 +121,10 @@ def walk_world(seed: int, index: int, variant: str | None = None, protocol: str 
     if protocol == "vcube":
         peers = random_peers(random, name)
         return _walk(peers, peers.build(peer_of(variant)), random, calm=False)
+    if protocol == "atoms":
+        is_story = index % RETIREMENT_EVERY == RETIREMENT_EVERY - 1
+        atoms = (random_retirement if is_story else random_atoms)(random, name)
+        return _walk(atoms, atoms.build(atoms_cast_of(variant)), random, calm=False)
     if index % STORY_EVERY == STORY_EVERY - 1:
         return walk_plan(random_story(random, name), random, cast_of(variant), calm=True)
     return walk_plan(random_world(random, name), random, cast_of(variant))
@@ -122,9 +135,9 @@ def walk_plan(plan: TreeWorld, random: Random, cast: Cast, calm: bool = False) -
     return _walk(plan, plan.build(cast), random, calm)
 
 
-def _walk(plan: TreeWorld | VCubeWorld, world: World, random: Random, calm: bool) -> Walked:
+def _walk(plan: TreeWorld | VCubeWorld | AtomsWorld, world: World, random: Random, calm: bool) -> Walked:
     run = Run(world)
-    walk = (PeerWalk if isinstance(plan, VCubeWorld) else Walk)(run, random, calm)
+    walk = WALKS.get(type(plan), Walk)(run, random, calm)
     walk.go()
     violations = run.finish()
     return Walked(plan, world, walk.way, violations, sum(len(process.log) for process in run.processes.values()))
