@@ -175,7 +175,7 @@ def swarm(
     max_seconds: float | None,
     as_json: bool,
 ) -> None:
-    """Walk at random through random worlds: trees, peers or atoms, topics, changing subscriptions, crashes, lost messages.
+    """Walk at random through random worlds: trees, peers or atoms, topics, changes of groups, crashes, lost messages.
 
     World K of a seed is always the same, so one that is broken can be looked at alone.
 

@@ -9,7 +9,7 @@ class AtomsOptions(Struct, frozen=True, kw_only=True):
     """How a system orders. Times are in milliseconds."""
 
     causal: bool = False
-    """Groups that share one member get an atom (else two): what a client was notified of precedes what it then sends."""
+    """Groups that share one member get an atom (else two): what a client was notified of precedes what it sends."""
 
     spread: bool = False
     """New atoms are spread over all hosts. Else those of one change live together, where there are fewest."""
