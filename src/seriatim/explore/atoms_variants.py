@@ -12,7 +12,7 @@ from msgspec import structs
 from seriatim.explore.atoms import PROPER_ATOMS, AtomsCast
 from seriatim.model import InputError, Node
 from seriatim.protocols.atoms import AtomHost, AtomsOptions, Coordinator, Ingress, Receiver
-from seriatim.protocols.atoms.messages import Carry, Drain, Enter, Item, Notice, Passing, Token
+from seriatim.protocols.atoms.messages import Carry, Drain, Enter, Item, Passing, Token
 from seriatim.protocols.atoms.overlaps import AtomId, Group
 from seriatim.protocols.atoms.state import HostedAtom, Work
 from seriatim.protocols.machine import Effects
@@ -169,21 +169,14 @@ class DrylessCoordinator(Coordinator):
         work.waits_for = {token for token in work.waits_for if token in before or not token.endswith("drained")}
 
 
-class UnhurriedIngress(Ingress):
-    """A topic's new group begins before the end of the old one is sent."""
+class ShortcutCoordinator(Coordinator):
+    """A topic's new group enters at its own first atom, not where the old one does."""
 
-    _late: Effects | None = None
-
-    def _close(self, topic: str, effects: Effects) -> None:
-        self._late = Effects()
-        super()._close(topic, self._late)
-
-    def _issue(self, group: Group, event: Any, notice: Notice | None, effects: Effects) -> int:
-        number = super()._issue(group, event, notice, effects)
-        if self._late is not None and notice is not None and notice.opens:
-            effects.send.extend(self._late.send)
-            self._late = None
-        return number
+    def _begin(self, what: Any) -> Work:
+        work = super()._begin(what)
+        if work.growth is not None and work.growth.chain:
+            work.growth.route.entry = work.growth.chain[0]
+        return work
 
 
 class LeapingIngress(Ingress):
@@ -229,7 +222,10 @@ ATOMS_VARIANTS: dict[str, tuple[str, AtomsCast]] = {
         "atoms vanish while messages go through them",
         replace(PROPER_ATOMS, coordinator=DrylessCoordinator),
     ),
-    "no-end-before-beginning": ("a topic's next group begins first", replace(PROPER_ATOMS, ingress=UnhurriedIngress)),
+    "no-inherited-entry": (
+        "a topic's new group enters where the old one does not",
+        replace(PROPER_ATOMS, coordinator=ShortcutCoordinator),
+    ),
 }
 
 

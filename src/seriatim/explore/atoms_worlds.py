@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from seriatim.explore.atoms import AtomsWorld, Command, change, publish
 from seriatim.model import InputError, Topic
-from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, SequencingGraph, plan_of
+from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, plan_of
 from seriatim.protocols.atoms.overlaps import AtomId
 
 
@@ -17,11 +17,11 @@ def _world(
     changes: list[Command] | None = None,
 ) -> AtomsWorld:
     """Every topic has an ingress of its own, named after it, so that topics overtake each other."""
-    plan = _plan(members, hosts, events)
+    plan = own_ingresses(members, hosts, " ".join(events))
     scripts = {
         topic: publish(topic, topic, *(f"{topic}{i + 1}" for i in range(count))) for topic, count in events.items()
     }
-    receivers = sorted({each for text in members.values() for each in text.split()} | _newcomers(changes or []))
+    receivers = sorted({each for text in members.values() for each in text.split()})
     return AtomsWorld(
         name=name,
         about=about,
@@ -32,26 +32,21 @@ def _world(
     )
 
 
-def _newcomers(changes: list[Command]) -> set[str]:
-    return {member for command in changes if isinstance(command, type(change("", ""))) for member in command.members}
-
-
-def _plan(members: Mapping[Topic, str], hosts: Mapping[AtomId, str], events: Mapping[Topic, int]) -> Plan:
-    names = sorted(set(hosts.values())) or ["h1"]
-    return OwnIngresses(
-        plan_of({topic: each.split() for topic, each in members.items()}, names, ["?"], placement=hosts).graph,
-        tuple(names),
-        tuple(sorted({*members, *events})),
-    )
-
-
 class OwnIngresses(Plan, frozen=True):
     """A plan in which each topic enters at an ingress of its own name."""
 
-    graph: SequencingGraph
-
     def ingress_of(self, topic: Topic) -> str:
         return topic
+
+
+def own_ingresses(
+    members: Mapping[Topic, str], hosts: Mapping[AtomId, str], topics: str = "", threshold: int = 2
+) -> OwnIngresses:
+    """A plan for these members (separated by blanks), these hosts of the atoms, and topics that come later."""
+    names = sorted(set(hosts.values())) or ["h1"]
+    split = {topic: each.split() for topic, each in members.items()}
+    plan = plan_of(split, names, ["any"], threshold, hosts)
+    return OwnIngresses(plan.graph, tuple(names), tuple(sorted({*members, *topics.split()})))
 
 
 def named_atoms_worlds() -> dict[str, AtomsWorld]:
