@@ -10,6 +10,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
+from seriatim.explore.atoms import AtomsWorld
+from seriatim.explore.atoms_random import AtomsWalk, random_atoms, random_retirement
+from seriatim.explore.atoms_variants import atoms_cast_of
 from seriatim.explore.checks import Violation
 from seriatim.explore.random_worlds import Walk, random_of, random_story, random_world
 from seriatim.explore.run import Run
@@ -26,7 +29,9 @@ from seriatim.protocols.vcube import Peer
 
 CHUNK = 50  # worlds handed to a process at a time
 
-PROTOCOLS = ("tree", "vcube")
+PROTOCOLS = ("tree", "vcube", "atoms")
+
+RETIREMENT_EVERY = 3  # of the worlds of atoms, every third is about atoms that are put in and taken out
 
 STORY_EVERY = 8  # every eighth world is a quiet story about leaving
 
@@ -93,7 +98,7 @@ class SwarmResult:
 class Walked:
     """One world after its walk: the way through its safety phase, and what is wrong in the end."""
 
-    plan: TreeWorld | VCubeWorld
+    plan: TreeWorld | VCubeWorld | AtomsWorld
     world: World
     way: list[Transition]
     violations: list[Violation]
@@ -106,6 +111,8 @@ def check_variant(protocol: str, variant: str | None) -> None:
         raise InputError("protocol", f"there is none called {protocol!r}", f"use one of {', '.join(PROTOCOLS)}")
     if protocol == "vcube":
         peer_of(variant)
+    elif protocol == "atoms":
+        atoms_cast_of(variant)
     else:
         cast_of(variant)
 
@@ -116,6 +123,11 @@ def walk_world(seed: int, index: int, variant: str | None = None, protocol: str 
     name = f"world {index} of seed {seed}"
     if protocol == "vcube":
         return _walk_peers(index, name, random, peer_of(variant))
+    if protocol == "atoms":
+        is_story = index % RETIREMENT_EVERY == RETIREMENT_EVERY - 1
+        atoms = (random_retirement if is_story else random_atoms)(random, name)
+        world = atoms.build(atoms_cast_of(variant))
+        return _go(atoms, world, AtomsWalk(Run(world), random))
     if index % STORY_EVERY == STORY_EVERY - 1:
         return walk_plan(random_story(random, name), random, cast_of(variant), calm=True)
     return walk_plan(random_world(random, name), random, cast_of(variant))
@@ -138,7 +150,7 @@ def _walk_peers(index: int, name: str, random: Random, peer: type[Peer]) -> Walk
     return _go(peers, world, PeerWalk(Run(world), random))
 
 
-def _go(plan: TreeWorld | VCubeWorld, world: World, walk: Walk) -> Walked:
+def _go(plan: TreeWorld | VCubeWorld | AtomsWorld, world: World, walk: Walk) -> Walked:
     run = walk.run
     walk.go()
     violations = run.finish()
