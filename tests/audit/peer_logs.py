@@ -28,6 +28,7 @@ IN_PLOTS = {  # rules without which causal order breaks, and the plots in which 
     "no-own-answer": "who returns while it still hands on",
     "no-stable-pruning": "two crashes",
     "no-closed-frontier": "how far, told too early",
+    "no-obituary": "left out as dead",
 }
 IN_STORIES = {  # … and random ways through stories
     "no-full-counts": (RETURNING, "20/13"),
