@@ -1,8 +1,9 @@
 """Logs of VCube-PS for the auditors: with a rule switched off, and of the right peers under the same faults."""
 
-from collections.abc import Iterator
 from functools import partial
 from random import Random
+
+from msgspec import structs
 
 from seriatim.explore.checks import Stopped
 from seriatim.explore.run import Run
@@ -27,6 +28,7 @@ IN_PLOTS = {  # rules without which causal order breaks, and the plots in which 
     "no-own-answer": "who returns while it still hands on",
     "no-stable-pruning": "two crashes",
     "no-closed-frontier": "how far, told too early",
+    "no-obituary": "left out as dead",
 }
 IN_STORIES = {  # … and random ways through stories
     "no-full-counts": (RETURNING, "20/13"),
@@ -57,11 +59,6 @@ def recorded(world: Stopped) -> History:
             recorder.notified(address, payload)
     (history,) = recorder.histories().values()
     return history
-
-
-def broken_and_right() -> Iterator[tuple[str, History, History]]:
-    for variant in BREAKING:
-        yield variant, log_of(variant, peer_of(variant)), log_of(variant, Peer)
 
 
 def chat(seed: int, size: int = 6) -> History:
@@ -100,3 +97,41 @@ def chat(seed: int, size: int = 6) -> History:
             simulator.at(time + 750.0, partial(tell, id, Subscribe(TOPIC)))
     simulator.run()
     return recorder.histories()[TOPIC]
+
+
+def without_barriers(history: History) -> History:
+    rows = [structs.replace(row, stamp=None) for row in history.deliveries]
+    return History(rows, history.publications, history.subscriptions)
+
+
+def without_seen(history: History) -> History:
+    rows = [structs.replace(row, seen=None) for row in history.publications]
+    return History(history.deliveries, rows, history.subscriptions)
+
+
+def without_publications(history: History) -> History:
+    return History(history.deliveries)
+
+
+def without_one_peer(history: History) -> History:
+    """Somebody's log is lost, and with it what it published and had seen."""
+    lost = next(row.publisher for row in history.publications if row.seen)
+    return History(
+        [row for row in history.deliveries if row.subscriber != lost],
+        [row for row in history.publications if row.publisher != lost],
+    )
+
+
+def logs_with_verdicts() -> dict[str, tuple[History, str]]:
+    """Logs of all kinds, and what must be said of their causal order."""
+    found: dict[str, tuple[History, str]] = {}
+    for variant in BREAKING:
+        broken = log_of(variant, peer_of(variant))
+        found[variant] = broken, "invalid"
+        found[f"{variant}, without barriers"] = without_barriers(broken), "invalid"
+        found[f"{variant}, but right"] = log_of(variant, Peer), "valid"
+    for seed in range(3):
+        found[f"chat {seed}"] = chat(seed), "valid"
+    for less in (without_seen, without_publications, without_one_peer):
+        found[less.__name__] = less(chat(0)), "unknown"
+    return found

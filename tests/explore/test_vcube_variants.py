@@ -56,6 +56,7 @@ TOLD = {
     "no-stable-pruning": "two crashes",
     "no-spares": "all had it before somebody joined",
     "no-closed-frontier": "how far, told too early",
+    "no-obituary": "left out as dead",
 }
 
 # What is rare is looked for from here on, so that the test is short.

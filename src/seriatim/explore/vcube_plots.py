@@ -20,7 +20,7 @@ from seriatim.explore.vcube import Command, VCubeWorld, publish
 from seriatim.explore.world import Budget, Channel, Transition
 from seriatim.model import Address
 from seriatim.protocols.vcube import VCubeOptions, address_of
-from seriatim.protocols.vcube.messages import Publish, Subscribe, Unsubscribe
+from seriatim.protocols.vcube.messages import Publish, Subscribe, Suspect, Unsubscribe
 
 TOPIC = "A"
 PATIENCE = 80  # heartbeats; all clocks of a plot run together, so ten of them find out who is dead
@@ -80,6 +80,7 @@ class Plot:
     ids: Sequence[int]
     members: Sequence[int]
     steps: Sequence[Step]
+    accurate: bool = True  # nobody is suspected who lives
 
 
 def hold(source: int, target: int, *what: str) -> Step:
@@ -239,6 +240,26 @@ def _early_answer() -> Plot:
     )
 
 
+def _left_out() -> Plot:
+    """0 holds 4 and 5 for dead, so `middle` is received by all without them; they hear of both only from others."""
+    return Plot(
+        [0, 1, 2, 4, 5],
+        [0, 1, 2, 4, 5],
+        [
+            hold(4, 5, "cause"),
+            *events(2, "cause"),
+            *(hold(0, other, "News") for other in (1, 2, 4, 5)),
+            Tell(0, Suspect(4)),
+            Tell(0, Suspect(5)),
+            *events(0, "middle", "all have middle"),
+            *events(1, "effect"),
+            *die(0, 1, 2),
+            Release(4, 5),
+        ],
+        accurate=False,
+    )
+
+
 PLOTS: dict[str, Plot] = {
     "only joiners are left of those who had it": _only_joiners(),
     "what members have of the dead comes late": _late_spares(),
@@ -247,6 +268,7 @@ PLOTS: dict[str, Plot] = {
     "two crashes": _two_crashes(),
     "all had it before somebody joined": _had_by_all(),
     "how far, told too early": _early_answer(),
+    "left out as dead": _left_out(),
 }
 
 
@@ -268,6 +290,7 @@ def plotted_world(name: str, plot: Plot) -> VCubeWorld:
         setup=[(address_of(id), Subscribe(TOPIC)) for id in sorted(plot.members)],
         budgets={address_of(id): Budget(losses=LOSSES, deaths=int(id in dying)) for id in plot.ids},
         lanes="content",
+        accurate=plot.accurate,
         patience=PATIENCE,
     )
 
@@ -337,7 +360,12 @@ def random_plot(random: Random) -> Plot:
         if random.random() < INSERTED:
             peer = random.choice(plot.ids)
             steps.extend(random.choice([events(peer, f"{peer}.{number}"), join(peer), [leave(peer)]]))
-    return Plot([id ^ mask for id in plot.ids], [id ^ mask for id in plot.members], [_masked(mask, s) for s in steps])
+    return replace(
+        plot,
+        ids=[id ^ mask for id in plot.ids],
+        members=[id ^ mask for id in plot.members],
+        steps=[_masked(mask, step) for step in steps],
+    )
 
 
 def _masked(mask: int, step: Step) -> Step:
@@ -346,6 +374,8 @@ def _masked(mask: int, step: Step) -> Step:
             return replace(step, source=source ^ mask, target=target ^ mask)
         case Tell(peer, Publish(event)):
             return Tell(peer ^ mask, publish(peer ^ mask, TOPIC, event.id)[0])
+        case Tell(peer, Suspect(other)):
+            return Tell(peer ^ mask, Suspect(other ^ mask))
         case Tell(peer, command):
             return Tell(peer ^ mask, command)
         case Die(peers):

@@ -159,6 +159,13 @@ class SelflessJoiner(Peer):
         return answer
 
 
+class DiscreetPeer(Peer):
+    """That all have received something is said without saying who was held for dead and left out."""
+
+    def obituary(self) -> dict[int, int]:
+        return {}
+
+
 class ShyPeer(Peer):
     """A new life is told only to those who are not held for dead."""
 
@@ -210,6 +217,7 @@ VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {
     "no-arrival": ("a joiner begins before all that members have of the dead has come", ImpatientJoiner),
     "no-remains": ("who leaves forgets what it has not notified, and hands on what comes after it", TracelessPeer),
     "no-own-answer": ("who returns does not count what it still hands on", SelflessJoiner),
+    "no-obituary": ("that all have something is said without saying who was left out as dead", DiscreetPeer),
     "no-birth-notice": ("a new life is not told to those it holds for dead", ShyPeer),
     "no-burial": ("the dead are still listened to", CredulousPeer),
     "no-reception-order": ("a source's publications are taken as they come", DisorderlyPeer),

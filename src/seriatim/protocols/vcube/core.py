@@ -3,7 +3,7 @@
 from seriatim.model import InputError, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.cube import Cube, Id, Life, address_of, births_of, id_of, life_of
-from seriatim.protocols.vcube.messages import Body, Packet
+from seriatim.protocols.vcube.messages import Body, Packet, Statuses
 from seriatim.protocols.vcube.options import VCubeOptions
 from seriatim.protocols.vcube.state import Group, PeerState
 
@@ -42,6 +42,11 @@ class Core:
 
     def dead_ids(self) -> list[Id]:
         return [id for id, status in self.state.statuses.items() if status % 2]
+
+    def obituary(self) -> Statuses:
+        """Whom we hold for dead: goes with every word that all have received something, for these may not have. If one
+        of them lives, it learns so before it takes anything that builds on that word."""
+        return {id: status for id, status in self.state.statuses.items() if status % 2}
 
     def group(self, topic: Topic) -> Group:
         group = self.state.groups.get(topic)

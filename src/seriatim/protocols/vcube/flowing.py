@@ -26,7 +26,7 @@ class Flowing(Casting):
         flow = group.flows.setdefault(self.life, Flow())
         flow.delivered += 1
         number, event = flow.delivered, command.event
-        pub = Pub(topic, self.life, number, dict(group.barrier), flow.stable, event)
+        pub = Pub(topic, self.life, number, dict(group.barrier), flow.stable, event, self.obituary())
         flow.pubs[number] = pub
         group.unacknowledged.append(number)
         if self.options.pruning == "direct":

@@ -135,7 +135,7 @@ class Uns(Struct, frozen=True, tag=True):
 class Pub(Struct, frozen=True, tag=True):
     """To who holds the topic: publication `number` of its source, after all that its barrier names.
 
-    `stable`: everybody has received the source's publications up to this one.
+    `stable`: everybody has received the source's publications up to this one, but for those who are `dead`.
     """
 
     topic: Topic
@@ -144,6 +144,7 @@ class Pub(Struct, frozen=True, tag=True):
     barrier: Counts
     stable: int
     event: Event
+    dead: Statuses = {}
 
 
 Content: TypeAlias = Sub | Census | Ready | Uns | Pub
@@ -157,6 +158,7 @@ class Answer(Struct, array_like=True):
     frontier: Counts = field(default_factory=dict)
     held: dict[Life, list[int]] = field(default_factory=dict)
     skipped: list[Id] = field(default_factory=list)  # were held for dead, so nobody asked them
+    dead: Statuses = field(default_factory=dict)  # are held for dead by who answers, so they may not have received it
 
     def add(self, other: "Answer") -> None:
         self.entries.extend(other.entries)

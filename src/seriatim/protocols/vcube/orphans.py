@@ -11,7 +11,7 @@ from seriatim.model import Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.cube import Life, births_of, id_of
 from seriatim.protocols.vcube.flowing import Flowing
-from seriatim.protocols.vcube.messages import Ack, Census, Entry, Orphan, Pub
+from seriatim.protocols.vcube.messages import Ack, Answer, Census, Entry, Orphan, Pub
 from seriatim.protocols.vcube.state import Flow, Group, Submission, Task
 
 
@@ -81,7 +81,7 @@ class Orphans(Flowing):
             return
         flow = group.flows.setdefault(pub.source, Flow())
         if pub.number <= flow.stable or pub.number in flow.settled:
-            self.send(sender, Ack(message.hop), effects)
+            self.send(sender, Ack(message.hop, Answer(dead=self.obituary())), effects)
             return
         task = self._custody_of(pub)
         if task is None:
@@ -109,7 +109,7 @@ class Orphans(Flowing):
         assert isinstance(pub, Pub)
         for sender, hop in self.state.custody.pop(number, ()):
             if not self.is_dead(sender):
-                self.send(sender, Ack(hop), effects)
+                self.send(sender, Ack(hop, Answer(dead=self.obituary())), effects)
         self.settle(pub.topic, pub.source, pub.number, now, effects)
 
     def settle(self, topic: Topic, source: Life, number: int, now: float, effects: Effects) -> None:

@@ -14,6 +14,7 @@ from seriatim.protocols.vcube.joining import JOINING, Joining
 from seriatim.protocols.vcube.messages import (
     Ack,
     Alive,
+    Answer,
     Body,
     Born,
     Cast,
@@ -28,6 +29,7 @@ from seriatim.protocols.vcube.messages import (
     Publish,
     Ready,
     Spare,
+    Statuses,
     Stranger,
     Sub,
     Subscribe,
@@ -143,6 +145,8 @@ class Peer(Joining):
                 self._body(sender, packet.body, now, effects)
 
     def _body(self, sender: Life, body: Body, now: float, effects: Effects) -> None:
+        if (dead := _dead_by(body)) and not self._survives(dead, now, effects):
+            return
         match body:
             case Cast():
                 self._cast(sender, body, now, effects)
@@ -166,6 +170,12 @@ class Peer(Joining):
                 self.on_stranger(body, now, effects)
             case Alive() | News():
                 pass
+
+    def _survives(self, dead: Statuses, now: float, effects: Effects) -> bool:
+        """Take in whom the sender holds for dead. False: us."""
+        life = self.life
+        self.learn(dead, now, effects)
+        return self.life == life and not self.state.replaced
 
     def _cast(self, sender: Life, message: Cast, now: float, effects: Effects) -> None:
         content, life = message.content, self.life
@@ -284,3 +294,14 @@ class Peer(Joining):
             doors = ", ".join(name_of(self.state.hops[hop].target) for hop in sorted(task.hops))
             kind = type(task.content).__name__
             yield f"{task.content.topic}: {kind} is not acknowledged by {doors}"
+
+
+def _dead_by(body: Body) -> Statuses:
+    """Who may not have received what somebody says, with this, that all have."""
+    match body:
+        case Cast(content=Pub(dead=dead)) | Orphan(pub=Pub(dead=dead)) | Spare(pub=Pub(dead=dead)):
+            return dead
+        case Ack(answer=Answer(dead=dead)):
+            return dead
+        case _:
+            return {}
