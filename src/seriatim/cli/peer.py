@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import json_option, log_option, run_service, show_json, write_whole
+from seriatim.cli.common import json_option, log_option, peer_journals, run_service, show_json, write_whole
 from seriatim.cli.sub import print_events
 from seriatim.model import InputError
 
@@ -35,7 +35,7 @@ Exit code: 0 ended by a signal, after it has left its topics; 1 it cannot go on 
 @click.option(
     "--journals",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where it remembers its births.  [default: what peers.toml says]",
+    help="Where it remembers its births.  [default: what peers.toml says; with --seed ~/.local/state/seriatim/peers]",
 )
 @click.option("--topics", default="", metavar="TOPIC,...", help="Hold these topics, and print their events.")
 @click.option(
@@ -93,7 +93,7 @@ def command(
     async def serve() -> None:
         bus = connect(
             url,
-            journals=journals,
+            journals=journals if journals is not None else peer_journals(url),
             timeout_s=timeout_s,
             token=security.token or None,
             tls=security if security.encrypted else None,

@@ -2,23 +2,23 @@
 
 import asyncio
 import base64
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from seriatim.cli.common import Client, client_options, json_option, run_until_interrupted, show_json, url_option
+from seriatim.cli.common import (
+    Client,
+    client_options,
+    default_journals,
+    json_option,
+    run_until_interrupted,
+    show_json,
+    url_option,
+)
 from seriatim.model import TimedOut
 from seriatim.runtime.security import load_stamp_key
-
-
-def default_journals() -> Path:
-    """Where programs keep such things on this machine."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "seriatim"
-
 
 HELP = """Subscribe to topics and print events in their order.
 

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from seriatim.client.settings import Settings
 from seriatim.model import InputError
-from seriatim.peers.config import PeersConfig, load_peers, peers_of, with_security
+from seriatim.peers.config import PeersConfig, load_peers, peers_of
 from seriatim.peers.observing import observe
 from seriatim.protocols.vcube.cube import IDS_MAX, Id
 from seriatim.runtime.addresses import split_address
@@ -69,7 +69,8 @@ async def find_peers(url: PeerUrl, settings: Settings) -> PeersConfig:
     """The list, from its file or from the seed."""
     given = given_security(settings)
     if url.file is not None:
-        return with_security(load_peers(url.file), given)
+        config = load_peers(url.file)
+        return structs.replace(config, given=given) if given is not None else config
     security = given if given is not None else SecurityOptions()
     report = await observe(url.seed, security, settings.timeout_s)
     return peers_of(report.system, Path(), security)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import replace
 
 from seriatim.model import InputError
 from seriatim.peers.report import PeersDescription
@@ -154,17 +155,7 @@ def parse_peers(raw: Mapping[str, Any], folder: Path = Path()) -> PeersConfig:
 def peers_of(description: PeersDescription, folder: Path, given: SecurityOptions) -> PeersConfig:
     """What another peer says of the system, with a folder and certificates of our own."""
     raw = {"cluster": description.cluster, "peers": description.peers, "options": description.options, "journals": "."}
-    return _with_security(parse_peers(raw, folder), given)
-
-
-def _with_security(config: PeersConfig, given: SecurityOptions) -> PeersConfig:
-    values = {name: getattr(config, name) for name in config.__struct_fields__}
-    return PeersConfig(**{**values, "given": given})
-
-
-def with_security(config: PeersConfig, given: SecurityOptions | None) -> PeersConfig:
-    """The same peers, with tokens and certificates that were given to this process."""
-    return config if given is None else _with_security(config, given)
+    return replace(parse_peers(raw, folder), given=given)
 
 
 # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,16 +172,11 @@ def _id(key: str) -> Id:
 def _place(key: str, place: object) -> PeerPlace:
     if isinstance(place, str):
         return PeerPlace(address=place)
-    if isinstance(place, dict) and "address" not in place:
-        raise InputError(f"peers.{key}.address", "is missing", 'give "host:port" where the other peers find it')
-    return convert_table(PeerPlace, check_value(place, key), f"peers.{key}")
-
-
-def check_value(place: object, key: str) -> object:
-    """A peer is a string or a table."""
     if not isinstance(place, dict):
         raise InputError(f"peers.{key}", f"{place!r} is not an address", f'write {key} = "host:port"')
-    return place
+    if "address" not in place:
+        raise InputError(f"peers.{key}.address", "is missing", 'give "host:port" where the other peers find it')
+    return convert_table(PeerPlace, place, f"peers.{key}")
 
 
 def _check_peers(config: PeersConfig) -> None:

@@ -238,7 +238,7 @@ def test_who_does_not_keep_up_is_declared_dead() -> None:
 
 
 def test_who_stood_still_does_not_blame_the_others() -> None:
-    """A frozen process finds, when it goes on, that nobody was heard for long; what they said is not read yet."""
+    """A frozen process finds, when it goes on, that it has heard nobody for long; what they said is not read yet."""
     cube, options = Cube(range(4)), VCubeOptions(heartbeat_ms=100.0, suspect_after_ms=500.0)
     machine = LinkedPeer(Peer(cube, 0, options))
     for now in (0.0, 100.0, 200.0):
