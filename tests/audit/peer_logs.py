@@ -29,6 +29,7 @@ IN_PLOTS = {  # rules without which causal order breaks, and the plots in which 
     "no-stable-pruning": "two crashes",
     "no-closed-frontier": "how far, told too early",
     "no-obituary": "left out as dead",
+    "no-fresh-spares": "spares of an earlier census",
 }
 IN_STORIES = {  # … and random ways through stories
     "no-full-counts": (RETURNING, "20/13"),

@@ -57,6 +57,7 @@ TOLD = {
     "no-spares": "all had it before somebody joined",
     "no-closed-frontier": "how far, told too early",
     "no-obituary": "left out as dead",
+    "no-fresh-spares": "spares of an earlier census",
 }
 
 # What is rare is looked for from here on, so that the test is short.

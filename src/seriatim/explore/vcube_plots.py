@@ -143,10 +143,12 @@ def _late_spares() -> Plot:
             hold(0, 1, "cause"),
             *events(2, "cause"),
             *events(3, "middle", "all have middle"),
-            *die(2, 3),
+            hold(4, 0, "Census"),
+            *join(4),
             hold(0, 4, "cause", "middle"),
             hold(1, 4, "middle"),
-            *join(4),
+            *die(2, 3),
+            Release(4, 0),
             hold(4, 0, "Census"),
             *die(1),
             Release(4, 0),
@@ -240,6 +242,30 @@ def _early_answer() -> Plot:
     )
 
 
+def _overtaken_spares() -> Plot:
+    """What 0 sends 4 to join with is slow; 4 has to ask again, and 0, the only one who had it, has left by then."""
+    return Plot(
+        range(5),
+        [0, 1, 2, 3],
+        [
+            hold(1, 0, "first"),
+            *events(1, "first"),
+            hold(0, 1, "cause"),
+            *events(2, "cause"),
+            *events(3, "middle"),
+            *die(2, 3),
+            hold(0, 4, "cause", "middle"),
+            hold(1, 4, "middle"),
+            *join(4),
+            leave(0),
+            *die(1),
+            hold(0, 4, "cause"),
+            Release(0, 4),
+            *join(0),
+        ],
+    )
+
+
 def _left_out() -> Plot:
     """0 holds 4 and 5 for dead, so `middle` is received by all without them; they hear of both only from others."""
     return Plot(
@@ -268,6 +294,7 @@ PLOTS: dict[str, Plot] = {
     "two crashes": _two_crashes(),
     "all had it before somebody joined": _had_by_all(),
     "how far, told too early": _early_answer(),
+    "spares of an earlier census": _overtaken_spares(),
     "left out as dead": _left_out(),
 }
 

@@ -159,6 +159,13 @@ class SelflessJoiner(Peer):
         return answer
 
 
+class HoardingPeer(Peer):
+    """What an earlier census brought is taken, although it may be lost by now."""
+
+    def is_fresh(self, group: Group, message: Spare) -> bool:
+        return True
+
+
 class DiscreetPeer(Peer):
     """That all have received something is said without saying who was held for dead and left out."""
 
@@ -217,6 +224,7 @@ VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {
     "no-arrival": ("a joiner begins before all that members have of the dead has come", ImpatientJoiner),
     "no-remains": ("who leaves forgets what it has not notified, and hands on what comes after it", TracelessPeer),
     "no-own-answer": ("who returns does not count what it still hands on", SelflessJoiner),
+    "no-fresh-spares": ("what an earlier census brought is taken although it may be lost by now", HoardingPeer),
     "no-obituary": ("that all have something is said without saying who was left out as dead", DiscreetPeer),
     "no-birth-notice": ("a new life is not told to those it holds for dead", ShyPeer),
     "no-burial": ("the dead are still listened to", CredulousPeer),

@@ -264,7 +264,7 @@ class Joining(Orphans):
         for source, pubs in kept.items():
             for number in sorted(pubs):
                 if number > message.have.get(source, 0):
-                    self.send(message.entry.life, Spare(pubs[number]), effects)
+                    self.send(message.entry.life, Spare(pubs[number], message.round), effects)
         return Answer(frontier=self.progress(group), held={source: sorted(pubs) for source, pubs in kept.items()})
 
     def kept(self, topic: Topic, group: Group) -> dict[Life, dict[int, Pub]]:

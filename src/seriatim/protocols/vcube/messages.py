@@ -116,6 +116,7 @@ class Census(Struct, frozen=True, tag=True):
     entry: Entry
     statuses: Statuses
     have: Counts
+    round: int = 0  # the asker's censuses, in their order
 
 
 class Ready(Struct, frozen=True, tag=True):
@@ -217,6 +218,7 @@ class Spare(Struct, frozen=True, tag=True):
     """To who took a census: you lack this publication of a dead source."""
 
     pub: Pub
+    round: int = 0  # of the census
 
 
 class Greet(Struct, frozen=True, tag=True):
