@@ -2,11 +2,13 @@
 
 from random import Random
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seriatim.filters import boxes as boxes_module
 from seriatim.filters.boxes import LEAF_MAX, BoxTree, Codes, Condition
 
 
@@ -33,9 +35,15 @@ def boxes(draw: st.DrawFn, dimensions: int) -> Box:
     return Box(tuple(codes))
 
 
-@settings(max_examples=150)
-@given(st.data())
-def test_added_and_removed_boxes_are_found_and_not_found(data: st.DataObject) -> None:
+@pytest.mark.parametrize("leaf_max", [1, 3, LEAF_MAX])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_added_and_removed_boxes_are_found_and_not_found(leaf_max: int, data: st.DataObject) -> None:
+    with patch.object(boxes_module, "LEAF_MAX", leaf_max):  # small leaves make a deep tree of few boxes
+        check_additions_and_removals(data)
+
+
+def check_additions_and_removals(data: st.DataObject) -> None:
     dimensions = data.draw(st.integers(1, 3))
     tree: BoxTree[Box] = BoxTree()
     stored: list[Box] = []
@@ -59,9 +67,23 @@ def test_added_and_removed_boxes_are_found_and_not_found(data: st.DataObject) ->
     assert list(tree) == []
 
 
+def test_a_leaf_is_cut_by_what_is_in_it_not_by_what_was() -> None:
+    tree: BoxTree[Box] = BoxTree()
+    gone = Box((0, 0))
+    tree.add(gone)
+    others = [Box((64 + i, 127)) for i in range(LEAF_MAX + 1)]
+    for box in others[: LEAF_MAX - 1]:
+        tree.add(box)
+    tree.remove(gone)
+    for box in others[LEAF_MAX - 1 :]:
+        tree.add(box)
+    assert found(tree, []) == others
+
+
 def test_boxes_with_the_same_codes_share_a_leaf() -> None:
     tree = BoxTree([Box((1, 2)) for _ in range(3 * LEAF_MAX)])
     tree.add(Box((1, 3)))
+    assert len(tree) == 3 * LEAF_MAX + 1
     assert len(found(tree, [(0, 1, 1)])) == 3 * LEAF_MAX + 1
     assert found(tree, [(0, 1, 3)]) == [Box((1, 3))]
 

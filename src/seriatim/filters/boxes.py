@@ -131,7 +131,8 @@ class BoxTree(Generic[B]):
         assert isinstance(node, _Leaf)
         node.boxes.append(box)
         node.reach(codes)
-        if len(node.boxes) > LEAF_MAX and not (node.is_uniform and codes == node.example):
+        node.is_uniform = node.is_uniform and codes == node.example
+        if len(node.boxes) > LEAF_MAX and not node.is_uniform:
             self._put(parent, is_above, self._split(node))
 
     def remove(self, box: B) -> None:
@@ -184,7 +185,7 @@ class BoxTree(Generic[B]):
 
     def _split(self, leaf: _Leaf[B]) -> _Node[B]:
         """Two leaves, cut where they differ most; as it is if all codes are the same."""
-        example = leaf.example
+        example = leaf.example = leaf.boxes[0].codes  # one that is still there, so that both sides get something
         if self._offsets is None:
             # Attributes have codes of different widths and vary in different bits. What varies most in the first
             # boxes counts as equally significant in all of them, so that cuts go through them by turns.
