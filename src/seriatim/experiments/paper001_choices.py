@@ -227,8 +227,8 @@ LOAD = Experiment(
             468.0,
             "queue_busiest",
             _load(SRPT, 1_000, 5.0),
-            reason="the root has 1.02 times what it can send: the mean hangs on chance and on the length of the run; the "
-            "paper's own deviation is 185",
+            reason="the root has 1.02 times what it can send: the mean hangs on chance and on the length of the run; "
+            "the paper's own deviation is 185",
         ),
         same("SRPT, 1,000 members, 10 %: in the root's queue, ms", 10_000.0, "queue_busiest", _load(SRPT, 1_000, 10.0)),
     ),

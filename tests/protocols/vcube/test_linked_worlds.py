@@ -1,7 +1,7 @@
 """Random worlds of linked peers: joins, leaves, crashes, restarts, wrong suspicions and cuts over a bad network.
 
-A failure is replayed by its seed: pytest tests/protocols/vcube/test_linked_worlds.py -k "[17]". SERIATIM_WORLDS=500 tries
-more of them.
+A failure is replayed by its seed: pytest tests/protocols/vcube/test_linked_worlds.py -k "[17]". SERIATIM_WORLDS=500
+tries more of them.
 """
 
 import os
