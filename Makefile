@@ -6,6 +6,7 @@
 #   WORLDS=2000         how many worlds swarm walks
 #   MINUTES=10          how long soak and soak-peers go on
 #   LOGS=10000          how many logs agreement judges
+#   WORKERS=2           how many tests run at a time
 #   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore, swarm and soak
 
 VENV ?= .venv
@@ -16,6 +17,7 @@ WORLD ?= pair
 WORLDS ?= 2000
 MINUTES ?= 10
 LOGS ?= 10000
+WORKERS ?= 2
 
 # These files say "pyproject.toml, as it is now, is installed in the virtual environment".
 INSTALLED = $(VENV)/.installed
@@ -32,7 +34,7 @@ demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through 
 	@$(BIN)/seriatim demo $(ARGS)
 
 test: lint types ## Check everything: format, lint, types, tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: $(INSTALLED_DEV) ## Check format and lint
 	$(BIN)/python -m ruff format --check .
