@@ -282,7 +282,7 @@ def _all_at_one_load(queues: str) -> Judge:
     return judge
 
 
-_LOADS = "contention at 127 clients of a broker, and at a root of 23 copies, are different loads; 2,048 never below SRPT"
+_LOADS = "contention at 127 clients of a broker, and at a root of 23 copies, are different loads; 2,048 are never below"
 
 BROKERS = Experiment(
     id="001-brokers",
