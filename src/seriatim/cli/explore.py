@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from seriatim.explore.atoms import AtomsWorld
+from seriatim.explore.atoms_variants import ATOMS_VARIANTS, atoms_cast_of
+from seriatim.explore.atoms_worlds import named_atoms_world, named_atoms_worlds
 from seriatim.explore.checks import Violation
 from seriatim.explore.search import Search, SearchOptions, SearchResult
 from seriatim.explore.space import Space
@@ -30,12 +33,14 @@ def command() -> None:
     \b
     Checked are: same order for all subscribers (TNO), nothing twice, nothing lost, nobody waits for ever;
     in causal worlds also cause before effect. Of VCube-PS (vcube): cause before effect, and the rest but TNO.
+    Of sequencing atoms (atoms): the same as of the tree.
 
     \b
     Examples:
       seriatim explore tree --list
       seriatim explore tree --world pair
       seriatim explore vcube --world join
+      seriatim explore atoms --world retire
       seriatim explore swarm --worlds 1000 --seed 7
       seriatim explore swarm --protocol vcube
       seriatim explore swarm --variant no-closing     (machines broken on purpose: must be caught)
@@ -87,9 +92,21 @@ def vcube(**options: Any) -> None:
     _search("vcube", peers, lambda world, variant: named_peer_world(world).build(peer_of(variant)), **options)
 
 
+@command.command()
+@_search_options
+def atoms(**options: Any) -> None:
+    """Try every interleaving of a small world of sequencing atoms.
+
+    \b
+    Example: seriatim explore atoms --world retire
+    """
+    worlds = named_atoms_worlds()
+    _search("atoms", worlds, lambda world, cast: named_atoms_world(world).build(atoms_cast_of(cast)), **options)
+
+
 def _search(
     protocol: str,
-    worlds: Mapping[str, TreeWorld | VCubeWorld],
+    worlds: Mapping[str, TreeWorld | VCubeWorld | AtomsWorld],
     build: Callable[[str, str | None], World],
     world: str | None,
     list_worlds: bool,
@@ -138,7 +155,7 @@ def _search(
     type=click.Choice(PROTOCOLS),
     default="tree",
     show_default=True,
-    help="Whose worlds: of the sequencing tree, or of VCube-PS.",
+    help="Whose worlds: of the sequencing tree, of VCube-PS, or of sequencing atoms.",
 )
 @click.option("--processes", type=int, default=1, show_default=True, help="How many processes share the work.")
 @click.option("--variant", metavar="NAME", help="Walk with machines that break one rule; see --list-variants.")
@@ -158,7 +175,7 @@ def swarm(
     max_seconds: float | None,
     as_json: bool,
 ) -> None:
-    """Walk at random through random worlds: trees or peers, topics, changing subscriptions, crashes, lost messages.
+    """Walk at random through random worlds: trees, peers or atoms, topics, changes of groups, crashes, lost messages.
 
     World K of a seed is always the same, so one that is broken can be looked at alone.
 
@@ -284,7 +301,7 @@ def _progress(line: Callable[[Any], str]) -> Callable[[Any], None] | None:
     return lambda result: click.echo(f"\r\033[K{line(result)}", nl=False, err=True)
 
 
-def _print_worlds(worlds: Mapping[str, TreeWorld | VCubeWorld], as_json: bool) -> None:
+def _print_worlds(worlds: Mapping[str, TreeWorld | VCubeWorld | AtomsWorld], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({name: world.about for name, world in worlds.items()}))
         return
@@ -293,7 +310,9 @@ def _print_worlds(worlds: Mapping[str, TreeWorld | VCubeWorld], as_json: bool) -
 
 
 def _print_variants(protocol: str, as_json: bool) -> None:
-    known: dict[str, tuple[str, Any]] = {**(VCUBE_VARIANTS if protocol == "vcube" else VARIANTS)}
+    variants: dict[str, Mapping[str, tuple[str, Any]]]
+    variants = {"tree": VARIANTS, "vcube": VCUBE_VARIANTS, "atoms": ATOMS_VARIANTS}
+    known = variants[protocol]
     if as_json:
         click.echo(json.dumps({name: about for name, (about, _) in known.items()}))
         return

@@ -1,0 +1,162 @@
+"""Random worlds of sequencing atoms: any memberships, topics that come, change and go, hosts that crash."""
+
+from random import Random
+
+from seriatim.explore.atoms import AtomsWorld, Command, publish
+from seriatim.explore.random_worlds import STEPS_MAX, Walk
+from seriatim.explore.run import Run
+from seriatim.explore.world import Budget, Transition
+from seriatim.model import Address, Topic
+from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, plan_of
+from seriatim.protocols.atoms.messages import Change, Forget
+from seriatim.protocols.atoms.overlaps import Members
+
+TOPICS = "ABCDEF"
+PATIENCE = 400
+TICKS = 1_000  # as many as it takes: the walk decides how often time passes
+
+
+def random_atoms(random: Random, name: str) -> AtomsWorld:
+    """A plan, changes of its groups, publications meanwhile, and budgets for faults.
+
+    Most worlds have few receivers and many topics: then most groups overlap.
+    """
+    receivers = [f"r{i}" for i in range(1, random.choice([2, 3, 3, 4, 4, 5]) + 1)]
+    topics = list(TOPICS[: random.choice([2, 3, 4, 4, 5, 6])])
+    hosts = [f"h{i}" for i in range(1, random.choice([1, 2, 3, 4, 5, 6]) + 1)]
+    ingresses = [f"i{i}" for i in range(1, random.choice([1, 2, 3]) + 1)]
+    options = AtomsOptions(causal=random.random() < 0.25, spread=random.random() < 0.7)
+    share = random.choice([0.4, 0.6, 0.8])
+    memberships = {topic: _members(random, receivers, share) for topic in topics if random.random() < 0.7}
+    plan = plan_of(memberships, hosts, ingresses, options.threshold)
+    faulty = random.random() < 0.4
+    scripts: dict[Address, list[Command]] = {
+        COORDINATOR: _changes(random, topics, receivers, set(memberships), share, random.choice([0, 1, 2, 3, 4, 6]))
+    }
+    busy = random.choice([4, 8, 16, 32, 48])
+    for ingress in ingresses:
+        mine = [topic for topic in topics if plan.ingress_of(topic) == ingress]
+        if mine:
+            scripts[ingress] = _publications(random, ingress, mine, random.randint(1, busy))
+    return AtomsWorld(
+        name=name,
+        plan=plan,
+        receivers=receivers,
+        options=options,
+        scripts=scripts,
+        one_at_a_time=frozenset({COORDINATOR} if random.random() < 0.5 else ()),
+        budgets=_budgets(random, scripts, hosts, ingresses, receivers) if faulty else {},
+        readers={ingress: random.choice(receivers) for ingress in ingresses},
+        with_links=faulty,
+        patience=PATIENCE if faulty else 0,
+    )
+
+
+def random_retirement(random: Random, name: str) -> AtomsWorld:
+    """A world about atoms that are put in and taken out while many messages pass.
+
+    Everybody belongs to nearly everything. Hosts are many, so that the old way and the new one are not the same link.
+    """
+    receivers = ["r1", "r2", "r3"]
+    topics = list(TOPICS[: random.choice([3, 3, 4, 5])])
+    hosts = [f"h{i}" for i in range(1, random.choice([4, 6, 8]) + 1)]
+    ingresses = ["i1", "i2"]
+    options = AtomsOptions(spread=True)
+    memberships = {topic: _members(random, receivers, 0.9) for topic in topics}
+    plan = plan_of(memberships, hosts, ingresses, options.threshold)
+    script = _changes(random, topics, receivers, set(topics), 0.9, random.choice([1, 2, 3]))
+    scripts: dict[Address, list[Command]] = {COORDINATOR: script}
+    for ingress in ingresses:
+        mine = [topic for topic in topics if plan.ingress_of(topic) == ingress]
+        if mine:
+            scripts[ingress] = _publications(random, ingress, mine, random.randint(10, 40))
+    return AtomsWorld(name=name, plan=plan, receivers=receivers, options=options, scripts=scripts)
+
+
+class AtomsWalk(Walk):
+    """A way on which publications keep coming while groups change, and on which some channels are slow for long."""
+
+    def __init__(self, run: Run, random: Random, calm: bool = False) -> None:
+        super().__init__(run, random, calm)
+        self._issue_share = random.choice([0.05, 0.1, 0.2])
+        self._slow_share = random.choice([0.1, 0.3, 0.5])
+        self._bursts = random.choice([[1], [1, 1, 3], [1, 2, 5]])
+
+    def go(self) -> None:
+        """Safety phase: commands, messages and faults in any order, until there is nothing left to ask for."""
+        random, run = self.random, self.run
+        faulty = [address for address in run.processes if address in run.world.budgets]
+        clients = [process for process in run.processes.values() if process.script]
+        for _ in range(STEPS_MAX):
+            clients = [each for each in clients if each.machine is not None and each.issued < len(each.script)]
+            able = [each.address for each in clients if each.can_issue()]
+            draw = random.random()
+            if faulty and draw < self._fault_share / 2:
+                self._fault(random.choice(faulty))
+            elif able and (draw < self._fault_share / 2 + self._issue_share or not run.channels):
+                client = random.choice(able)
+                for _ in range(random.choice(self._bursts)):
+                    if run.processes[client].can_issue():
+                        self._take(Transition("issue", client))
+                if random.random() < 0.1:
+                    self._slow.clear()
+            elif run.channels:
+                self._deliver(self._fast_channels())
+            elif not clients or not self._hurry():
+                break
+        run.end_faults()
+        while run.channels and len(self.way) < 2 * STEPS_MAX:
+            self._deliver(self._fast_channels())
+
+
+def _members(random: Random, receivers: list[Address], share: float) -> Members:
+    return frozenset(each for each in receivers if random.random() < share) or frozenset({random.choice(receivers)})
+
+
+def _changes(
+    random: Random, topics: list[Topic], receivers: list[Address], held: set[Topic], share: float, count: int
+) -> list[Command]:
+    """Topics begin, change a little, change altogether, end, and begin again."""
+    script: list[Command] = []
+    for _ in range(count):
+        topic = random.choice(topics)
+        if topic in held and random.random() < 0.3:
+            script.append(Change(topic, frozenset()))
+            held.discard(topic)
+        else:
+            script.append(Change(topic, _members(random, receivers, share)))
+            held.add(topic)
+    return script
+
+
+def _publications(random: Random, ingress: Address, topics: list[Topic], count: int) -> list[Command]:
+    script: list[Command] = []
+    for i in range(1, count + 1):
+        script.extend(publish(ingress, random.choice(topics), f"{ingress}.{i}"))
+    return script
+
+
+def _budgets(
+    random: Random,
+    scripts: dict[Address, list[Command]],
+    hosts: list[Address],
+    ingresses: list[Address],
+    receivers: list[Address],
+) -> dict[Address, Budget]:
+    """Hosts crash or are taken over, and so do the others; messages are lost; receivers die and are forgotten."""
+    budgets = {}
+    for machine in (COORDINATOR, *hosts, *ingresses):
+        fate = random.random()
+        budgets[machine] = Budget(
+            ticks=TICKS,
+            losses=random.randint(0, 2),
+            crashes=random.randint(1, 2) if fate < 0.4 else 0,
+            takeovers=1 if 0.4 <= fate < 0.6 else 0,
+        )
+    for receiver in receivers:
+        dies = int(random.random() < 0.1)
+        budgets[receiver] = Budget(ticks=TICKS, losses=random.randint(0, 2), deaths=dies)
+        if dies:
+            script = scripts[COORDINATOR]
+            script.insert(random.randint(0, len(script)), Forget(receiver))
+    return budgets

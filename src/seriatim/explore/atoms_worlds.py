@@ -1,0 +1,110 @@
+"""The small worlds of sequencing atoms that are searched exhaustively, by name."""
+
+from collections.abc import Mapping
+
+from seriatim.explore.atoms import AtomsWorld, Command, change, publish
+from seriatim.model import InputError, Topic
+from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, plan_of
+from seriatim.protocols.atoms.overlaps import AtomId
+
+
+def _world(
+    name: str,
+    about: str,
+    members: Mapping[Topic, str],
+    hosts: Mapping[AtomId, str],
+    events: Mapping[Topic, int],
+    changes: list[Command] | None = None,
+) -> AtomsWorld:
+    """Every topic has an ingress of its own, named after it, so that topics overtake each other."""
+    plan = own_ingresses(members, hosts, " ".join(events))
+    scripts = {
+        topic: publish(topic, topic, *(f"{topic}{i + 1}" for i in range(count))) for topic, count in events.items()
+    }
+    receivers = sorted({each for text in members.values() for each in text.split()})
+    return AtomsWorld(
+        name=name,
+        about=about,
+        plan=plan,
+        receivers=receivers,
+        options=AtomsOptions(spread=True),
+        scripts=scripts if changes is None else {**scripts, COORDINATOR: changes},
+    )
+
+
+class OwnIngresses(Plan, frozen=True):
+    """A plan in which each topic enters at an ingress of its own name."""
+
+    def ingress_of(self, topic: Topic) -> str:
+        return topic
+
+
+def own_ingresses(
+    members: Mapping[Topic, str], hosts: Mapping[AtomId, str], topics: str = "", threshold: int = 2
+) -> OwnIngresses:
+    """A plan for these members (separated by blanks), these hosts of the atoms, and topics that come later."""
+    names = sorted(set(hosts.values())) or ["h1"]
+    split = {topic: each.split() for topic, each in members.items()}
+    plan = plan_of(split, names, ["any"], threshold, hosts)
+    return OwnIngresses(plan.graph, tuple(names), tuple(sorted({*members, *topics.split()})))
+
+
+def named_atoms_worlds() -> dict[str, AtomsWorld]:
+    """All of them."""
+    worlds = [
+        _world(
+            "pair",
+            "2 groups with 2 common members; 2 events each",
+            {"A": "r s", "B": "r s"},
+            {"A.1&B.1": "h1"},
+            {"A": 2, "B": 2},
+        ),
+        _world(
+            "triangle",
+            "the 3 groups of the paper's figure 2, on 3 hosts; 1 event each",
+            {"A": "a b d", "B": "a b c", "C": "b c d"},
+            {"A.1&B.1": "h1", "A.1&C.1": "h2", "B.1&C.1": "h3"},
+            {"A": 1, "B": 1, "C": 1},
+        ),
+        _world(
+            "open",
+            "1 group; another opens; 2 events and 1",
+            {"A": "r s"},
+            {},
+            {"A": 2, "B": 1},
+            [change("B", "r s")],
+        ),
+        _world(
+            "replace",
+            "2 groups; one gets other members; 1 event each",
+            {"A": "r s", "B": "r s"},
+            {"A.1&B.1": "h1"},
+            {"A": 1, "B": 1},
+            [change("B", "s")],
+        ),
+        _world(
+            "close",
+            "2 groups; one ends; 1 event each",
+            {"A": "r s", "B": "r s"},
+            {"A.1&B.1": "h1"},
+            {"A": 1, "B": 1},
+            [change("B", "")],
+        ),
+        _world(
+            "retire",
+            "3 groups on 3 hosts; one ends, and its atoms with it; 2 events of another",
+            {"A": "r s", "B": "r s", "C": "r s"},
+            {"A.1&B.1": "h1", "A.1&C.1": "h2", "B.1&C.1": "h3"},
+            {"A": 2},
+            [change("B", "")],
+        ),
+    ]
+    return {world.name: world for world in worlds}
+
+
+def named_atoms_world(name: str) -> AtomsWorld:
+    """The world of this name."""
+    worlds = named_atoms_worlds()
+    if name not in worlds:
+        raise InputError("world", f"there is none called {name!r}", f"use one of {', '.join(worlds)}")
+    return worlds[name]

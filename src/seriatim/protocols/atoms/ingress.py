@@ -1,0 +1,126 @@
+"""An ingress: gives each event its number in its group and sends it to the group's first atom.
+
+All incarnations of a topic enter at the same ingress, so the end of one is sent before the beginning of the next.
+"""
+
+from seriatim.model import APPLICATION, Address, Event, InputError, RemoteError
+from seriatim.protocols.atoms.messages import (
+    Accepted,
+    Begin,
+    Carry,
+    Close,
+    Done,
+    Drain,
+    Enter,
+    Forget,
+    Gone,
+    Item,
+    Mark,
+    Notice,
+    Open,
+    Publish,
+    Refused,
+)
+from seriatim.protocols.atoms.options import AtomsOptions
+from seriatim.protocols.atoms.overlaps import Group, topic_of
+from seriatim.protocols.atoms.plan import COORDINATOR, Plan
+from seriatim.protocols.atoms.state import IngressState, Inlet
+from seriatim.protocols.machine import Effects, Payload
+
+
+class Ingress:
+    """The machine of one ingress. It assumes links that neither lose, repeat nor reorder."""
+
+    def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: IngressState | None = None) -> None:
+        self.name = name
+        self.options = options
+        self.state = state if state is not None else _first_state(plan, name)
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        match message:
+            case Publish(event):
+                self._publish(event, effects)
+            case Open(token, topic, group, notice, entry_host):
+                self._close(topic, effects)
+                self.state.topics[topic] = group
+                entry = notice.way[0] if notice.way else None
+                self.state.inlets[group] = Inlet(notice.members, entry, entry_host)
+                self._issue(group, None, notice, effects)
+                effects.send.append((COORDINATOR, Done(token)))
+            case Close(token, topic):
+                self._close(topic, effects)
+                effects.send.append((COORDINATOR, Done(token)))
+            case Mark(group, notice, entry_host):
+                inlet = self.state.inlets[group]
+                if inlet.entry is None:
+                    inlet.entry, inlet.entry_host = notice.way[0], entry_host
+                self._issue(group, None, notice, effects)
+            case Enter():
+                self._enter(message, effects)
+            case Gone(group):
+                self.state.inlets.pop(group, None)
+            case Forget(receiver):
+                for inlet in self.state.inlets.values():
+                    inlet.members -= {receiver}
+            case _ if source == APPLICATION:
+                raise InputError("command", f"{message!r} is none of an ingress's", "see messages.py")
+            case _:
+                raise RemoteError(f"{source} sent ingress {self.name} what it does not understand: {message!r}")
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        """Nothing here depends on time."""
+        return Effects()
+
+    def explain(self) -> list[str]:
+        """Nothing ever waits here."""
+        return []
+
+    def _publish(self, event: Event, effects: Effects) -> None:
+        group = self.state.topics.get(event.topic)
+        if group is None:
+            reason = f"nobody is subscribed to it, as far as ingress {self.name} was told"
+            effects.notify.append(Refused(event.topic, reason))
+            return
+        number = self._issue(group, event, None, effects)
+        effects.notify.append(Accepted(event.id, group, number))
+
+    def _close(self, topic: str, effects: Effects) -> None:
+        """The last message of the topic's group, if it has one. It may still be marked."""
+        group = self.state.topics.pop(topic, None)
+        if group is not None:
+            self.state.inlets[group].closed = True
+            self._issue(group, None, Notice(closes=True), effects)
+
+    def _issue(self, group: Group, event: Event | None, notice: Notice | None, effects: Effects) -> int:
+        inlet = self.state.inlets[group]
+        inlet.issued += 1
+        item = Item(group, inlet.issued, {}, event, notice)
+        if inlet.entry is None:
+            effects.send.extend((member, item) for member in sorted(inlet.members))
+        else:
+            effects.send.append((inlet.entry_host, Carry(inlet.entry, group, item)))
+        return inlet.issued
+
+    def _enter(self, message: Enter, effects: Effects) -> None:
+        """Skip atoms that do not number this group. What is still on its way through them comes first."""
+        inlet = self.state.inlets[message.group]
+        if inlet.entry is not None:
+            drain = Drain(message.token, message.entry)
+            effects.send.append((inlet.entry_host, Carry(inlet.entry, message.group, drain)))
+        inlet.entry, inlet.entry_host = message.entry, message.entry_host
+        if message.entry is not None:
+            begin = Begin(message.token, message.entry)
+            effects.send.append((message.entry_host, Carry(message.entry, message.group, begin)))
+
+
+def _first_state(plan: Plan, name: Address) -> IngressState:
+    """The topics that enter here when the system begins."""
+    state = IngressState()
+    for group, route in plan.graph.groups.items():
+        topic = topic_of(group)
+        if plan.ingress_of(topic) == name:
+            state.topics[topic] = group
+            state.inlets[group] = Inlet(route.members, route.entry, plan.host_of(route.entry))
+    return state

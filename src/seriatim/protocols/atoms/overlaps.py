@@ -1,0 +1,63 @@
+"""Which groups must be ordered against each other: those that share members.
+
+Only who belongs to both of two groups can see their messages in one order or the other, and only two such members can
+disagree. So two groups are *coupled*, and get an atom, if they share `threshold` members: two for one common order,
+one for causal order too. Two incarnations of one topic are coupled if they share anybody: the older one comes first.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from seriatim.model import Address, Topic
+
+Group: TypeAlias = str  # one incarnation of a topic: its members never change
+AtomId: TypeAlias = str
+Pair: TypeAlias = tuple[Group, Group]  # in order
+Members: TypeAlias = frozenset[Address]
+
+
+def group_of(topic: Topic, incarnation: int) -> Group:
+    """The name of an incarnation, counted from 1."""
+    return f"{topic}.{incarnation}"
+
+
+def topic_of(group: Group) -> Topic:
+    return group.rpartition(".")[0]
+
+
+def pair_of(one: Group, other: Group) -> Pair:
+    return (one, other) if one < other else (other, one)
+
+
+def atom_of(one: Group, other: Group) -> AtomId:
+    """The atom of two groups; there is one."""
+    return "&".join(pair_of(one, other))
+
+
+def are_coupled(one: Group, members: Members, other: Group, others: Members, threshold: int) -> bool:
+    """Whether messages of these two groups need an order."""
+    needed = 1 if topic_of(one) == topic_of(other) else threshold
+    return len(members & others) >= needed
+
+
+def coupled_pairs(memberships: Mapping[Group, Iterable[Address]], threshold: int) -> dict[Pair, int]:
+    """All coupled pairs, with how many members they share.
+
+    Counted member by member, so that groups that share nobody cost nothing.
+    """
+    holds: dict[Address, list[Group]] = {}
+    for group in sorted(memberships):
+        for member in memberships[group]:
+            holds.setdefault(member, []).append(group)
+    counts: dict[Pair, int] = {}
+    for groups in holds.values():
+        for index, one in enumerate(groups):
+            for other in groups[index + 1 :]:
+                pair = (one, other)
+                counts[pair] = counts.get(pair, 0) + 1
+    topics = {group: topic_of(group) for group in memberships}
+    return {
+        pair: count
+        for pair, count in sorted(counts.items())
+        if count >= threshold or topics[pair[0]] == topics[pair[1]]
+    }

@@ -1,0 +1,73 @@
+"""What every machine of a system is given when the system begins: the graph, and who plays which part."""
+
+from collections.abc import Iterable, Mapping
+from zlib import crc32
+
+from msgspec import Struct
+
+from seriatim.model import Address, InputError, Node, Topic
+from seriatim.protocols.atoms.building import build
+from seriatim.protocols.atoms.graph import GraphError, SequencingGraph, check
+from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, group_of, topic_of
+
+COORDINATOR: Address = "coordinator"
+
+
+class Plan(Struct, frozen=True):
+    """Where a system begins. Groups that come later are entered and hosted by the same machines."""
+
+    graph: SequencingGraph
+    hosts: tuple[Node, ...]
+    ingresses: tuple[Address, ...]
+
+    def __post_init__(self) -> None:
+        for name, machines in (("hosts", self.hosts), ("ingresses", self.ingresses)):
+            if not machines:
+                raise InputError(name, "there is none", "give at least one")
+        for name, atom in self.graph.atoms.items():
+            if atom.host not in self.hosts:
+                raise GraphError(
+                    f"atom {name!r}", f"its host {atom.host!r} is not in the plan", "place it on one that is"
+                )
+
+    def ingress_of(self, topic: Topic) -> Address:
+        """Where events of a topic enter, in all its incarnations."""
+        return self.ingresses[crc32(topic.encode()) % len(self.ingresses)]
+
+    def host_of(self, atom: AtomId | None) -> Node:
+        return "" if atom is None else self.graph.atoms[atom].host
+
+    def matches(self, memberships: Mapping[Topic, Iterable[Address]]) -> None:
+        """Refuse a plan that was made for other members than there are."""
+        planned = {topic_of(group): route.members for group, route in self.graph.groups.items()}
+        live = {topic: frozenset(members) for topic, members in memberships.items()}
+        for topic in sorted({*planned, *live}):
+            if planned.get(topic) != live.get(topic):
+                who = sorted(planned.get(topic, frozenset()) ^ live.get(topic, frozenset()))
+                raise GraphError(
+                    f"topic {topic!r}",
+                    f"the plan and the live membership differ in {', '.join(who[:5]) or 'whether it exists'}",
+                    "plan again from the live subscriptions",
+                )
+
+
+def plan_of(
+    memberships: Mapping[Topic, Iterable[Address]],
+    hosts: Iterable[Node],
+    ingresses: Iterable[Address],
+    threshold: int = 2,
+    placement: Mapping[AtomId, Node] | None = None,
+) -> Plan:
+    """A plan for topics with these members. Without a placement, atoms are spread over the hosts."""
+    groups: dict[Group, Members] = {group_of(topic, 1): frozenset(each) for topic, each in memberships.items()}
+    graph = build(groups, threshold)
+    names = tuple(hosts)
+    for name, atom in graph.atoms.items():
+        atom.host = placement[name] if placement is not None else spread(name, names)
+    check(graph, threshold)
+    return Plan(graph, names, tuple(ingresses))
+
+
+def spread(atom: AtomId, hosts: tuple[Node, ...]) -> Node:
+    """A host by chance, the same one every time."""
+    return hosts[crc32(atom.encode()) % len(hosts)]

@@ -1,0 +1,123 @@
+"""A receiver: decides for each message, as it comes, whether to notify it or to hold it.
+
+A message is next if it is the next one of its group and, for every atom that counts here, the next one of that atom. An
+atom counts for those who belong to both its groups: they get everything that it numbers, so its numbers have no holes
+for them. A held message waits for one number at a time and is found by it; nothing is ever searched.
+"""
+
+from collections import deque
+
+from seriatim.model import Address, Notification, Number, RemoteError
+from seriatim.protocols.atoms.messages import Finished, Gone, Item, Started
+from seriatim.protocols.atoms.options import AtomsOptions
+from seriatim.protocols.atoms.plan import COORDINATOR, Plan
+from seriatim.protocols.atoms.state import HeldItem, ReceiverState
+from seriatim.protocols.machine import Effects, Payload
+
+
+class Receiver:
+    """The machine of one receiver."""
+
+    def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: ReceiverState | None = None) -> None:
+        self.name = name
+        self.options = options
+        self.state = state if state is not None else _first_state(plan, name)
+        self._waiting: dict[tuple[str, Number], list[tuple[str, Number]]] = {}
+        for group, items in self.state.held.items():
+            for number, held in items.items():
+                if held.waits_for is not None:
+                    self._waiting.setdefault(held.waits_for, []).append((group, number))
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        match message:
+            case Item():
+                self._take(message, effects)
+            case Gone(group, atoms):
+                self.state.done.pop(group, None)
+                for atom in atoms:
+                    self.state.done.pop(atom, None)
+            case _:
+                raise RemoteError(f"{source} sent receiver {self.name} what it does not understand: {message!r}")
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        """Nothing here depends on time."""
+        return Effects()
+
+    def explain(self) -> list[str]:
+        """What is held, and what each message waits for."""
+        lines = []
+        for group, items in sorted(self.state.held.items()):
+            for number, held in sorted(items.items()):
+                assert held.waits_for is not None
+                what = held.item.event.id if held.item.event is not None else "a notice"
+                lines.append(f"{what} ({group} {number}): waits for {held.waits_for[0]} {held.waits_for[1]}")
+        return lines
+
+    def _take(self, item: Item, effects: Effects) -> None:
+        group, number = item.group, item.number
+        held = self.state.held
+        if number <= self.state.done.get(group, 0) or number in held.get(group, ()):
+            return  # a repeat
+        held.setdefault(group, {})[number] = HeldItem(item)
+        work = deque([(group, number)])
+        while work:
+            group, number = work.popleft()
+            here = held[group][number]
+            here.waits_for = self._obstacle(here.item)
+            if here.waits_for is not None:
+                self._waiting.setdefault(here.waits_for, []).append((group, number))
+                continue
+            del held[group][number]
+            if not held[group]:
+                del held[group]
+            work.extend(self._notify(here.item, effects))
+
+    def _obstacle(self, item: Item) -> tuple[str, Number] | None:
+        """What must be notified first: the group's last message, or an atom's; None: this message is next."""
+        done = self.state.done
+        if done.get(item.group, 0) < item.number - 1:
+            return item.group, item.number - 1
+        for atom, number in item.stamp.items():
+            if self._counts(atom, item) and done.get(atom, 0) < number - 1:
+                return atom, number - 1
+        return None
+
+    def _counts(self, atom: str, item: Item) -> bool:
+        """Whether this receiver is in both groups of an atom, as far as the messages before this one, or it, tell.
+
+        A mark tells it too, but of an atom whose other group has sent nothing yet: there is nothing to wait for.
+        """
+        notice = item.notice
+        if atom in self.state.done:
+            return True
+        return notice is not None and notice.opens and self.name in notice.overlaps.get(atom, ())
+
+    def _notify(self, item: Item, effects: Effects) -> list[tuple[str, Number]]:
+        """It is done; returns what waited for it."""
+        done, notice = self.state.done, item.notice
+        counters = [(item.group, item.number)]
+        for atom, number in item.stamp.items():
+            if atom in done or (notice is not None and self.name in notice.overlaps.get(atom, ())):
+                counters.append((atom, number))
+        done.update(counters)
+        if item.event is not None:
+            effects.notify.append(Notification(item.event, item.number, item.stamp))
+        elif notice is not None and notice.opens:
+            effects.send.append((COORDINATOR, Started(item.group)))
+        elif notice is not None and notice.closes:
+            effects.send.append((COORDINATOR, Finished(item.group, notice.mark)))
+        woken: list[tuple[str, Number]] = []
+        for counter in counters:
+            woken.extend(self._waiting.pop(counter, ()))
+        return woken
+
+
+def _first_state(plan: Plan, name: Address) -> ReceiverState:
+    """The groups that this receiver belongs to when the system begins, and the atoms between them."""
+    state = ReceiverState()
+    state.done = {group: 0 for group, route in plan.graph.groups.items() if name in route.members}
+    mine = set(state.done)
+    state.done.update({atom: 0 for atom, each in plan.graph.atoms.items() if mine.issuperset(each.pair)})
+    return state
