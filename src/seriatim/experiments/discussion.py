@@ -13,7 +13,7 @@ from seriatim.sim import Constant, Link, PacketDelays
 from seriatim.sim.process import Cost, Waits
 
 TOPIC = "T"
-STATED, ALL_QUEUE, ANY = "as stated", "all messages queue", "any messages"
+STATED, ALL_QUEUE = "as stated", "all messages queue"
 
 
 class OneByOne(PacketDelays, frozen=True):
@@ -30,14 +30,14 @@ class Discussion(VCubeWorld):
     """`asked` peers publish at the beginning; each other one publishes some time after it was notified of all these.
 
     The papers say that it waits "a random time" and no more; `pause` is `uniform 100` (anything up to 100) or
-    `exponential 130` (130 in the mean). Other readings: `all messages queue`, before they are processed and before
-    they are sent; or a peer waits for so many of `any messages`, questions or answers.
+    `exponential 130` (130 in the mean). That it waits for so many messages of any kind would be the same: causal order
+    has every answer come after all questions. Another reading: `all messages queue`, before they are processed and
+    before they are sent.
     """
 
     def __init__(self, size: int, asked: int, pause: str, seed: int, reading: str = STATED) -> None:
         is_queued = reading == ALL_QUEUE
         super().__init__(size, delays=OneByOne() if is_queued else THE_PAPERS, acks_wait=is_queued)
-        self._is_any = reading == ANY
         self.random = Random(f"discussion {seed}")
         kind, _, length = pause.partition(" ")
         if kind not in ("uniform", "exponential"):
@@ -52,10 +52,7 @@ class Discussion(VCubeWorld):
     def on_notification(self, id: int, payload: Payload, now: float) -> None:
         super().on_notification(id, payload, now)
         if type(payload) is Notification and id in self._missing:
-            if self._is_any:
-                self._missing[id].pop()
-            else:
-                self._missing[id].discard(payload.event.id)
+            self._missing[id].discard(payload.event.id)
             if not self._missing[id]:
                 del self._missing[id]
                 self.publish(id, f"e{id}", TOPIC, now + self._pause())
