@@ -1,10 +1,11 @@
 """Logs of VCube-PS for the auditors: with a rule switched off, and of the right peers under the same faults."""
 
-from functools import partial
+from functools import cache, partial
 from random import Random
 
 from msgspec import structs
 
+from seriatim.audit import audit
 from seriatim.explore.checks import Stopped
 from seriatim.explore.run import Run
 from seriatim.explore.vcube_plots import PLOTS, PlotWalk, plotted_world
@@ -31,10 +32,11 @@ IN_PLOTS = {  # rules without which causal order breaks, and the plots in which 
     "no-obituary": "left out as dead",
     "no-fresh-spares": "spares of an earlier census",
 }
-IN_STORIES = {  # … and random ways through stories
-    "no-full-counts": (RETURNING, "20/13"),
-    "no-recount": (JOINING_WHILE_DYING, "20/151"),
+IN_STORIES = {  # … and stories in which it does on some random way, looked for from this one on
+    "no-full-counts": (RETURNING, 0),
+    "no-recount": (JOINING_WHILE_DYING, 150),
 }
+WAYS_MAX = 3_000
 BREAKING = (*IN_PLOTS, *IN_STORIES)
 
 
@@ -44,12 +46,26 @@ def log_of(variant: str, peer: type[Peer]) -> History:
         plot = PLOTS[IN_PLOTS[variant]]
         run = Run(plotted_world("plot", plot).build(peer))
         PlotWalk(run, Random(1), plot.steps).go()
-    else:
-        story, way = IN_STORIES[variant]
-        run = Run(story.build(peer))
-        PeerWalk(run, Random(way)).go()
+        run.finish()
+        return recorded(run)
+    return _walked(variant, peer, _breaking_way(variant))
+
+
+def _walked(variant: str, peer: type[Peer], way: int) -> History:
+    run = Run(IN_STORIES[variant][0].build(peer))
+    PeerWalk(run, Random(f"20/{way}")).go()
     run.finish()
     return recorded(run)
+
+
+@cache
+def _breaking_way(variant: str) -> int:
+    """A way on which the variant is caught. Which one that is changes with every message that a peer sends."""
+    first = IN_STORIES[variant][1]
+    for way in range(first, first + WAYS_MAX):
+        if audit(_walked(variant, peer_of(variant), way), limit=1).anomalies_against(["causal"]):
+            return way
+    raise AssertionError(f"{variant} was not caught on {WAYS_MAX} ways")
 
 
 def recorded(world: Stopped) -> History:
