@@ -86,6 +86,15 @@ def test_a_topic_without_a_group_is_refused() -> None:
     assert effects.send == [] and isinstance(effects.notify[0], Refused) and "nobody" in effects.notify[0].reason
 
 
+def test_a_repeated_request_gets_the_same_answer_and_no_second_number() -> None:
+    ingress = Ingress(PAIR, "C", OPTIONS)
+    publish = Publish(Event("c1", "C", "p"), 1)
+    first = ingress.step(APPLICATION, publish, 0.0)
+    repeat = ingress.step(APPLICATION, publish, 0.0)
+    assert repeat.notify == first.notify and repeat.send == []
+    assert ingress.step(APPLICATION, Publish(Event("c2", "C", "p"), 2), 0.0).notify == [Accepted("c2", "C.1", 2)]
+
+
 def test_what_comes_for_an_atom_that_is_not_there_is_kept_and_the_rest_goes_on() -> None:
     host = AtomHost(PAIR, "h1", OPTIONS)
     lost = Carry("A.1&Z.1", "A.1", item("A.1", 1, "a1"))
@@ -120,9 +129,7 @@ def test_an_idle_atom_numbers_nothing() -> None:
         (Coordinator, APPLICATION, Uninstall("1", "A.1&B.1"), InputError),
     ],
 )
-def test_nonsense_is_named(
-    machine: Callable[..., Any], source: str, message: Any, error: type[Exception] | None
-) -> None:
+def test_nonsense_is_named(machine: Callable[..., Any], source: str, message: Any, error: type[Exception]) -> None:
     made = machine(PAIR, "h1", OPTIONS)
     with pytest.raises(error, match=r"X\.1&Y\.1|understand|is none of"):
         made.step(source, message, 0.0)
@@ -179,6 +186,30 @@ def test_a_change_does_not_wait_for_a_receiver_and_a_forgotten_one_is_not_waited
     assert set(net.graph.groups) == {"B.1"} and net.graph.atoms == {}
     net.publish("B", "b3")
     assert net.seen("r") == ["a1", "b1", "b2", "b3"]
+
+
+def test_the_last_message_of_a_group_is_not_overtaken_by_its_removal() -> None:
+    """Its only member is forgotten while the FIN is on its way, so nobody says that it has come."""
+    hosts = {"A.1&B.1": "h1", "A.1&C.1": "h2", "B.1&C.1": "h3"}
+    net = Net(own_ingresses({"A": "r s", "B": "r s", "C": "r s"}, hosts), "rs")
+    net.hold(("h2", "h3"))
+    net.change("C")
+    net.tell(COORDINATOR, Forget("s"))
+    net.tell(COORDINATOR, Forget("r"))
+    assert net.graph.atoms["B.1&C.1"] and not any(net.told[host] for host in net.plan.hosts)
+    net.release()
+    assert set(net.graph.groups) == {"A.1", "B.1"} and not any(net.told[host] for host in net.plan.hosts)
+
+
+def test_two_incarnations_that_are_finished_at_the_same_time() -> None:
+    """The older one is removed first, with the atom at which the younger one entered."""
+    net = Net(own_ingresses({"A": "r s", "C": "s"}, {}), "rs")
+    net.hold(("r", COORDINATOR), ("s", COORDINATOR))
+    net.change("C", "r s")
+    net.change("C")
+    net.release()
+    assert set(net.graph.groups) == {"A.1"} and net.graph.atoms == {}
+    assert not any(net.told[host] for host in net.plan.hosts)
 
 
 def test_two_changes_of_a_topic_at_once() -> None:

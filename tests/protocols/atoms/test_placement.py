@@ -1,6 +1,7 @@
 """Co-location and placement: the paper's heuristics, where they break their promise, and ours beside them."""
 
 from collections.abc import Mapping
+from math import hypot
 from random import Random
 
 import pytest
@@ -47,7 +48,7 @@ def plane(machines: int, hosts: int, seed: int) -> Site:
 
     def distance(one: int, other: int) -> float:
         (a, b), (c, d) = places[one], places[other]
-        return ((a - c) ** 2 + (b - d) ** 2) ** 0.5
+        return hypot(a - c, b - d)
 
     return Site(range(machines), {f"r{host}": random.randrange(machines) for host in range(hosts)}, distance)
 

@@ -107,7 +107,9 @@ def test_a_sequencer_that_retires_lets_messages_overtake() -> None:
     net.publish("X", "x2")
     net.release()
     assert net.seen["r"] == net.seen["s"] == []
-    assert net.machines["r"].explain()[:2] == ["x1 (X.1 1): waits for C 1", "x2 (X.1 2): waits for X.1 1"]
+    receiver = net.machines["r"]
+    assert isinstance(receiver, Receiver)
+    assert receiver.explain()[:2] == ["x1 (X.1 1): waits for C 1", "x2 (X.1 2): waits for X.1 1"]
 
 
 def test_a_sequencer_that_retires_when_the_termination_message_passes_retires_too_early() -> None:

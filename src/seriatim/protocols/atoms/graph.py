@@ -186,8 +186,8 @@ def check(graph: SequencingGraph, threshold: int = 2) -> None:
 def _misfits(graph: SequencingGraph, groups: Iterable[Group]) -> list[str]:
     """What is wrong with the routes of these groups, without walking them.
 
-    Says the same as `problems_of`, but takes only as long as there are atoms: where a path of a forest leads from and to
-    says what is on it.
+    Says the same as `problems_of`, but only takes as long as there are atoms: where a path of a forest leads from and
+    to says what is on it.
     """
     spans = _spans(graph)
 
