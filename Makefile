@@ -4,8 +4,9 @@
 #   VENV=.venv          where the virtual environment lives
 #   WORLD=pair          the world that explore searches
 #   WORLDS=2000         how many worlds swarm walks
-#   MINUTES=10          how long soak goes on
+#   MINUTES=10          how long soak and soak-peers go on
 #   LOGS=10000          how many logs agreement judges
+#   WORKERS=2           how many tests run at a time
 #   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore, swarm and soak
 
 VENV ?= .venv
@@ -16,6 +17,7 @@ WORLD ?= pair
 WORLDS ?= 2000
 MINUTES ?= 10
 LOGS ?= 10000
+WORKERS ?= 2
 
 # These files say "pyproject.toml, as it is now, is installed in the virtual environment".
 INSTALLED = $(VENV)/.installed
@@ -23,16 +25,16 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types format bench explore swarm long soak agreement kills clean
+.PHONY: help demo test lint types format bench explore swarm long soak soak-peers agreement kills clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited (one to two minutes)
 	@$(BIN)/seriatim demo $(ARGS)
 
 test: lint types ## Check everything: format, lint, types, tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: $(INSTALLED_DEV) ## Check format and lint
 	$(BIN)/python -m ruff format --check .
@@ -56,6 +58,9 @@ swarm: $(INSTALLED) ## Try many random worlds (WORLDS=2000)
 
 soak: $(INSTALLED_DEV) ## Random faults under load, real processes, every promise checked (MINUTES=10)
 	@$(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
+
+soak-peers: $(INSTALLED_DEV) ## 32 peers without a broker: joins, leaves, kills, restarts, judged (MINUTES=10)
+	@$(BIN)/python -m soak.peers --minutes $(MINUTES) $(ARGS)
 
 long: $(INSTALLED_DEV) ## The tests that take long, most of them on Spark (five minutes)
 	$(BIN)/python -m pytest -m long $(ARGS)

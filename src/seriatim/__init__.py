@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         SeriatimError,
         TimedOut,
         UnknownTopic,
+        Unsettled,
     )
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ __all__ = [
     "Subscription",
     "TimedOut",
     "UnknownTopic",
+    "Unsettled",
     "connect",
 ]
 

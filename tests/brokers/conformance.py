@@ -326,6 +326,7 @@ class Conformance(ABC):
                 a = self.topic(broker, "plain.topic")
                 await home.ask(Watch(frozenset({a})), Grown)
                 await subscriber.ask(Listen(a, 0, 1), Listening)
+                await broker.capture(["plain.topic"])
                 await world.publish_plainly("plain.topic", b"hello")
                 await home.until(lambda: Grown(a, 1) in home.got, "the growth")
                 delivered = await subscriber.first(Delivered)

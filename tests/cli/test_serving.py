@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from seriatim.cli import main
+from seriatim.cli.common import default_journals
 from seriatim.cli.status import _bytes
-from seriatim.cli.sub import _as_json, _as_text, _readable, default_journals
+from seriatim.cli.sub import _as_json, _as_text, _readable
 from seriatim.cli.tables import table
 from seriatim.cli.templates import template
 from seriatim.client import Event

@@ -98,6 +98,29 @@ def test_plain_clients_publish_and_read(tmp_path: Path) -> None:
     run(test())
 
 
+def test_a_second_name_of_a_bucket_is_kept_before_it_counts_as_held(tmp_path: Path) -> None:
+    """A plain client is not told that nobody keeps what it publishes: so `add` and `subscribe` return only then."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        plain = await nats.connect(server.url, connect_timeout=60)
+        async with (
+            sequencer(server, cluster, tmp_path, streams={"buckets": 1}),
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+            bus.subscribe(f"{cluster}.first") as events,
+        ):
+            for i in range(10):
+                await events.add(f"{cluster}.added{i}")
+                await plain.publish(f"{cluster}.added{i}", b"added %d" % i)
+                async with bus.subscribe(f"{cluster}.other{i}") as others:
+                    await plain.publish(f"{cluster}.other{i}", b"other %d" % i)
+                    assert data(await take(others, 1)) == [f"other {i}"]
+            assert data(await take(events, 10)) == [f"added {i}" for i in range(10)]
+        await plain.close()
+
+    run(test())
+
+
 def test_the_server_is_killed_while_events_flow(tmp_path: Path) -> None:
     async def test() -> None:
         async with NatsServer() as server, sequencer(server, "killed", tmp_path):

@@ -1,13 +1,18 @@
 """The experiments of papers 001 and 002: small runs agree with what the papers state, and with what can be counted."""
 
+from random import Random
+
 import pytest
 
 from seriatim.experiments import Results, Run, comparisons, find
-from seriatim.experiments.broker_trees import BrokerWorld, run_brokers
-from seriatim.experiments.changing import PRINTED, run_churn, run_one_change
-from seriatim.experiments.discussion import Discussion, run_discussion
+from seriatim.experiments.broker_model import TREE_AND_CLIENTS, TREE_BESIDE_CLIENTS, Brokers, latencies
+from seriatim.experiments.broker_trees import BrokerWorld, draw_messages, run_brokers
+from seriatim.experiments.change_load import run_change_load
+from seriatim.experiments.changing import PRINTED, PRINTED_VIEWS, run_churn, run_one_change
+from seriatim.experiments.discussion import ALL_QUEUE, ANY, Discussion, run_discussion
 from seriatim.experiments.experiment import Experiment, Parameters
-from seriatim.experiments.static_trees import SRPT, VCUBE, VCUBE_WINDOW, run_one_message, run_topics
+from seriatim.experiments.static_trees import RANDOM, REGULAR, SRPT, VCUBE, VCUBE_WINDOW, run_one_message, run_topics
+from seriatim.experiments.tree_model import Model, Planned, run
 from seriatim.model import InputError
 
 HOP = 102.0
@@ -85,6 +90,25 @@ def test_more_is_waited_for_more_barriers_have_that_size() -> None:
     assert measures["none"] <= measures["below_10"] <= 100.0
 
 
+def test_short_pauses_make_small_barriers_and_long_delays() -> None:
+    """001-pauses at a quarter of the size: what the paper says of barriers and of delays needs different pauses."""
+    short, long = (run_discussion({"size": 64, "waits": 1, "pause": f"uniform {pause}"}, 1) for pause in (10, 200))
+    assert short["barrier_mean"] < long["barrier_mean"]
+    assert short["none"] < long["none"]
+    assert short["delay_max"] > long["delay_max"]
+
+
+@pytest.mark.parametrize("reading", [ALL_QUEUE, ANY])
+def test_other_readings_of_a_discussion_play_it_whole(reading: str) -> None:
+    world = Discussion(32, 4, "uniform 100", 1, reading)
+    world.run()
+    assert all(len(seen.notified) == 32 for seen in world.seen.values())
+    assert len(world.seen) == 32
+    stated = Discussion(32, 4, "uniform 100", 1)
+    stated.run()
+    assert sorted(seen.at for seen in world.seen.values()) != sorted(seen.at for seen in stated.seen.values())
+
+
 def test_a_broker_sends_to_its_subscribers_one_after_the_other() -> None:
     """One message, four brokers with three clients each: everything can be counted."""
     world = BrokerWorld(4, 12, root=0)
@@ -96,6 +120,31 @@ def test_a_broker_sends_to_its_subscribers_one_after_the_other() -> None:
     assert received[3] == received[2] + HOP
     assert [received[id] for id in (4, 8, 12)] == [2 * HOP + 2 + place for place in range(3)]
     assert [received[id] for id in (7, 11, 15)] == [received[3] + HOP + place for place in range(3)]
+
+
+@pytest.mark.parametrize(("brokers", "clients", "interval"), [(4, 12, 500.0), (8, 56, 20.0), (16, 240, 60.0)])
+def test_brokers_without_machines_take_as_long_as_with_them(brokers: int, clients: int, interval: float) -> None:
+    """Far apart, and so dense that queues grow."""
+    random = Random(f"brokers {brokers}")
+    root = random.randrange(brokers)
+    planned = draw_messages(random, list(range(brokers, brokers + clients)), interval)
+    world = BrokerWorld(brokers, clients, root)
+    for row, publication in enumerate(planned):
+        world.publish(publication.source, f"e{row}", "T", publication.at)
+    world.run()
+    played, model = world.latencies(), latencies(Brokers(brokers=brokers, clients=clients, root=root), planned)
+    assert model.tree == pytest.approx(played.tree, rel=1e-12)
+    assert model.broker_to_subscriber == pytest.approx(played.broker_to_subscriber, rel=1e-12)
+
+
+def test_a_queue_for_clients_alone_keeps_the_tree_free_of_them() -> None:
+    planned = [Planned(float(at), 8) for at in range(0, 400, 4)]
+    one, two = (
+        latencies(Brokers(brokers=8, clients=56, root=0, queues=queues), planned)
+        for queues in (TREE_AND_CLIENTS, TREE_BESIDE_CLIENTS)
+    )
+    assert one.tree > 1.2 * two.tree
+    assert two.broker_to_subscriber > one.broker_to_subscriber
 
 
 def test_fewer_brokers_have_shorter_trees_and_longer_queues() -> None:
@@ -116,6 +165,47 @@ def test_the_printed_algorithm_plays_the_same_change() -> None:
     measures = run_one_change({"system": PRINTED, "size": 32, "churn": 25.0, "messages": 32}, 1)
     assert measures["members_at_end"] == 24.0
     assert 0.0 < measures["deliveries"] <= 24 * 32
+
+
+def test_views_in_acknowledgements_keep_a_leaver_for_ever() -> None:
+    """Table II: as printed nobody who left receives half of all messages; with views some receive nearly all."""
+    printed, views = (
+        run_one_change({"system": system, "size": 128, "churn": 25.0, "messages": 16}, 1)
+        for system in (PRINTED, PRINTED_VIEWS)
+    )
+    assert printed["never_forgotten"] == 0.0
+    assert views["never_forgotten"] >= 2.0
+    assert views["false_positives"] >= 8.0 * views["never_forgotten"] > printed["false_positives"]
+
+
+def test_receptions_after_a_cutoff_do_not_count() -> None:
+    planned = [Planned(0.0, 0), Planned(50.0, 1)]
+    outcome = run(Model(size=4, members=range(4)), planned)
+    assert outcome.mean_latency_until(1e9, planned) == pytest.approx(outcome.mean_latency(planned, range(4)))
+    assert outcome.mean_latency_until(110.0, planned) == pytest.approx((102.0 + 103.0) / 2.0), "two copies of the first"
+    assert outcome.mean_latency_until(10.0, planned) == 0.0
+
+
+def test_regular_messages_wait_as_long_for_each_other_but_no_message_comes_early() -> None:
+    point: Parameters = {"size": 32, "topics": 4, "messages": 256, "interval": 500, "popularity": "uniform"}
+    regular, random = (
+        run_topics(point | {"system": VCUBE, "arrivals": arrivals}, 1)["waited_at_source"]
+        for arrivals in (REGULAR, RANDOM)
+    )
+    assert 0.0 < regular < random
+
+
+def test_changes_load_a_root_and_a_joiners_publication_waits_for_its_subscription() -> None:
+    """001-load at a sixteenth of the size: the root of 60 members can send 166 changes in a second, not 240."""
+
+    def measure(system: str, churn: float) -> dict[str, float]:
+        return run_change_load({"system": system, "members": 60, "seconds": 5, "churn": churn}, 1)
+
+    still, below, above = (measure(SRPT, churn) for churn in (0.0, 50.0, 200.0))
+    assert still["changes"] == 0.0
+    assert still["queue_busiest"] < below["queue_busiest"] < 0.1 * above["queue_busiest"]
+    assert measure(VCUBE, 0.0)["waited_at_source"] == 0.0
+    assert measure(VCUBE, 50.0)["waited_at_source"] > 100.0
 
 
 @pytest.mark.parametrize("system", [VCUBE, SRPT])

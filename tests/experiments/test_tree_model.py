@@ -1,11 +1,12 @@
-"""The fast model of trees gives the simulator's own times and counts: every one of them, to the last bit."""
+"""The fast models of trees give the simulator's own times and counts: every one of them, to the last bit."""
 
 from random import Random
 
 import pytest
 
 from seriatim.experiments.settled import settled_nodes, settled_peers
-from seriatim.experiments.tree_model import Model, Outcome, Planned, run
+from seriatim.experiments.tree_model import Model, Outcome, Planned, on_tick, run, run_one_by_one
+from seriatim.experiments.tree_waves import run_waves
 from seriatim.experiments.tree_worlds import SrptWorld, TreeWorld, VCubeWorld
 from seriatim.model import InputError
 from seriatim.protocols.srpt import Node, Overlay
@@ -25,7 +26,10 @@ def play(world: TreeWorld, planned: list[Planned]) -> TreeWorld:
 
 
 def draw(random: Random, size: int, members: list[int], count: int, topics: int, span: float) -> list[Planned]:
-    return [Planned(random.uniform(0.0, span), random.choice(members), random.randrange(topics)) for _ in range(count)]
+    """At times of which some are whole ticks: both ways of the model are compared with the simulator."""
+    is_whole = random.random() < 0.5
+    drawn = [(random.uniform(0.0, span), random.choice(members), random.randrange(topics)) for _ in range(count)]
+    return [Planned(on_tick(at) if is_whole else at, source, topic) for at, source, topic in drawn]
 
 
 def assert_same(outcome: Outcome, world: TreeWorld, planned: list[Planned], name: str) -> None:
@@ -48,7 +52,7 @@ def assert_same(outcome: Outcome, world: TreeWorld, planned: list[Planned], name
 @pytest.mark.parametrize("size", SIZES)
 def test_all_peers_publish(size: int, acks_wait: bool) -> None:
     random = Random(size)
-    planned = [Planned(random.uniform(0.0, 40.0), source) for source in range(size)]
+    planned = [Planned(on_tick(random.uniform(0.0, 40.0)), source) for source in range(size)]
     outcome = run(Model(size=size, members=range(size), acks_wait=acks_wait), planned)
     world = play(VCubeWorld(size, ["T0"], acks_wait=acks_wait), planned)
     assert_same(outcome, world, planned, f"size {size}")
@@ -90,6 +94,40 @@ def test_equal_times_are_taken_in_the_simulators_order() -> None:
     planned = [Planned(float(source % 3), source) for source in range(64)]
     outcome = run(Model(size=64, members=range(64)), planned)
     assert_same(outcome, play(VCubeWorld(64, ["T0"]), planned), planned, "equal times")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_wave_at_a_time_is_one_by_one(seed: int) -> None:
+    """Many equal times, all kinds of trees: nothing tells the two apart."""
+    random = Random(f"waves {seed}")
+    size = random.choice([2, 4, 8, 32, 64, 128])
+    members = sorted(random.sample(range(size), random.randint(2, size)))
+    topics = random.randint(1, 5)
+    model = Model(
+        size=size,
+        members=members,
+        delays=PacketDelays(propagation=random.choice([10.0, 100.0]), transmission=random.choice([1.0, 3.0])),
+        acks_wait=random.random() < 0.5,
+        stop_and_wait=random.random() < 0.6,
+        roots=[random.randrange(size) for _ in range(topics)] if random.random() < 0.4 else None,
+    )
+    span = random.choice([0.0, 3.0, 500.0, 5_000.0])
+    drawn = draw(random, size, members, random.randint(1, 80), topics, span)
+    planned = [
+        Planned(on_tick(each.at) if random.random() < 0.5 else float(round(each.at)), each.source, each.topic)
+        for each in drawn
+    ]
+    expected, found = run_one_by_one(model, planned), run_waves(model, planned)
+    assert list(found.received) == list(expected.received)
+    for name in set(Outcome.__struct_fields__) - {"received"}:
+        assert getattr(found, name) == getattr(expected, name), f"seed {seed}: {name}"
+
+
+def test_both_ways_of_the_model_are_gone() -> None:
+    """Whole ticks go wave by wave, anything else one by one."""
+    model = Model(size=8, members=range(8))
+    assert isinstance(run(model, [Planned(on_tick(1 / 3), 0)]).received, memoryview)
+    assert not isinstance(run(model, [Planned(1 / 3, 0)]).received, memoryview)
 
 
 def test_settled_peers_are_as_if_they_had_joined() -> None:

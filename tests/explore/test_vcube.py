@@ -79,11 +79,11 @@ def test_random_worlds_meet_every_fault_and_size() -> None:
             plan.options.window,
             plan.options.pruning,
             ("accurate", plan.accurate),
-            ("overtaking", plan.overtaking),
+            ("lanes", plan.lanes),
         }
         seen.add("large" if len(plan.ids) > 12 else "small")
     assert kinds == {"deliver", "issue", "tick", "crash", "die", "lose", "suspect"}
-    assert len(seen) == 4 + 2 + 2 + 2 + 2
+    assert len(seen) == 4 + 2 + 2 + 3 + 2
 
 
 def test_a_broken_world_is_told_in_few_lines() -> None:

@@ -31,6 +31,9 @@ class SilentBroker:
     def ordered_topic(self, name: Topic) -> Topic:
         return name
 
+    async def capture(self, names: Iterable[Topic]) -> None:
+        """Nobody else publishes."""
+
     def know(self, topics: Iterable[Topic]) -> None:
         """No stamps come."""
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.model import InputError, TreeError
+from seriatim.runtime.tables import description
 from seriatim.server.config import (
     TABLES,
     Admin,
@@ -20,7 +21,6 @@ from seriatim.server.config import (
     Streams,
     Times,
     check_machine,
-    description,
     exposed_without_token,
     load_config,
     parse_config,

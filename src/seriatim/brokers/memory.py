@@ -94,6 +94,9 @@ class MemoryBroker:
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
 
+    async def capture(self, names: Iterable[Topic]) -> None:
+        """Everything is."""
+
     def know(self, topics: Iterable[Topic]) -> None:
         """Names are never left here."""
 

@@ -76,6 +76,9 @@ class NatsBroker(Generic[P]):
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self.names.buckets)
 
+    async def capture(self, names: Iterable[Topic]) -> None:
+        """Where nothing is kept, or every topic has a stream of its own, there is nothing to prepare."""
+
     def know(self, topics: Iterable[Topic]) -> None:
         self.topic_names.know(topics)
 

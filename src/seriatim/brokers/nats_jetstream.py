@@ -14,7 +14,7 @@ twice.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from seriatim.brokers.naming import Names, check_topic, ordered_topic
@@ -99,6 +99,13 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         if topic != name and self.streams.want(topic, name) and self.link.is_up:
             self.streams.in_background(self.streams.prepare(topic))
         return topic
+
+    async def capture(self, names: Iterable[Topic]) -> None:
+        if self.names.buckets and self.mode == "log":
+            for name in names:
+                topic = super().ordered_topic(name)
+                if self.streams.want(topic, name):
+                    await self.streams.log(topic)
 
     def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> "JetStreamPort":
         self._check_open()

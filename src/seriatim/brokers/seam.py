@@ -77,6 +77,13 @@ class Broker(Protocol):
         """
         ...
 
+    async def capture(self, names: Iterable[Topic]) -> None:
+        """Returns when the broker keeps, and orders, whatever anybody publishes under these names from now on.
+
+        A topic of its own is captured when it is listened to; a name that joins a bucket may take a moment longer.
+        """
+        ...
+
     def know(self, topics: Iterable[Topic]) -> None:
         """A machine here holds these ordered topics, or is about to: stamps must call them by their names.
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "See subscribers disagree, and the same events ordered.",
     "explain": "Say what waits for what in a running cluster.",
     "explore": "Try every interleaving of a small world, or many random ones.",
+    "peer": "Run one peer, without a broker.",
     "pipeline": "Write a Spark Declarative Pipeline that keeps a log audited.",
     "plan": "Choose the tree and the homes of topics; what couplings cost.",
     "pub": "Publish events.",

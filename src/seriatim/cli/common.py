@@ -67,6 +67,19 @@ def _with_options(function: _Function, *options: Callable[[_Function], _Function
     return function
 
 
+def default_journals() -> Path:
+    """Where programs keep such things on this machine."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "seriatim"
+
+
+def peer_journals(url: str) -> Path | None:
+    """Where a peer remembers its births if nobody says: a list of peers does, a seed does not."""
+    from seriatim.client.peer_urls import parse_peer_url
+
+    return None if parse_peer_url(url).file is not None else default_journals() / "peers"
+
+
 class Client(Struct, frozen=True, kw_only=True):
     """How a command connects; plain values, so that it can be handed to another process."""
 
@@ -94,6 +107,8 @@ class Client(Struct, frozen=True, kw_only=True):
             certificate=self.certificate or "",
             key=self.key or "",
         )
+        if self.url.startswith("vcube:") and more.get("journals") is None:
+            more["journals"] = peer_journals(self.url)
         return connect(
             self.url,
             cluster=self.cluster,

@@ -3,6 +3,7 @@
 import click
 
 from seriatim.cli.common import json_option, run_until_interrupted, show_json, url_option
+from seriatim.cli.peers import explain_peers, is_peers
 from seriatim.model import Node
 from seriatim.server.status import NodeExplanation
 
@@ -18,6 +19,7 @@ nothing to worry about; under load some of it is always there, but not the same.
 Examples:
   seriatim explain
   seriatim explain --json
+  seriatim explain --url vcube://127.0.0.1:7500
 
 \b
 Exit code: 0 every node has answered, 1 one has not, 2 wrong options, 130 interrupted.
@@ -31,6 +33,9 @@ Exit code: 0 every node has answered, 1 one has not, 2 wrong options, 130 interr
 def command(context: click.Context, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
     """Say what waits for what in a running cluster."""
     from seriatim.cli.cluster import find_cluster
+
+    if is_peers(url):
+        context.exit(explain_peers(url, timeout_s, as_json))
 
     async def ask() -> list[tuple[Node, NodeExplanation | None]]:
         async with find_cluster(url, cluster, timeout_s) as found:

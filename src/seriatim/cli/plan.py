@@ -137,7 +137,8 @@ def _nodes(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_nodes(path: Path) -> dict[str, Any]:
-    from seriatim.server.config import load_config, read_toml
+    from seriatim.runtime.tables import read_toml
+    from seriatim.server.config import load_config
 
     raw = read_toml(path)
     if "broker" in raw:

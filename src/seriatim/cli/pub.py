@@ -76,7 +76,7 @@ def command(
     client = Client.of(options)
 
     async def publish() -> _Summary:
-        async with client.connect(publication_log=folder) as bus:
+        async with client.connect(publication_log=folder, join=True) as bus:
             return await _publish(bus, topic, _paced(events, rate), parsed, as_json)
 
     summary = run_until_interrupted(publish)

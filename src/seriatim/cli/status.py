@@ -4,6 +4,7 @@ import click
 import msgspec
 
 from seriatim.cli.common import json_option, run_until_interrupted, show_json, url_option
+from seriatim.cli.peers import is_peers, show_peers
 from seriatim.cli.tables import table
 from seriatim.server.status import NodeStatus
 
@@ -20,6 +21,7 @@ numbers that are not settled yet, and `oldest` says how long the oldest has been
 Examples:
   seriatim status
   seriatim status --url nats://broker:4222 --json
+  seriatim status --url vcube://./peers.toml
 
 \b
 Exit code: 0 every node is active, 1 a node does not answer or has failed, 2 wrong options, 130 interrupted.
@@ -33,6 +35,9 @@ Exit code: 0 every node is active, 1 a node does not answer or has failed, 2 wro
 def command(context: click.Context, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
     """Show the nodes of a running cluster."""
     from seriatim.cli.cluster import Place, find_cluster
+
+    if is_peers(url):
+        context.exit(show_peers(url, timeout_s, as_json))
 
     async def ask() -> tuple[str, list[tuple[Place, NodeStatus | None]]]:
         async with find_cluster(url, cluster, timeout_s) as found:

@@ -2,23 +2,23 @@
 
 import asyncio
 import base64
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from seriatim.cli.common import Client, client_options, json_option, run_until_interrupted, show_json, url_option
+from seriatim.cli.common import (
+    Client,
+    client_options,
+    default_journals,
+    json_option,
+    run_until_interrupted,
+    show_json,
+    url_option,
+)
 from seriatim.model import TimedOut
 from seriatim.runtime.security import load_stamp_key
-
-
-def default_journals() -> Path:
-    """Where programs keep such things on this machine."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "seriatim"
-
 
 HELP = """Subscribe to topics and print events in their order.
 
@@ -31,6 +31,7 @@ Examples:
   seriatim sub orders prices --json --count 100
   seriatim sub orders --durable billing
   seriatim sub orders prices --log run/     then: seriatim audit run/
+  seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
 
 \b
 Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure, 2 wrong options,
@@ -102,14 +103,15 @@ def command(
             bus.subscribe(*topics, durable=durable, gaps=policy, log=folder) as events,
         ):
             click.echo(f"listening to {', '.join(sorted(topics))}", err=True)
-            await _print(events, count, idle_s, show_stamps, as_json)
+            await print_events(events, count, idle_s, show_stamps, as_json)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
 
     run_until_interrupted(subscribe)
 
 
-async def _print(events: Any, count: int | None, idle_s: float | None, show_stamps: bool, as_json: bool) -> None:
+async def print_events(events: Any, count: int | None, idle_s: float | None, show_stamps: bool, as_json: bool) -> None:
+    """One line per event, as it comes. TimedOut: none came for so long."""
     shown = 0
     while count is None or shown < count:
         try:

@@ -79,14 +79,15 @@ class Inbox:
     def put_holds(self, starts: Starts) -> None:
         """From here on exactly these topics are held. For the log."""
         if self._log is not None:
-            self._put_news(partial(self._log.holds, starts))
+            self.put_news(partial(self._log.holds, starts))
 
     def put_begins(self, starts: Mapping[Topic, Number]) -> None:
         """These topics, which were held before, begin anew here. For the log."""
         if self._log is not None:
-            self._put_news(partial(self._log.begins, starts))
+            self.put_news(partial(self._log.begins, starts))
 
-    def _put_news(self, news: Callable[[], None]) -> None:
+    def put_news(self, news: Callable[[], None]) -> None:
+        """For the log, which is told when everything before it has been handed out."""
         parcel = Parcel([], 0)
         parcel.news = news
         self._parcels.append(parcel)

@@ -1,7 +1,8 @@
 """A subscription as the application sees it: topics that may change while events flow, and an iterator in order.
 
 Names and ordered topics: where several names share one ordered topic on the broker (a bucket), the subscription holds
-the bucket and hands out only the names it was asked for. Adding a second name of a bucket needs no sequencer.
+the bucket and hands out only the names it was asked for. Adding a second name of a bucket needs no sequencer,
+only a broker that keeps what is published under it.
 
 Acknowledging (durable subscriptions): an event counts as acknowledged when the application asks for the next one, or,
 with `acknowledge="manual"`, when it says so. The next event is handed out only after that is written down, so after a
@@ -10,7 +11,7 @@ crash exactly those come again that were handed out and not acknowledged, marked
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -26,13 +27,25 @@ from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import DeliveryLog, open_delivery_log
 from seriatim.client.options import GapPolicy, Limits, check_topic
 from seriatim.client.unordered import UnorderedSubscriber
-from seriatim.model import Address, Closed, Gap, GapError, InputError, Number, RequestRefused, TimedOut, Topic
+from seriatim.model import (
+    Address,
+    Closed,
+    ConnectionFailed,
+    Gap,
+    GapError,
+    InputError,
+    Number,
+    RequestRefused,
+    TimedOut,
+    Topic,
+)
 from seriatim.order import Lane
 from seriatim.protocols.tree import Subscriber
 from seriatim.protocols.tree.messages import Changed
 from seriatim.protocols.tree.subscribing import BEGAN_ANEW
 from seriatim.runtime import Clock, Journal
 
+CAPTURE_AGAIN_S = 0.1
 LEAVE_S = 2.0  # how long closing waits for the nodes to confirm; nobody else waits for it
 
 OpenJournal = Callable[[str], Journal]
@@ -158,6 +171,7 @@ class Subscription(UsedOnce):
         self._is_quick = self._journal is None and self._log is None
         async with self._changes:
             wanted = self._ordered(self._names)
+            await self._capture(self._names)
             if not past.is_empty:
                 await feed.finish_change(wishes.timeout_s)
             await feed.change(wanted - feed.topics, feed.topics - wanted, wishes.timeout_s)
@@ -219,6 +233,7 @@ class Subscription(UsedOnce):
             ordered = self._ordered(added)  # raises before anything changes
             for topic in sorted(ordered - feed.topics):
                 self._open_cluster().description.tree.home(topic)
+            await self._capture(added)
             self._change_names(added, frozenset())
             try:
                 await feed.change(ordered - feed.topics, frozenset(), self._wishes.timeout_s)
@@ -237,6 +252,19 @@ class Subscription(UsedOnce):
             self._change_names(frozenset(), removed)
             left = feed.topics - self._ordered(self._names)
             await feed.change(frozenset(), left, self._wishes.timeout_s)
+
+    async def _capture(self, names: Iterable[Topic]) -> None:
+        """Whoever publishes to what is held, whatever client they use: it is kept before the topic counts as held."""
+        try:
+            async with asyncio.timeout(self._wishes.timeout_s):
+                while True:
+                    try:
+                        return await self._open_cluster().broker.capture(names)
+                    except ConnectionFailed:
+                        await asyncio.sleep(CAPTURE_AGAIN_S)
+        except TimeoutError:
+            waited = f"waited {self._wishes.timeout_s} s for the broker to keep"
+            raise TimedOut(f"{waited} {', '.join(sorted(names))}: it cannot be reached") from None
 
     def _change_names(self, add: frozenset[Topic], remove: frozenset[Topic]) -> None:
         self._names -= remove

@@ -1,13 +1,14 @@
 """SRPT-B beside SRPT-S and VCube-PS (paper 001 §4.6): trees of few brokers, each with many subscribers.
 
-SRPT-B is played by its own machines in the simulator; the other two by the fast model.
+All three are computed by models; BrokerWorld plays SRPT-B with its own machines, and tests compare the two.
 """
 
 from random import Random
 
+from seriatim.experiments.broker_model import TREE_AND_CLIENTS, Brokers, Latencies, latencies
 from seriatim.experiments.experiment import Measures, Parameters
 from seriatim.experiments.static_trees import SRPT, VCUBE
-from seriatim.experiments.tree_model import Model, Planned, run
+from seriatim.experiments.tree_model import Model, Planned, on_tick, run
 from seriatim.experiments.tree_worlds import THE_PAPERS, TreeWorld, is_srpt_pub
 from seriatim.model import Address, Event
 from seriatim.protocols.machine import Payload
@@ -53,6 +54,18 @@ class BrokerWorld(TreeWorld):
     def publication(self, event: Event) -> Payload:
         return srpt.Publish(event)
 
+    def latencies(self) -> Latencies:
+        """Of what has been played."""
+        tree, last, count = 0.0, 0.0, 0
+        for seen in self.seen.values():
+            for id, time in seen.received.items():
+                if id >= self.brokers and id != seen.source:
+                    at_broker = seen.received[self.broker_of(id)]
+                    tree += at_broker - seen.at
+                    last += time - at_broker
+                    count += 1
+        return Latencies(tree / count, last / count)
+
     def _address(self, id: int) -> Address:
         return self.overlay.address(id) if id < self.brokers else f"client{id}"
 
@@ -76,12 +89,12 @@ def draw_messages(random: Random, sources: list[int], interval: float) -> list[P
     now = 0.0
     while len(planned) < MESSAGES:
         now += random.expovariate(1.0 / interval)
-        planned.append(Planned(now, random.choice(sources)))
+        planned.append(Planned(on_tick(now), random.choice(sources)))
     return planned
 
 
 def run_brokers(parameters: Parameters, seed: int) -> Measures:
-    """`system` is VCube-PS, SRPT, or SRPT-B and its number of brokers."""
+    """`system` is VCube-PS, SRPT, or SRPT-B and its number of brokers; `queues` is of broker_model.py."""
     system, size = str(parameters["system"]), int(parameters["size"])
     interval = float(parameters["interval"])
     random = Random(f"001 brokers {seed} {interval}")
@@ -93,16 +106,11 @@ def run_brokers(parameters: Parameters, seed: int) -> Measures:
         latency = outcome.mean_latency(planned, everybody)
         return {"latency": latency, "tree": latency, "broker_to_subscriber": 0.0}
     brokers = int(system.removeprefix(SRPT_B))
-    world = BrokerWorld(brokers, size - brokers, random.randrange(brokers))
-    for row, publication in enumerate(draw_messages(random, list(range(brokers, size)), interval)):
-        world.publish(publication.source, f"e{row}", TOPIC, publication.at)
-    world.run()
-    tree, last, count = 0.0, 0.0, 0
-    for seen in world.seen.values():
-        for id, time in seen.received.items():
-            if id >= brokers and id != seen.source:
-                at_broker = seen.received[world.broker_of(id)]
-                tree += at_broker - seen.at
-                last += time - at_broker
-                count += 1
-    return {"latency": (tree + last) / count, "tree": tree / count, "broker_to_subscriber": last / count}
+    queues = str(parameters.get("queues", TREE_AND_CLIENTS))
+    model = Brokers(brokers=brokers, clients=size - brokers, root=random.randrange(brokers), queues=queues)
+    found = latencies(model, draw_messages(random, list(range(brokers, size)), interval))
+    return {
+        "latency": found.tree + found.broker_to_subscriber,
+        "tree": found.tree,
+        "broker_to_subscriber": found.broker_to_subscriber,
+    }

@@ -4,12 +4,14 @@ VCube-PS as printed (protocols/paper001), ours (protocols/vcube, stop-and-wait o
 in units of time; for the churn of paper 001 one unit is a millisecond.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from random import Random
 
 from seriatim.experiments.experiment import Measures, Parameters
 from seriatim.experiments.settled import settled_nodes, settled_peers
+from seriatim.experiments.stale_views import ViewsInAcknowledgements
 from seriatim.experiments.static_trees import SRPT, VCUBE
 from seriatim.experiments.tree_worlds import STOP_AND_WAIT, THE_PAPERS, TreeWorld, is_cast, is_srpt_pub
 from seriatim.model import Address, Event
@@ -25,7 +27,7 @@ from seriatim.sim.process import Observe
 
 TOPIC = "T"
 INTERVAL = 500.0
-PRINTED = "VCube-PS as printed"
+PRINTED, PRINTED_VIEWS = "VCube-PS as printed", "VCube-PS as printed, views in acknowledgements"
 WINDOW = VCubeOptions(window=16)
 
 
@@ -39,11 +41,11 @@ class ChangingWorld(TreeWorld):
         self.members = sorted(members)
         self.others = sorted(set(range(size)) - set(members))
         self.joining: set[int] = set()
-        self.false_positives = 0  # receptions by those who do not hold the topic
+        self.late: Counter[int] = Counter()  # receptions by those who do not hold the topic
         self.receptions = 0
         self.left: set[int] = set()  # at any time
         self.changes = 0
-        waits = is_srpt_pub if system == SRPT else is_cast if system != PRINTED else _is_no_ack
+        waits = is_srpt_pub if system == SRPT else _is_no_ack if system in (PRINTED, PRINTED_VIEWS) else is_cast
         for id, machine in self._machines(system, size).items():
             self.add(id, machine, waits, self._observer(id))
 
@@ -54,7 +56,7 @@ class ChangingWorld(TreeWorld):
             overlay = Overlay(range(size), {TOPIC: root}, prefix="peer")
             machines.update(settled_nodes(overlay, {TOPIC: self.members}))
             return machines
-        if system != PRINTED:
+        if system not in (PRINTED, PRINTED_VIEWS):
             options = STOP_AND_WAIT if system == VCUBE else WINDOW
             machines.update(settled_peers(range(size), {TOPIC: self.members}, options))
             return machines
@@ -62,7 +64,8 @@ class ChangingWorld(TreeWorld):
         operations = {id: printed.Operation(id, True, 0) for id in self.members}
         for id in cube.ids:
             topics = {TOPIC: NodeTopic(view=dict(operations))} if id in operations else {}
-            machines[id] = paper001.Node(cube, id, state=NodeState(1, topics))
+            node = ViewsInAcknowledgements if system == PRINTED_VIEWS else paper001.Node
+            machines[id] = node(cube, id, state=NodeState(1, topics))
         return machines
 
     def publication(self, event: Event) -> Payload:
@@ -98,7 +101,7 @@ class ChangingWorld(TreeWorld):
                 self.receptions += 1
                 self.on_received(id, content.event.id, now)
                 if id not in self.joining and id in self.others:
-                    self.false_positives += 1
+                    self.late[id] += 1
 
         return observe
 
@@ -128,7 +131,8 @@ def run_one_change(parameters: Parameters, seed: int) -> Measures:
     staying = set(members) - set(leavers)
     complete = sum(len(staying - seen.notified.keys()) == 0 for seen in world.seen.values())
     return {
-        "false_positives": float(world.false_positives),
+        "false_positives": float(world.late.total()),
+        "never_forgotten": float(sum(count > messages / 2 for count in world.late.values())),
         "deliveries": float(sum(len(seen.notified) for seen in world.seen.values())),
         "complete": 100.0 * complete / messages,
         "members_at_end": float(len(world.members)),
@@ -176,7 +180,7 @@ def run_churn(parameters: Parameters, seed: int) -> Measures:
     queues = world.simulator.queues.values()
     return {
         "latency": sum(latencies) / len(latencies),
-        "false_positives": 100.0 * world.false_positives / world.receptions,
+        "false_positives": 100.0 * world.late.total() / world.receptions,
         "queue": sum(queue.waited_ms for queue in queues) / max(1, sum(queue.messages for queue in queues)),
         "lost": float(lost),
         "changes": float(world.changes),

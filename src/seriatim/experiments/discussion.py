@@ -6,22 +6,38 @@ Played by the machines of VCube-PS in the simulator: what is measured here is wh
 from random import Random
 
 from seriatim.experiments.experiment import Measures, Parameters
-from seriatim.experiments.tree_worlds import VCubeWorld
+from seriatim.experiments.tree_worlds import THE_PAPERS, VCubeWorld
 from seriatim.model import InputError, Notification
 from seriatim.protocols.machine import Payload
+from seriatim.sim import Constant, Link, PacketDelays
+from seriatim.sim.process import Cost, Waits
 
 TOPIC = "T"
+STATED, ALL_QUEUE, ANY = "as stated", "all messages queue", "any messages"
+
+
+class OneByOne(PacketDelays, frozen=True):
+    """Processing as a resource: a node takes its messages one by one, acknowledgements too."""
+
+    def link(self) -> Link:
+        return Link(Constant(self.propagation), fifo=False)
+
+    def cost(self, waits: Waits | None = None) -> Cost:
+        return Cost(processing_ms=self.processing, transmission_ms=self.transmission, waits=waits)
 
 
 class Discussion(VCubeWorld):
     """`asked` peers publish at the beginning; each other one publishes some time after it was notified of all these.
 
     The papers say that it waits "a random time" and no more; `pause` is `uniform 100` (anything up to 100) or
-    `exponential 130` (130 in the mean).
+    `exponential 130` (130 in the mean). Other readings: `all messages queue`, before they are processed and before
+    they are sent; or a peer waits for so many of `any messages`, questions or answers.
     """
 
-    def __init__(self, size: int, asked: int, pause: str, seed: int) -> None:
-        super().__init__(size)
+    def __init__(self, size: int, asked: int, pause: str, seed: int, reading: str = STATED) -> None:
+        is_queued = reading == ALL_QUEUE
+        super().__init__(size, delays=OneByOne() if is_queued else THE_PAPERS, acks_wait=is_queued)
+        self._is_any = reading == ANY
         self.random = Random(f"discussion {seed}")
         kind, _, length = pause.partition(" ")
         if kind not in ("uniform", "exponential"):
@@ -36,7 +52,10 @@ class Discussion(VCubeWorld):
     def on_notification(self, id: int, payload: Payload, now: float) -> None:
         super().on_notification(id, payload, now)
         if type(payload) is Notification and id in self._missing:
-            self._missing[id].discard(payload.event.id)
+            if self._is_any:
+                self._missing[id].pop()
+            else:
+                self._missing[id].discard(payload.event.id)
             if not self._missing[id]:
                 del self._missing[id]
                 self.publish(id, f"e{id}", TOPIC, now + self._pause())
@@ -58,7 +77,8 @@ class Discussion(VCubeWorld):
 def run_discussion(parameters: Parameters, seed: int) -> Measures:
     """`waits`: for how many messages everybody waits before its own."""
     waits = int(parameters["waits"])
-    world = Discussion(int(parameters["size"]), waits, str(parameters["pause"]), seed)
+    reading = str(parameters.get("reading", STATED))
+    world = Discussion(int(parameters["size"]), waits, str(parameters["pause"]), seed, reading)
     world.run()
     barriers, delays = world.answers(), world.held()
 

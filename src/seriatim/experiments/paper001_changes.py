@@ -1,17 +1,18 @@
 """The experiments of papers 001 and 002 with churn (Fig. 8, Table II) and with brokers (Fig. 9)."""
 
 from seriatim.experiments.broker_trees import SRPT_B, run_brokers
-from seriatim.experiments.changing import PRINTED, run_churn, run_one_change
+from seriatim.experiments.changing import PRINTED, PRINTED_VIEWS, run_churn, run_one_change
 from seriatim.experiments.experiment import Axis, Experiment, Value
 from seriatim.experiments.facts import BAND, NOT_MEASURED, Fact, Judge, Judgement, at_most, same, shape
-from seriatim.experiments.paper001 import LATENCY, ratio
+from seriatim.experiments.paper001 import LATENCY
 from seriatim.experiments.results import Results
 from seriatim.experiments.static_trees import SRPT, VCUBE, VCUBE_WINDOW
 
 # ── Fig. 8: churn ─────────────────────────────────────────────────────────────────────────────────────────────────
 # A session has the median t_med, so ln 2 / t_med of the members leave per second: 1.16 % with one minute. The paper's
 # pairs (69 s, 17 s and 7 s; "1 %, 4 % and 10 % per minute") are this formula's per second, and so is its "46
-# unsubscriptions" of 4,000 members: its minutes are seconds.
+# unsubscriptions" of 4,000 members: its minutes are seconds. What the paper says of 1,000 and more members is load,
+# and is judged in 001-load (paper001_choices.py); here the machines themselves change.
 
 ONE_MINUTE, HALF_HOUR, HOUR = 1.155, 0.0385, 0.01925
 CHURN_UNITS = LATENCY | {
@@ -68,12 +69,6 @@ FIG8A = Experiment(
     ),
 )
 
-_JOINS_ARE_LOCAL = (
-    "our SRPT joins at the nearest node of the tree, as Scribe does; the paper's load at the root fits only if every "
-    "change is sent down the whole tree"
-)
-_LOAD = "with 120 members changes are a fraction of the paper's load of 1,000; run --full"
-
 FIG8B = Experiment(
     id="001-fig8b",
     title="Latency by share of members that leave in a second",
@@ -84,28 +79,18 @@ FIG8B = Experiment(
     run=run_churn,
     limit_s=1_800.0,
     facts=(
-        shape(
-            "VCube-PS, 1,000 members, 1 to 10 %",
-            "2.55 times",
-            "± 10 %",
-            ratio("latency", _at(VCUBE, 10.0, 1_000), _at(VCUBE, 1.0, 1_000), 2.55),
-            reason=_LOAD,
-        ),
         same("VCube-PS, 120 members, 10 %: false positives, %", 2.2, "false_positives", _at(VCUBE, 10.0), band=0.25),
         at_most("VCube-PS, 120 members, 10 %: in a queue, ms", 28.36, "queue", _at(VCUBE, 10.0)),
-        same(
-            "SRPT, 1,000 members, 5 %: in a queue, ms", 468.0, "queue", _at(SRPT, 5.0, 1_000), reason=_JOINS_ARE_LOCAL
-        ),
         NOTHING_LOST,
     ),
 )
 
 # ── Table II: one change ──────────────────────────────────────────────────────────────────────────────────────────
 
-THREE = (PRINTED, VCUBE, VCUBE_WINDOW)
+FOUR = (PRINTED, PRINTED_VIEWS, VCUBE, VCUBE_WINDOW)
 _FEW = (
-    "a leaver is told off by its neighbours within one hop, and one message takes 18 or more; the printed algorithm "
-    "under the same delays has as few as ours"
+    "a leaver is told off by its neighbours within one hop, and one message takes 18 or more: only a leaver that "
+    "somebody never hears of can receive 50, as with views in acknowledgements"
 )
 
 
@@ -133,9 +118,10 @@ TABLE2 = Experiment(
         "false_positives": "receptions by who has left",
         "deliveries": "notifications",
         "complete": "% of messages that all who stayed were notified of",
+        "never_forgotten": "leavers that received more than half of all messages",
     },
     axes=(
-        Axis("system", THREE, THREE),
+        Axis("system", FOUR, FOUR),
         Axis("churn", (12.5, 25.0), (12.5, 25.0)),
         Axis("messages", (256,), (256,)),
         Axis("size", (512,), (512, 1_024)),
@@ -201,7 +187,7 @@ FIG9 = Experiment(
     axes=(
         Axis("system", FIVE, FIVE),
         Axis("size", (4_096,), (4_096,)),
-        Axis("interval", (STATED, 150), (STATED, 250, 150, 100)),
+        Axis("interval", (STATED,), (STATED,)),
     ),
     run=run_brokers,
     facts=(
@@ -212,8 +198,8 @@ FIG9 = Experiment(
             "4 times that of 256",
             "± 10 %",
             _four_times,
-            reason="a broker with 127 subscribers sends for 127 u.t., half of which is 64 on top of a hop of 102; what "
-            "it cannot do in time delays the tree behind it, which is counted there",
+            reason="a broker with 127 subscribers sends for 127 u.t., half of which is 64 on top of a hop of 102; "
+            "001-brokers has the loads at which each statement holds",
         ),
         shape(
             "2,048 brokers against SRPT",

@@ -11,6 +11,7 @@ PAPERS = (
     "seriatim.experiments.paper000",
     "seriatim.experiments.paper001",
     "seriatim.experiments.paper001_changes",
+    "seriatim.experiments.paper001_choices",
 )
 
 

@@ -3,11 +3,13 @@
 from random import Random
 
 from seriatim.experiments.experiment import Measures, Parameters
-from seriatim.experiments.tree_model import Model, Outcome, Planned, run
+from seriatim.experiments.tree_model import Model, Outcome, Planned, on_tick, run
 from seriatim.sim import PacketDelays
 
 VCUBE, VCUBE_WINDOW, SRPT = "VCube-PS", "VCube-PS with a window", "SRPT"
+RANDOM, REGULAR = "random", "regular"
 SPAN = 1_000.0  # publishers publish within it
+CUTOFF = 2_000.0  # what `latency_early` counts is received by then
 PLACES = (0, 2, 4, 8, 16, 32, 4_096, 8_192)  # upper ends of Table 1's rows
 
 
@@ -40,15 +42,17 @@ def run_one_message(parameters: Parameters, seed: int) -> Measures:
 
 
 def run_publishers(parameters: Parameters, seed: int) -> Measures:
-    """Everybody is a member, and `publishers` percent of them publish one message each."""
+    """Everybody is a member, and `publishers` percent of them publish one message each, within `span`."""
     random = Random(f"001 publishers {seed} {parameters['size']}")
     size = int(parameters["size"])
     everybody = list(range(size))
     sources = random.sample(everybody, size * int(parameters["publishers"]) // 100)
-    planned = [Planned(random.uniform(0.0, SPAN), source) for source in sources]
+    span = float(parameters.get("span", SPAN))
+    planned = [Planned(on_tick(random.uniform(0.0, span)), source) for source in sources]
     outcome = run(_model(parameters, random, everybody), planned)
     measures = {
         "latency": outcome.mean_latency(planned, everybody),
+        "latency_early": outcome.mean_latency_until(CUTOFF, planned),
         "messages": float(sum(outcome.sent)),
         "sent_max": float(max(outcome.sent)),
         "ended": outcome.ended,
@@ -72,7 +76,10 @@ def queue_sizes(outcome: Outcome) -> Measures:
 
 
 def run_topics(parameters: Parameters, seed: int) -> Measures:
-    """Everybody is a member of every topic; each publishes every `interval` on the average, `messages` in all."""
+    """Everybody is a member of every topic; each publishes every `interval` on the average, `messages` in all.
+
+    `arrivals`: pauses are exponential, or regular (after a random beginning, always the same).
+    """
     random = Random(f"001 topics {seed} {parameters['messages']}")
     size, topics, messages = int(parameters["size"]), int(parameters["topics"]), int(parameters["messages"])
     exponent = 0.825 if parameters["popularity"] == "Zipf 0.825" else 0.0
@@ -80,11 +87,12 @@ def run_topics(parameters: Parameters, seed: int) -> Measures:
     everybody = list(range(size))
     planned: list[Planned] = []
     rate = 1.0 / float(parameters["interval"])
-    due = [(random.expovariate(rate), source) for source in everybody]
+    is_regular = parameters.get("arrivals") == REGULAR
+    due = [(random.uniform(0.0, 1.0 / rate) if is_regular else random.expovariate(rate), each) for each in everybody]
     while len(planned) < messages:  # a round is one message of each
         for at, source in due[: messages - len(planned)]:
-            planned.append(Planned(at, source, random.choices(range(topics), weights)[0]))
-        due = [(at + random.expovariate(rate), source) for at, source in due]
+            planned.append(Planned(on_tick(at), source, random.choices(range(topics), weights)[0]))
+        due = [(at + (1.0 / rate if is_regular else random.expovariate(rate)), source) for at, source in due]
     outcome = run(_model(parameters, random, everybody, topics), planned)
     begun = [outcome.received[row * size + publication.source] for row, publication in enumerate(planned)]
     waited = sum(start - publication.at for start, publication in zip(begun, planned, strict=True))

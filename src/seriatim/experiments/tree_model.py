@@ -11,6 +11,7 @@ list that is being worked on, and sorting it once by (time, count) gives the ver
 
 from array import array
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -22,9 +23,10 @@ from seriatim.sim import PacketDelays
 # By node and by height + 1: (child, height of the child + 1), in the order in which copies are queued.
 Fans: TypeAlias = list[list[tuple[tuple[int, int], ...]]]
 
-_KIND_BITS = 5
-_KIND_MASK = (1 << _KIND_BITS) - 1
-_ACK, _REQUEST = 0, _KIND_MASK  # all else: a publication, and the height it is to be handed on, plus 1
+KIND_BITS = 5
+KIND_MASK = (1 << KIND_BITS) - 1
+ACK, REQUEST = 0, KIND_MASK  # all else: a publication, and the height it is to be handed on, plus 1
+TICKS = 1 << 20  # in a unit of time
 
 
 class Planned(Struct, frozen=True):
@@ -63,7 +65,7 @@ class Outcome(Struct):
     """What happened. `received` has a row of `size` times for each publication; -1: it never came."""
 
     size: int
-    received: "array[float]"
+    received: Sequence[float]
     completed: list[float]  # by publication: when its source had all acknowledgements; -1: it has none
     sent: list[int]  # by node: copies of publications
     waited: list[float]  # by node: how long all that took a place in its queue waited there
@@ -76,11 +78,26 @@ class Outcome(Struct):
     def mean_latency(self, planned: Sequence[Planned], members: Sequence[int]) -> float:
         """From what was asked for to what was received, in the mean over members other than the source."""
         total, count = 0.0, 0
+        everybody = frozenset(members)
         for row, publication in enumerate(planned):
             times = self.received[row * self.size : (row + 1) * self.size]
-            others = [times[member] for member in members if member != publication.source]
-            total += sum(others) - publication.at * len(others)
-            count += len(others)
+            others = times if len(members) == self.size else [times[member] for member in members]
+            receivers = len(others) - (publication.source in everybody)
+            begun = times[publication.source] if receivers < len(others) else 0.0
+            total += sum(others) - begun - publication.at * receivers
+            count += receivers
+        return total / count if count else 0.0
+
+    def mean_latency_until(self, end: float, planned: Sequence[Planned]) -> float:
+        """As mean_latency with everybody a member, but of what was received by `end`."""
+        total, count = 0.0, 0
+        for row, publication in enumerate(planned):
+            early = [time for time in self.received[row * self.size : (row + 1) * self.size] if 0.0 <= time <= end]
+            begun = self.received[row * self.size + publication.source]
+            is_counted = 0.0 <= begun <= end
+            others = len(early) - is_counted
+            total += sum(early) - begun * is_counted - publication.at * others
+            count += others
         return total / count if count else 0.0
 
     def mean_place(self, node: int) -> float:
@@ -106,8 +123,26 @@ def fans_of(size: int, members: Sequence[int], through_all: bool) -> Fans:
     return fans
 
 
+def on_tick(time: float) -> float:
+    """The whole tick before it. Times that experiments draw are whole ticks, so that both ways below can be gone."""
+    return int(time * TICKS) / TICKS
+
+
 def run(model: Model, planned: Sequence[Planned]) -> Outcome:
-    """Let all publications happen. One long loop: a call for each of 33 million arrivals would double its time."""
+    """Let all publications happen: wave by wave where numpy is there, one by one where it is not. Nothing else tells
+    the two apart."""
+    delays = (model.delays.transmission, model.delays.after_departure)
+    times = (*delays, *(publication.at for publication in planned))
+    is_alone = len(model.members) < 2 or not model.delays.transmission
+    if is_alone or find_spec("numpy") is None or any(time != on_tick(time) for time in times):
+        return run_one_by_one(model, planned)
+    from seriatim.experiments.tree_waves import run_waves
+
+    return run_waves(model, planned)
+
+
+def run_one_by_one(model: Model, planned: Sequence[Planned]) -> Outcome:
+    """One long loop: a call for each of 33 million arrivals would double its time."""
     size, roots = model.size, model.roots
     transmission, after = model.delays.transmission, model.delays.after_departure
     fans = fans_of(size, model.members, through_all=roots is not None)
@@ -122,14 +157,14 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
     parents = array("H", bytes(2 * cells))
     pending = bytearray(cells)
     busy_until = none[:]
-    following, preceding = _chains(planned) if has_acks and model.stop_and_wait else ({}, {})
+    following, preceding = chains(planned) if has_acks and model.stop_and_wait else ({}, {})
     is_due = bytearray(len(planned))  # and waits for the one before it
 
     calendar: dict[int, list[tuple[float, int, int]]] = {}
     tie = 0
     for row, publication in enumerate(planned):
         is_root = roots is None or roots[publication.topic] == publication.source
-        code = (row * size + publication.source) << _KIND_BITS | (whole if is_root else _REQUEST)
+        code = (row * size + publication.source) << KIND_BITS | (whole if is_root else REQUEST)
         calendar.setdefault(int(publication.at), []).append((publication.at, tie, code))
         tie += 1
     due, last = min(calendar, default=0), max(calendar, default=-1)
@@ -143,15 +178,15 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
         arrivals += len(entries)
         outcome.ended = entries[-1][0]
         for now, _, code in entries:
-            kind = code & _KIND_MASK
-            cell = code >> _KIND_BITS
+            kind = code & KIND_MASK
+            cell = code >> KIND_BITS
             node = cell % size
             while True:  # again only where the end of one publication begins the next
-                if kind == _ACK:
+                if kind == ACK:
                     pending[cell] -= 1
                     if pending[cell]:
                         break
-                elif kind != _REQUEST:
+                elif kind != REQUEST:
                     if kind == whole and preceding:
                         row = cell // size
                         if row in preceding and completed[preceding[row]] < 0.0:
@@ -181,7 +216,7 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
                             tie += 1
                             child_cell = base + child
                             parents[child_cell] = node
-                            entry = (arrival, tie, child_cell << _KIND_BITS | child_kind)
+                            entry = (arrival, tie, child_cell << KIND_BITS | child_kind)
                             if day in calendar:
                                 calendar[day].append(entry)
                             else:
@@ -193,11 +228,11 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
                     if not has_acks:
                         break
                 row = cell // size
-                if kind == _REQUEST:
+                if kind == REQUEST:
                     assert roots is not None, "only SRPT has requests"
-                    target = (row * size + roots[planned[row].topic]) << _KIND_BITS | whole
+                    target = (row * size + roots[planned[row].topic]) << KIND_BITS | whole
                 elif planned[row].source != node:
-                    target = (cell - node + parents[cell]) << _KIND_BITS
+                    target = (cell - node + parents[cell]) << KIND_BITS
                 else:  # everybody has it
                     completed[row] = now
                     row = following.get(row, -1)
@@ -230,7 +265,7 @@ def run(model: Model, planned: Sequence[Planned]) -> Outcome:
     return outcome
 
 
-def _chains(planned: Sequence[Planned]) -> tuple[dict[int, int], dict[int, int]]:
+def chains(planned: Sequence[Planned]) -> tuple[dict[int, int], dict[int, int]]:
     """Which publication follows which, and the other way round: those of one source and topic, in order of time."""
     following: dict[int, int] = {}
     latest: dict[tuple[int, int], int] = {}

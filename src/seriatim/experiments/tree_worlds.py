@@ -39,7 +39,6 @@ class TreeWorld(ABC):
         self.simulator = Simulator(0, delays.link(), self._on_notified)
         self.seen: dict[str, Seen] = {}
         self.completed: dict[str, float] = {}
-        self.false_positives = 0
         self.address = name
         self._ids: dict[Address, int] = {}
 

@@ -115,8 +115,10 @@ class Run:
         for _ in range(self.world.patience):
             self.drain()
             wishes = {address: wish for address, each in self.processes.items() if (wish := each.wake_at) is not None}
-            if not wishes or not self.world.checks.stopped(self):
+            if not wishes:
                 break
+            if not self.world.checks.stopped(self):
+                return []
             soonest = min(wishes.values())
             for process in self.processes.values():  # clocks may have run apart; from now on they all move
                 process.clock = max(process.clock, soonest)

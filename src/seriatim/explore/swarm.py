@@ -19,20 +19,23 @@ from seriatim.explore.run import Run
 from seriatim.explore.tree import Cast, TreeWorld
 from seriatim.explore.variants import cast_of
 from seriatim.explore.vcube import VCubeWorld
+from seriatim.explore.vcube_plots import HURRIED, PlotWalk, plotted_world, random_plot
 from seriatim.explore.vcube_random import PeerWalk, random_peers
+from seriatim.explore.vcube_stories import random_story as random_peer_story
 from seriatim.explore.vcube_variants import peer_of
 from seriatim.explore.world import Transition, World
 from seriatim.model import InputError
+from seriatim.protocols.vcube import Peer
 
 CHUNK = 50  # worlds handed to a process at a time
 
 PROTOCOLS = ("tree", "vcube", "atoms")
 
-WALKS: dict[type, type[Walk]] = {VCubeWorld: PeerWalk, AtomsWorld: AtomsWalk}
-
 RETIREMENT_EVERY = 3  # of the worlds of atoms, every third is about atoms that are put in and taken out
 
 STORY_EVERY = 8  # every eighth world is a quiet story about leaving
+
+KINDS_OF_PEERS, PLOT, STORY = 5, 2, 3  # of five worlds of peers the third is a plot, the fourth a story
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,12 @@ def walk_world(seed: int, index: int, variant: str | None = None, protocol: str 
     random = random_of(seed, index)
     name = f"world {index} of seed {seed}"
     if protocol == "vcube":
-        peers = random_peers(random, name)
-        return _walk(peers, peers.build(peer_of(variant)), random, calm=False)
+        return _walk_peers(index, name, random, peer_of(variant))
     if protocol == "atoms":
         is_story = index % RETIREMENT_EVERY == RETIREMENT_EVERY - 1
         atoms = (random_retirement if is_story else random_atoms)(random, name)
-        return _walk(atoms, atoms.build(atoms_cast_of(variant)), random, calm=False)
+        world = atoms.build(atoms_cast_of(variant))
+        return _go(atoms, world, AtomsWalk(Run(world), random))
     if index % STORY_EVERY == STORY_EVERY - 1:
         return walk_plan(random_story(random, name), random, cast_of(variant), calm=True)
     return walk_plan(random_world(random, name), random, cast_of(variant))
@@ -132,12 +135,23 @@ def walk_world(seed: int, index: int, variant: str | None = None, protocol: str 
 
 def walk_plan(plan: TreeWorld, random: Random, cast: Cast, calm: bool = False) -> Walked:
     """Walk once through a given world."""
-    return _walk(plan, plan.build(cast), random, calm)
+    world = plan.build(cast)
+    return _go(plan, world, Walk(Run(world), random, calm))
 
 
-def _walk(plan: TreeWorld | VCubeWorld | AtomsWorld, world: World, random: Random, calm: bool) -> Walked:
-    run = Run(world)
-    walk = WALKS.get(type(plan), Walk)(run, random, calm)
+def _walk_peers(index: int, name: str, random: Random, peer: type[Peer]) -> Walked:
+    if index % KINDS_OF_PEERS == PLOT:
+        plot = random_plot(random)
+        peers = plotted_world(name, plot)
+        world = peers.build(peer)
+        return _go(peers, world, PlotWalk(Run(world), random, plot.steps, HURRIED))
+    peers = random_peer_story(random, name) if index % KINDS_OF_PEERS == STORY else random_peers(random, name)
+    world = peers.build(peer)
+    return _go(peers, world, PeerWalk(Run(world), random))
+
+
+def _go(plan: TreeWorld | VCubeWorld | AtomsWorld, world: World, walk: Walk) -> Walked:
+    run = walk.run
     walk.go()
     violations = run.finish()
     return Walked(plan, world, walk.way, violations, sum(len(process.log) for process in run.processes.values()))

@@ -1,9 +1,9 @@
 """Worlds of VCube-PS: peers without a broker, that join, leave, publish, crash and are wrongly suspected."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from seriatim.explore.vcube_checks import VCubeChecks
 from seriatim.explore.world import Budget, Role, World
@@ -14,6 +14,7 @@ from seriatim.protocols.vcube.cube import id_at
 from seriatim.protocols.vcube.messages import (
     Cast,
     Packet,
+    Pub,
     Publish,
     Published,
     Subscribe,
@@ -25,6 +26,10 @@ from seriatim.protocols.vcube.messages import (
 )
 
 Command: TypeAlias = Subscribe | Unsubscribe | Publish | Suspect
+
+# What overtakes what between two peers. one: nothing. kind: almost everything. content: everything but what is about
+# the same event.
+Lanes: TypeAlias = Literal["one", "kind", "content"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class VCubeWorld:
     about: str = ""
     one_at_a_time: frozenset[Address] = frozenset()
     budgets: Mapping[Address, Budget] = field(default_factory=dict)
-    overtaking: bool = False  # messages between two peers can overtake each other
+    lanes: Lanes = "one"
     accurate: bool = True  # nobody is suspected who lives
     patience: int = 0
 
@@ -59,7 +64,7 @@ class VCubeWorld:
             scripts=self.scripts,
             one_at_a_time=self.one_at_a_time,
             budgets=self.budgets,
-            lane=overtaking_lane if self.overtaking else one_lane,
+            lane=LANES[self.lanes],
             lost_with=is_lost_with,
             suspicion=lambda address: Suspect(id_at(address) or 0),
             answers=answers,
@@ -78,10 +83,24 @@ def one_lane(source: Address, target: Address, message: Payload) -> str:
     return ""
 
 
-def overtaking_lane(source: Address, target: Address, message: Payload) -> str:
+def kind_lane(source: Address, target: Address, message: Payload) -> str:
     """Everything overtakes everything, except within a few lanes: more of them make no other worlds."""
     body = message.body if isinstance(message, Packet) else message
     return f"{type(body).__name__} {body.hop % 4}" if isinstance(body, Cast) else type(body).__name__
+
+
+def content_lane(source: Address, target: Address, message: Payload) -> str:
+    """The id of the event that a message carries, or else its kind: each overtakes all others."""
+    body = message.body if isinstance(message, Packet) else message
+    content = body.content if isinstance(body, Cast) else getattr(body, "pub", body)
+    return content.event.id if isinstance(content, Pub) else type(content).__name__
+
+
+LANES: dict[Lanes, Callable[[Address, Address, Payload], str]] = {
+    "one": one_lane,
+    "kind": kind_lane,
+    "content": content_lane,
+}
 
 
 def is_lost_with(sender: Any, message: Payload) -> bool:

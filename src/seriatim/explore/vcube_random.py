@@ -58,7 +58,7 @@ def random_peers(random: Random, name: str) -> VCubeWorld:
         setup=setup,
         one_at_a_time=frozenset(address for address in scripts if random.random() < 0.3),
         budgets=_budgets(random, ids, TICKS_FEW if accurate else TICKS) if fails else {},
-        overtaking=random.random() < 0.3,
+        lanes="kind" if random.random() < 0.3 else "one",
         accurate=accurate,
         patience=40 * len(ids) + 100 if fails else 0,
     )

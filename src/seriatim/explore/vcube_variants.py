@@ -4,7 +4,7 @@ Each variant replaces the one method that holds the rule. The names are what the
 README, with `no-` in front.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import structs
@@ -129,6 +129,50 @@ class GullibleJoiner(Peer):
         return set(numbers)
 
 
+class EagerPeer(Peer):
+    """Who joins relays as soon as it knows the members, and does not know yet where it begins itself."""
+
+    def take_census(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        if group.part == "opening" and group.entry is not None and group.entry.stage == "joining":
+            group.entry = structs.replace(group.entry, version=group.entry.version + 1, stage="ready")
+        super().take_census(topic, group, now, effects)
+
+
+class ImpatientJoiner(Peer):
+    """Who joins begins although something that members have of the dead is still on its way."""
+
+    def not_come(self, group: Group, answer: Answer) -> Iterator[tuple[int, int]]:
+        return iter(())
+
+
+class TracelessPeer(Peer):
+    """Who leaves forgets at once what it had received and not notified, and still hands on what comes after it."""
+
+    def unnotified(self, group: Group) -> dict[int, dict[int, Pub]]:
+        return {}
+
+
+class SelflessJoiner(Peer):
+    """Who returns asks everybody but itself, although it still hands on what it had when it left."""
+
+    def with_own(self, topic: Topic, group: Group, answer: Answer) -> Answer:
+        return answer
+
+
+class HoardingPeer(Peer):
+    """What an earlier census brought is taken, although it may be lost by now."""
+
+    def is_fresh(self, group: Group, message: Spare) -> bool:
+        return True
+
+
+class DiscreetPeer(Peer):
+    """That all have received something is said without saying who was held for dead and left out."""
+
+    def obituary(self) -> dict[int, int]:
+        return {}
+
+
 class ShyPeer(Peer):
     """A new life is told only to those who are not held for dead."""
 
@@ -176,6 +220,12 @@ VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {
     "no-stable-pruning": ("barriers are pruned as the paper does", PruningPeer),
     "no-second-look": ("two that joined while they held each other for dead stay apart", OverlookedPeer),
     "no-witness": ("a joiner takes what only joiners have of a dead source", GullibleJoiner),
+    "no-known-start": ("who joins relays before it knows where it begins", EagerPeer),
+    "no-arrival": ("a joiner begins before all that members have of the dead has come", ImpatientJoiner),
+    "no-remains": ("who leaves forgets what it has not notified, and hands on what comes after it", TracelessPeer),
+    "no-own-answer": ("who returns does not count what it still hands on", SelflessJoiner),
+    "no-fresh-spares": ("what an earlier census brought is taken although it may be lost by now", HoardingPeer),
+    "no-obituary": ("that all have something is said without saying who was left out as dead", DiscreetPeer),
     "no-birth-notice": ("a new life is not told to those it holds for dead", ShyPeer),
     "no-burial": ("the dead are still listened to", CredulousPeer),
     "no-reception-order": ("a source's publications are taken as they come", DisorderlyPeer),

@@ -16,6 +16,7 @@ from seriatim.model.errors import (
     TreeError,
     UnknownTopic,
     Unreachable,
+    Unsettled,
 )
 from seriatim.model.events import Event, Gap, Notification
 from seriatim.model.names import APPLICATION, BROKER, Address, Entries, Node, Number, Topic
@@ -52,4 +53,5 @@ __all__ = [
     "TreeError",
     "UnknownTopic",
     "Unreachable",
+    "Unsettled",
 ]

@@ -10,6 +10,7 @@ SeriatimError
 ├── RequestRefused       a sequencer or the broker said no, and why; nothing was changed
 ├── QueueFull            more waits to be published than may wait; publish more slowly, or await `publish`
 ├── TimedOut             a bounded wait is over; says what was waited for
+├── Unsettled            a peer was held for dead while it published: all the others have the event, or none has
 ├── GapError             numbers of a topic will never come, and the gap policy says to raise
 ├── JournalError         the journal cannot be written or read: disk full, damaged, held by another process
 │   ├── Fenced           another process has taken over: this one must stop
@@ -68,6 +69,10 @@ class QueueFull(SeriatimError):
 
 class TimedOut(SeriatimError, TimeoutError):
     """A bounded wait is over."""
+
+
+class Unsettled(SeriatimError):
+    """A peer was held for dead before everybody had received its event: all the others have it, or none has."""
 
 
 class GapError(SeriatimError):

@@ -14,7 +14,7 @@ import random
 import socket
 import ssl
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -30,13 +30,20 @@ from seriatim.runtime.wire import (
     VERSION,
     Envelope,
     Hello,
+    Ping,
     Refusal,
     Welcome,
     decode_for_client,
     decode_for_node,
+    decode_for_peer,
 )
 
 logger = logging.getLogger(__name__)
+
+Decode: TypeAlias = Callable[[bytes], "Ping | Envelope[Any] | Welcome | Refusal"]
+Deliver: TypeAlias = Callable[[Address, Address, Payload], None]  # source, target, message
+
+DECODERS: dict[str, Decode] = {"client": decode_for_client, "node": decode_for_node, "peer": decode_for_peer}
 
 
 class Peer(Struct, frozen=True):
@@ -79,6 +86,9 @@ class Dialer:
     `name`: who connects. In the role "client", all its addresses here must be the name or begin with `name/`; in the
     role "node" it is the node, in its present `epoch`. `on_connect(node)` and `on_disconnect(node)` must not block and
     must not raise.
+
+    A subclass may say who we are at each connection (`greeting`), look at whoever answers (`welcomed`), and explain
+    why it does not let us in (`refusal`).
     """
 
     def __init__(
@@ -88,7 +98,7 @@ class Dialer:
         *,
         cluster: str,
         name: Address,
-        role: Literal["client", "node"] = "client",
+        role: Literal["client", "node", "peer"] = "client",
         epoch: int = 0,
         security: SecurityOptions | None = None,
         options: DialerOptions | None = None,
@@ -102,6 +112,8 @@ class Dialer:
         self.throttle = throttle
         self.hello = Hello(VERSION, cluster, role, name, security.token_of(role), epoch)
         self.context = security.client_context()
+        self.decode: Decode = DECODERS[role]
+        self.deliver: Deliver = switchboard.deliver  # may raise RemoteError, which ends the connection
         self._peers = {peer.node: peer for peer in peers}
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
@@ -176,6 +188,19 @@ class Dialer:
         if not search.found.is_set():
             how = "refused" if search.refused.is_set() else f"not connected after {timeout_s:g} s"
             raise ConnectionFailed(f"node {node!r}: {how}; tried {search.story()}")
+
+    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def greeting(self) -> Hello:
+        """What is said first on every connection."""
+        return self.hello
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """Somebody lets us in. RemoteError: we do not want to be there."""
+
+    def refusal(self, refusal: Refusal) -> str:
+        """Why somebody does not."""
+        return refusal.reason
 
     # ── for the parts below ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -373,7 +398,7 @@ class Line:
             self.reason = f"no connection within {transport.connect_timeout_s:g} s"
             return
         except OSError as error:
-            self.reason = _explain(error)
+            self.reason = explain_failure(error)
             return
         try:
             async with asyncio.timeout(transport.hello_timeout_s):
@@ -393,12 +418,12 @@ class Dialed(Connection):
         self.welcomed_at = 0.0
         self._dialer = dialer
         self._is_client = dialer.hello.role == "client"
-        self._decode = decode_for_client if self._is_client else decode_for_node
-        self._deliver = dialer.switchboard.deliver
+        self._decode = dialer.decode
+        self._deliver = dialer.deliver
 
     def begun(self) -> None:
         self.line.connection = self
-        self.post(self._dialer.hello)
+        self.post(self._dialer.greeting())
 
     def take(self, body: bytes) -> None:
         try:
@@ -411,8 +436,9 @@ class Dialed(Connection):
         elif type(frame) is Welcome:
             self._welcome(frame)
         elif type(frame) is Refusal:
-            self.line.was_refused(frame.reason, retry=frame.retry)
-            self.close(f"refused: {frame.reason}")
+            reason = self._dialer.refusal(frame)
+            self.line.was_refused(reason, retry=frame.retry)
+            self.close(f"refused: {reason}")
 
     def violated(self, reason: str) -> None:
         logger.warning("broke the protocol", extra={"peer": self.peer, "reason": reason})
@@ -428,6 +454,7 @@ class Dialed(Connection):
         self._dialer.refresh()
 
     def _welcome(self, welcome: Welcome) -> None:
+        self._dialer.welcomed(welcome)
         self.nodes = frozenset(welcome.nodes)
         self.welcomed_at = self._loop.time()
         self.post_bytes_max = min(FRAME_BYTES_MAX, welcome.frame_bytes_max)
@@ -436,7 +463,8 @@ class Dialed(Connection):
         self.answered.set()
 
 
-def _explain(error: OSError) -> str:
+def explain_failure(error: OSError) -> str:
+    """Why a connection was not made, in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}); check authority and the host name"
     if isinstance(error, ssl.SSLError):

@@ -8,27 +8,20 @@ The nodes that run here are the machines attached to the switchboard that the tr
 connected is told; with none left, everybody is sent away to try elsewhere.
 """
 
-import asyncio
 import logging
-import socket
-import ssl
-from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
 
 from msgspec import Struct
 
-from seriatim.model import APPLICATION, BROKER, Address, ConnectionFailed, InputError, Node, RemoteError
+from seriatim.model import APPLICATION, BROKER, Address, InputError, Node, RemoteError
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
-from seriatim.runtime.addresses import bound_address, listen_on, split_address
-from seriatim.runtime.connection import Connection, Throttle, TransportOptions
+from seriatim.runtime.connection import Throttle, TransportOptions
+from seriatim.runtime.door import Door, Problem, Visitor
 from seriatim.runtime.security import SecurityOptions
 from seriatim.runtime.switchboard import Outlet, Switchboard
 from seriatim.runtime.wire import (
     FRAME_BYTES_MAX,
-    HELLO_BYTES_MAX,
     UNREADABLE,
     VERSION,
     Envelope,
@@ -45,8 +38,6 @@ logger = logging.getLogger(__name__)
 NAME_CHARACTERS_MAX = 256
 ADDRESS_CHARACTERS_MAX = 512
 SHOWN_MAX = 100  # characters of what somebody else wrote, in a reason or the log
-ACCEPTED_AT_ONCE = 64
-ACCEPT_PAUSE_S = 0.5  # when the process has no file descriptors left
 
 
 class ListenerOptions(Struct, frozen=True, kw_only=True):
@@ -75,7 +66,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True):
                 raise InputError(name, f"{getattr(self, name)} is below 1", "give a number above 0")
 
 
-class Listener:
+class Listener(Door):
     """Listens on one address or several. Of one switchboard there is one listener: it knows who speaks for whom.
 
     `backlog`: what waits in the nodes here besides what the switchboard has queued.
@@ -92,174 +83,48 @@ class Listener:
         options: ListenerOptions | None = None,
         backlog: Callable[[], int] | None = None,
     ) -> None:
+        self.options = options if options is not None else ListenerOptions()
+        self.neighbours_of = {node: frozenset(tree.neighbours(node)) for node in tree.parents}
+        self._known = self.neighbours_of.keys()
+        super().__init__(
+            bind,
+            security=security,
+            transport=self.options.transport,
+            strangers_max=self.options.strangers_max,
+            sockets_max=self.options.clients_max + 2 * self.options.strangers_max + len(self._known),
+        )
         self.switchboard = switchboard
         self.tree = tree
         self.cluster = cluster
-        self.security = security if security is not None else SecurityOptions()
-        self.options = options if options is not None else ListenerOptions()
         self.nodes: frozenset[Node] = frozenset()
-        self.addresses = [bind] if isinstance(bind, str) else list(bind)
-        self.accepted = 0
         self.received = 0  # frames of connections that are closed; `status` adds the open ones
         self.sent = 0
-        self.refused: Counter[str] = Counter()
-        self.violations: Counter[str] = Counter()
         self.guests: set[Guest] = set()
         self.owners: dict[Address, Guest] = {}
         self.throttle = Throttle(
             lambda: switchboard.queued + (backlog() if backlog is not None else 0), self.options.backlog_max
         )
-        self.neighbours_of = {node: frozenset(tree.neighbours(node)) for node in tree.parents}
         self.clients = 0
-        for address in self.addresses:
-            split_address("bind", address)  # a mistake shows here, not at the start
-        if not self.addresses:
-            raise InputError("bind", "no address to listen on", "give at least one host:port")
         self._epochs: dict[Node, int] = {}  # the latest that each node has connected with
-        self._context: ssl.SSLContext | None = None
-        self._all: set[Guest] = set()  # those that are just being closed, too
-        self._strangers: dict[Guest, None] = {}  # in the order they came
-        self._sockets: list[socket.socket] = []
-        self._arriving: dict[asyncio.Task[None], socket.socket] = {}
-        self._known = self.neighbours_of.keys()
-        self.sockets_max = self.options.clients_max + 2 * self.options.strangers_max + len(self._known)
-        self._running = False
-
-    @property
-    def address(self) -> str:
-        """The first address; after the start with the port that was given."""
-        return self.addresses[0]
 
     @property
     def neighbours(self) -> list[Node]:
         """Nodes that are connected."""
         return sorted(guest.name for guest in self.guests if guest.role == "node")
 
-    async def start(self) -> None:
-        """Listen. InputError: the files of `security`; ConnectionFailed: the address cannot be used."""
-        self._context = self.security.server_context()
-        self._sockets = self._bind()
-        self._running = True
+    def opened(self) -> None:
         self.switchboard.watch(self._nodes_changed)
         self._nodes_changed()
-        for listening in self._sockets:
-            self._watch(listening)
-        extra = {
-            "addresses": ", ".join(self.addresses),
-            "tls": self._context is not None,
-            "token": bool(self.security.token),
-        }
-        logger.info("listening", extra=extra)
 
-    async def stop(self) -> None:
-        """Send everybody away, in a bounded time."""
-        if not self._running:
-            return
-        self._running = False
+    def closing(self) -> None:
         self.switchboard.unwatch(self._nodes_changed)
-        for listening in self._sockets:
-            asyncio.get_running_loop().remove_reader(listening)
-            listening.close()
-        tasks = list(self._arriving)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        guests = list(self._all)
-        for guest in guests:
-            if guest.open:
-                guest.close("the server stops", Refusal("the server stops", retry=True))
-            else:
-                guest.abort("the server stops")
-        await asyncio.gather(*(guest.wait_closed() for guest in guests))
 
-    def _bind(self) -> list[socket.socket]:
-        """All addresses, or none."""
-        sockets: list[socket.socket] = []
-        addresses: list[str] = []
-        try:
-            for address in self.addresses:
-                made = listen_on("bind", address)
-                sockets += made
-                addresses.append(bound_address(address, made))
-        except ConnectionFailed:
-            for made_before in sockets:
-                made_before.close()
-            raise
-        self.addresses = addresses
-        return sockets
+    def visitor(self) -> "Guest":
+        return Guest(self)
 
-    # ── accepting ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _watch(self, listening: socket.socket) -> None:
-        if self._running:
-            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
-
-    def _accept(self, listening: socket.socket) -> None:
-        """Somebody is at the door. Not a task: one that is cancelled may lose the socket it has just accepted."""
-        loop = asyncio.get_running_loop()
-        for _ in range(ACCEPTED_AT_ONCE):
-            try:
-                accepted, _ = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # most likely there are no file descriptors left
-                logger.error("cannot accept", extra={"reason": str(error), "pause_s": ACCEPT_PAUSE_S})
-                loop.remove_reader(listening)
-                loop.call_later(ACCEPT_PAUSE_S, self._watch, listening)
-                return
-            self.accepted += 1
-            accepted.setblocking(False)
-            if len(self._arriving) >= self.options.strangers_max:
-                self.refused["too many strangers"] += 1
-                accepted.close()
-                continue
-            task = loop.create_task(self._take_in(accepted))
-            self._arriving[task] = accepted
-            task.add_done_callback(self._arrived)
-
-    async def _take_in(self, accepted: socket.socket) -> None:
-        """The handshake of TLS happens here, if there is one, within a bound."""
-        transport = self.options.transport
-        encrypted = self._context is not None
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                partial(Guest, self),
-                accepted,
-                ssl=self._context,
-                ssl_handshake_timeout=transport.hello_timeout_s if encrypted else None,
-                ssl_shutdown_timeout=transport.close_timeout_s if encrypted else None,
-            )
-        except OSError as error:  # ssl.SSLError and timeouts are among them
-            self.refused["tls"] += 1
-            logger.info("no connection", extra={"reason": str(error) or type(error).__name__})
-            accepted.close()
-
-    def _arrived(self, task: "asyncio.Task[None]") -> None:
-        accepted = self._arriving.pop(task)
-        if task.cancelled():  # perhaps before it began
-            accepted.close()
-
-    def came(self, guest: "Guest") -> None:
-        """Somebody is connected and has not said who it is."""
-        self._all.add(guest)
-        guest.closed.add_done_callback(lambda _: self._all.discard(guest))
-        if not self._running:
-            guest.abort("the server stops")
-            return
-        if len(self._all) > self.sockets_max:
-            self.refused["too many sockets"] += 1
-            guest.abort("too many sockets")
-            return
-        self._strangers[guest] = None
-        if len(self._strangers) > self.options.strangers_max:
-            oldest = next(iter(self._strangers))
-            self.refused["too many strangers"] += 1
-            oldest.abort("too many connections that do not say who they are")
-
-    def introduce(self, guest: "Guest", hello: Hello) -> "Problem | None":
+    def introduce(self, guest: "Guest", hello: Hello) -> Problem | None:
         """Let it in, unless something speaks against it."""
         if (problem := self._problem(hello)) is not None:
-            self.refused[problem.kind] += 1
             return problem
         if hello.role == "node":
             self._epochs[hello.name] = hello.epoch
@@ -267,13 +132,11 @@ class Listener:
                 older.replaced()
         else:
             self.clients += 1
-        self._strangers.pop(guest, None)
         self.guests.add(guest)
         return None
 
     def left(self, guest: "Guest") -> None:
         """It is gone."""
-        self._strangers.pop(guest, None)
         self.guests.discard(guest)
         self.clients -= guest.role == "client"
         self.received += guest.received
@@ -281,7 +144,7 @@ class Listener:
 
     # ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _problem(self, hello: Hello) -> "Problem | None":
+    def _problem(self, hello: Hello) -> Problem | None:
         """Why somebody may not come in. The token first: others learn nothing about the cluster."""
         name = hello.name
         if hello.version != VERSION:
@@ -302,7 +165,7 @@ class Listener:
             return Problem("too many clients", f"{self.clients} clients are connected already", retry=True)
         return None
 
-    def _problem_with_node(self, name: Node, epoch: int) -> "Problem | None":
+    def _problem_with_node(self, name: Node, epoch: int) -> Problem | None:
         if name not in self._known:
             return Problem("name", f"there is no node {name[:SHOWN_MAX]!r} in the tree here")
         if name in self.nodes or (self.switchboard.reaches(name) and name not in self.owners):
@@ -335,32 +198,15 @@ class Listener:
                 guest.close("no node is active here any more", Refusal("no node is active here any more", retry=True))
 
 
-class Problem(NamedTuple):
-    """Why somebody is not let in. `kind` is what is counted; `retry`: it may be later."""
-
-    kind: str
-    reason: str
-    retry: bool = False
-
-
-class Guest(Connection):
+class Guest(Visitor):
     """One connection of somebody else to our port."""
 
     def __init__(self, listener: Listener) -> None:
-        super().__init__(listener.options.transport, body_bytes_max=HELLO_BYTES_MAX, throttle=listener.throttle)
-        self.role = ""
-        self.name: Address = ""
-        self.stops_reading_when_full = True
+        super().__init__(listener, listener.throttle)
         self._listener = listener
         self._prefix = ""
         self._outlets: dict[Address, Outlet] = {}
         self._deliver = listener.switchboard.deliver
-        self._hello_timer: asyncio.TimerHandle | None = None
-
-    def begun(self) -> None:
-        timeout_s = self._options.hello_timeout_s
-        self._hello_timer = self._loop.call_later(timeout_s, self._too_late)
-        self._listener.came(self)
 
     def take(self, body: bytes) -> None:
         role = self.role
@@ -384,12 +230,6 @@ class Guest(Connection):
                 return
             self._deliver(source, frame.target, frame.message)
 
-    def violated(self, reason: str) -> None:
-        kind = "hello" if not self.role else self.role
-        self._listener.violations[kind] += 1
-        logger.warning("broke the protocol", extra={"peer": self.peer, "who": self.name, "reason": reason})
-        self.close(reason, Refusal(reason))
-
     def welcome(self) -> None:
         """Tell it which nodes run here now."""
         listener = self._listener
@@ -400,29 +240,22 @@ class Guest(Connection):
         self.close("replaced", Refusal("replaced: a newer connection uses the same address"))
 
     def ended(self, reason: str) -> None:
-        if self._hello_timer is not None:
-            self._hello_timer.cancel()
         for address, outlet in self._outlets.items():
             self._listener.switchboard.unplug(address, outlet)
             if self._listener.owners.get(address) is self:
                 del self._listener.owners[address]
         self._outlets.clear()
         self._listener.left(self)
-        if self.role:
-            extra = {"peer": self.peer, "role": self.role, "who": self.name, "reason": reason}
-            logger.info("disconnected", extra=extra)
+        super().ended(reason)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _introduce(self, hello: Hello) -> None:
         listener = self._listener
         if (problem := listener.introduce(self, hello)) is not None:
-            extra = {"peer": self.peer, "role": hello.role, "who": hello.name[:SHOWN_MAX], "reason": problem.reason}
-            logger.info("not let in", extra=extra)
-            self.close(problem.reason, Refusal(problem.reason, problem.retry))
+            self.refuse(problem, hello.role, hello.name[:SHOWN_MAX])
             return
-        if self._hello_timer is not None:
-            self._hello_timer.cancel()
+        self.has_said_hello()
         self.role, self.name, self._prefix = hello.role, hello.name, hello.name + "/"
         if hello.role == "node":
             self._framing.body_bytes_max = FRAME_BYTES_MAX
@@ -467,8 +300,3 @@ class Guest(Connection):
         reason = f"node {target!r} does not run here"
         self._listener.refused["elsewhere"] += 1
         self.close(reason, Refusal(reason, retry=True))
-
-    def _too_late(self) -> None:
-        self._listener.refused["no hello"] += 1
-        reason = f"no hello within {self._options.hello_timeout_s:g} s"
-        self.close(reason, Refusal(reason))

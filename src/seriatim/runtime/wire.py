@@ -1,4 +1,5 @@
-"""What travels over TCP between clients and nodes, and between nodes: length-framed msgpack, versioned by the hello.
+"""What travels over TCP between clients and nodes, between nodes, and between peers: length-framed msgpack, versioned
+by the hello.
 
     frame     := length (4 bytes, big-endian, of what follows), body
     first     who connected → server: Hello     server → who connected: Welcome, or Refusal and the connection is closed
@@ -35,6 +36,7 @@ from seriatim.protocols.tree.messages import (
     Update,
     Updated,
 )
+from seriatim.protocols.vcube.linked import Parcel
 
 VERSION = 1
 LENGTH_BYTES = 4
@@ -49,33 +51,47 @@ Message = TypeVar("Message")
 
 
 class Hello(Struct, frozen=True, tag=True, array_like=True):
-    """Who connects. A client may speak for its name and every address that begins with `name/`; a node for itself.
+    """Who connects. A client may speak for its name and every address that begins with `name/`; a node or a peer for
+    itself; an observer only asks for the server's `report`.
 
-    `epoch` is the node's: of two processes that both think they run it, the one of the later epoch does.
+    `epoch` is the node's: of two processes that both think they run it, the one of the later epoch does. A peer's is
+    how often it was born; `process` tells its processes apart, `digest` is of what all peers must be given alike.
     """
 
     version: int
     cluster: str
-    role: Literal["client", "node"]
+    role: Literal["client", "node", "peer", "observer"]
     name: Address
     token: str = ""
     epoch: int = 0
+    process: str = ""
+    digest: str = ""
 
 
 class Welcome(Struct, frozen=True, tag=True, array_like=True):
-    """The server takes this connection; these nodes run there now. Longer frames than this are not taken."""
+    """The server takes this connection; these nodes run there now. Longer frames than this are not taken.
+
+    A peer says of itself what a `Hello` does, and answers an observer with its report.
+    """
 
     version: int
     cluster: str
     nodes: list[Node]
     frame_bytes_max: int = FRAME_BYTES_MAX
+    epoch: int = 0
+    process: str = ""
+    report: bytes = b""
 
 
 class Refusal(Struct, frozen=True, tag=True, array_like=True):
-    """The server does not, or no longer, and why. `retry`: it may later (a standby that is not active yet)."""
+    """The server does not, or no longer, and why. `retry`: it may later (a standby that is not active yet).
+
+    `report`: a peer's, for who was given something else than it, so that the difference can be named.
+    """
 
     reason: str
     retry: bool = False
+    report: bytes = b""
 
 
 class Ping(Struct, frozen=True, tag=True, array_like=True):
@@ -92,15 +108,19 @@ class Envelope(Struct, Generic[Message], frozen=True, tag=True, array_like=True)
 
 FromClient: TypeAlias = Ping | Envelope[ToNode]
 FromNode: TypeAlias = Ping | Envelope[BetweenNodes]
+FromPeer: TypeAlias = Ping | Envelope[Parcel]
+ForPeer: TypeAlias = Ping | Envelope[Parcel] | Welcome | Refusal
 ForClient: TypeAlias = Ping | Envelope[ToClient] | Welcome | Refusal
 ForNode: TypeAlias = Ping | Envelope[BetweenNodes] | Welcome | Refusal
-WireFrame: TypeAlias = Hello | Welcome | Refusal | Ping | Envelope[ToNode | ToClient | BetweenNodes]
+WireFrame: TypeAlias = Hello | Welcome | Refusal | Ping | Envelope[ToNode | ToClient | BetweenNodes | Parcel]
 
 decode_hello = msgspec.msgpack.Decoder(Hello).decode
 decode_from_client = msgspec.msgpack.Decoder(FromClient).decode
 decode_from_node = msgspec.msgpack.Decoder(FromNode).decode
 decode_for_client = msgspec.msgpack.Decoder(ForClient).decode
 decode_for_node = msgspec.msgpack.Decoder(ForNode).decode
+decode_from_peer = msgspec.msgpack.Decoder(FromPeer).decode
+decode_for_peer = msgspec.msgpack.Decoder(ForPeer).decode
 
 # What the decoders raise about a body that somebody else has written: wrong types, text that is not UTF-8, and a
 # nesting so deep that reading it would need too much stack.

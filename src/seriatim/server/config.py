@@ -11,13 +11,10 @@ docs/serving.md. A mistake is reported with the path of its key, its value and w
 is opened. Relative paths start at the file's folder.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 from seriatim.brokers.naming import BUCKETS_MAX, bucket_of, check_topic, is_bucket
@@ -26,6 +23,15 @@ from seriatim.model import InputError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime.addresses import split_address
+from seriatim.runtime.tables import (
+    check_keys,
+    check_table,
+    convert_table,
+    convert_value,
+    convert_values,
+    fields_of,
+    read_toml,
+)
 
 DEFAULT_ADDRESS = "127.0.0.1:7411"
 CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
@@ -230,105 +236,44 @@ def load_config(path: Path, plan: Path | None = None) -> ClusterConfig:
 def parse_config(raw: Mapping[str, Any], folder: Path = Path()) -> ClusterConfig:
     """The same from what TOML reads as. `raw` is not changed."""
     values = dict(raw)
-    _check_keys(values, set(_fields(ClusterConfig)) - {"folder"}, "")
+    check_keys(values, set(fields_of(ClusterConfig)) - {"folder"}, "")
     if "broker" not in values:
         raise InputError("broker", "is missing", 'add a line such as broker = "nats://127.0.0.1:4222"')
-    nodes = _table(values.pop("nodes", None) or {}, "nodes", "[nodes.<name>]")
-    homes = _table(values.pop("homes", {}), "homes", "[homes]")
-    tables = {key: _convert(TABLES[key], values.pop(key), key) for key in TABLES if key in values}
+    nodes = check_table(values.pop("nodes", None) or {}, "nodes", "[nodes.<name>]")
+    homes = check_table(values.pop("homes", {}), "homes", "[homes]")
+    tables = {key: convert_table(TABLES[key], values.pop(key), key) for key in TABLES if key in values}
     return ClusterConfig(
-        **_values(ClusterConfig, values, ""),
+        **convert_values(ClusterConfig, values, ""),
         **tables,  # type: ignore[arg-type]
-        nodes={name: _convert(NodeConfig, node, f"nodes.{name}") for name, node in nodes.items()},
+        nodes={name: convert_table(NodeConfig, node, f"nodes.{name}") for name, node in nodes.items()},
         homes={topic: _home(topic, node) for topic, node in homes.items()},
         folder=folder,
     )
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A file of TOML; what is wrong with it is an InputError."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(str(path), "there is no such file", "give the path of a cluster.toml") from None
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read: {error.strerror}", "check the path and its permissions") from None
-    except UnicodeDecodeError:
-        raise InputError(str(path), "is not text", "write it in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(str(path), f"is not TOML: {error}", "correct that line") from None
-
-
 def read_plan(path: Path) -> dict[str, Any]:
     """A plan: `nodes` with nothing but their parents, `homes`, and `default_home`, as far as the file says."""
     plan = read_toml(path)
-    _check_keys(plan, {"nodes", "homes", "default_home"}, "", str(path))
-    for node, shape in _table(plan.setdefault("nodes", {}), "nodes", "[nodes.<name>]").items():
-        _check_keys(_table(shape, f"nodes.{node}", f"[nodes.{node}]"), {"parent"}, f"nodes.{node}", str(path))
-    _table(plan.setdefault("homes", {}), "homes", "[homes]")
+    check_keys(plan, {"nodes", "homes", "default_home"}, "", str(path))
+    for node, shape in check_table(plan.setdefault("nodes", {}), "nodes", "[nodes.<name>]").items():
+        check_keys(check_table(shape, f"nodes.{node}", f"[nodes.{node}]"), {"parent"}, f"nodes.{node}", str(path))
+    check_table(plan.setdefault("homes", {}), "homes", "[homes]")
     return plan
 
 
 def _apply_plan(raw: dict[str, Any], plan: dict[str, Any], name: str) -> None:
     """What the plan says about parents and homes replaces what the file says."""
-    nodes = dict(_table(raw.get("nodes", {}), "nodes", "[nodes.<name>]"))
+    nodes = dict(check_table(raw.get("nodes", {}), "nodes", "[nodes.<name>]"))
     for node, shape in plan["nodes"].items():
         if node not in nodes:
             fix = f"add [nodes.{node}] with its address to the cluster's file, or plan without it"
             raise InputError(f"nodes.{node}", f"only {name} knows this node", fix)
-        known = _table(nodes[node], f"nodes.{node}", f"[nodes.{node}]")
+        known = check_table(nodes[node], f"nodes.{node}", f"[nodes.{node}]")
         nodes[node] = {key: value for key, value in known.items() if key != "parent"} | shape
     raw["nodes"] = nodes
-    raw["homes"] = {**_table(raw.get("homes", {}), "homes", "[homes]"), **plan["homes"]}
+    raw["homes"] = {**check_table(raw.get("homes", {}), "homes", "[homes]"), **plan["homes"]}
     if "default_home" in plan:
         raw["default_home"] = plan["default_home"]
-
-
-_T = TypeVar("_T", bound=Struct)
-
-
-def _fields(type_: type[Struct]) -> dict[str, Any]:
-    return get_type_hints(type_, include_extras=True)
-
-
-def _convert(type_: type[_T], table: object, path: str) -> _T:
-    checked = _table(table, path, f"[{path}]")
-    _check_keys(checked, set(_fields(type_)), path)
-    return type_(**_values(type_, checked, path))
-
-
-def _values(type_: type[Struct], table: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Field by field, so that an error can name the key: the values of a table."""
-    hints = _fields(type_)
-    return {key: _value(hints[key], value, f"{path}.{key}" if path else key) for key, value in table.items()}
-
-
-def _value(hint: Any, value: object, path: str) -> Any:
-    try:
-        return msgspec.convert(value, hint)
-    except msgspec.ValidationError as error:
-        problem = f"{value!r} does not fit ({str(error).partition(' - at')[0]})"
-        raise InputError(path, problem, f"give {description(hint)}") from None
-
-
-def description(hint: Any) -> str:
-    """What a field is, from its annotation."""
-    return next(each.description for each in get_args(hint)[1:] if isinstance(each, Meta) and each.description)
-
-
-def _table(value: object, path: str, example: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(path, f"{value!r} is not a table", f"write it as {example}")
-    return value
-
-
-def _check_keys(table: Mapping[str, Any], known: Iterable[str], path: str, file: str = "") -> None:
-    for key in table:
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            fix = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(sorted(known))}"
-            where = f" in {file}" if file else ""
-            raise InputError(f"{path}.{key}" if path else key, f"there is no such key{where}", fix)
 
 
 def _home(topic: Topic, node: object) -> Node:
@@ -354,7 +299,7 @@ def _check_tree(config: ClusterConfig) -> None:
         raise InputError("nodes", "the cluster has no node", "add one: nodes.root = {}")
     for name in config.nodes:
         described = "a node a name of up to 64 letters, digits, - and _"
-        _value(Annotated[str, Meta(pattern=NODE_NAME, description=described)], name, f"nodes.{name}")
+        convert_value(Annotated[str, Meta(pattern=NODE_NAME, description=described)], name, f"nodes.{name}")
     if "none" in config.nodes:
         raise InputError("nodes.none", "means no node at all", "choose another name")
     try:

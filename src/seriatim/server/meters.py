@@ -139,6 +139,7 @@ class MeteredBroker:
         self._broker = broker
         self._meter = meter
         self.ordered_topic = broker.ordered_topic
+        self.capture = broker.capture
         self.know = broker.know
         self.configure = broker.configure
         self.open = broker.open

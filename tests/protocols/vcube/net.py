@@ -9,7 +9,7 @@ from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.paper001 import Node
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
 from seriatim.protocols.vcube.cube import id_at
-from seriatim.protocols.vcube.messages import Cast, Packet, Publish, Subscribe, Suspect, Unsubscribe
+from seriatim.protocols.vcube.messages import Cast, Packet, Pub, Publish, Subscribe, Suspect, Unsubscribe
 
 TOPIC = "A"
 STEPS_MAX = 100_000
@@ -23,7 +23,7 @@ class Net:
         self.machines: dict[int, Machine] = {id: peer(cube, id, options or VCubeOptions()) for id in cube.ids}
         self.told: dict[int, list[Payload]] = {id: [] for id in cube.ids}
         self.links: dict[tuple[int, int], deque[Payload]] = {}
-        self.held: dict[tuple[int, int], type[Any]] = {}
+        self.held: dict[tuple[int, int], tuple[type[Any] | str, ...]] = {}
 
     # ── what a test does ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -43,9 +43,9 @@ class Net:
         self._carry_out(id, self.machines[id].step(APPLICATION, command, 0.0))
         self.run()
 
-    def hold(self, source: int, target: int, kind: type[Any] = object) -> None:
-        """Nothing (or nothing of this kind) arrives on this link until it is released."""
-        self.held[source, target] = kind
+    def hold(self, source: int, target: int, *what: type[Any] | str) -> None:
+        """Nothing arrives on this link until it is released; or nothing of these kinds, or with these events."""
+        self.held[source, target] = what or (object,)
 
     def release(self, source: int, target: int) -> None:
         del self.held[source, target]
@@ -87,9 +87,12 @@ class Net:
         return list(self.links.get((source, target), ()))
 
     def _next_on(self, link: tuple[int, int]) -> tuple[tuple[int, int], Payload] | None:
-        kind = self.held.get(link, ())
+        held = self.held.get(link, ())
         for message in self.links[link]:
-            if not isinstance(kind and _content(message), kind):
+            content = _content(message)
+            pub = getattr(content, "pub", content)
+            event_id = pub.event.id if isinstance(pub, Pub) else None
+            if not any(event_id == each if isinstance(each, str) else isinstance(content, each) for each in held):
                 return link, message
         return None
 

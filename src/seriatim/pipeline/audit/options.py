@@ -8,7 +8,7 @@ from seriatim.model import InputError
 class AuditOptions(Struct, frozen=True, kw_only=True):
     """Sizes are rows of slim tables: some 50 bytes each in the JVM and some 500 in a Python worker."""
 
-    keys_max: int = 500_000  # events whose keys every task gets, some 50 bytes each; above, rows go to where keys are
+    keys_max: int = 3_000_000  # events whose keys every task gets, some 50 bytes each; above, rows go to where keys are
     cuts_max: int = 2_000_000  # events in disorder whose cuts the driver joins by itself; above, blocks are coarse
     block_rows: int = 500_000  # about so many rows are untangled by one task
     block_rows_max: int = 2_000_000  # a block above this is cut again, coarsely

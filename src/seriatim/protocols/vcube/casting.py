@@ -63,6 +63,7 @@ class Casting(Presence):
         if task.parent == NOBODY:
             self.finish(number, task, now, effects)
         elif not self.is_dead(task.parent):
+            task.answer.dead = self.obituary()
             self.send(task.parent, Ack(task.parent_hop, task.answer), effects)
 
     @abstractmethod

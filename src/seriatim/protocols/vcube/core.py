@@ -3,7 +3,7 @@
 from seriatim.model import InputError, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.cube import Cube, Id, Life, address_of, births_of, id_of, life_of
-from seriatim.protocols.vcube.messages import Body, Packet
+from seriatim.protocols.vcube.messages import Body, Packet, Statuses
 from seriatim.protocols.vcube.options import VCubeOptions
 from seriatim.protocols.vcube.state import Group, PeerState
 
@@ -43,6 +43,11 @@ class Core:
     def dead_ids(self) -> list[Id]:
         return [id for id, status in self.state.statuses.items() if status % 2]
 
+    def obituary(self) -> Statuses:
+        """Whom we hold for dead: goes with every word that all have received something, for these may not have. If one
+        of them lives, it learns so before it takes anything that builds on that word."""
+        return {id: status for id, status in self.state.statuses.items() if status % 2}
+
     def group(self, topic: Topic) -> Group:
         group = self.state.groups.get(topic)
         if group is None:
@@ -64,6 +69,9 @@ class Core:
     def relays(self, stage: str) -> bool:
         """Relay only with a complete view: who is joining may not know whom to hand on to."""
         return stage == "ready"
+
+    def may_relay(self, group: Group) -> bool:
+        return group.entry is not None and self.relays(group.entry.stage)
 
     def next_count(self) -> int:
         self.state.count += 1

@@ -26,7 +26,7 @@ class Flowing(Casting):
         flow = group.flows.setdefault(self.life, Flow())
         flow.delivered += 1
         number, event = flow.delivered, command.event
-        pub = Pub(topic, self.life, number, dict(group.barrier), flow.stable, event)
+        pub = Pub(topic, self.life, number, dict(group.barrier), flow.stable, event, self.obituary())
         flow.pubs[number] = pub
         group.unacknowledged.append(number)
         if self.options.pruning == "direct":
@@ -59,6 +59,8 @@ class Flowing(Casting):
         group = self.group(pub.topic)
         if group.part in ("announcing", "opening"):
             group.early.setdefault(pub.source, {})[pub.number] = pub
+            self.open_if_complete(pub.topic, group, now, effects)
+            return
         if group.part != "in":
             return
         flow = group.flows.get(pub.source)
@@ -72,6 +74,10 @@ class Flowing(Casting):
         if self.is_dead(pub.source):
             self.entrust(pub.topic, pub, now, effects)
         self.advance(pub.topic, group, [pub.source], effects)
+
+    @abstractmethod
+    def open_if_complete(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        """Something came before we knew our start: perhaps it was the last thing that we waited for."""
 
     def advance(self, topic: Topic, group: Group, sources: Iterable[Life], effects: Effects) -> None:
         """Notify what can be, beginning with these sources."""

@@ -1,11 +1,11 @@
 """Coming and going: how a peer becomes a member of a topic, and how it leaves.
 
 Joining takes two rounds over all peers. `Sub`: from its end on every member, and whoever becomes one, knows us and
-sends us what is published; and we know all of them, so we may relay. `Census`: its answers add up to the frontier, the
-place where we begin. Whatever lies below it counts as notified, whatever lies above it reaches us.
+sends us what is published; and we know all of them. `Census`: its answers add up to the frontier, the place where we
+begin. Whatever lies below it counts as notified, whatever lies above it reaches us. From there on we relay.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from seriatim.model import Topic
 from seriatim.protocols.machine import Effects
@@ -18,6 +18,7 @@ from seriatim.protocols.vcube.messages import (
     Greet,
     Pub,
     Publish,
+    Ready,
     Rejoined,
     Spare,
     Stage,
@@ -66,7 +67,7 @@ class Joining(Orphans):
     def join(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
         """First round: everybody hears that we come, and tells us who else is there."""
         group.part = "announcing"
-        group.skipped = []
+        group.skipped, group.census, group.counted = [], None, None
         group.entry = self._next_entry(group, "joining")
         announcement = Sub(topic, group.entry, dict(self.state.statuses))
         task, _ = self.cast(announcement, effects, self.cube.height)
@@ -90,7 +91,6 @@ class Joining(Orphans):
             self.join(topic, group, now, effects)
             return
         group.part = "opening"
-        group.entry = self._next_entry(group, "ready")
         self.take_census(topic, group, now, effects)
 
     def mourn(self, now: float, effects: Effects) -> None:
@@ -100,8 +100,10 @@ class Joining(Orphans):
         for topic, group in list(self.state.groups.items()):
             found = self.overlooked(group)
             if found and group.part == "opening":
-                group.census = None
                 self.join(topic, group, now, effects)
+            elif group.counted is not None:  # what it named may have died with whoever sent it to us
+                group.counted = None
+                self.take_census(topic, group, now, effects)
             elif found and group.part == "in":
                 group.skipped = [id for id in group.skipped if id not in found]
                 for id in found:
@@ -136,9 +138,32 @@ class Joining(Orphans):
         if group.overtaken and group.part in ("opening", "in"):
             self.take_census(topic, group, now, effects)
         elif group.part == "opening":
-            self._open(topic, group, task.answer, now, effects)
+            group.counted = self.with_own(topic, group, task.answer)
+            self.open_if_complete(topic, group, now, effects)
         elif group.part == "in":
             self.resolve(topic, group, task.answer.held, effects)
+
+    def with_own(self, topic: Topic, group: Group, answer: Answer) -> Answer:
+        """Who asks is asked too: what we still hand on since an earlier stay, and what was left of that."""
+        for source, pubs in self.kept(topic, group).items():
+            group.early.setdefault(source, {}).update(pubs)
+            answer.add(Answer(held={source: sorted(pubs)}))
+        return answer
+
+    def open_if_complete(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        """Begin once everything is here that a member has of the dead. If we did not wait for it, and all who have it
+        died, we might have the effect, and somebody else the cause, and nobody what tells which of them is first."""
+        answer = group.counted
+        if answer is not None and not any(self.not_come(group, answer)):
+            group.counted = None
+            self._open(topic, group, answer, now, effects)
+
+    def not_come(self, group: Group, answer: Answer) -> Iterator[tuple[Life, int]]:
+        """What members have of the dead, and we have not received yet."""
+        frontier = self.start(answer, group.past)
+        for source, numbers in answer.held.items():
+            come, start = group.early.get(source, {}), frontier.get(source, 0)
+            yield from ((source, number) for number in numbers if number > start and number not in come)
 
     def _open(self, topic: Topic, group: Group, answer: Answer, now: float, effects: Effects) -> None:
         """We know where we begin. What came meanwhile is taken, but of the dead only what some member has too: that
@@ -148,7 +173,9 @@ class Joining(Orphans):
         if self.life in group.flows:  # we waited for everybody before we left
             group.flows[self.life].stable = group.flows[self.life].delivered
         group.waiting.clear()
+        group.remains = {}
         group.part = "in"
+        self.say_ready(topic, group, now, effects)
         group.barrier = self.full_counts(frontier, answer)
         self.resolve(topic, group, answer.held, effects)
         early, group.early = group.early, {}
@@ -160,6 +187,13 @@ class Joining(Orphans):
             group.rejoining = False
             effects.notify.append(Rejoined(topic))
         self.pump(topic, now, effects)
+
+    def say_ready(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
+        """Only a member relays: who does not know where it begins may not have what must come before what it hands
+        on. If all who had that died, the effect would go on through it, and the cause perhaps through another."""
+        group.entry = self._next_entry(group, "ready")
+        task, _ = self.cast(Ready(topic, group.entry), effects, self.cube.height)
+        self.close_if_done(task, now, effects)
 
     def witnessed(self, source: Life, numbers: Iterable[int], answer: Answer) -> set[int]:
         """Of a dead source, only what some member has."""
@@ -184,6 +218,7 @@ class Joining(Orphans):
     def _leave(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
         group.part = "leaving"
         group.past = self.progress(group)
+        group.remains = self.unnotified(group)
         group.flows, group.waiting, group.barrier = {}, {}, {}
         group.census = None
         group.entry = self._next_entry(group, "left")
@@ -225,13 +260,32 @@ class Joining(Orphans):
             return Answer()
         if group.part not in ("out", "leaving"):
             self.note(message.topic, message.entry)
-        kept = {source: dict(flow.pubs) for source, flow in group.flows.items() if flow.pubs}
-        for task in self.state.tasks.values():  # what we are just handing on will be somebody's
-            if isinstance(task.content, Pub) and task.content.topic == message.topic:
-                kept.setdefault(task.content.source, {})[task.content.number] = task.content
-        kept = {source: pubs for source, pubs in kept.items() if self.is_dead(source)}
+        kept = self.kept(message.topic, group)
         for source, pubs in kept.items():
             for number in sorted(pubs):
                 if number > message.have.get(source, 0):
-                    self.send(message.entry.life, Spare(pubs[number]), effects)
+                    self.send(message.entry.life, Spare(pubs[number], message.round), effects)
         return Answer(frontier=self.progress(group), held={source: sorted(pubs) for source, pubs in kept.items()})
+
+    def kept(self, topic: Topic, group: Group) -> dict[Life, dict[int, Pub]]:
+        """What we have of the dead. What we are just handing on will be somebody's, also if we have left; and with it
+        goes what we had received by then, which others may have to be notified of first."""
+        kept = {source: dict(flow.pubs) for source, flow in group.flows.items() if flow.pubs}
+        tasks = [task.content for task in self.state.tasks.values() if isinstance(task.content, Pub)]
+        tasks = [pub for pub in tasks if pub.topic == topic]
+        for pub in tasks:
+            kept.setdefault(pub.source, {})[pub.number] = pub
+        if not tasks:
+            group.remains = {}
+        for source, pubs in group.remains.items():
+            kept.setdefault(source, {}).update(pubs)
+        return {source: pubs for source, pubs in kept.items() if self.is_dead(source)}
+
+    def unnotified(self, group: Group) -> dict[Life, dict[int, Pub]]:
+        """What we have received and not notified."""
+        found: dict[Life, dict[int, Pub]] = {}
+        for source, flow in group.flows.items():
+            for number, pub in flow.pubs.items():
+                if number > flow.delivered:
+                    found.setdefault(source, {})[number] = pub
+        return found

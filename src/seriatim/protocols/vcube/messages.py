@@ -107,7 +107,7 @@ class Sub(Struct, frozen=True, tag=True):
 
 
 class Census(Struct, frozen=True, tag=True):
-    """To all peers: my view is complete (I relay); these are dead; how far are you, and what do you have of theirs?
+    """To all peers: my view is complete; these are dead; how far are you, and what do you have of theirs?
 
     `have`: how far the asker is with the dead. What it lacks is sent to it.
     """
@@ -116,6 +116,14 @@ class Census(Struct, frozen=True, tag=True):
     entry: Entry
     statuses: Statuses
     have: Counts
+    round: int = 0  # the asker's censuses, in their order
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """To who holds the topic: I know where I begin, and relay from here on. Nobody waits for this."""
+
+    topic: Topic
+    entry: Entry
 
 
 class Uns(Struct, frozen=True, tag=True):
@@ -128,7 +136,7 @@ class Uns(Struct, frozen=True, tag=True):
 class Pub(Struct, frozen=True, tag=True):
     """To who holds the topic: publication `number` of its source, after all that its barrier names.
 
-    `stable`: everybody has received the source's publications up to this one.
+    `stable`: everybody has received the source's publications up to this one, but for those who are `dead`.
     """
 
     topic: Topic
@@ -137,9 +145,10 @@ class Pub(Struct, frozen=True, tag=True):
     barrier: Counts
     stable: int
     event: Event
+    dead: Statuses = {}
 
 
-Content: TypeAlias = Sub | Census | Uns | Pub
+Content: TypeAlias = Sub | Census | Ready | Uns | Pub
 
 
 class Answer(Struct, array_like=True):
@@ -150,6 +159,7 @@ class Answer(Struct, array_like=True):
     frontier: Counts = field(default_factory=dict)
     held: dict[Life, list[int]] = field(default_factory=dict)
     skipped: list[Id] = field(default_factory=list)  # were held for dead, so nobody asked them
+    dead: Statuses = field(default_factory=dict)  # are held for dead by who answers, so they may not have received it
 
     def add(self, other: "Answer") -> None:
         self.entries.extend(other.entries)
@@ -208,6 +218,7 @@ class Spare(Struct, frozen=True, tag=True):
     """To who took a census: you lack this publication of a dead source."""
 
     pub: Pub
+    round: int = 0  # of the census
 
 
 class Greet(Struct, frozen=True, tag=True):

@@ -11,7 +11,7 @@ from seriatim.model import Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.cube import Life, births_of, id_of
 from seriatim.protocols.vcube.flowing import Flowing
-from seriatim.protocols.vcube.messages import Ack, Census, Entry, Orphan, Pub
+from seriatim.protocols.vcube.messages import Ack, Answer, Census, Entry, Orphan, Pub, Spare
 from seriatim.protocols.vcube.state import Flow, Group, Submission, Task
 
 
@@ -76,17 +76,16 @@ class Orphans(Flowing):
         if self.life != life:
             return
         group = self.group(pub.topic)
-        if group.part not in ("opening", "in"):
+        if not self.may_relay(group):
             self.decline(sender, message.hop, pub.topic, effects)
             return
-        flow = group.flows.setdefault(pub.source, Flow()) if group.part == "in" else None
-        if flow is not None and (pub.number <= flow.stable or pub.number in flow.settled):
-            self.send(sender, Ack(message.hop), effects)
+        flow = group.flows.setdefault(pub.source, Flow())
+        if pub.number <= flow.stable or pub.number in flow.settled:
+            self.send(sender, Ack(message.hop, Answer(dead=self.obituary())), effects)
             return
         task = self._custody_of(pub)
         if task is None:
-            if flow is not None:
-                flow.entrusted.add(pub.number)
+            flow.entrusted.add(pub.number)
             task = self.cast(pub, effects, self.cube.height)[0]
             self.state.custody[task] = []
         self.state.custody[task].append((sender, message.hop))
@@ -110,7 +109,7 @@ class Orphans(Flowing):
         assert isinstance(pub, Pub)
         for sender, hop in self.state.custody.pop(number, ()):
             if not self.is_dead(sender):
-                self.send(sender, Ack(hop), effects)
+                self.send(sender, Ack(hop, Answer(dead=self.obituary())), effects)
         self.settle(pub.topic, pub.source, pub.number, now, effects)
 
     def settle(self, topic: Topic, source: Life, number: int, now: float, effects: Effects) -> None:
@@ -160,9 +159,19 @@ class Orphans(Flowing):
         have = {source: flow.delivered for source, flow in group.flows.items() if self.is_dead(source)}
         assert group.entry is not None, "who asks is a member, or becomes one"
         group.overtaken = False
-        number, _ = self.cast(Census(topic, group.entry, dict(self.state.statuses), have), effects, self.cube.height)
+        group.round = self.next_count()
+        census = Census(topic, group.entry, dict(self.state.statuses), have, group.round)
+        number, _ = self.cast(census, effects, self.cube.height)
         group.census = number
         self.close_if_done(number, now, effects)
+
+    def on_spare(self, message: Spare, now: float, effects: Effects) -> None:
+        if self.is_fresh(self.group(message.pub.topic), message):
+            self.receive(message.pub, now, effects)
+
+    def is_fresh(self, group: Group, message: Spare) -> bool:
+        """What an earlier census brought may be lost by now: who sent it may have left, and nobody has it any more."""
+        return message.round == group.round
 
     def resolve(self, topic: Topic, group: Group, held: Mapping[Life, Sequence[int]], effects: Effects) -> None:
         """The census is complete: of dead sources only this will still come."""

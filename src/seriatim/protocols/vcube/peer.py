@@ -14,6 +14,7 @@ from seriatim.protocols.vcube.joining import JOINING, Joining
 from seriatim.protocols.vcube.messages import (
     Ack,
     Alive,
+    Answer,
     Body,
     Born,
     Cast,
@@ -26,7 +27,9 @@ from seriatim.protocols.vcube.messages import (
     Past,
     Pub,
     Publish,
+    Ready,
     Spare,
+    Statuses,
     Stranger,
     Sub,
     Subscribe,
@@ -142,6 +145,8 @@ class Peer(Joining):
                 self._body(sender, packet.body, now, effects)
 
     def _body(self, sender: Life, body: Body, now: float, effects: Effects) -> None:
+        if (dead := _dead_by(body)) and not self._survives(dead, now, effects):
+            return
         match body:
             case Cast():
                 self._cast(sender, body, now, effects)
@@ -157,14 +162,20 @@ class Peer(Joining):
                     self.reach_past(hop, entry, now, effects)
             case Orphan():
                 self.on_orphan(sender, body, now, effects)
-            case Spare(pub):
-                self.receive(pub, now, effects)
+            case Spare():
+                self.on_spare(body, now, effects)
             case Greet():
                 self.on_greet(sender, body, effects)
             case Stranger():
                 self.on_stranger(body, now, effects)
             case Alive() | News():
                 pass
+
+    def _survives(self, dead: Statuses, now: float, effects: Effects) -> bool:
+        """Take in whom the sender holds for dead. False: us."""
+        life = self.life
+        self.learn(dead, now, effects)
+        return self.life == life and not self.state.replaced
 
     def _cast(self, sender: Life, message: Cast, now: float, effects: Effects) -> None:
         content, life = message.content, self.life
@@ -190,20 +201,17 @@ class Peer(Joining):
         """Take it, and hand it on if we may."""
         content = message.content
         group = self.group(content.topic)
-        if isinstance(content, Uns):
+        if isinstance(content, Ready | Uns):
             if group.part not in ("out", "leaving"):
                 self.note(content.topic, content.entry)
         elif isinstance(content, Pub):
             self.receive(content, now, effects)
         is_leaf = message.height == 0
-        if group.part in ("out", "leaving") or (not is_leaf and not self._may_relay(group)):
+        if group.part in ("out", "leaving") or (not is_leaf and not self.may_relay(group)):
             self.decline(sender, message.hop, content.topic, effects)
             return
         number, _ = self.cast(content, effects, message.height, sender, message.hop)
         self.close_if_done(number, now, effects)
-
-    def _may_relay(self, group: Group) -> bool:
-        return group.entry is not None and self.relays(group.entry.stage)
 
     def finish(self, number: int, task: Task, now: float, effects: Effects) -> None:
         match task.content:
@@ -213,6 +221,8 @@ class Peer(Joining):
                 self.on_counted(number, task, now, effects)
             case Uns():
                 self.on_left(task, now, effects)
+            case Ready():
+                pass
             case Pub() as pub if pub.source == self.life:
                 self.published(pub, now, effects)
             case Pub():
@@ -274,6 +284,9 @@ class Peer(Joining):
         for topic, group in sorted(self.state.groups.items()):
             if group.part not in ("out", "in"):
                 yield f"{topic}: {group.part}"
+            if group.counted is not None:
+                for source, number in self.not_come(group, group.counted):
+                    yield f"{topic}: to begin, publication {number} of {name_of(source)} is waited for"
             for missing, sources in sorted(group.waiting.items()):
                 names = ", ".join(name_of(source) for source in sources)
                 yield f"{topic}: the next of {names} waits for one of {name_of(missing)}"
@@ -281,3 +294,14 @@ class Peer(Joining):
             doors = ", ".join(name_of(self.state.hops[hop].target) for hop in sorted(task.hops))
             kind = type(task.content).__name__
             yield f"{task.content.topic}: {kind} is not acknowledged by {doors}"
+
+
+def _dead_by(body: Body) -> Statuses:
+    """Who may not have received what somebody says, with this, that all have."""
+    match body:
+        case Cast(content=Pub(dead=dead)) | Orphan(pub=Pub(dead=dead)) | Spare(pub=Pub(dead=dead)):
+            return dead
+        case Ack(answer=Answer(dead=dead)):
+            return dead
+        case _:
+            return {}

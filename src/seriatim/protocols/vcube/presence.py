@@ -92,6 +92,8 @@ class Presence(Core, ABC):
         state, every_ms = self.state, self.options.heartbeat_ms
         if every_ms is None or (state.beat_due is not None and now < state.beat_due):
             return
+        if state.beat_due is not None and now - state.beat_due > every_ms:
+            state.heard.clear()  # we stood still ourselves, and what others said meanwhile may not be read yet
         state.beat_due = now + every_ms
         for _, id in self._neighbours():
             life = self.life_now(id)

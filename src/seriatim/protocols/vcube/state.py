@@ -11,7 +11,7 @@ from seriatim.protocols.vcube.messages import Answer, Content, Counts, Entry, Pu
 
 NOBODY: Life = -1
 
-# out: not held. announcing: all are told that we come. opening: they know; where do we start? in: held.
+# out: not held. announcing: all are told that we come. opening: they know; where do we start? in: held, we relay.
 # leaving: no longer held, and those who hold it are told.
 Part: TypeAlias = Literal["out", "announcing", "opening", "in", "leaving"]
 
@@ -43,8 +43,11 @@ class Group(Struct, array_like=True):
     early: dict[Life, dict[int, Pub]] = field(default_factory=dict)  # came before we knew our start
     queue: Queue[Subscribe | Unsubscribe | Publish] = field(default_factory=Queue)
     census: int | None = None  # the task that takes one
+    round: int = 0  # of the last one
     overtaken: bool = False  # somebody died while it was taken: its result is not used
     rejoining: bool = False  # we join because we were born again, not because the application asked
+    counted: Answer | None = None  # a census to join by is complete, but something that it names is still on its way
+    remains: dict[Life, dict[int, Pub]] = field(default_factory=dict)  # received and not notified when we left
 
 
 class Task(Struct, array_like=True):

@@ -1,0 +1,72 @@
+"""What is promised of a round of peers, checked from its logs: by the auditor, and by who was there all the time."""
+
+from collections import Counter
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from seriatim.audit import audit, read_history
+from soak.peer_child import MAIN
+
+GUARANTEES = ("causal", "fifo", "integrity")
+
+
+class PeerVerdict(Struct):
+    """What the logs of a round show. No violation: all promises were kept."""
+
+    violations: list[str] = field(default_factory=list)
+    answers: dict[str, str] = field(default_factory=dict)
+    published: int = 0
+    acknowledged: int = 0
+    notified: int = 0
+    lives: int = 0
+    stable: int = 0
+    """Peers that held the topic all the time, in one life."""
+
+    suspected: list[int] = field(default_factory=list)
+    """Peers that nobody harmed, and that were held for dead: too slow a machine."""
+
+
+def verify_peers(folder: Path, unharmed: list[int]) -> PeerVerdict:
+    """`unharmed`: the peers that were neither killed nor frozen, and joined before anything was published."""
+    history = read_history(folder / "log")
+    report = audit(history)
+    verdict = PeerVerdict(
+        published=len(history.publications),
+        notified=len(history.deliveries),
+        lives=len({row.subscriber.partition("/")[0] for row in history.subscriptions}),
+        answers={name: report.verdicts[name].answer for name in GUARANTEES},
+    )
+    for name in GUARANTEES:
+        if verdict.answers[name] != "valid":
+            verdict.violations.append(f"{name}: {verdict.answers[name]}: {report.verdicts[name].reason}")
+    verdict.violations += [f"{anomaly.name}: {anomaly.sentence}" for anomaly in report.anomalies_against(GUARANTEES)]
+    seen: dict[str, list[str]] = {}
+    for row in history.deliveries:
+        if row.topic == MAIN:
+            seen.setdefault(row.subscriber, []).append(row.event_id)
+    lives = Counter(int(row.subscriber.partition(".")[0]) for row in history.subscriptions if row.topic == MAIN)
+    verdict.suspected = [id for id in unharmed if lives[id] > 1]
+    stable = {id: set(seen.get(f"{id}.1/{MAIN}", ())) for id in unharmed if lives[id] == 1}
+    verdict.stable = len(stable)
+    acknowledged = {
+        id for path in sorted(folder.glob("acknowledged-*")) for id in path.read_text(encoding="utf-8").split()
+    }
+    verdict.acknowledged = len(acknowledged)
+    everything = set().union(*stable.values()) if stable else set()
+    known = {row.event_id for row in history.publications}
+    for id, events in sorted(stable.items()):
+        lost = sorted(everything - events)
+        if lost:
+            verdict.violations.append(f"lost: peer {id} was not notified of {lost[0]} and {len(lost) - 1} more")
+    by_stable = {id for id in acknowledged if int(id.partition("~")[0].removeprefix("peer")) in stable}
+    missing = sorted(by_stable - everything) if stable else []
+    if missing:
+        verdict.violations.append(
+            f"lost: {missing[0]} was acknowledged, and {len(missing) - 1} more; no stable peer has it"
+        )
+    if unknown := sorted(everything - known):
+        verdict.violations.append(f"invented: {unknown[0]} was notified, and nobody published it")
+    if len(stable) < 2:
+        verdict.violations.append(f"nothing is shown: {len(stable)} peers were there all the time")
+    return verdict

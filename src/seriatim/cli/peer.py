@@ -1,0 +1,135 @@
+"""`seriatim peer`: be one peer of VCube-PS: hold topics, relay, print what is notified."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from seriatim.cli.common import json_option, log_option, peer_journals, run_service, show_json, write_whole
+from seriatim.cli.sub import print_events
+from seriatim.model import InputError
+
+HELP = """Run one peer, without a broker.
+
+Peers that hold a topic get each other's events in causal order: a reaction never comes before what it reacts to. Each
+is given the same peers.toml and its own id; or only the address of any running peer, which has the list. The events of
+--topics are printed as they are notified; without topics the peer only relays. See docs/peers.md.
+
+\b
+Examples:
+  seriatim peer --id 3 --peers peers.toml --topics chat,news
+  seriatim peer --id 3 --seed 127.0.0.1:7500 --journals state --topics chat
+  seriatim peer --id 3 --peers peers.toml --check
+
+\b
+Exit code: 0 ended by a signal, after it has left its topics; 1 it cannot go on (another process has its id, its port or
+           its journal); 2 wrong options or a wrong file.
+"""
+
+
+@click.command(help=HELP)
+@click.option("--id", "id", type=click.IntRange(min=0), required=True, help="Which peer this process is.")
+@click.option("--peers", "path", type=click.Path(path_type=Path), help="The list of peers (peers.toml).")
+@click.option("--seed", metavar="HOST:PORT", help="Any running peer, which is asked for the list instead.")
+@click.option(
+    "--journals",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where it remembers its births.  [default: what peers.toml says; with --seed ~/.local/state/seriatim/peers]",
+)
+@click.option("--topics", default="", metavar="TOPIC,...", help="Hold these topics, and print their events.")
+@click.option(
+    "--log",
+    "folder",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Write the delivery log here, for audit.",
+)
+@click.option("--token-file", type=click.Path(exists=True, dir_okay=False), help="File with the peers' token (--seed).")
+@click.option("--authority", type=click.Path(exists=True, dir_okay=False), help="Certificates to check peers against.")
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="Certificate of this machine (TLS).")
+@click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Key of the certificate (TLS).")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True)
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the address and the life here when ready.",
+)
+@click.option("--check", is_flag=True, help="Only check the file.")
+@log_option("warning")
+@json_option
+def command(
+    id: int,
+    path: Path | None,
+    seed: str | None,
+    journals: Path | None,
+    topics: str,
+    folder: str | None,
+    timeout_s: float,
+    ready_file: Path | None,
+    check: bool,
+    log_level: str,
+    as_json: bool,
+    **files: Any,
+) -> None:
+    """Run one peer, without a broker."""
+    from seriatim import connect
+    from seriatim.runtime.logs import configure_logging
+    from seriatim.runtime.security import SecurityOptions
+
+    names = [name for name in topics.split(",") if name]
+    if (path is None) == (seed is None):
+        raise InputError("--peers", "either a list or a seed is needed, and not both", "give --peers or --seed")
+    if path is not None:
+        _check_file(path, id)
+    if check:
+        click.echo(f"peer {id}: {path} is fine" if path is not None else f"peer {id}: asks {seed}")
+        return
+    configure_logging(as_json, log_level)
+    given: dict[str, Any] = {name: value or "" for name, value in files.items()}
+    security = SecurityOptions.load(**given)
+    url = f"vcube://{path.resolve()}?id={id}" if path is not None else f"vcube://{seed}?id={id}"
+
+    async def serve() -> None:
+        bus = connect(
+            url,
+            journals=journals if journals is not None else peer_journals(url),
+            timeout_s=timeout_s,
+            token=security.token or None,
+            tls=security if security.encrypted else None,
+            publication_log=folder,
+        )
+        async with bus:
+            if not names:
+                _say_ready(bus, names, ready_file, as_json)
+                await _until_failed(bus)
+                return
+            async with bus.subscribe(*names, log=folder) as events:
+                _say_ready(bus, names, ready_file, as_json)
+                await print_events(events, None, None, False, as_json)
+
+    run_service(serve)
+
+
+def _check_file(path: Path, id: int) -> None:
+    from seriatim.peers import load_peers
+
+    config = load_peers(path)
+    config.check_id(id)
+    config.load_security()
+
+
+def _say_ready(bus: Any, topics: list[str], ready_file: Path | None, as_json: bool) -> None:
+    live = bus.live
+    if as_json:
+        row = {"ready": True, "id": live.id, "life": live.name, "address": live.address, "topics": topics}
+        show_json(row)
+    else:
+        held = f", holds {', '.join(topics)}" if topics else ", holds no topic"
+        click.echo(f"peer {live.id} listens on {live.address}, life {live.name}{held}", err=True)
+    if ready_file is not None:
+        write_whole(ready_file, {"id": live.id, "life": live.name, "address": live.address, "pid": os.getpid()})
+
+
+async def _until_failed(bus: Any) -> None:
+    raise await bus.live.failed

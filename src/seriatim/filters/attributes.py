@@ -1,0 +1,60 @@
+"""How attributes travel: as headers of the event, one each, written as filters write values.
+
+    Attribute-price: 101.5
+    Attribute-region: "EU"
+    Attribute-at: 2026-11-16T12:00:00Z
+
+Headers and not the payload, because a payload is the application's own: it may be compressed, encrypted or of any
+format, and nobody on the way should have to decode it to know who gets it. Values are written as in filters, because
+the text of a header has no type, and guessing one from its look makes a string of digits a number: "007" in quotes is a
+string. What is written here is plain ASCII without line breaks, which every broker takes.
+
+Publishers may be anybody, with any client. A header that cannot be read is an attribute that is absent: it must not
+stop those who receive the event. `problems` says what is wrong with it.
+"""
+
+from collections.abc import Mapping
+
+from seriatim.filters.limits import EVENT_ATTRIBUTES_MAX
+from seriatim.filters.names import check_name
+from seriatim.filters.parser import parse_value
+from seriatim.filters.values import DOMAINS, Attributes, Value, typed_attributes
+from seriatim.model import InputError
+
+HEADER_PREFIX = "Attribute-"
+
+
+def headers_of(attributes: Attributes) -> dict[str, str]:
+    """The headers of an event with these attributes; `InputError` names one that cannot be."""
+    headers = {}
+    for name, (kind, key) in typed_attributes(attributes).items():
+        literal = DOMAINS[kind].literal(key)
+        headers[HEADER_PREFIX + check_name(name)] = literal if literal.isascii() else _ascii(literal)
+    return headers
+
+
+def attributes_of(headers: Mapping[str, str] | None, problems: list[InputError] | None = None) -> dict[str, Value]:
+    """The attributes that the headers of an event say. What cannot be read is left out, and told in `problems`."""
+    attributes: dict[str, Value] = {}
+    ours = {header: text for header, text in (headers or {}).items() if header.startswith(HEADER_PREFIX)}
+    if len(ours) > EVENT_ATTRIBUTES_MAX:
+        if problems is not None:
+            count = f"{len(ours)} attributes, and an event may have {EVENT_ATTRIBUTES_MAX}"
+            problems.append(InputError("headers", f"{count}: none of them counts", "keep the rest in the payload"))
+        return attributes
+    for header, text in ours.items():
+        try:
+            attributes[check_name(header.removeprefix(HEADER_PREFIX))] = parse_value(text)
+        except InputError as error:
+            if problems is not None:
+                problems.append(InputError(f"header {header}", error.problem, error.fix))
+    return attributes
+
+
+def _ascii(literal: str) -> str:
+    """A string with every other character as an escape, two for those outside the basic plane."""
+    units = literal.encode("utf-16-be", "surrogatepass")
+    return "".join(
+        chr(unit) if unit < 128 else f"\\u{unit:04x}"
+        for unit in (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
+    )

@@ -1,0 +1,184 @@
+"""The matching index: which of the stored filters does this event match, without asking each of them.
+
+A filter is found in two steps.
+
+1. *By hashing.* Filters with the same *signature* are kept together: the attributes they name, with type and way of
+   comparing. Equalities (and short lists of values) of a signature form one key of a hash table, and a prefix is the
+   equality of the first characters. Signatures are paths of a trie by names, so that only those are looked at whose
+   attributes the event has.
+2. *By boxes.* What is left are spans of values; a tree finds those that the event's values lie in (boxes.py).
+
+So the cost follows the signatures that fit, the depth of a tree, and what matches; not what is stored.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+from seriatim.filters.boxes import BoxTree
+from seriatim.filters.filter import Filter
+from seriatim.filters.places import EQUAL, IN_BOX, Path, Places
+from seriatim.filters.spans import contains
+from seriatim.filters.stored import Holdings, Stored
+from seriatim.filters.values import DOMAINS, Attributes, Key, Kind, typed_attributes
+
+K = TypeVar("K", bound=Hashable)
+
+GROUP_MAX = 16  # filters that are looked at one by one
+
+
+class _Signature(Generic[K]):
+    """A node of the trie: the path to it is a signature. Filters with it, by the key of their equalities."""
+
+    __slots__ = ("groups", "longer")
+
+    def __init__(self) -> None:
+        self.longer: dict[tuple[str, Kind], dict[int, _Signature[K]]] = {}
+        self.groups: dict[tuple[Key, ...], list[Stored[K]] | BoxTree[Stored[K]] | dict[Stored[K], None]] = {}
+
+
+class MatchIndex(Generic[K]):
+    """Filters under keys of your choice (a subscription's id, say), and the keys that an event matches."""
+
+    def __init__(self) -> None:
+        self._root: _Signature[K] = _Signature()
+        self._holdings: Holdings[K] = Holdings()
+        self.visited = 0  # what the last match looked at: signatures, nodes of trees, filters
+
+    def __len__(self) -> int:
+        return len(self._holdings)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._holdings
+
+    def filter(self, key: K) -> Filter:
+        """The filter under this key."""
+        return self._holdings.filter(key)
+
+    def add(self, key: K, filter: Filter) -> None:
+        """Store a filter. A key has one filter at a time; many keys may have the same one, at no further cost."""
+        self._holdings.check_new(key)
+        stored = self._holdings.find(filter)
+        if stored is None:
+            places = Places(filter)
+            stored = Stored(filter, places.boxed)
+            signature = self._signature(places.path)
+            for point in places.points():
+                _join(signature, point, stored)
+        self._holdings.hold(key, stored)
+
+    def remove(self, key: K) -> None:
+        """Forget the filter under this key."""
+        stored = self._holdings.release(key)
+        if not stored.holders:
+            places = Places(stored.filter)
+            for point in places.points():
+                self._leave(places.path, point, stored)
+
+    def match(self, attributes: Attributes) -> list[K]:
+        """The keys whose filters an event with these attributes matches; sort them where their order matters."""
+        found: list[K] = []
+        event = sorted(((name, kind), key) for name, (kind, key) in typed_attributes(attributes).items())
+        self.visited = 0
+        self._visit(self._root, event, 0, (), (), found)
+        return found
+
+    def _visit(
+        self,
+        signature: _Signature[K],
+        event: list[tuple[tuple[str, Kind], Key]],
+        start: int,
+        point: tuple[Key, ...],
+        boxed: tuple[tuple[Kind, Key], ...],
+        found: list[K],
+    ) -> None:
+        """Everything at a signature that the event fits, and at those that go on from it with the event's names."""
+        self.visited += 1
+        group = signature.groups.get(point)
+        if group is not None:
+            self._collect(group, boxed, found)
+        longer = signature.longer
+        if not longer:
+            return
+        for i in range(start, len(event)):
+            name, key = event[i]
+            ways = longer.get(name)
+            if ways is None:
+                continue
+            for way, child in ways.items():
+                if way == IN_BOX:
+                    self._visit(child, event, i + 1, point, (*boxed, (name[1], key)), found)
+                else:
+                    self._visit(child, event, i + 1, (*point, key if way == EQUAL else key[:way]), boxed, found)
+
+    def _collect(
+        self,
+        group: list[Stored[K]] | BoxTree[Stored[K]] | dict[Stored[K], None],
+        boxed: tuple[tuple[Kind, Key], ...],
+        found: list[K],
+    ) -> None:
+        if isinstance(group, BoxTree):
+            codes = [DOMAINS[kind].code(key) for kind, key in boxed]
+            keys = [key for _, key in boxed]
+            for candidates in group.search([(i, code, code) for i, code in enumerate(codes)]):
+                _compare(candidates, keys, found)
+            self.visited += group.visited
+        else:
+            self.visited += len(group)
+            _compare(group, [key for _, key in boxed], found)
+
+    def _signature(self, path: Path) -> _Signature[K]:
+        node = self._root
+        for name, kind, way in path:
+            ways = node.longer.setdefault((name, kind), {})
+            node = ways.setdefault(way, _Signature())
+        return node
+
+    def _leave(self, path: Path, point: tuple[Key, ...], stored: Stored[K]) -> None:
+        """Take a filter out of its group; forget what is empty then."""
+        nodes = [self._root]
+        for name, kind, way in path:
+            nodes.append(nodes[-1].longer[name, kind][way])
+        group = nodes[-1].groups[point]
+        if isinstance(group, dict):
+            del group[stored]
+        else:
+            group.remove(stored)
+        if not group:
+            del nodes[-1].groups[point]
+        for (name, kind, way), parent, node in reversed(list(zip(path, nodes, nodes[1:], strict=False))):
+            if node.groups or node.longer:
+                return
+            del parent.longer[name, kind][way]
+            if not parent.longer[name, kind]:
+                del parent.longer[name, kind]
+
+
+def _compare(candidates: Iterable[Stored[K]], keys: list[Key], found: list[K]) -> None:
+    """Add the holders of those in whose spans all the keys are."""
+    if not keys:
+        for stored in candidates:
+            found += stored.holders
+    elif len(keys) == 1:
+        key = keys[0]
+        for stored in candidates:
+            if bisect_right(stored.spans[0], key) % 2:  # `contains`, without a call: most of the time is spent here
+                found += stored.holders
+    else:
+        for stored in candidates:
+            if all(map(contains, stored.spans, keys)):
+                found += stored.holders
+
+
+def _join(signature: _Signature[K], point: tuple[Key, ...], stored: Stored[K]) -> None:
+    """Put a filter into its group. Small groups are lists; large ones a tree, or nothing to tell apart at all."""
+    group = signature.groups.setdefault(point, [])
+    if isinstance(group, dict):
+        group[stored] = None
+    elif isinstance(group, BoxTree):
+        group.add(stored)
+    elif len(group) < GROUP_MAX:
+        group.append(stored)
+    else:
+        members = [*group, stored]
+        signature.groups[point] = BoxTree(members) if stored.spans else dict.fromkeys(members)

@@ -1,0 +1,186 @@
+"""The overlap index: which of the stored filters intersect a filter, cover it, or are covered by it.
+
+A broker asks this for every advertisement and subscription: who must hear of it, who has said as much already, who
+could send what would arrive in another order. Filters of one signature (the attributes named, their types, and which of
+them are compared for equality) are kept twice. Where the other filter asks for equality too, a hash table finds the
+few that ask for the same values; where it does not, a tree of all boxes of the signature is searched (boxes.py), and
+only where boxes can meet. Both give candidates, which are then compared exactly: the cost follows the answer and the
+number of signatures, not the number of filters.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Set
+from itertools import product
+from typing import Generic, TypeVar
+
+from seriatim.filters.boxes import BoxTree, Condition
+from seriatim.filters.filter import Constraint, Filter
+from seriatim.filters.places import COPIES_MAX, EQUAL, Path, Places, points
+from seriatim.filters.stored import Holdings, Stored, span_codes
+from seriatim.filters.values import Key
+
+K = TypeVar("K", bound=Hashable)
+BUCKET_MAX = 16  # filters that are looked at one by one
+
+
+class _Family(Generic[K]):
+    """The filters of one signature: all of them, and by the values of their equalities."""
+
+    __slots__ = ("buckets", "tree")
+
+    def __init__(self) -> None:
+        self.tree: BoxTree[Stored[K]] = BoxTree()
+        self.buckets: dict[tuple[Key, ...], list[Stored[K]] | BoxTree[Stored[K]]] = {}
+
+    def add(self, stored: Stored[K], places: Iterable[tuple[Key, ...]]) -> None:
+        self.tree.add(stored)
+        for point in places:
+            bucket = self.buckets.setdefault(point, [])
+            if isinstance(bucket, BoxTree):
+                bucket.add(stored)
+            elif len(bucket) < BUCKET_MAX:
+                bucket.append(stored)
+            else:
+                self.buckets[point] = BoxTree([*bucket, stored])
+
+    def remove(self, stored: Stored[K], places: Iterable[tuple[Key, ...]]) -> None:
+        self.tree.remove(stored)
+        for point in places:
+            bucket = self.buckets[point]
+            bucket.remove(stored)
+            if not bucket:
+                del self.buckets[point]
+
+
+class OverlapIndex(Generic[K]):
+    """Filters under keys of your choice, and the keys whose filters overlap with another one."""
+
+    def __init__(self) -> None:
+        self._families: dict[Path, _Family[K]] = {}
+        self._holdings: Holdings[K] = Holdings()
+        self.visited = 0  # what the last search looked at: signatures, values, nodes of trees, filters
+
+    def __len__(self) -> int:
+        return len(self._holdings)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._holdings
+
+    def filter(self, key: K) -> Filter:
+        """The filter under this key."""
+        return self._holdings.filter(key)
+
+    def add(self, key: K, filter: Filter) -> None:
+        """Store a filter. A key has one filter at a time; many keys may have the same one, at no further cost."""
+        self._holdings.check_new(key)
+        stored = self._holdings.find(filter)
+        if stored is None:
+            stored = Stored(filter, filter.constraints)
+            places = Places(filter, hashes_prefixes=False)
+            self._families.setdefault(places.path, _Family()).add(stored, places.points())
+        self._holdings.hold(key, stored)
+
+    def remove(self, key: K) -> None:
+        """Forget the filter under this key."""
+        stored = self._holdings.release(key)
+        if not stored.holders:
+            places = Places(stored.filter, hashes_prefixes=False)
+            family = self._families[places.path]
+            family.remove(stored, places.points())
+            if not family.tree:
+                del self._families[places.path]
+
+    def intersecting(self, filter: Filter) -> list[K]:
+        """The keys whose filters match some event that this filter matches."""
+        return [key for stored in self._meeting(filter) for key in stored.holders]
+
+    def intersects_any(self, filter: Filter) -> bool:
+        """Whether there is such a key; stops at the first."""
+        return next(self._meeting(filter), None) is not None
+
+    def covering(self, filter: Filter) -> list[K]:
+        """The keys whose filters match every event that this filter matches."""
+        return [key for stored in self._over(filter) for key in stored.holders]
+
+    def covered_by_any(self, filter: Filter) -> bool:
+        """Whether there is such a key; stops at the first."""
+        return next(self._over(filter), None) is not None
+
+    def covered(self, filter: Filter) -> list[K]:
+        """The keys whose filters match only events that this filter matches."""
+        names = {constraint.name for constraint in filter.constraints}
+        return [
+            key
+            for stored in self._meeting(filter, needed=names)
+            if filter.covers(stored.filter)
+            for key in stored.holders
+        ]
+
+    def _meeting(self, filter: Filter, needed: Set[str] = frozenset()) -> Iterator[Stored[K]]:
+        """Filters that intersect and name at least the attributes `needed`."""
+        ours = {constraint.name: constraint for constraint in filter.constraints}
+        self.visited = 0
+        for path, family in self._families.items():
+            self.visited += 1
+            if any(name in ours and ours[name].kind != kind for name, kind, _ in path):
+                continue
+            if needed and not needed <= {name for name, _, _ in path}:
+                continue
+            conditions: list[Condition] = []
+            for i, (name, kind, _) in enumerate(path):
+                if name in ours:
+                    low, high = span_codes(kind, ours[name].spans)
+                    conditions.append((i, high, low))
+            asked = _asked(path, ours)
+            groups = [family.tree] if asked is None else [family.buckets.get(point, []) for point in asked]
+            seen: set[Stored[K]] = set()
+            for stored in self._candidates(groups, conditions):
+                if stored not in seen and stored.filter.intersects(filter):
+                    seen.add(stored)
+                    yield stored
+
+    def _over(self, filter: Filter) -> Iterator[Stored[K]]:
+        """Filters that cover: they name no other attributes, and what they list has all that this one lists."""
+        ours = {constraint.name: constraint for constraint in filter.constraints}
+        self.visited = 0
+        for path, family in self._families.items():
+            self.visited += 1
+            if not all(name in ours and ours[name].kind == kind for name, kind, _ in path):
+                continue
+            conditions: list[Condition] = []
+            for i, (name, kind, _) in enumerate(path):
+                low, high = span_codes(kind, ours[name].spans)
+                conditions.append((i, low, high))
+            hashed = [points(kind, ours[name].spans) for name, kind, way in path if way == EQUAL]
+            point = tuple(values[0] for values in hashed if values is not None)
+            if len(point) == len(hashed):  # otherwise it has more values than any list
+                groups = [family.buckets.get(point, [])] if point else [family.tree]
+                for stored in self._candidates(groups, conditions):
+                    if stored.filter.covers(filter):
+                        yield stored
+
+    def _candidates(
+        self, groups: Iterable[list[Stored[K]] | BoxTree[Stored[K]]], conditions: list[Condition]
+    ) -> Iterator[Stored[K]]:
+        for group in groups:
+            self.visited += 1
+            if isinstance(group, BoxTree):
+                for candidates in group.search(conditions):
+                    yield from candidates
+                self.visited += group.visited
+            else:
+                self.visited += len(group)
+                yield from group
+
+
+def _asked(path: Path, ours: dict[str, Constraint]) -> list[tuple[Key, ...]] | None:
+    """The values that a filter asks for where those of a signature are hashed; None if that are not few, or none."""
+    lists: list[tuple[Key, ...]] = []
+    count = 1
+    for name, kind, way in path:
+        if way == EQUAL:
+            values = points(kind, ours[name].spans) if name in ours else None
+            if values is None:
+                return None
+            lists.append(values)
+            count *= len(values)
+    return list(product(*lists)) if lists and count <= COPIES_MAX else None

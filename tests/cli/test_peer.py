@@ -1,0 +1,69 @@
+"""`seriatim peer`, and pub, sub, status and explain on vcube:// URLs, as processes that people run."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from tests.cli.processes import Running, run
+from tests.peers.world import write_peers
+
+
+def peer(path: Path, id: int, *words: str | Path) -> Running:
+    return Running("peer", "--id", str(id), "--peers", path, "--timeout", "100", *words)
+
+
+def test_peers_talk_and_leave_in_good_order(tmp_path: Path) -> None:
+    path = write_peers(tmp_path, 4)
+    log, ready = tmp_path / "log", tmp_path / "ready.json"
+    with (
+        peer(path, 0, "--topics", "chat,news", "--log", log, "--ready-file", ready) as zero,
+        peer(path, 1, "--topics", "chat", "--log", log, "--json") as one,
+    ):
+        zero.wait_for_line("life 0.1, holds chat, news")
+        assert json.loads(ready.read_text())["life"] == "0.1"
+        one.wait_for_line('"ready": true')
+        sent = run("pub", "chat", "hello {{n}}", "--count", "3", "--url", f"vcube://{path}?id=2", "--log", log)
+        assert sent.returncode == 0 and "published 3 events on chat: numbers 1 to 3" in sent.stdout, sent.stderr
+        zero.wait_for_line("chat 3  hello 3")
+        one.wait_for_line("hello 3")
+        seed = json.loads(ready.read_text())["address"]
+        status = run("status", "--url", f"vcube://{seed}", "--json")
+        rows = {row["peer"]: row for row in map(json.loads, status.stdout.splitlines())}
+        assert status.returncode == 1, "peers 2 and 3 do not answer"
+        assert rows["0"]["state"] == rows["1"]["state"] == "alive" and rows["0"]["topics"] == "chat, news"
+        assert rows["2"]["state"] in ("dead", "silent")
+        explained = run("explain", "--url", f"vcube://{path}")
+        assert explained.returncode == 1 and "peer 2: no peer answers" in explained.stdout
+        assert zero.stop(signal.SIGTERM) == 0, str(zero)
+        assert one.stop(signal.SIGINT) == 0, str(one)
+    judged = run("audit", log, "--guarantee", "causal")
+    assert judged.returncode == 0 and "valid" in judged.stdout, judged.stdout + judged.stderr
+
+
+def test_a_second_process_with_the_same_id_is_told_why_it_cannot_be(tmp_path: Path) -> None:
+    path = write_peers(tmp_path, 2)
+    with peer(path, 0) as first:
+        first.wait_for_line("holds no topic")
+        second = run("peer", "--id", "0", "--peers", path)
+        assert second.returncode == 1 and f"in use by process {first.pid}" in second.stderr
+        elsewhere = run("peer", "--id", "0", "--peers", path, "--journals", tmp_path / "other")
+        assert elsewhere.returncode == 1 and "another process uses it" in elsewhere.stderr
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    with peer(path, 0) as again:
+        again.wait_for_line("life 0.2")
+
+
+def test_wrong_words(tmp_path: Path) -> None:
+    path = write_peers(tmp_path, 2)
+    for words, said in (
+        (["peer", "--id", "7", "--peers", path], "there is no peer 7 in the list"),
+        (["peer", "--id", "0"], "either a list or a seed is needed"),
+        (["peer", "--id", "0", "--peers", tmp_path / "nothing"], "there is no such file"),
+        (["sub", "a", "--url", f"vcube://{path}"], "which peer this process is"),
+        (["sub", "a", "--durable", "x", "--url", f"vcube://{path}?id=0"], "no peer keeps what was published before"),
+    ):
+        result = run(*words)
+        assert result.returncode == 2 and said in result.stderr, result.stderr
+    assert run("peer", "--id", "1", "--peers", path, "--check").returncode == 0
