@@ -102,19 +102,6 @@ def test_every_variant_is_caught_somewhere() -> None:
     assert set(CAUGHT) | TOLD_AS_STORIES == set(ATOMS_VARIANTS)
 
 
-ONCE_BROKEN = {
-    "a group was gone before the first message of its successor had arrived": (1, 7),
-    "the last message to members that were forgotten met an atom that was gone": (1, 34),
-    "a finished group still entered at an atom that was gone": (1, 2),
-    "an order of the coordinator changed after it was sent": (1, 35),
-}
-
-
-@pytest.mark.parametrize(("seed", "index"), ONCE_BROKEN.values(), ids=ONCE_BROKEN)
-def test_what_was_once_broken(seed: int, index: int) -> None:
-    assert walk_world(seed, index, None, "atoms").violations == []
-
-
 def test_random_worlds_meet_every_fault_and_kind_of_change() -> None:
     kinds: set[str] = set()
     seen: set[object] = set()

@@ -143,7 +143,7 @@ def _budgets(
     ingresses: list[Address],
     receivers: list[Address],
 ) -> dict[Address, Budget]:
-    """Hosts crash or are taken over, and so do the others; messages are lost; receivers die and are forgotten."""
+    """Hosts crash or are taken over, and so do the others; messages are lost; receivers die, and most are forgotten."""
     budgets = {}
     for machine in (COORDINATOR, *hosts, *ingresses):
         fate = random.random()
@@ -156,7 +156,7 @@ def _budgets(
     for receiver in receivers:
         dies = int(random.random() < 0.1)
         budgets[receiver] = Budget(ticks=TICKS, losses=random.randint(0, 2), deaths=dies)
-        if dies:
+        if dies and random.random() < 0.7:
             script = scripts[COORDINATOR]
             script.insert(random.randint(0, len(script)), Forget(receiver))
     return budgets

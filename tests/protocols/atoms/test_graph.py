@@ -64,8 +64,31 @@ def test_a_loop_is_refused() -> None:
     graph = build(TRIANGLE)
     root = next(atom for atom in graph.atoms.values() if atom.next is None)
     root.next = next(iter(graph.atoms))
-    graph.groups["G0.1"].end = "G9.1&G9.2"
     with pytest.raises(GraphError, match="never ends"):
+        check(graph)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_both_checkers_say_the_same_of_graphs_with_a_mistake(seed: int) -> None:
+    random = Random(seed)
+    graph = build(memberships(random, 10, 8, 0.5))
+    names = sorted(graph.atoms)
+    group = random.choice([group for group in sorted(graph.groups) if graph.path(group)])
+    route, mistake = graph.groups[group], random.choice(["entry", "end", "next"])
+    if mistake == "next":
+        graph.atoms[random.choice(graph.path(group))].next = random.choice(names)
+    elif mistake == "entry":
+        route.entry = random.choice(names)
+    else:
+        route.end = random.choice(names)
+    try:
+        expected = problems_of({each: graph.path(each) for each in graph.groups}, graph.owned())
+    except GraphError:  # a path that does not end where it should
+        expected = ["C1"]
+    if expected:
+        with pytest.raises(GraphError):
+            check(graph)
+    else:
         check(graph)
 
 
@@ -96,6 +119,7 @@ def test_any_memberships(seed: int) -> None:
     threshold = random.choice([1, 2])
     graph = build(groups, threshold)
     check(graph, threshold)
+    assert problems_of({group: graph.path(group) for group in groups}, graph.owned()) == []
     bound = lower_bound(coupled_pairs(groups, threshold))
     assert graph.pass_through() >= bound
     lengths = graph.lengths()

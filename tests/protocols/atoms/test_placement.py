@@ -1,7 +1,7 @@
 """Co-location and placement: the paper's heuristics, where they break their promise, and ours beside them."""
 
-import math
 from collections.abc import Mapping
+from math import hypot
 from random import Random
 
 import pytest
@@ -48,7 +48,7 @@ def plane(machines: int, hosts: int, seed: int) -> Site:
 
     def distance(one: int, other: int) -> float:
         (a, b), (c, d) = places[one], places[other]
-        return math.hypot(a - c, b - d)
+        return hypot(a - c, b - d)
 
     return Site(range(machines), {f"r{host}": random.randrange(machines) for host in range(hosts)}, distance)
 

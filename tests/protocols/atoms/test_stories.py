@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from seriatim.explore.atoms_variants import atoms_cast_of
-from seriatim.explore.atoms_worlds import own_ingresses
-from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
+from seriatim.explore.atoms_worlds import OwnIngresses, own_ingresses
+from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, check
 from seriatim.protocols.atoms.messages import Stray
 from tests.protocols.atoms.net import Net
 
@@ -164,6 +164,29 @@ def test_without_the_rule(variant: str) -> None:
         assert "before" not in net.seen("r")
     else:
         assert "after" not in net.seen("r") and net.explain("r")
+
+
+@pytest.mark.parametrize("variant", [None, "no-drain-marker"])
+def test_a_chain_that_is_put_into_an_edge(variant: str | None) -> None:
+    """P → C becomes P → Q → C: what P sent before must not be overtaken either."""
+    members = {"A": "r s", "B": "r s t u", "C": "t u v w", "D": "v w"}
+    graph = own_ingresses(members, {"A.1&B.1": "AB", "B.1&C.1": "BC", "C.1&D.1": "CD"}).graph
+    graph.atoms["B.1&C.1"].next, graph.atoms["C.1&D.1"].next = "C.1&D.1", None  # one chain, which is valid too
+    graph.groups["C.1"].entry, graph.groups["C.1"].end = "B.1&C.1", "C.1&D.1"
+    check(graph)
+    net = Net(OwnIngresses(graph, ("AB", "BC", "CD", "empty"), (*"ABCDZ",)), "rstuvw", cast=atoms_cast_of(variant))
+    net.hold(("AB", "BC"))
+    net.publish("B", "before")
+    net.change("Z", "r s")  # its atoms come between the two, on the host that has none
+    net.publish("B", "after")
+    assert net.machines["AB"].state.atoms["A.1&B.1"].next_host == "empty"
+    net.release()
+    if variant is not None:
+        assert net.seen("t") == [] and net.explain("t")
+        return
+    net.publish("Z", "z")
+    assert net.seen("t") == ["before", "after"] and net.seen("r") == ["before", "after", "z"]
+    assert net.graph.path("B.1") == ["A.1&B.1", "A.1&Z.1", "B.1&Z.1", "B.1&C.1"]
 
 
 @pytest.mark.parametrize("causal", [False, True])

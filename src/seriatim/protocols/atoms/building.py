@@ -11,9 +11,9 @@ every group walks towards a root is what eliminating the groups one by one leave
 - An atom may be put into any slot that both its groups pass. It costs as many visits as groups pass there, so it goes
   to the cheaper of two: where its groups first come together, or where the first of them is eliminated.
 
-Which group is next decides everything, and the best order is hard to find (with a chain instead of a forest the
-problem is the smallest interval supergraph, which is NP-complete). We take the group whose elimination brings the
-fewest groups together, as minimum-degree orderings do for sparse matrices.
+Which group is next decides everything, and we know of no fast way to the best order (with a chain instead of a forest
+the problem is close kin to the smallest interval supergraph, which is NP-complete). We take the group whose
+elimination brings the fewest groups together, as minimum-degree orderings do for sparse matrices.
 """
 
 import itertools

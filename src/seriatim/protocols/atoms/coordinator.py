@@ -7,7 +7,7 @@ which waits for machines of the network, never for receivers. One change is carr
 meanwhile.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from seriatim.model import APPLICATION, Address, InputError, Node, RemoteError
 from seriatim.protocols.atoms.changing import Decay, Growth, Turn, plan_decay, plan_growth
@@ -161,7 +161,7 @@ class Coordinator:
                 continue
             stages[work.stage](work, effects)
 
-    def _stages(self, work: Work) -> list:  # type: ignore[type-arg]
+    def _stages(self, work: Work) -> list[Callable[[Work, Effects], None]]:
         if work.growth is not None:
             return [self._install, self._lead_in, self._mark, self._open]
         if work.change is not None:
@@ -232,7 +232,8 @@ class Coordinator:
             one, other = atom.pair
             overlaps[name] = graph.groups[one].members & graph.groups[other].members
         way = tuple(graph.path(work.group))
-        notice = Notice(opens=True, way=way, members=growth.route.members, overlaps=overlaps)
+        members = growth.route.members - self.state.forgotten
+        notice = Notice(opens=True, way=way, members=members, overlaps=overlaps)
         entry_host = self._host(growth.route.entry)
         self._ask(
             work, self.plan.ingress_of(topic), Open(self._token(), topic, work.group, notice, entry_host), effects

@@ -39,8 +39,8 @@ class Ingress:
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
         match message:
-            case Publish(event):
-                self._publish(event, effects)
+            case Publish(event, request):
+                self._publish(event, request, effects)
             case Open(token, topic, group, notice, entry_host):
                 self._close(topic, effects)
                 self.state.topics[topic] = group
@@ -77,14 +77,20 @@ class Ingress:
         """Nothing ever waits here."""
         return []
 
-    def _publish(self, event: Event, effects: Effects) -> None:
+    def _publish(self, event: Event, request: int, effects: Effects) -> None:
+        known = self.state.answers.get(event.publisher)
+        if request and known is not None and known[0] == request:
+            effects.notify.append(known[1])
+            return
         group = self.state.topics.get(event.topic)
         if group is None:
             reason = f"nobody is subscribed to it, as far as ingress {self.name} was told"
             effects.notify.append(Refused(event.topic, reason))
             return
-        number = self._issue(group, event, None, effects)
-        effects.notify.append(Accepted(event.id, group, number))
+        answer = Accepted(event.id, group, self._issue(group, event, None, effects))
+        if request:
+            self.state.answers[event.publisher] = request, answer
+        effects.notify.append(answer)
 
     def _close(self, topic: str, effects: Effects) -> None:
         """The last message of the topic's group, if it has one. It may still be marked."""

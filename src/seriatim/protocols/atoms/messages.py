@@ -15,9 +15,14 @@ Token: TypeAlias = str
 
 
 class Publish(Struct, frozen=True, tag=True):
-    """To an ingress: number this event in its topic's group and send it on its way."""
+    """To an ingress: number this event in its topic's group and send it on its way.
+
+    Whoever may not get the answer counts his requests from 1, and repeats one before he makes the next: a repeat
+    gets the same answer and no second number.
+    """
 
     event: Event
+    request: int = 0
 
 
 class Accepted(Struct, frozen=True, tag=True):

@@ -5,7 +5,7 @@ from msgspec import Struct, field
 from seriatim.model import Address, Node, Number, Topic
 from seriatim.protocols.atoms.changing import Decay, Growth
 from seriatim.protocols.atoms.graph import SequencingGraph
-from seriatim.protocols.atoms.messages import Carry, Change, Item, Passing, Token
+from seriatim.protocols.atoms.messages import Accepted, Carry, Change, Item, Passing, Token
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, Pair
 from seriatim.protocols.queue import Queue
 
@@ -53,6 +53,7 @@ class IngressState(Struct, array_like=True):
 
     topics: dict[Topic, Group] = field(default_factory=dict)
     inlets: dict[Group, Inlet] = field(default_factory=dict)
+    answers: dict[str, tuple[int, Accepted]] = field(default_factory=dict)  # each publisher's last request
 
 
 class HeldItem(Struct, array_like=True):
