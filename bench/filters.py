@@ -22,6 +22,7 @@ from random import Random
 from time import process_time_ns
 
 from seriatim.filters import Attributes, Filter, MatchIndex, OverlapIndex, attribute
+from seriatim.filters.predicates import predicate
 
 EVENTS = 500
 PROBES = 300
@@ -32,7 +33,10 @@ symbol, price, volume, region, at, is_open = map(attribute, ["symbol", "price", 
 
 def ticker(count: int, random: Random) -> Filter:
     low = random.uniform(0, 900)
-    return (symbol == f"s{random.randrange(max(1, count // 100))}") & (price >= low) & (price < low + 100)
+    wanted = f"s{random.randrange(max(1, count // 100))}"
+    return Filter.of(
+        [predicate("symbol", "=", [wanted]), predicate("price", ">=", [low]), predicate("price", "<", [low + 100])]
+    )
 
 
 def ticker_event(count: int, random: Random) -> Attributes:
@@ -40,7 +44,7 @@ def ticker_event(count: int, random: Random) -> Attributes:
 
 
 def alert(count: int, random: Random) -> Filter:
-    return (price > random.random()) & (volume > random.random())
+    return Filter.of([predicate("price", ">", [random.random()]), predicate("volume", ">", [random.random()])])
 
 
 def alert_event(count: int, random: Random) -> Attributes:
