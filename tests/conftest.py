@@ -21,13 +21,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who runs what, when several processes share the tests: all that use Spark go to one, so that it is started once.
+    """Who runs what, when several processes share the tests: the pipeline's go to one, so that Spark is started once.
 
     Otherwise a file stays together: its tests may share a server.
     """
     for item in items:
-        uses_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else item.location[0]))
+        file = item.location[0]
+        item.add_marker(pytest.mark.xdist_group("spark" if file.startswith("tests/pipeline/") else file))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
