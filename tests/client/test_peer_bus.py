@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import seriatim
 from seriatim import Closed, Fenced, GapPolicy, InputError, JournalError, Limits, QueueFull, TimedOut, Unsettled
@@ -320,5 +321,63 @@ def test_payloads_over_the_limit_are_not_sent(tmp_path: Path) -> None:
                 await bus.publish("a", "text")  # type: ignore[arg-type]
             with pytest.raises(InputError, match="used twice"):
                 await asyncio.gather(bus.publish("a", b"1", id="x"), bus.publish("a", b"2", id="x"))
+
+    run(main())
+
+
+def test_what_cannot_be_sent_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+    """A frame that cannot be written would be waited for by the other side for ever."""
+
+    async def main() -> None:
+        path = write_peers(tmp_path, 2)
+        async with (
+            bus_of(path, 0) as one,
+            bus_of(path, 1) as other,
+            one.subscribe("a") as events,
+            other.subscribe("a") as others,
+        ):
+            with pytest.raises(InputError, match="headers"):
+                await one.publish("a", b"1", headers={"file": "half\ud800"})
+            with pytest.raises(InputError, match="bytes in one id"):
+                await one.publish("a", b"1", id="x" * 256)
+            for topic in ("half\ud800", "x" * 256):
+                with pytest.raises(InputError, match="topic"):
+                    await one.publish(topic, b"1")
+                with pytest.raises(InputError, match="topic"):
+                    await events.add(topic)
+            await one.publish("a", b"2", headers={"file": "ganz ü"})
+            assert await take(others, 1) == ["2"]
+
+    run(main())
+
+
+def test_an_event_of_somebody_else_may_have_the_same_id(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_peers(tmp_path, 2)
+        async with (
+            bus_of(path, 0, publication_log=tmp_path / "run") as one,
+            bus_of(path, 1, publication_log=tmp_path / "run") as other,
+            one.subscribe("a") as events,
+            other.subscribe("a") as others,
+        ):
+            await other.publish("a", b"before")
+            for i in range(20):
+                both = await asyncio.gather(one.publish("a", b"1", id=f"{i}"), other.publish("a", b"2", id=f"{i}"))
+                assert [published.number for published in both] == [i + 1, i + 2]
+            assert sorted(await take(events, 41)) == sorted(await take(others, 41))
+
+    run(main())
+
+
+def test_what_could_not_be_joined_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        path = write_peers(tmp_path, 2, "heartbeat_ms = 100000\nsuspect_after_ms = 200000\n")
+        async with bus_of(path, 0) as one, bus_of(path, 1) as other, one.subscribe("a") as events:
+            monkeypatch.setattr(other.live, "take", lambda source, parcel: None)  # it hears nothing any more
+            events._wishes = structs.replace(events._wishes, timeout_s=0.2)
+            for _ in range(2):
+                with pytest.raises(TimedOut, match="join new"):
+                    await events.add("new")
+                assert events.topics == {"a"}
 
     run(main())

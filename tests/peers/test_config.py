@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from seriatim.model import InputError
 from seriatim.peers import PeersConfig, load_peers, parse_peers
 from seriatim.peers.config import PeersOptions, PeersSecurity, is_exposed
 from seriatim.peers.report import PeersDescription, difference
+from seriatim.runtime.security import SecurityOptions
 from seriatim.runtime.tables import description, fields_of
 
 TWO = {"0": "127.0.0.1:7500", "1": "127.0.0.1:7501"}
@@ -91,3 +93,16 @@ def test_every_key_is_described_and_in_the_guide() -> None:
                 continue
             assert description(hint)
             assert f"`{prefix}{key}`" in guide, f"docs/peers.md does not tell of {prefix}{key}"
+
+
+def test_what_the_application_gives_takes_nothing_else_away(tmp_path: Path) -> None:
+    """A token in the file counts also for who gives certificates, and the other way round."""
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    (tmp_path / "token").chmod(0o600)
+    config = parse_peers({"peers": {"0": "10.0.0.1:7500"}, "security": {"token_file": "token"}}, tmp_path)
+    encrypted = replace(config, given=SecurityOptions(tls=True)).load_security()
+    assert (encrypted.token, encrypted.encrypted) == ("0123456789abcdef", True)
+    assert not is_exposed(replace(config, given=SecurityOptions(tls=True)), 0)
+    other = replace(config, given=SecurityOptions(token="fedcba9876543210")).load_security()
+    assert (other.token, other.encrypted) == ("fedcba9876543210", False)
+    assert is_exposed(parse_peers({"peers": {"0": "10.0.0.1:7500"}}), 0)

@@ -12,6 +12,8 @@ from seriatim.protocols.tree import TreeOptions
 TIME_TO_LIVE_MS = 2_000.0  # on brokers that lose events, if the gap policy does not say
 BUFFER_MAX = 65_536  # events held back on brokers that lose events
 
+NAME_BYTES_MAX = 255  # of a topic
+
 _TOKEN = re.compile(r"[A-Za-z0-9_.~-]{1,128}")
 _HEADER_NAME = re.compile(r"[!-9;-~]+")  # printable ASCII without space and colon
 _RESERVED = ("seriatim-", "nats-")
@@ -91,7 +93,18 @@ def check_topic(topic: object) -> Topic:
     """A topic's name, or the error that says what is wrong with it. The broker may be stricter."""
     if not isinstance(topic, str) or not topic:
         raise InputError("topic", f"{topic!r} is not a name", "give a non-empty string")
+    if not 0 < utf8_bytes(topic) <= NAME_BYTES_MAX:
+        problem = f"{topic[:40]!r} is too long, or has characters that cannot be sent"
+        raise InputError("topic", problem, f"use at most {NAME_BYTES_MAX} bytes of Unicode text")
     return topic
+
+
+def utf8_bytes(text: str) -> int:
+    """How long it is on the way; 0: it cannot be sent (half of a surrogate pair, as in undecodable file names)."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0
 
 
 def check_name(field: str, name: object) -> str:
@@ -119,4 +132,6 @@ def check_headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
         if value != value.strip() or "\r" in value or "\n" in value:
             problem = f"{value!r} has a line break, or space at an end"
             raise InputError(f"headers[{name!r}]", problem, "strip it; brokers would change it")
+        if value and not utf8_bytes(value):
+            raise InputError(f"headers[{name!r}]", f"{value!r} cannot be sent", "use Unicode text")
     return dict(headers)

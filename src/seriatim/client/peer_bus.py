@@ -181,7 +181,7 @@ class PeerBus(Bus):
         for notice in notices:
             if isinstance(notice, Notification):
                 if self._out is not None:
-                    self._out.taken(notice.event.id, notice.number, self._life)
+                    self._out.taken(notice.event, notice.number, self._life)
                 for stream in self._streams:
                     stream.notified(notice, now)
             elif isinstance(notice, Published):

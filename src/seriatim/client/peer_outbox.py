@@ -27,8 +27,10 @@ from seriatim.model import (
     Unsettled,
 )
 from seriatim.peers import LivePeer
+from seriatim.peers.live import event_bytes
 from seriatim.protocols.vcube.messages import Publish
 
+ID_BYTES_MAX = 255
 SWEEPS = 4  # within one timeout: how often it is looked whose time is over
 JOIN_FIX = "subscribe to it first, or connect(..., join=True), which does so by itself"
 
@@ -59,6 +61,7 @@ class PeerOutbox:
         self._loop = asyncio.get_running_loop()
         self._counter = 0
         self._pending: dict[str, Pending] = {}  # not settled, by id
+        self._events: dict[str, Event] = {}  # given to the peer, which has not given it a number yet
         self._numbers: dict[str, int] = {}
         self._unanswered: deque[Pending] = deque()  # by deadline
         self._waiting = 0  # without an answer
@@ -146,12 +149,13 @@ class PeerOutbox:
 
     # ── from the peer ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def taken(self, event_id: str, number: int, life: str) -> None:
-        """The peer has given one of ours its number, and sends it."""
-        if event_id in self._pending:
-            self._numbers[event_id] = number
+    def taken(self, event: Event, number: int, life: str) -> None:
+        """The peer has given one of ours its number, and sends it. An event of others may have the same id."""
+        if self._events.get(event.id) is event:
+            del self._events[event.id]
+            self._numbers[event.id] = number
             if self._log is not None:
-                self._log.sent(event_id, life)
+                self._log.sent(event.id, life)
 
     def published(self, event_id: str) -> None:
         """Everybody has it."""
@@ -181,11 +185,13 @@ class PeerOutbox:
             raise InputError("data", f"{type(data).__name__} is not bytes", "encode it first")
         if id is not None and (not isinstance(id, str) or not id or not id.isprintable()):
             raise InputError("id", f"{id!r} is not an id", "give a printable string, or None for one of our making")
+        if id is not None and len(id.encode()) > ID_BYTES_MAX:
+            raise InputError("id", f"{len(id.encode())} bytes in one id", f"use at most {ID_BYTES_MAX}")
         if id is not None and id in self._pending:
             raise InputError("id", f"{id!r} is used twice", "give every event its own")
         pending = Pending(topic, bytes(data), check_headers(headers) if headers else None, id)
         most = self._live.config.options.payload_bytes_max
-        size = len(pending.data) + sum(len(name) + len(value) for name, value in (pending.headers or {}).items())
+        size = event_bytes(pending.data, pending.headers)
         if size > most:
             problem = f"{size} bytes in one event"
             raise InputError("data", problem, f"send at most {most}, split it, or raise options.payload_bytes_max")
@@ -204,6 +210,7 @@ class PeerOutbox:
             self._log.sending(pending.id, pending.topic, life, self._seen(pending.topic))
         pending.deadline = self._loop.time() + self._timeout_s
         self._pending[pending.id] = pending
+        self._events[pending.id] = event
         self._unanswered.append(pending)
         self._waiting += 1
         self._room.take(pending.size)
@@ -223,6 +230,7 @@ class PeerOutbox:
 
     def _settled(self, event_id: str) -> Pending | None:
         pending = self._pending.pop(event_id, None)
+        self._events.pop(event_id, None)
         if pending is not None:
             self._room.give(pending.size)
         return pending

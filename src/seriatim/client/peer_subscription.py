@@ -7,6 +7,7 @@ peer that stopped reading would be held for dead.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -139,10 +140,14 @@ class PeerSubscription(Subscription):
         for topic in sorted(topics):
             self._held.add(topic)
             self._log_begins(topic, self._holder.life())
-        waits = [self._holder.hold(topic, self._wishes.timeout_s) for topic in sorted(topics)]
-        for outcome in await asyncio.gather(*waits, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        waits = {topic: self._holder.hold(topic, self._wishes.timeout_s) for topic in sorted(topics)}
+        outcomes = dict(zip(waits, await asyncio.gather(*waits.values(), return_exceptions=True), strict=True))
+        failed = {topic: outcome for topic, outcome in outcomes.items() if isinstance(outcome, BaseException)}
+        if failed:  # nobody may take them for held; what was begun is ended when the peer gets to it
+            self._names -= failed.keys()
+            with suppress(SeriatimError):
+                await self._release(set(failed), min(LEAVE_S, self._wishes.timeout_s))
+            raise next(iter(failed.values()))
 
     async def _release(self, topics: set[Topic], timeout_s: float) -> None:
         for topic in topics:

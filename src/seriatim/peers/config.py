@@ -112,13 +112,12 @@ class PeersConfig(Struct, frozen=True, kw_only=True):
         return self.folder / self.journals / f"peer-{id}"
 
     def load_security(self) -> SecurityOptions:
-        """Tokens and certificates, read from their files."""
-        if self.given is not None:
-            return self.given
+        """Tokens and certificates, read from their files; what the application gave takes their place."""
         try:
-            return SecurityOptions.load(**to_builtins(self.security), folder=self.folder)
+            loaded = SecurityOptions.load(**to_builtins(self.security), folder=self.folder)
         except InputError as error:
             raise InputError(f"security.{error.field}", error.problem, error.fix) from None
+        return loaded if self.given is None else loaded.overridden(self.given)
 
     def check_id(self, id: Id) -> Id:
         """The id, which must be a peer's."""
@@ -197,9 +196,8 @@ def _check_peers(config: PeersConfig) -> None:
 
 def is_exposed(config: PeersConfig, id: Id) -> bool:
     """Whether other machines can reach this peer, and anybody there may be one: worth a warning."""
-    if config.given is not None and config.given.token:
-        return False
-    if config.security.token_file or config.security.require_client_certificate:
+    security = config.load_security()
+    if security.token or security.require_client_certificate:
         return False
     place = config.peers[id]
     host, _ = split_address("address", place.bind or place.address)

@@ -7,11 +7,11 @@ which life comes next. The birth is on disk before anybody hears of it.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from seriatim.model import APPLICATION, Address, Closed, Fenced, JournalError, RemoteError, SeriatimError, Topic
+from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, SeriatimError, Topic
 from seriatim.peers.config import PeersConfig, is_exposed
 from seriatim.peers.connecting import PeerDialer, PeerListener
 from seriatim.peers.report import PeerReport, encode_report
@@ -194,8 +194,8 @@ class LivePeer:
             raise RemoteError(f"{source} sent something in the name of peer {id_of(parcel.frame.epoch)}")
         self.roster.heard(id_of(parcel.frame.epoch), births_of(parcel.frame.epoch))
         pub = _publication(parcel)
-        if pub is not None and (size := event_bytes(pub)) > self.config.options.payload_bytes_max:
-            most = self.config.options.payload_bytes_max
+        most = self.config.options.payload_bytes_max
+        if pub is not None and (size := event_bytes(pub.event.payload, pub.event.headers)) > most:
             raise RemoteError(f"{source} sent an event of {size} bytes, and {most} are the most")
         try:
             self._driver.command(source, parcel)
@@ -220,7 +220,7 @@ class LivePeer:
 
     def _on_driver_failed(self, failed: "asyncio.Future[BaseException]") -> None:
         error = failed.result()
-        self._fail(error if isinstance(error, SeriatimError) else JournalError(f"peer {self.id} broke: {error!r}"))
+        self._fail(error if isinstance(error, SeriatimError) else Closed(f"peer {self.id} broke: {error!r}"))
 
     def _fail(self, error: SeriatimError) -> None:
         if not self.failed.done():
@@ -235,8 +235,6 @@ def _publication(parcel: Parcel) -> Pub | None:
     return body.pub if isinstance(body, Orphan | Spare) else None
 
 
-def event_bytes(pub: Pub) -> int:
-    """What counts against the limit: payload and headers."""
-    event = pub.event
-    headers = event.headers.items() if event.headers is not None else ()
-    return len(event.payload) + sum(len(name) + len(value) for name, value in headers)
+def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
+    """What counts against the limit: payload and headers, as they travel."""
+    return len(payload) + sum(len(name.encode()) + len(value.encode()) for name, value in (headers or {}).items())

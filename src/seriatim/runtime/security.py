@@ -9,7 +9,7 @@ import logging
 import ssl
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from seriatim.model import InputError
 from seriatim.protocols.tree.proofs import KEY_BYTES_MIN
@@ -77,6 +77,12 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
         if options.certificate is not None:
             options.server_context()
         return options
+
+    def overridden(self, given: "SecurityOptions") -> "SecurityOptions":
+        """These options, but whatever is given as given: a token of one's own takes no certificate away."""
+        default = SecurityOptions()
+        told = {name: getattr(given, name) for name in self.__struct_fields__}
+        return structs.replace(self, **{name: value for name, value in told.items() if value != getattr(default, name)})
 
     @property
     def encrypted(self) -> bool:
