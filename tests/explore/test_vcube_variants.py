@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from seriatim.explore.run import Run
+from seriatim.explore.swarm import walk_world
 from seriatim.explore.vcube import VCubeWorld
 from seriatim.explore.vcube_plots import PLOTS, Plot, PlotWalk, plotted_world
 from seriatim.explore.vcube_random import PeerWalk
@@ -60,6 +61,9 @@ TOLD = {
     "no-fresh-spares": "spares of an earlier census",
 }
 
+# So rare that only a random world of the swarm has met it: seed and index.
+MET = {"no-new-start": (12, 41185)}
+
 # What is rare is looked for from here on, so that the test is short.
 FIRST_WALK = {"no-witness": 1_600, "no-census": 650}
 
@@ -72,7 +76,7 @@ def walk(plan: VCubeWorld, peer: type[Peer], walk: int) -> list[str]:
 
 
 def test_every_variant_has_a_story() -> None:
-    assert {*STORIES, *TOLD} == set(VCUBE_VARIANTS)
+    assert {*STORIES, *TOLD, *MET} == set(VCUBE_VARIANTS)
     assert sorted(TOLD.values()) == sorted(PLOTS)
 
 
@@ -83,6 +87,13 @@ def test_a_rule_that_is_switched_off_is_caught_in_its_plot(variant: str) -> None
     expected = "stuck" if variant == "no-spares" else "causal-inversion"
     assert {kind for each in kinds for kind in each[:1]} == {expected}
     assert [play(plot, Peer, number) for number in range(PLAYS)] == [[]] * PLAYS
+
+
+@pytest.mark.parametrize("variant", MET)
+def test_a_rule_that_is_switched_off_is_caught_in_a_world_of_the_swarm(variant: str) -> None:
+    seed, index = MET[variant]
+    assert [violation.kind for violation in walk_world(seed, index, variant, "vcube").violations] == ["stuck"]
+    assert walk_world(seed, index, None, "vcube").violations == []
 
 
 def play(plot: Plot, peer: type[Peer], number: int) -> list[str]:

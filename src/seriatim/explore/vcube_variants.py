@@ -12,6 +12,7 @@ from msgspec import structs
 from seriatim.model import InputError, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube import Peer
+from seriatim.protocols.vcube.cube import Life
 from seriatim.protocols.vcube.messages import Ack, Answer, Census, Counts, News, Packet, Pub, Spare
 from seriatim.protocols.vcube.state import Flow, Group, Hop, Task
 
@@ -166,6 +167,13 @@ class HoardingPeer(Peer):
         return True
 
 
+class LoyalPeer(Peer):
+    """What a living source published for others, before it left, is waited for."""
+
+    def never_comes(self, group: Group, source: Life) -> bool:
+        return False
+
+
 class DiscreetPeer(Peer):
     """That all have received something is said without saying who was held for dead and left out."""
 
@@ -226,6 +234,7 @@ VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {
     "no-own-answer": ("who returns does not count what it still hands on", SelflessJoiner),
     "no-fresh-spares": ("what an earlier census brought is taken although it may be lost by now", HoardingPeer),
     "no-obituary": ("that all have something is said without saying who was left out as dead", DiscreetPeer),
+    "no-new-start": ("what a living source published for others before it left is waited for", LoyalPeer),
     "no-birth-notice": ("a new life is not told to those it holds for dead", ShyPeer),
     "no-burial": ("the dead are still listened to", CredulousPeer),
     "no-reception-order": ("a source's publications are taken as they come", DisorderlyPeer),

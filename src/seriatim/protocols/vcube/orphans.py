@@ -138,9 +138,25 @@ class Orphans(Flowing):
     # ── what never comes ──────────────────────────────────────────────────────────────────────────────────────────
 
     def look_for_lost(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
-        """Take a census if somebody waits for a publication of a dead source that may never come."""
-        if group.part == "in" and group.census is None and self._may_be_lost(group):
+        """Take a census if somebody waits for a publication of a dead source that may never come; begin anew if it is
+        one of a living source that is no member."""
+        if group.part != "in" or self.state.groups.get(topic) is not group:
+            return
+        if any(self.never_comes(group, source) for source in group.waiting):
+            self.begin_anew(births_of(self.life) + 1, now, effects)
+        elif group.census is None and self._may_be_lost(group):
             self.take_census(topic, group, now, effects)
+
+    def never_comes(self, group: Group, source: Life) -> bool:
+        """Whether what we wait for was published for others: its source lives and is no member, so all whom it knew
+        have it. It did not know us, because each held the other for dead; only a new frontier lets us go on."""
+        if source == self.life or self.life_now(id_of(source)) != source:
+            return False
+        flow = group.flows.get(source)
+        if flow is not None and flow.delivered + 1 in flow.pubs:
+            return False
+        known = group.view.get(id_of(source))
+        return known is None or known.life != source or known.stage == "left"
 
     def _may_be_lost(self, group: Group) -> bool:
         """Whether a barrier names a dead source, or a publication of one waits for its predecessor."""
