@@ -27,7 +27,7 @@ from seriatim.model import (
     Unsettled,
 )
 from seriatim.peers import LivePeer
-from seriatim.peers.live import event_bytes
+from seriatim.protocols.vcube.linked import event_bytes
 from seriatim.protocols.vcube.messages import Publish
 
 ID_BYTES_MAX = 255

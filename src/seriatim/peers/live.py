@@ -7,7 +7,7 @@ which life comes next. The birth is on disk before anybody hears of it.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -19,8 +19,16 @@ from seriatim.peers.roster import Roster
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Peer, address_of
 from seriatim.protocols.vcube.cube import Id, Life, births_of, id_of, name_of
-from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel
-from seriatim.protocols.vcube.messages import Born, Cast, Orphan, Pub, Replaced, Spare
+from seriatim.protocols.vcube.linked import (
+    Connected,
+    Depart,
+    LinkedPeer,
+    LinkOptions,
+    Parcel,
+    event_bytes,
+    publication_in,
+)
+from seriatim.protocols.vcube.messages import Born, Replaced
 from seriatim.runtime import Clock, Driver, FileJournal, Journal, Switchboard
 from seriatim.runtime.connection import TransportOptions
 from seriatim.runtime.dialer import DialerOptions
@@ -193,7 +201,7 @@ class LivePeer:
         if source != address_of(parcel.frame.epoch):
             raise RemoteError(f"{source} sent something in the name of peer {id_of(parcel.frame.epoch)}")
         self.roster.heard(id_of(parcel.frame.epoch), births_of(parcel.frame.epoch))
-        pub = _publication(parcel)
+        pub = publication_in(parcel.frame.body)
         most = self.config.options.payload_bytes_max
         if pub is not None and (size := event_bytes(pub.event.payload, pub.event.headers)) > most:
             raise RemoteError(f"{source} sent an event of {size} bytes, and {most} are the most")
@@ -226,15 +234,3 @@ class LivePeer:
         if not self.failed.done():
             self.failed.set_result(error)
             logger.error("ended", extra={"peer": self.id, "reason": str(error)})
-
-
-def _publication(parcel: Parcel) -> Pub | None:
-    body = parcel.frame.body
-    if isinstance(body, Cast):
-        return body.content if isinstance(body.content, Pub) else None
-    return body.pub if isinstance(body, Orphan | Spare) else None
-
-
-def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
-    """What counts against the limit: payload and headers, as they travel."""
-    return len(payload) + sum(len(name.encode()) + len(value.encode()) for name, value in (headers or {}).items())

@@ -19,10 +19,18 @@ from seriatim.model import (
     RemoteError,
 )
 from seriatim.protocols.link import Frame
-from seriatim.protocols.machine import Payload
-from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of, linked
 from seriatim.protocols.vcube.cube import births_of, life_of, name_of
-from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel
+from seriatim.protocols.vcube.linked import (
+    PORTION_BYTES_MAX,
+    Connected,
+    Depart,
+    LinkedPeer,
+    LinkOptions,
+    Parcel,
+    bytes_of,
+)
 from seriatim.protocols.vcube.messages import (
     Alive,
     Cast,
@@ -66,7 +74,10 @@ class World:
 
             def restore(records: Sequence[Payload], epoch: int, id: int = id) -> LinkedPeer:
                 born_again = partial(Peer.restart, journal=records) if epoch > 1 else Peer
-                return LinkedPeer(born_again(self.cube, id, options), links)
+                peer = born_again(self.cube, id, options)
+                if epoch == 1:
+                    peer.state.beat_due = options.heartbeat_ms  # the first one comes when all are there
+                return LinkedPeer(peer, links)
 
             self.told[address_of(id)] = []
             self.sim.add(address_of(id), restore)
@@ -105,9 +116,9 @@ class World:
     def _is_told(self, id: int, kind: type[Payload], count: int) -> bool:
         return self.count(id, kind) >= count
 
-    def publish(self, id: int, *names: str) -> None:
+    def publish(self, id: int, *names: str, payload: bytes = b"") -> None:
         for name in names:
-            self.tell(id, Publish(Event(name, TOPIC, address_of(id))))
+            self.tell(id, Publish(Event(name, TOPIC, address_of(id), payload)))
 
     def count(self, id: int, kind: type[Payload]) -> int:
         return sum(isinstance(payload, kind) for payload in self.told[address_of(id)])
@@ -122,13 +133,17 @@ class World:
         return self.lives.get(name_of(self.peer(address_of(id)).life), [])
 
 
+@pytest.mark.parametrize("portion", [PORTION_BYTES_MAX, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_everything_arrives_once_over_a_network_that_loses_repeats_and_reorders(seed: int) -> None:
+def test_everything_arrives_once_over_a_network_that_loses_repeats_and_reorders(
+    seed: int, portion: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linked, "PORTION_BYTES_MAX", portion)  # 3: nearly everything waits for its turn
     world = World(seed, 6, unreliable(loss=0.15, duplication=0.15, reordering=0.2))
     world.subscribe(*range(6))
     names = [f"{id}-{number}" for number in range(15) for id in range(6)]
     for name in names:
-        world.publish(int(name[0]), name)
+        world.publish(int(name[0]), name, payload=b"x")
         world.sim.run(until_ms=world.sim.now + 7.0)
     world.until(lambda: all(world.count(id, Published) == 15 for id in range(6)), "all is published")
     for id in range(6):
@@ -248,6 +263,94 @@ def test_who_stood_still_does_not_blame_the_others() -> None:
     for now in range(60_100, 61_000, 100):  # awake, and still nobody is heard
         machine.tick(float(now))
     assert machine.peer.living() != (1, 2, 3)
+
+
+WATCHING = VCubeOptions(heartbeat_ms=100.0, suspect_after_ms=1_000.0)
+
+
+def cut_off(world: World, one: int, other: int, for_ms: float) -> None:
+    ends = (address_of(one), address_of(other))
+    world.sim.partition([ends, ends[::-1]], world.sim.now, world.sim.now + for_ms)
+
+
+def test_two_that_are_no_neighbours_and_cannot_reach_each_other_do_not_wait_for_ever() -> None:
+    """Nobody else misses either of them, and no heartbeat goes between them."""
+    world = World(10, 4, Link(Constant(5.0), holds=False), WATCHING)
+    world.subscribe(0, 3)
+    cut_off(world, 0, 3, 5_000.0)
+    world.sim.run(until_ms=world.sim.now + 10.0)
+    world.publish(0, "during")
+    world.until(lambda: world.count(0, Published) == 1, "published without the one that cannot be reached")
+    assert births_of(world.peer("peer1").life) == births_of(world.peer("peer2").life) == 0
+    world.sim.run(until_ms=world.sim.now + 15_000.0)
+    world.publish(0, "after")
+    world.until(lambda: "after" in world.seen(3), "they have found each other again")
+
+
+def test_who_does_not_watch_suspects_nobody() -> None:
+    world = World(11, 4, Link(Constant(5.0), holds=False))
+    world.subscribe(0, 3)
+    cut_off(world, 0, 3, 60_000.0)
+    world.sim.run(until_ms=world.sim.now + 10.0)
+    world.publish(0, "e")
+    world.sim.run(until_ms=world.sim.now + 50_000.0)
+    assert world.machine(0).kept > 0
+    assert world.peer("peer0").living() == (1, 2, 3)
+    world.until(lambda: world.count(0, Published) == 1, "it arrives after all")
+
+
+def test_who_stood_still_does_not_blame_those_that_owe_it_an_acknowledgement() -> None:
+    machine = LinkedPeer(Peer.restart(Cube(range(8)), 0, WATCHING, []))
+    for now in (0.0, 100.0, 200.0):
+        machine.tick(now)
+    assert machine.kept == 7  # its birth is told to everybody
+    machine.tick(60_000.0)
+    for now in range(60_100, 61_000, 100):
+        machine.tick(float(now))
+        assert len(machine.peer.living()) == 7
+    for now in range(61_000, 61_300, 100):  # awake, and still nobody is heard
+        machine.tick(float(now))
+    assert machine.peer.living() == ()
+
+
+def test_a_connection_through_which_nothing_comes_is_no_sign_of_life() -> None:
+    machine = LinkedPeer(Peer(Cube(range(2)), 0, WATCHING))
+    for now in range(0, 1_500, 100):
+        assert machine.peer.living() == (1,) or now > 1_000
+        machine.tick(float(now))
+        machine.step(APPLICATION, Connected(1, 1), float(now))
+    assert machine.peer.living() == ()
+
+
+def test_events_go_out_in_portions_that_a_connection_can_hold() -> None:
+    """However many are kept: a connection that breaks of too much would break again of the same."""
+    cube, options = Cube(range(2)), VCubeOptions(window=1_000)
+    sender, receiver = (LinkedPeer(Peer.founder(cube, id, options, {TOPIC: (0, 1)})) for id in range(2))
+    sizes = [300_000] * 60 + [PORTION_BYTES_MAX + 1] * 2 + [300_000] * 60
+    first = Effects()
+    for number, size in enumerate(sizes):
+        event = Event(f"e{number}", TOPIC, "peer0", bytes(size))
+        first.send += sender.step(APPLICATION, Publish(event), 0.0).send
+    assert sender.kept == len(sizes)
+    assert PORTION_BYTES_MAX / 2 < sent_bytes(first) <= PORTION_BYTES_MAX
+    going = sender.step(APPLICATION, Connected(1, 0), 10.0)  # all that went before is lost
+    published: list[Payload] = []
+    for _ in range(10 * len(sizes)):
+        assert len(going.send) == 1 or sent_bytes(going) <= PORTION_BYTES_MAX
+        back = Effects()
+        for _, parcel in going.send:
+            back.send += receiver.step("peer0", parcel, 10.0).send
+        going = Effects()
+        for _, parcel in back.send:
+            effects = sender.step("peer1", parcel, 10.0)
+            going.send += effects.send
+            published += [notice for notice in effects.notify if isinstance(notice, Published)]
+    assert [notice.event_id for notice in published] == [f"e{number}" for number in range(len(sizes))]
+    assert sender.kept == 0
+
+
+def sent_bytes(effects: Effects) -> int:
+    return sum(bytes_of(parcel.frame.body) for _, parcel in effects.send if parcel.frame.body is not None)
 
 
 def test_a_process_that_departs_is_not_waited_for() -> None:

@@ -10,8 +10,15 @@ frames, one goes alone: nearly everything a peer is sent it answers, so few ever
 *Loose* frames have number 0 and are neither kept nor acknowledged: heartbeats, of which the next one is as good; and
 news for who is held for dead. Nothing else is sent to, or kept for, somebody held for dead. The news is repeated as
 long as that holds: should it live, it must hear of it; and what is said twice about who lives is learnt once.
+
+*Suspicion*: heartbeats go between neighbours of the cube only. Who is no neighbour of ours is missed when we need it:
+something we sent it is not acknowledged, and nothing comes from it.
+
+*Portions*: a connection that is given more than it can hold breaks, and the next one would break of the same. So what
+is under way to one peer, first sent or repeated, is bounded in bytes too; the rest is kept until its turn comes.
 """
 
+from collections.abc import Mapping
 from math import inf
 
 from msgspec import Struct
@@ -24,6 +31,7 @@ from seriatim.protocols.vcube.messages import Ack, Alive, Body, Cast, Entry, New
 from seriatim.protocols.vcube.peer import Peer
 
 LOOSE = (News, Alive)  # may be taken twice, or not at all
+PORTION_BYTES_MAX = 4 * 1024 * 1024  # of events; small beside what a connection can hold
 
 
 class Parcel(Struct, frozen=True, tag=True, array_like=True):
@@ -74,7 +82,18 @@ class LinkOptions(Struct, frozen=True, kw_only=True):
 class _Line:
     """Our end of the link to one life of another peer."""
 
-    __slots__ = ("acknowledge_due", "life", "link", "lost", "owed", "repeated", "retry_ms")
+    __slots__ = (
+        "acknowledge_due",
+        "life",
+        "link",
+        "lost",
+        "owed",
+        "portion_bytes",
+        "portion_first",
+        "repeated",
+        "retry_ms",
+        "silent_since",
+    )
 
     def __init__(self, life: Life, retry_ms: float) -> None:
         self.life = life
@@ -82,13 +101,55 @@ class _Line:
         self.owed = 0  # frames that came since anything went the other way
         self.acknowledge_due = inf
         self.retry_ms = retry_ms
-        self.lost = 0  # up to this number frames may have been lost, and are repeated in portions
-        self.repeated = 0  # up to this number they were
+        self.lost = 0  # up to this number frames may have been lost, or were not sent yet: their turn comes
+        self.repeated = 0  # up to this number it has come
+        self.portion_first = 0  # when this number is acknowledged, a new portion begins
+        self.portion_bytes = 0  # went out since the present one began
+        self.silent_since = inf  # it was heard then, or the oldest frame that it does not acknowledge was sent
 
     @property
     def is_behind(self) -> bool:
-        """Frames are being repeated, and the other side takes nothing younger before it has them all."""
+        """There are frames whose turn comes, and the other side takes nothing younger before it has them all."""
         return self.repeated < self.lost
+
+    @property
+    def acknowledged(self) -> int:
+        """The other side has the frames up to this number."""
+        return self.link.sent - len(self.link.unacknowledged)
+
+    def send(self, body: Body, epoch: Life, now: float) -> Frame[Body] | None:
+        """Number it and keep it. None: too much is under way, and its turn comes."""
+        if not self.link.unacknowledged:
+            self.silent_since = now
+        if self.acknowledged >= self.portion_first:
+            self.portion_first, self.portion_bytes = self.link.sent + 1, 0
+        frame = self.link.send(body, epoch, now, self.retry_ms)
+        if not self.is_behind:
+            self.portion_bytes += bytes_of(body)
+            if self.portion_bytes <= PORTION_BYTES_MAX or frame.number == self.portion_first:
+                return frame
+            self.repeated = frame.number - 1
+        self.lost = frame.number
+        return None
+
+    def repeat(self, epoch: Life, now: float) -> list[Frame[Body]]:
+        """The oldest that are not acknowledged: at least one, and no more than a portion."""
+        self.link.resend_due = now
+        portion: list[Frame[Body]] = []
+        self.portion_bytes = 0
+        for frame in self.link.resend(epoch, now, self.retry_ms):
+            assert frame.body is not None, "what is kept has a body"
+            size = bytes_of(frame.body)
+            if portion and self.portion_bytes + size > PORTION_BYTES_MAX:
+                break
+            self.portion_bytes += size
+            portion.append(frame)
+        if portion:
+            self.repeated = self.portion_first = portion[-1].number
+        else:
+            self.repeated = self.lost
+            self.link.resend_due = None
+        return portion
 
     def told(self) -> None:
         """Something goes out, and says how far we are."""
@@ -128,7 +189,10 @@ class LinkedPeer:
     def tick(self, now: float) -> Effects:
         if self.departed:
             return Effects()
+        beat_due = self.peer.state.beat_due
         effects = self._carry_out(self.peer.tick(now), now)
+        if beat_due is not None and now >= beat_due:
+            self._suspect_silent(beat_due, now, effects)
         if now >= self._due:
             self._serve(now, effects)
         return self._finish(effects, now)
@@ -151,6 +215,8 @@ class LinkedPeer:
             raise RemoteError(f"{type(body).__name__} of peer {name_of(sender)} has no number")
         if body is not None:
             self.check(body)
+        if (known := self._lines.get(id_of(sender))) is not None and known.life == sender:
+            known.silent_since = now
         if peer.is_dead(sender):  # it is answered with the news of its death, whatever it says
             packet = Packet(sender, parcel.receiver, body if isinstance(body, News) else Alive())
             return self._finish(self._carry_out(peer.step(source, packet, now), now), now)
@@ -165,7 +231,7 @@ class LinkedPeer:
             line.retry_ms = self.options.retry_ms
             line.link.resend_due = now + line.retry_ms if line.link.unacknowledged else None
         effects = Effects()
-        if line.is_behind and line.link.sent - len(line.link.unacknowledged) >= line.repeated:  # the next portion
+        if line.is_behind and line.acknowledged >= line.repeated:  # the next portion
             self._repeat(line, now, effects)
         if frame.number > 0:
             line.owed += 1
@@ -209,12 +275,17 @@ class LinkedPeer:
     # ── from the driver ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _connected(self, message: Connected, now: float) -> Effects:
-        """Learn in which life it is, and repeat at once what the last connection may have lost."""
+        """Learn in which life it is, and repeat at once what the last connection may have lost.
+
+        Of a life we know it is no sign of life: connections may be made for ever, and nothing come through any.
+        """
         peer = self.peer
         if message.peer not in peer.cube or message.peer == peer.id:
             raise InputError("peer", f"there is no peer {message.peer} to connect to", "name another peer")
         life = life_of(message.peer, message.births)
-        effects = self._carry_out(peer.step(address_of(life), Packet(life, peer.life, Alive()), now), now)
+        effects = Effects()
+        if peer.life_now(message.peer) != life:
+            effects = self._carry_out(peer.step(address_of(life), Packet(life, peer.life, Alive()), now), now)
         if peer.is_dead(life):
             self._send_loose(life, News(dict(peer.state.statuses)), effects)
         elif (line := self._lines.get(message.peer)) is not None and line.link.unacknowledged:
@@ -256,11 +327,10 @@ class LinkedPeer:
 
     def _send(self, target: Life, body: Body, now: float, effects: Effects) -> None:
         line = self._line(target)
-        frame = line.link.send(body, self._life, now, line.retry_ms)
+        frame = line.send(body, self._life, now)
         if len(line.link.unacknowledged) > self.options.kept_max:
             self._behind.add(id_of(target))
-        if line.is_behind:  # its turn comes
-            line.lost = line.link.sent
+        if frame is None:
             return
         line.told()
         self._due = min(self._due, line.due)
@@ -287,11 +357,7 @@ class LinkedPeer:
 
     def _repeat(self, line: _Line, now: float, effects: Effects) -> None:
         """The oldest that are not acknowledged; when they are, the next portion."""
-        line.link.resend_due = now
-        frames = line.link.resend(self._life, now, line.retry_ms)
-        line.repeated = max((frame.number for frame in frames), default=line.lost)
-        if not frames:
-            line.link.resend_due = None
+        frames = line.repeat(self._life, now)
         line.told()
         effects.send.extend((address_of(line.life), Parcel(line.life, frame)) for frame in frames)
         self._due = min(self._due, line.due)
@@ -323,6 +389,30 @@ class LinkedPeer:
                 self._send_loose(life_of(id, status // 2), News(dict(self.peer.state.statuses)), effects)
         self._due = min((line.due for line in self._lines.values()), default=inf)
 
+    def _suspect_silent(self, beat_due: float, now: float, effects: Effects) -> None:
+        """At every heartbeat: whoever owes us an acknowledgement and has said nothing for too long is declared dead."""
+        options = self.peer.options
+        if options.heartbeat_ms is None:
+            return
+        stood_still = now - beat_due > options.heartbeat_ms  # what others said meanwhile may not be read yet
+        for id, line in list(self._lines.items()):
+            if not line.link.unacknowledged:
+                continue
+            if stood_still:
+                line.silent_since = now
+            elif now - line.silent_since > options.suspect_after_ms and self._lines.get(id) is line:
+                self._suspect(id, line, now, effects)
+
+    def _suspect(self, id: Id, line: _Line, now: float, effects: Effects) -> None:
+        """Declare this life dead, if it is still the present one; the link goes with it."""
+        if self.peer.life_now(id) != line.life:
+            return
+        del self._lines[id]
+        more = self._carry_out(self.peer.step(APPLICATION, Suspect(id), now), now)
+        effects.persist += more.persist
+        effects.send += more.send
+        effects.notify += more.notify
+
     def _bury(self, id: Id, line: _Line, now: float, effects: Effects) -> None:
         """Nothing is kept for the dead. If it was born again, news that may have been lost goes to its new life."""
         del self._lines[id]
@@ -337,11 +427,7 @@ class LinkedPeer:
             id = self._behind.pop()
             line = self._lines.get(id)
             if line is not None and len(line.link.unacknowledged) > self.options.kept_max:
-                del self._lines[id]
-                more = self._carry_out(peer.step(APPLICATION, Suspect(id), now), now)
-                effects.persist += more.persist
-                effects.send += more.send
-                effects.notify += more.notify
+                self._suspect(id, line, now, effects)
         if peer.state.replaced:
             effects.wake_at = None
             return effects
@@ -351,6 +437,24 @@ class LinkedPeer:
         due = min(self._due, inf if peer.state.beat_due is None else peer.state.beat_due)
         effects.wake_at = None if due == inf else due
         return effects
+
+
+def publication_in(body: Body | None) -> Pub | None:
+    """What this carries, if it carries a publication."""
+    if isinstance(body, Cast):
+        return body.content if isinstance(body.content, Pub) else None
+    return body.pub if isinstance(body, Orphan | Spare) else None
+
+
+def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
+    """What counts against the limit: payload and headers, as they travel."""
+    return len(payload) + sum(len(name.encode()) + len(value.encode()) for name, value in (headers or {}).items())
+
+
+def bytes_of(body: Body) -> int:
+    """Of the event it carries: nothing else is large."""
+    pub = publication_in(body)
+    return 0 if pub is None else event_bytes(pub.event.payload, pub.event.headers)
 
 
 def _check_number(pub: Pub) -> None:
