@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+from tests.certificates import Certificates
 from tests.cli.processes import Running, run
 from tests.peers.world import write_peers
 
@@ -53,6 +54,34 @@ def test_a_second_process_with_the_same_id_is_told_why_it_cannot_be(tmp_path: Pa
         first.wait()
     with peer(path, 0) as again:
         again.wait_for_line("life 0.2")
+
+
+def test_status_and_explain_are_let_in_with_token_and_authority(tmp_path: Path) -> None:
+    certificates, token = Certificates(tmp_path), tmp_path / "token"
+    token.write_text("a-token-of-the-peers")
+    token.chmod(0o600)
+    path = write_peers(
+        tmp_path,
+        2,
+        more=f'[security]\ntoken_file = "token"\nauthority = "{certificates.authority}"\n'
+        f'certificate = "{certificates.server}"\nkey = "{certificates.server_key}"\n',
+    )
+    ready = tmp_path / "ready.json"
+    with peer(path, 0, "--ready-file", ready) as zero, peer(path, 1) as one:
+        zero.wait_for_line("holds no topic")
+        one.wait_for_line("holds no topic")
+        url = f"vcube://{json.loads(ready.read_text())['address']}"
+        let_in = ("--token-file", token, "--authority", certificates.authority)
+        status = run("status", "--url", url, "--json", *let_in)
+        assert status.returncode == 0, status.stdout + status.stderr
+        assert [json.loads(row)["state"] for row in status.stdout.splitlines()] == ["alive", "alive"]
+        explained = run("explain", "--url", url, *let_in)
+        assert explained.returncode == 0 and "peer 1: " in explained.stdout, explained.stdout + explained.stderr
+        for command in ("status", "explain"):
+            without = run(command, "--url", url, "--authority", certificates.authority)
+            assert without.returncode == 1 and "a token is needed" in without.stderr, without.stderr
+            of_no_peers = run(command, "--url", "memory://", "--token-file", token)
+            assert of_no_peers.returncode == 2 and "--token-file: is for peers" in of_no_peers.stderr
 
 
 def test_wrong_words(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from seriatim.model import LogError, Subscription
 from seriatim.order import SequencingTree
 from tests.client.crashes import Store, kill
 from tests.client.world import data, hurry, run, take, until, world
+from tests.disk import full_disk
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
@@ -347,5 +348,90 @@ def test_deliveries_that_cannot_be_written_are_kept_until_they_can(tmp_path: Pat
             file._append = append
             await take(events, events.unread)
         assert [row.position for row in read_history(tmp_path).deliveries] == list(range(1500))
+
+    run(test())
+
+
+def test_rows_that_do_not_fit_leave_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    ours, theirs = RowFile(path), RowFile(path)
+    first, second, third = (Subscription("s", topic, 0) for topic in ("a", "b", "c"))
+    lines = padded(first) + padded(second)
+    with full_disk(len(lines) - 10), pytest.raises(LogError, match=r"takes only .*; make room on the disk"):
+        ours.append(lines)
+    assert list(ours.rows(Subscription)) == []
+    theirs.append(padded(third))
+    offset = ours.append(lines)
+    assert [row for _, _, row in ours.rows(Subscription)] == [third, first, second]
+    ended = Subscription("s", "a", 0, 7)
+    ours.change(offset, [ended], [len(padded(first))])
+    assert [row for _, _, row in theirs.rows(Subscription)] == [third, ended, second]
+    ours.close()
+    theirs.close()
+
+
+def test_what_could_not_be_blanked_is_before_anything_else_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    file, row = RowFile(path), Subscription("s", "a", 0)
+    change, file._change = file._change, -1
+    with full_disk(20):
+        for _ in range(2):
+            with pytest.raises(LogError, match="make room on the disk"):
+                file.append(padded(row))
+    file._change = change
+    assert path.stat().st_size == 20 and not path.read_bytes().isspace()
+    file.append(padded(row))
+    assert [row for _, _, row in file.rows(Subscription)] == [row]
+    file.close()
+
+
+def test_no_event_is_lost_while_the_disk_is_full(tmp_path: Path) -> None:
+    """Taken in lists that cross the borders of messages: what the log has accepted is given out before the error."""
+
+    async def test() -> None:
+        taken: list[str] = []
+        errors = 0
+        async with world() as w, w.bus() as bus, bus.subscribe("a", log=tmp_path) as events:
+            for number in range(2500):
+                bus.publish_nowait("a", str(number).encode())
+            await bus.flush()
+            await until("all are ready", lambda: events.unread == 2500)
+            with full_disk(30_000):
+                while not errors:
+                    try:
+                        taken += data(await anext(events.batches(300)))
+                    except LogError:
+                        errors += 1
+                assert 0 < len(taken) < 2500
+                assert events.unread == 2500 - len(taken)
+                with pytest.raises(LogError):
+                    await events.next()
+            taken += data(await take(events, 2500 - len(taken)))
+        assert taken == [str(number) for number in range(2500)]
+        rows = read_history(tmp_path).deliveries
+        assert [row.position for row in rows] == list(range(2500))
+        assert [row.number for row in rows] == sorted(row.number for row in rows if row.number is not None)
+
+    run(test())
+
+
+def test_a_topic_that_cannot_be_said_to_begin_begins_later(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with world() as w, w.bus(publication_log=tmp_path) as bus, bus.subscribe("a", log=tmp_path) as events:
+            await bus.publish("a", b"1")
+            await until("it is ready", lambda: events.unread == 1)
+            with full_disk(10), pytest.raises(LogError):
+                await events.next()
+            assert data(await take(events, 1)) == ["1"]
+            await events.add("b")
+            await bus.publish("b", b"2")
+            await until("it is ready", lambda: events.unread == 1)
+            with full_disk(10), pytest.raises(LogError):
+                await events.next()
+            assert data(await take(events, 1)) == ["2"]
+        history = read_history(tmp_path)
+        assert [(row.topic, row.since, row.until) for row in history.subscriptions] == [("a", 0, 2), ("b", 1, 2)]
+        assert [(row.topic, row.position) for row in history.deliveries] == [("a", 0), ("b", 1)]
+        assert verdicts(tmp_path) == ALL_VALID
 
     run(test())

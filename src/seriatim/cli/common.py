@@ -61,6 +61,18 @@ def client_options(function: _Function) -> _Function:
     )
 
 
+def peer_options(function: _Function) -> _Function:
+    """What a process needs to be let in by peers, where no peers.toml says it: as `client_options`, of peers."""
+    file = click.Path(exists=True, dir_okay=False)
+    return _with_options(
+        function,
+        click.option("--token-file", type=file, help="File with the peers' token, if no peers.toml is given."),
+        click.option("--authority", type=file, help="Certificates to check peers against (TLS)."),
+        click.option("--certificate", type=file, help="Certificate of this machine, to show to peers (TLS)."),
+        click.option("--key", type=file, help="Key of the certificate (TLS)."),
+    )
+
+
 def _with_options(function: _Function, *options: Callable[[_Function], _Function]) -> _Function:
     for option in reversed(options):
         function = option(function)

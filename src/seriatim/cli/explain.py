@@ -2,8 +2,8 @@
 
 import click
 
-from seriatim.cli.common import json_option, run_until_interrupted, show_json, url_option
-from seriatim.cli.peers import explain_peers, is_peers
+from seriatim.cli.common import json_option, peer_options, run_until_interrupted, show_json, url_option
+from seriatim.cli.peers import check_no_files, explain_peers, is_peers
 from seriatim.model import Node
 from seriatim.server.status import NodeExplanation
 
@@ -28,14 +28,18 @@ Exit code: 0 every node has answered, 1 one has not, 2 wrong options, 130 interr
 
 @click.command(help=HELP)
 @url_option
+@peer_options
 @json_option
 @click.pass_context
-def command(context: click.Context, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
+def command(
+    context: click.Context, /, url: str, cluster: str, timeout_s: float, as_json: bool, **files: str | None
+) -> None:
     """Say what waits for what in a running cluster."""
     from seriatim.cli.cluster import find_cluster
 
     if is_peers(url):
-        context.exit(explain_peers(url, timeout_s, as_json))
+        context.exit(explain_peers(url, files, timeout_s, as_json))
+    check_no_files(files)
 
     async def ask() -> list[tuple[Node, NodeExplanation | None]]:
         async with find_cluster(url, cluster, timeout_s) as found:

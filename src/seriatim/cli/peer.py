@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import json_option, log_option, peer_journals, run_service, show_json, write_whole
+from seriatim.cli.common import (
+    json_option,
+    log_option,
+    peer_journals,
+    peer_options,
+    run_service,
+    show_json,
+    write_whole,
+)
 from seriatim.cli.sub import print_events
 from seriatim.model import InputError
 
@@ -45,10 +53,7 @@ Exit code: 0 ended by a signal, after it has left its topics; 1 it cannot go on 
     metavar="FOLDER",
     help="Write the delivery log here, for audit.",
 )
-@click.option("--token-file", type=click.Path(exists=True, dir_okay=False), help="File with the peers' token (--seed).")
-@click.option("--authority", type=click.Path(exists=True, dir_okay=False), help="Certificates to check peers against.")
-@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="Certificate of this machine (TLS).")
-@click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Key of the certificate (TLS).")
+@peer_options
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True)
 @click.option(
     "--ready-file",

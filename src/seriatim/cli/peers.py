@@ -1,14 +1,15 @@
 """`seriatim status` and `seriatim explain` on vcube:// URLs: every peer is asked itself, at its address in the list."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from seriatim.cli.common import run_until_interrupted, show_json
 from seriatim.cli.tables import table
-from seriatim.model import ConnectionFailed, RemoteError
+from seriatim.model import ConnectionFailed, InputError, RemoteError
 from seriatim.peers import PeerReport, load_peers, observe
 from seriatim.runtime.security import SecurityOptions
 
@@ -16,6 +17,7 @@ EXIT_SILENT = 1
 COLOURS = {"alive": "green", "dead": "red", "silent": "red"}
 HEADINGS = ("peer", "state", "life", "address", "connected", "topics", "waits")
 
+Files = Mapping[str, str | None]  # what `peer_options` were given
 Asked = tuple[int, str, PeerReport | str]  # id, address, its report or why there is none
 
 
@@ -24,9 +26,17 @@ def is_peers(url: str) -> bool:
     return url.startswith("vcube:")
 
 
-def show_peers(url: str, timeout_s: float, as_json: bool) -> int:
+def check_no_files(files: Files) -> None:
+    """A cluster of sequencers is asked over its broker, where they would have no effect."""
+    for name, value in files.items():
+        if value is not None:
+            option = "--" + name.replace("_", "-")
+            raise InputError(option, "is for peers, and a cluster is asked over its broker", "leave it out")
+
+
+def show_peers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
     """Each peer in one line. The exit code: 0 all have answered."""
-    answers = _ask_all(url, timeout_s)
+    answers = _ask_all(url, files, timeout_s)
     held_for_dead = _held_for_dead([report for _, _, report in answers if isinstance(report, PeerReport)])
     rows = []
     for id, address, report in answers:
@@ -46,9 +56,9 @@ def show_peers(url: str, timeout_s: float, as_json: bool) -> int:
     return _exit_code(answers)
 
 
-def explain_peers(url: str, timeout_s: float, as_json: bool) -> int:
+def explain_peers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
     """What each peer waits for. The exit code: 0 all have answered."""
-    answers = _ask_all(url, timeout_s)
+    answers = _ask_all(url, files, timeout_s)
     for id, _, report in answers:
         if isinstance(report, PeerReport):
             lines = list(report.waits)
@@ -65,18 +75,21 @@ def explain_peers(url: str, timeout_s: float, as_json: bool) -> int:
     return _exit_code(answers)
 
 
-def _ask_all(url: str, timeout_s: float) -> list[Asked]:
+def _ask_all(url: str, files: Files, timeout_s: float) -> list[Asked]:
+    """Files that are given count more than those that peers.toml names, as in `connect`."""
     from seriatim.client.peer_urls import parse_peer_url  # lazily: most clusters are none of peers
 
     place = parse_peer_url(url)
+    options: dict[str, Any] = {name: value or "" for name, value in files.items()}
+    given = SecurityOptions.load(**options)
 
     async def ask() -> list[Asked]:
         if place.file is not None:
             config = load_peers(Path(place.file))
-            security = config.load_security()
+            security = given if any(files.values()) else config.load_security()
             addresses = {id: each.address for id, each in config.peers.items()}
         else:
-            security = SecurityOptions()
+            security = given
             report = await observe(place.seed, security, timeout_s)
             addresses = {int(id): address for id, address in report.system.peers.items()}
         return list(

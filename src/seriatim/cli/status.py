@@ -3,8 +3,8 @@
 import click
 import msgspec
 
-from seriatim.cli.common import json_option, run_until_interrupted, show_json, url_option
-from seriatim.cli.peers import is_peers, show_peers
+from seriatim.cli.common import json_option, peer_options, run_until_interrupted, show_json, url_option
+from seriatim.cli.peers import check_no_files, is_peers, show_peers
 from seriatim.cli.tables import table
 from seriatim.server.status import NodeStatus
 
@@ -22,6 +22,7 @@ Examples:
   seriatim status
   seriatim status --url nats://broker:4222 --json
   seriatim status --url vcube://./peers.toml
+  seriatim status --url vcube://127.0.0.1:7500 --token-file token
 
 \b
 Exit code: 0 every node is active, 1 a node does not answer or has failed, 2 wrong options, 130 interrupted.
@@ -30,14 +31,18 @@ Exit code: 0 every node is active, 1 a node does not answer or has failed, 2 wro
 
 @click.command(help=HELP)
 @url_option
+@peer_options
 @json_option
 @click.pass_context
-def command(context: click.Context, url: str, cluster: str, timeout_s: float, as_json: bool) -> None:
+def command(
+    context: click.Context, /, url: str, cluster: str, timeout_s: float, as_json: bool, **files: str | None
+) -> None:
     """Show the nodes of a running cluster."""
     from seriatim.cli.cluster import Place, find_cluster
 
     if is_peers(url):
-        context.exit(show_peers(url, timeout_s, as_json))
+        context.exit(show_peers(url, files, timeout_s, as_json))
+    check_no_files(files)
 
     async def ask() -> tuple[str, list[tuple[Place, NodeStatus | None]]]:
         async with find_cluster(url, cluster, timeout_s) as found:

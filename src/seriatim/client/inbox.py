@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 from seriatim.client.durable import Place
 from seriatim.client.events import Event
-from seriatim.model import Gap, Number, Topic
+from seriatim.model import Gap, LogError, Number, Topic
 
 Item: TypeAlias = Event | Gap
 
@@ -21,7 +21,7 @@ Starts: TypeAlias = dict[Topic, Number | None]  # topics held, and after which n
 
 
 class Log(Protocol):
-    """What a delivery log is told (logs.py)."""
+    """What a delivery log is told (logs.py). After a LogError it is told the same again, with the next attempt."""
 
     def handed(self, events: Sequence[Event], received_at: float | None) -> None: ...
 
@@ -104,23 +104,30 @@ class Inbox:
         return None
 
     def take(self, count: int) -> list[Item]:
-        """Up to `count` events; a gap that is to be shown is taken alone, so that who wants to can stop there."""
+        """Up to `count` events; a gap that is to be shown is taken alone, so that who wants to can stop there.
+
+        LogError: nothing was taken, and the next attempt begins where this one did.
+        """
         taken: list[Item] = []
-        while len(taken) < count:
-            parcel = self._parcels[0] if self._parcels else None
-            if parcel is not None and parcel.next < len(parcel.events):
-                upto = min(len(parcel.events), parcel.next + count - len(taken))
-                events = parcel.events[parcel.next : upto]
-                taken += events
-                self._hand_out(parcel, events, upto)
-                continue
-            if parcel is not None and parcel.gap is not None and self._show_gaps and taken:
-                break
-            item = self._pass_by()
-            if item is not None:
-                return [item]
-            if parcel is None:
-                break
+        try:
+            while len(taken) < count:
+                parcel = self._parcels[0] if self._parcels else None
+                if parcel is not None and parcel.next < len(parcel.events):
+                    upto = min(len(parcel.events), parcel.next + count - len(taken))
+                    events = parcel.events[parcel.next : upto]
+                    self._hand_out(parcel, events, upto)
+                    taken += events
+                    continue
+                if parcel is not None and parcel.gap is not None and self._show_gaps and taken:
+                    break
+                item = self._pass_by()
+                if item is not None:
+                    return [item]
+                if parcel is None:
+                    break
+        except LogError:
+            if not taken:  # else these are in the log, and who takes the next ones is told
+                raise
         return taken
 
     def _pass_by(self) -> Gap | None:
@@ -128,9 +135,9 @@ class Inbox:
         if not self._parcels:
             return None
         parcel = self._parcels[0]
-        self._finish(parcel)
         if parcel.news is not None:
             parcel.news()
+        self._finish(parcel)
         return parcel.gap if self._show_gaps else None
 
     def __bool__(self) -> bool:
@@ -144,14 +151,15 @@ class Inbox:
             parcel.events, parcel.next = left, 0
 
     def _hand_out(self, parcel: Parcel, events: Sequence[Event], upto: int) -> None:
+        """The log first: what it does not accept stays here."""
+        if self._log is not None:
+            self._log.handed(events, parcel.received_at)
         parcel.next = upto
         self.events -= len(events)
         if upto == len(parcel.events):
             self._finish(parcel)
         else:
             self.handed = (self.handed[0], events[-1].index + 1)
-        if self._log is not None:
-            self._log.handed(events, parcel.received_at)
 
     def _finish(self, parcel: Parcel) -> None:
         self._parcels.popleft()

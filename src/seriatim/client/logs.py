@@ -6,6 +6,9 @@ every 1,000 rows. Rows that change later (a subscription ends, a publication get
 spaces behind them, and changed in place. So a process that is killed leaves a log that can be read: its last deliveries
 may be missing, but no line is cut off. (A machine that loses power may cut off the last line; whoever opens the log for
 writing next, and is alone, cuts it away.)
+
+A log that cannot be written (a full disk) raises LogError and has changed nothing: the event stays in the inbox, and the
+next attempt says the same again. So no event is without a row, and no row is there twice.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -42,7 +46,7 @@ class RowTable(Protocol):
     """Where the rows of one table go: a file, or a stream on the broker (broker_logs.py)."""
 
     def append(self, lines: bytes) -> int:
-        """Write whole lines; where they begin."""
+        """Write whole lines; where they begin. LogError: none of them is there."""
 
     def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
         """These rows take the place of those that begin here."""
@@ -68,6 +72,7 @@ class RowFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._torn: tuple[int, int] | None = None  # where something begins that must not stay, and how long it is
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._append = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -92,17 +97,30 @@ class RowFile:
         os.ftruncate(self._append, data.rfind(b"\n") + 1)
 
     def append(self, lines: bytes) -> int:
-        """Write whole lines; where they begin."""
-        self._write_all(lines)
-        return os.lseek(self._append, 0, os.SEEK_CUR) - len(lines)
+        """Write whole lines; where they begin. LogError: none of them is there, and they can be written again.
 
-    def _write_all(self, lines: bytes) -> None:
+        If the disk takes only some bytes, blanks take their place: others may have written behind them already, so they
+        can neither be cut off nor be completed. A row that follows blanks is still a row.
+        """
+        self._blank()
         try:
             written = os.write(self._append, lines)
-            while written < len(lines):  # a full disk, or a signal: the rest follows, or fails
-                written += os.write(self._append, lines[written:])
+            begin = os.lseek(self._append, 0, os.SEEK_CUR) - written
         except OSError as error:
             raise LogError(str(self.path), error.strerror or "cannot be written", "make room on the disk") from None
+        if written < len(lines):
+            self._torn = (begin, written)
+            self._blank()
+            problem = f"the disk takes only {written:,} of {len(lines):,} bytes"
+            raise LogError(str(self.path), problem, "make room on the disk")
+        return begin
+
+    def _blank(self) -> None:
+        """No trace of what was not written whole. If that fails too, it comes first with the next attempt."""
+        if self._torn is not None:
+            offset, length = self._torn
+            self._overwrite(offset, b" " * length)
+            self._torn = None
 
     def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
         """Put other rows into the lines that begin here."""
@@ -115,7 +133,9 @@ class RowFile:
 
     def _overwrite(self, offset: int, lines: bytes) -> None:
         try:
-            os.pwrite(self._change, lines, offset)
+            written = 0
+            while written < len(lines):
+                written += os.pwrite(self._change, lines[written:], offset + written)
         except OSError as error:
             raise LogError(str(self.path), error.strerror or "cannot be written", "make room on the disk") from None
 
@@ -142,6 +162,8 @@ class RowFile:
     def close(self) -> None:
         """May be called twice."""
         if self._append >= 0:
+            with suppress(LogError):  # then whoever opens it next cuts it off
+                self._blank()
             os.close(self._append)
             os.close(self._change)
             self._append = self._change = -1
@@ -192,7 +214,7 @@ class DeliveryLog:
         for topic, (start, done) in sorted(holdings.items()):
             holding = self._holdings.get(topic)
             if holding is None:
-                self._begin(topic, done)
+                self._begin(topic, done, self.position)
             elif holding.subscription.start != start:
                 self.begins({topic: max(start, holding.last or 0)})
 
@@ -213,16 +235,21 @@ class DeliveryLog:
     # ── what happens, in its order ────────────────────────────────────────────────────────────────────────────────
 
     def handed(self, events: Sequence[Event], received_at: float | None) -> None:
-        """The application is given these events of one message."""
+        """The application is given these events of one message. LogError: they are not accepted, and can come again.
+
+        So everything that can fail comes first; only then is anything counted.
+        """
+        if len(self._rows) >= FLUSH_ROWS:
+            self.flush()
+        # what is known has its row: the process before this one wrote it
+        new = [each for each in events if not (each.replayed and (each.topic, each.number, each.index) in self._known)]
+        for position, event in enumerate(new, self.position):
+            if event.topic not in self._holdings:  # its change is not complete, but the topic has begun
+                self._begin(event.topic, None, position)
         now = self._clock.now_ms()
-        for event in events:
-            if event.replayed and (event.topic, event.number, event.index) in self._known:
-                continue  # it has its row: the process before this one wrote it
-            holding = self._holdings.get(event.topic)
-            if holding is None:  # its change is not complete, but the topic has begun
-                holding = self._begin(event.topic, None)
+        for event in new:
             if not event.out_of_order:
-                holding.last = event.number
+                self._holdings[event.topic].last = event.number
             self._rows.append(
                 Delivery(
                     self._subscriber,
@@ -238,9 +265,7 @@ class DeliveryLog:
                 )
             )
             self.position += 1
-        if len(self._rows) >= FLUSH_ROWS:
-            self.flush()
-        elif self._timer is None and self._rows:
+        if self._timer is None and self._rows:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
 
     def holds(self, starts: Mapping[Topic, Number | None]) -> None:
@@ -250,7 +275,7 @@ class DeliveryLog:
         for topic, start in sorted(starts.items()):
             holding = self._holdings.get(topic)
             if holding is None:
-                self._begin(topic, start)
+                self._begin(topic, start, self.position)
             elif start is not None and holding.subscription.start is None:
                 self._change(holding, start=start)
             elif start is not None and start != holding.subscription.start:
@@ -259,33 +284,38 @@ class DeliveryLog:
     def begins(self, starts: Mapping[Topic, Number]) -> None:
         """These topics begin anew here, after these numbers."""
         for topic, start in starts.items():
-            if topic in self._holdings:
+            holding = self._holdings.get(topic)
+            if holding is not None:
+                row = holding.subscription
+                if holding.last is None and (row.since, row.start) == (self.position, start):
+                    continue  # it just has, before another topic failed to
                 self._end(topic)
-            self._begin(topic, start)
+            self._begin(topic, start, self.position)
 
     def end(self) -> None:
         """The subscriber leaves everything."""
         for topic in list(self._holdings):
             self._end(topic)
 
-    def _begin(self, topic: Topic, start: Number | None) -> _Row:
-        row = Subscription(self._subscriber, topic, self.position, None, start)
+    def _begin(self, topic: Topic, start: Number | None, since: int) -> None:
+        row = Subscription(self._subscriber, topic, since, None, start)
         line = padded(row)
-        holding = self._holdings[topic] = _Row(row, self._subscriptions.append(line), len(line))
-        return holding
+        self._holdings[topic] = _Row(row, self._subscriptions.append(line), len(line))
 
     def _end(self, topic: Topic) -> None:
-        holding = self._holdings.pop(topic)
+        holding = self._holdings[topic]
         end = holding.subscription.start if holding.last is None else holding.last
         self._change(holding, until=self.position, end=end)
+        del self._holdings[topic]
 
     def _change(
         self, holding: _Row, *, start: Number | None = None, until: int | None = None, end: Number | None = None
     ) -> None:
         old = holding.subscription
         new_start = old.start if start is None else start
-        holding.subscription = Subscription(old.subscriber, old.topic, old.since, until, new_start, end)
-        self._subscriptions.change(holding.offset, [holding.subscription], [holding.length])
+        new = Subscription(old.subscriber, old.topic, old.since, until, new_start, end)
+        self._subscriptions.change(holding.offset, [new], [holding.length])
+        holding.subscription = new
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -299,7 +329,7 @@ class DeliveryLog:
             self._rows = []
 
     def _flush_late(self) -> None:
-        """By the clock. If it fails the rows are kept, and whoever asks for the next event is told."""
+        """By the clock. If it fails the rows are kept, and written with those that follow."""
         self._timer = None
         try:
             self.flush()

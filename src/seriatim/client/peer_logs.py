@@ -62,13 +62,16 @@ class PeerDeliveries:
 
     def end(self, topic: Topic) -> None:
         """It is not any more."""
-        stay = self._stays.pop(topic, None)
+        stay = self._stays.get(topic)
         if stay is not None:
             row = msgspec.structs.replace(stay.row, until=self._positions[stay.row.subscriber])
             self._subscriptions.change(stay.offset, [row], [stay.length])
+            del self._stays[topic]
 
     def handed(self, events: Sequence[Event], received_at: float | None) -> None:
-        """The application is given these."""
+        """The application is given these. LogError: too many rows could not be written, and these are not accepted."""
+        if len(self._rows) >= FLUSH_ROWS:
+            self.flush()
         now = self._clock.now_ms()
         for event in events:
             stay = self._stays.get(event.topic)
@@ -80,9 +83,7 @@ class PeerDeliveries:
             self._rows.append(
                 Delivery(subscriber, position, event.id, event.topic, received_at=received_at, notified_at=now)
             )
-        if len(self._rows) >= FLUSH_ROWS:
-            self.flush()
-        elif self._timer is None and self._rows:
+        if self._timer is None and self._rows:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
 
     def holds(self, starts: Starts) -> None:
@@ -111,7 +112,7 @@ class PeerDeliveries:
             self._rows = []
 
     def _flush_late(self) -> None:
-        """By the clock. If it fails the rows are kept, and whoever asks for the next event is told."""
+        """By the clock. If it fails the rows are kept, and written with those that follow."""
         self._timer = None
         try:
             self.flush()
