@@ -277,10 +277,12 @@ def test_two_that_are_no_neighbours_and_cannot_reach_each_other_do_not_wait_for_
     """Nobody else misses either of them, and no heartbeat goes between them."""
     world = World(10, 4, Link(Constant(5.0), holds=False), WATCHING)
     world.subscribe(0, 3)
+    healed = world.sim.now + 5_000.0
     cut_off(world, 0, 3, 5_000.0)
     world.sim.run(until_ms=world.sim.now + 10.0)
     world.publish(0, "during")
     world.until(lambda: world.count(0, Published) == 1, "published without the one that cannot be reached")
+    assert world.sim.now < healed
     assert births_of(world.peer("peer1").life) == births_of(world.peer("peer2").life) == 0
     world.sim.run(until_ms=world.sim.now + 15_000.0)
     world.publish(0, "after")
@@ -313,9 +315,24 @@ def test_who_stood_still_does_not_blame_those_that_owe_it_an_acknowledgement() -
     assert machine.peer.living() == ()
 
 
-def test_a_connection_through_which_nothing_comes_is_no_sign_of_life() -> None:
+def test_who_speaks_is_not_suspected_however_late_it_acknowledges() -> None:
+    machine = LinkedPeer(Peer.restart(Cube(range(2)), 0, WATCHING, []))
+    for now in range(0, 5_000, 100):
+        machine.tick(float(now))
+        machine.step("peer1", Parcel(machine.peer.life, Frame(life_of(1, 1), 0, 0, Alive())), float(now))
+        assert machine.kept > 0
+        assert machine.peer.living() == (1,)
+
+
+@pytest.mark.parametrize("owes", [True, False])
+def test_a_connection_through_which_nothing_comes_is_no_sign_of_life(owes: bool) -> None:
     machine = LinkedPeer(Peer(Cube(range(2)), 0, WATCHING))
-    for now in range(0, 1_500, 100):
+    machine.tick(0.0)
+    machine.step(APPLICATION, Connected(1, 1), 0.0)
+    if not owes:
+        machine.step("peer1", Parcel(machine.peer.life, Frame(life_of(1, 1), 0, machine.kept)), 0.0)
+    assert (machine.kept > 0) == owes
+    for now in range(100, 1_500, 100):
         assert machine.peer.living() == (1,) or now > 1_000
         machine.tick(float(now))
         machine.step(APPLICATION, Connected(1, 1), float(now))
