@@ -7,8 +7,8 @@ spaces behind them, and changed in place. So a process that is killed leaves a l
 may be missing, but no line is cut off. (A machine that loses power may cut off the last line; whoever opens the log for
 writing next, and is alone, cuts it away.)
 
-A log that cannot be written (a full disk) raises LogError and has changed nothing: the event stays in the inbox, and the
-next attempt says the same again. So no event is without a row, and no row is there twice.
+A log that cannot be written (a full disk) raises LogError and has changed nothing: the event stays in the inbox, and
+the next attempt says the same again. So no event is without a row, and no row is there twice.
 """
 
 import asyncio
