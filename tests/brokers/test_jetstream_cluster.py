@@ -95,7 +95,7 @@ async def all_current(urls: str) -> None:
                     for each in clusters
                 ):
                     return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # nobody tells when replicas have caught up: the server must be asked again
     finally:
         await connection.close()
 

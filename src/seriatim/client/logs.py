@@ -177,6 +177,43 @@ def padded(row: Struct, length: int | None = None) -> bytes:
     return text.ljust(length - 1) + b"\n"
 
 
+class Gathered:
+    """Deliveries on their way to their table: many rows are written at once, and none waits for long."""
+
+    def __init__(self, table: RowTable) -> None:
+        self._table = table
+        self._rows: list[Delivery] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def make_room(self) -> None:
+        """Before more rows are counted. LogError: those that wait are too many, and cannot be written."""
+        if len(self._rows) >= FLUSH_ROWS:
+            self.flush()
+
+    def put(self, rows: Iterable[Delivery]) -> None:
+        """Accepted: they are written soon."""
+        self._rows.extend(rows)
+        if self._timer is None and self._rows:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._rows:
+            self._table.append(_encoder.encode_lines(self._rows))
+            self._rows = []
+
+    def _flush_late(self) -> None:
+        """By the clock. If it fails the rows are kept, and written with those that follow."""
+        self._timer = None
+        try:
+            self.flush()
+        except LogError as error:
+            logger.error("deliveries are not in the log", extra={"rows": len(self._rows), "reason": str(error)})
+
+
 class _Row(Struct):
     """One holding of one topic, and the line that tells of it."""
 
@@ -195,10 +232,9 @@ class DeliveryLog:
         self._subscriber = subscriber
         self._clock = clock
         self.position = 0
-        self._rows: list[Delivery] = []
+        self._gathered = Gathered(deliveries)
         self._holdings: dict[Topic, _Row] = {}
         self._known: set[tuple[Topic, Number, int]] = set()  # logged by an earlier process, and may come again
-        self._timer: asyncio.TimerHandle | None = None
 
     async def resume(self, holdings: Mapping[Topic, tuple[Number, Number]]) -> None:
         """A durable subscriber goes on. Of each topic it holds: after which number it began, and how far it is.
@@ -239,18 +275,18 @@ class DeliveryLog:
 
         So everything that can fail comes first; only then is anything counted.
         """
-        if len(self._rows) >= FLUSH_ROWS:
-            self.flush()
+        self._gathered.make_room()
         # what is known has its row: the process before this one wrote it
         new = [each for each in events if not (each.replayed and (each.topic, each.number, each.index) in self._known)]
         for position, event in enumerate(new, self.position):
             if event.topic not in self._holdings:  # its change is not complete, but the topic has begun
                 self._begin(event.topic, None, position)
         now = self._clock.now_ms()
+        rows = []
         for event in new:
             if not event.out_of_order:
                 self._holdings[event.topic].last = event.number
-            self._rows.append(
+            rows.append(
                 Delivery(
                     self._subscriber,
                     self.position,
@@ -265,8 +301,7 @@ class DeliveryLog:
                 )
             )
             self.position += 1
-        if self._timer is None and self._rows:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
+        self._gathered.put(rows)
 
     def holds(self, starts: Mapping[Topic, Number | None]) -> None:
         """From here on the subscriber holds exactly these topics; with a number: it begins after that number."""
@@ -321,20 +356,7 @@ class DeliveryLog:
 
     def flush(self) -> None:
         """Write what has gathered."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._rows:
-            self._deliveries.append(_encoder.encode_lines(self._rows))
-            self._rows = []
-
-    def _flush_late(self) -> None:
-        """By the clock. If it fails the rows are kept, and written with those that follow."""
-        self._timer = None
-        try:
-            self.flush()
-        except LogError as error:
-            logger.error("deliveries are not in the log", extra={"rows": len(self._rows), "reason": str(error)})
+        self._gathered.flush()
 
     async def written(self, timeout_s: float) -> None:
         """Until everything is in the log. LogError: it is not, in that time."""

@@ -6,8 +6,6 @@ since peers order the events of a topic, and nothing across topics: `3.1/chat` i
 Events have no number in their topic, so the rows have none.
 """
 
-import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,13 +14,9 @@ from msgspec import Struct
 
 from seriatim.client.events import Event
 from seriatim.client.inbox import Starts
-from seriatim.client.logs import FLUSH_ROWS, FLUSH_S, RowFile, padded, table_paths
-from seriatim.model import Delivery, LogError, Number, Publication, Subscription, Topic
+from seriatim.client.logs import Gathered, RowFile, padded, table_paths
+from seriatim.model import Delivery, Number, Publication, Subscription, Topic
 from seriatim.runtime import Clock
-
-logger = logging.getLogger(__name__)
-
-_encoder = msgspec.json.Encoder()
 
 
 def log_name(life: str, topic: Topic) -> str:
@@ -47,8 +41,7 @@ class PeerDeliveries:
         self._clock = clock
         self._stays: dict[Topic, _Stay] = {}
         self._positions: dict[str, int] = {}  # by subscriber
-        self._rows: list[Delivery] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._gathered = Gathered(self._deliveries)
 
     # ── what happens, in the order in which the application gets it ───────────────────────────────────────────────
 
@@ -70,9 +63,9 @@ class PeerDeliveries:
 
     def handed(self, events: Sequence[Event], received_at: float | None) -> None:
         """The application is given these. LogError: too many rows could not be written, and these are not accepted."""
-        if len(self._rows) >= FLUSH_ROWS:
-            self.flush()
+        self._gathered.make_room()
         now = self._clock.now_ms()
+        rows = []
         for event in events:
             stay = self._stays.get(event.topic)
             if stay is None:  # it has just left the topic
@@ -80,11 +73,8 @@ class PeerDeliveries:
             subscriber = stay.row.subscriber
             position = self._positions[subscriber]
             self._positions[subscriber] = position + 1
-            self._rows.append(
-                Delivery(subscriber, position, event.id, event.topic, received_at=received_at, notified_at=now)
-            )
-        if self._timer is None and self._rows:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
+            rows.append(Delivery(subscriber, position, event.id, event.topic, received_at=received_at, notified_at=now))
+        self._gathered.put(rows)
 
     def holds(self, starts: Starts) -> None:
         """Only where topics are numbered (client/logs.py)."""
@@ -104,20 +94,7 @@ class PeerDeliveries:
 
     def flush(self) -> None:
         """Write what has gathered."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._rows:
-            self._deliveries.append(_encoder.encode_lines(self._rows))
-            self._rows = []
-
-    def _flush_late(self) -> None:
-        """By the clock. If it fails the rows are kept, and written with those that follow."""
-        self._timer = None
-        try:
-            self.flush()
-        except LogError as error:
-            logger.error("deliveries are not in the log", extra={"rows": len(self._rows), "reason": str(error)})
+        self._gathered.flush()
 
     def close(self) -> None:
         """Write everything. May be called twice."""

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from seriatim.explore.atoms_checks import AtomsChecks
+from seriatim.explore.run import ExplorerError
 from seriatim.explore.world import Budget, Role, World
 from seriatim.model import Address, Event, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomHost, AtomsOptions, Coordinator, Ingress, Node, Plan, Receiver
@@ -84,7 +85,7 @@ def _node(create: Any, retry_ms: float, journals: bool) -> Node:
 
 
 def _no_thaw(state: Any) -> Any:
-    raise NotImplementedError("worlds with links are walked, not searched")
+    raise ExplorerError("a world with links is walked, not searched: its links are part of no state that is kept")
 
 
 def publish(ingress: Address, topic: Topic, *ids: str) -> list[Command]:

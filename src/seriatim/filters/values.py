@@ -19,6 +19,7 @@ possible). The indexes cut the space of values by their bits (boxes.py).
 import json
 import math
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -42,7 +43,7 @@ TIMESTAMP_MIN = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 TIMESTAMP_MAX = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
-class Domain:
+class Domain(ABC):
     """One type of values. Keys are what is compared; `least` is the smallest of them."""
 
     kind: Kind
@@ -50,21 +51,21 @@ class Domain:
     least: Key
     code_bits: int
 
+    @abstractmethod
     def successor(self, key: Key) -> Key | None:
         """The next larger key; None if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def predecessor(self, key: Key) -> Key | None:
         """The next smaller key; None if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def literal(self, key: Key) -> str:
         """The key as filters write it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def code(self, key: Key) -> int:
         """An integer of `code_bits` bits, never smaller for a larger key."""
-        raise NotImplementedError
 
     def value(self, key: Key) -> Value:
         """The value with this key."""
