@@ -23,6 +23,7 @@ class NodeState(Struct, array_like=True):
     inner: Any
     links: dict[Address, Link[Any]] = field(default_factory=dict)
     epoch: int = 1
+    forgotten: set[Address] = field(default_factory=set)  # nothing is sent to them, also what was decided before
 
 
 class Node:
@@ -78,9 +79,11 @@ class Node:
         effects: Effects = self.inner.step(source, message, now)
         if self.journals:
             effects.persist.append(Stepped(source, message, now, framed))
-        if isinstance(message, Forget) and (link := self.state.links.get(message.receiver)) is not None:
-            link.unacknowledged.clear()
-            link.resend_due = None
+        if isinstance(message, Forget):
+            self.state.forgotten.add(message.receiver)
+            if (link := self.state.links.get(message.receiver)) is not None:
+                link.unacknowledged.clear()
+                link.resend_due = None
         return effects
 
     def _replay(self, record: Stepped | TookOver) -> None:
@@ -95,8 +98,11 @@ class Node:
         if self._to_persist:
             effects.persist[:0] = self._to_persist
             self._to_persist.clear()
-        for index, (target, message) in enumerate(effects.send):
-            effects.send[index] = target, self._link(target).send(message, self.state.epoch, now, self.retry_ms)
+        effects.send = [
+            (target, self._link(target).send(message, self.state.epoch, now, self.retry_ms))
+            for target, message in effects.send
+            if target not in self.state.forgotten
+        ]
         self._wish(effects)
         return effects
 
