@@ -1,14 +1,34 @@
 """Mistakes that were found by looking for them, each as the story that shows it."""
 
+from itertools import combinations
 from typing import Any
 
+import pytest
+
 from seriatim.explore.atoms_worlds import OwnIngresses, own_ingresses
-from seriatim.protocols.atoms import COORDINATOR, AtomHost, AtomsOptions, Node, check
-from seriatim.protocols.atoms.messages import Accepted, Carry, Changed, Forget, Install, Item, Notice, Refused
+from seriatim.model import APPLICATION, Event, InputError
+from seriatim.protocols.atoms import COORDINATOR, AtomHost, AtomsOptions, Ingress, Node, check
+from seriatim.protocols.atoms.messages import (
+    Accepted,
+    Carry,
+    Change,
+    Changed,
+    Forget,
+    Install,
+    Item,
+    Notice,
+    Publish,
+    Refused,
+)
+from seriatim.protocols.atoms.overlaps import atom_of, group_of
 from seriatim.protocols.atoms.plan import spread
 from seriatim.protocols.link import Frame
 from tests.protocols.atoms.net import Net
 from tests.protocols.atoms.test_stories import four
+
+
+def first_group_of(topic: str) -> str:
+    return group_of(topic, 1)
 
 
 def strays(net: Net) -> list[Any]:
@@ -90,3 +110,38 @@ def test_a_change_does_not_end_before_its_new_way_is_in_use() -> None:
     net.release()
     assert strays(net) == [] and net.explain(COORDINATOR) == [] and "B.1&C.1" not in net.graph.atoms
     assert net.seen("t") == ["b1"]
+
+
+def test_a_topic_may_be_called_what_an_atom_is_called() -> None:
+    topics = ["A", "A.1&B", "B", "&"]
+    hosts = {atom_of(*map(first_group_of, pair)): "h1" for pair in combinations(topics, 2)}
+    net = Net(own_ingresses(dict.fromkeys(topics, "r s"), hosts), "rs")
+    for number in range(3):
+        for topic in topics:
+            net.publish(topic, f"{topic} {number}")
+    net.change("A.1&B", "r")
+    net.change("A.1&B")
+    assert len(net.seen("r")) == len(net.seen("s")) == 12 and set(net.graph.groups) == {"A.1", "B.1", "&&.1"}
+
+
+def test_a_publisher_that_begins_to_count_again_loses_nothing() -> None:
+    """It was restarted: its first request is not a repeat of the first one of before."""
+    ingress = Ingress(own_ingresses({"A": "r"}, {}), "A", AtomsOptions())
+    first = ingress.step(APPLICATION, Publish(Event("a1", "A", "p"), 1), 0.0)
+    other = ingress.step(APPLICATION, Publish(Event("a2", "A", "p"), 1), 0.0)
+    repeat = ingress.step(APPLICATION, Publish(Event("a2", "A", "p"), 1), 0.0)
+    assert first.notify == [Accepted("a1", "A.1", 1)]
+    assert other.notify == repeat.notify == [Accepted("a2", "A.1", 2)] and repeat.send == []
+
+
+@pytest.mark.parametrize("name", ["", COORDINATOR, "A", "h1"])
+def test_who_cannot_be_a_receiver(name: str) -> None:
+    """A machine of the network is no member of anything, and is not forgotten: all others need it."""
+    net = Net(own_ingresses({"A": "r s"}, {}, "U"), "rs")
+    net.tell(COORDINATOR, Change("U", frozenset({"r", name})))
+    assert "receiver" in net.answers(COORDINATOR, Refused)[0].reason
+    with pytest.raises(InputError, match="receiver"):
+        net.tell(COORDINATOR, Forget(name))
+    net.change("U", "r s")
+    net.publish("U", "u1")
+    assert net.seen("r") == ["u1"]
