@@ -8,6 +8,8 @@ from seriatim.model import Address, Event, Node, Number, Topic
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, Pair
 from seriatim.protocols.link import Frame as Frame
 from seriatim.protocols.machine import Payload
+from seriatim.protocols.node import Stepped as Stepped
+from seriatim.protocols.node import TookOver as TookOver
 
 Token: TypeAlias = str
 
@@ -233,21 +235,3 @@ class Finished(Struct, frozen=True, tag=True):
 
     group: Group
     mark: Token = ""
-
-
-# ── journals ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Stepped(Struct, frozen=True, tag=True):
-    """A machine took this input; framed: it came on a link."""
-
-    source: Address
-    message: Payload
-    now: float
-    framed: bool
-
-
-class TookOver(Struct, frozen=True, tag=True):
-    """Another process runs this machine now."""
-
-    epoch: int
