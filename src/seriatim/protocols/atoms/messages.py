@@ -219,7 +219,7 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Drained(Struct, frozen=True, tag=True):
-    """The old way is empty."""
+    """The old way is empty, and where the new one meets it the new one is in use."""
 
     token: Token
 
