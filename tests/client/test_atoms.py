@@ -166,7 +166,7 @@ def test_subscriptions_that_only_trees_have_are_refused() -> None:
         async with memory("refused") as bus:
             for wish in ({"durable": "d"}, {"ordered": False}, {"start": "first"}, {"gaps": GapPolicy.skip()}):
                 with pytest.raises(InputError, match='order="atoms"'):
-                    bus.subscribe("a", **wish)  # type: ignore[arg-type]
+                    bus.subscribe("a", **wish)
             with pytest.raises(InputError, match="joins the names of atoms"):
                 bus.subscribe("a&b")
             with pytest.raises(InputError, match="joins the names of atoms"):
