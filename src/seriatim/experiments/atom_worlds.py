@@ -61,7 +61,7 @@ class AtomWorld:
         self.layout = layout
         self.deliveries: list[Delivery] = []
         self.at: dict[Address, Router] = {}
-        self.plan = _plan(layout)
+        self.plan = placed_plan(layout)
         self.simulator = Simulator(0, self._link, self._notified)
         self._sent: tuple[Address, float] = "", 0.0
         options = AtomsOptions()
@@ -102,10 +102,11 @@ class AtomWorld:
             self.deliveries.append(Delivery(payload.event.topic, sender, address, now - at))
 
 
-def _plan(layout: AtomLayout) -> PlacedPlan:
+def placed_plan(layout: AtomLayout) -> PlacedPlan:
+    """What the machines are given: atoms on their nodes, and an ingress beside the first node of each path."""
     for name, atom in layout.graph.atoms.items():
         atom.host = f"node {layout.nodes[name]}"
-    hosts = _names("node", layout.nodes.values()) or ("node 0",)
+    hosts = _names("node", layout.nodes.values()) or _names("node", [min(layout.places)])
     firsts = {topic: path[0] for topic, path in layout.paths.items()}
     entries = {topic: f"ingress {node}" for topic, node in firsts.items()}
     return PlacedPlan(layout.graph, hosts, _names("ingress", firsts.values()), entries)
