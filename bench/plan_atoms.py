@@ -88,7 +88,9 @@ def main() -> None:
     if given.one:
         print(json.dumps(measure(Path(given.one), given.rows[0], given.worlds[0], given.memory)))
         return
-    print("world             rows   groups      atoms components backbone  path mean       most  nodes  seconds     GB  read")
+    print(
+        "world            rows   groups     atoms components backbone path mean       most  nodes  seconds     GB  read"
+    )
     for world in given.worlds:
         for rows in given.rows:
             with tempfile.TemporaryDirectory() as folder:
@@ -97,8 +99,8 @@ def main() -> None:
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=True)
             found = json.loads(done.stdout.splitlines()[-1])
             print(
-                f"{world:12} {found['subscriptions']:9,} {found['groups']:8,} {found['atoms']:10,} "
-                f"{found['components']:10,} {found['backbone']:8,} {found['path_length']['mean']:10,.1f} "
+                f"{world:11} {found['subscriptions']:9,} {found['groups']:8,} {found['atoms']:9,} "
+                f"{found['components']:10,} {found['backbone']:8,} {found['path_length']['mean']:9,.1f} "
                 f"{found['path_length']['most']:10,.0f} {found['nodes']:6,} {found['seconds']:8.1f} "
                 f"{found['gigabytes']:6.2f} {found['read_s']:5.1f}",
                 flush=True,

@@ -49,12 +49,13 @@ class AtomsPlan(NamedTuple):
 @contextmanager
 def planned_atoms(
     inputs: Inputs,
-    network: Network | None = None,
+    network: Network | float | None = None,
     causal: bool = False,
     say: Say = lambda line: None,
     part_max: int = PART_MAX,
 ) -> Iterator[AtomsPlan]:
-    """A plan; its tables stay cached while the block runs."""
+    """A plan; its tables stay cached while the block runs. Without a network: a host for each site that is known, and
+    if a number is given, that is the load of each."""
     cached: list[DataFrame] = []
 
     def keep(table: DataFrame) -> DataFrame:
@@ -70,7 +71,7 @@ def planned_atoms(
 
 def _plan(
     inputs: Inputs,
-    network: Network | None,
+    network: Network | float | None,
     threshold: int,
     say: Say,
     part_max: int,
@@ -85,7 +86,7 @@ def _plan(
     size = pairs.count()
     refuse_too_many(size)
     rates, where, sites = rates_and_places(inputs, topics, held)
-    network = network or default_network(sites)
+    network = network if isinstance(network, Network) else default_network(sites, network)
     load_max = network.load_max or busiest(held, rates)
     say(f"{size:,} atoms: cutting them into parts")
     parts = parts_of(pairs, count, part_max)
