@@ -6,7 +6,7 @@ forgotten leaves everything.
 
 from msgspec import field
 
-from seriatim.model import APPLICATION, Address, RemoteError, Topic
+from seriatim.model import APPLICATION, Address, Topic
 from seriatim.protocols.atoms.coordinator import Coordinator
 from seriatim.protocols.atoms.live_messages import Join, Joined, Leave, Left
 from seriatim.protocols.atoms.messages import Change, Changed, Forget
@@ -45,9 +45,7 @@ class Registrar(Coordinator):
                 effects = self._join(source, topic, now)
             case Leave(topic):
                 effects = self._leave(source, topic, now)
-            case Forget(receiver):
-                if source not in (APPLICATION, receiver):
-                    raise RemoteError(f"{source} wants {receiver} to be forgotten, which is not its own")
+            case Forget():
                 effects = self._forget(message, now)
             case _:
                 effects = super().step(source, message, now)

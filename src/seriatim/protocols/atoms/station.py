@@ -217,6 +217,8 @@ class Station:
         if isinstance(message, Forget):
             if self.registrar is not None and source in (APPLICATION, message.receiver):
                 return [self.registrar]
+            if source not in (APPLICATION, message.receiver, self._coordinator):
+                raise RemoteError(f"{source} wants {message.receiver} to be forgotten, which is not its own")
             return [role for role in (self.ingress, self.host) if role is not None]
         kinds = ((FOR_INGRESS, self.ingress), (FOR_HOST, self.host), (FOR_COORDINATOR, self.registrar))
         for kind, role in kinds:

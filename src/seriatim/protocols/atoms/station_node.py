@@ -114,6 +114,7 @@ class StationNode(LinkedNode):
             effects = Effects()
             effects.notify.append(Nonsense(source, str(error)))
             effects.persist.append(Step(source, message, now, framed))
+            return effects
         if isinstance(message, Forget):
             self.state.links.pop(message.receiver, None)
         return effects
