@@ -8,6 +8,8 @@ from seriatim.model import Address, Event, Node, Number, Topic
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, Pair
 from seriatim.protocols.link import Frame as Frame
 from seriatim.protocols.machine import Payload
+from seriatim.protocols.node import Stepped as Stepped
+from seriatim.protocols.node import TookOver as TookOver
 
 Token: TypeAlias = str
 
@@ -222,7 +224,7 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Drained(Struct, frozen=True, tag=True):
-    """The old way is empty."""
+    """The old way is empty, and where the new one meets it the new one is in use."""
 
     token: Token
 
@@ -238,21 +240,3 @@ class Finished(Struct, frozen=True, tag=True):
 
     group: Group
     mark: Token = ""
-
-
-# ── journals ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Stepped(Struct, frozen=True, tag=True):
-    """A machine took this input; framed: it came on a link."""
-
-    source: Address
-    message: Payload
-    now: float
-    framed: bool
-
-
-class TookOver(Struct, frozen=True, tag=True):
-    """Another process runs this machine now."""
-
-    epoch: int
