@@ -51,7 +51,7 @@ class Stations:
         self.wire: deque[tuple[str, str, Any]] = deque()
         self.now = 0.0
 
-    def _station(self, name: str, state: StationState | None) -> Station:
+    def _station(self, name: str, state: StationState | None = None) -> Station:
         return Station(self.plan, name, NAMES[0], self.options, state)
 
     def say(self, client: str, station: str, message: Any) -> None:
