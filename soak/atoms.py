@@ -37,8 +37,8 @@ DOWN_S = 1.5  # at most
 GUEST_EVERY_S = 2.0
 GUEST_S = 4.0  # at most
 TIMEOUT_S = 120.0
-TOTAL = ("fifo", "per-topic", "tno", "acyclic", "integrity", "completeness")
-CAUSAL = (*TOTAL, "fifo-across-topics", "causal")
+TOTAL = ("fifo", "per-topic", "tno", "integrity", "completeness")
+CAUSAL = (*TOTAL, "fifo-across-topics", "causal", "acyclic")
 
 
 class AtomsRound(Struct):
