@@ -69,9 +69,9 @@ class Broker:
     # ── clients ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _from_client(self, client: Address, message: Payload, effects: Effects) -> None:
-        side = self.state.clients.setdefault(client, ClientSide())
-        if side.forgotten:  # it was not gone after all; it needs another name
+        if client in self.state.forgotten:  # it was not gone after all: it needs another name
             return
+        side = self.state.clients.setdefault(client, ClientSide())
         match message:
             case say.Unsubscribe(name):
                 self._unsubscribe(client, side, name, effects)
@@ -354,6 +354,7 @@ class Broker:
     def _forget(self, client: Address, effects: Effects) -> None:
         """A client is gone: its subscriptions end now, its advertisements behind what it has published."""
         side = self.state.clients.get(client)
+        self.state.forgotten.add(client)
         if side is None or side.forgotten:
             return
         side.forgotten = True
