@@ -40,7 +40,6 @@ from seriatim.protocols.machine import Effects
 from tests.protocols.atoms.net import Net
 from tests.protocols.atoms.test_stories import four
 
-
 THREE = ["A.1&B.1", "A.1&C.1", "B.1&C.1"]
 
 
@@ -212,7 +211,7 @@ class RestlessNet:
 
 
 def test_machines_that_are_restarted_after_every_step() -> None:
-    """Groups open, change, end, begin again and are forgotten meanwhile; what was sent before each crash comes twice."""
+    """Groups open, change, end and begin again; what was sent before each crash comes twice."""
     plan = own_ingresses({"A": "r s", "B": "r s", "C": "r s"}, dict(zip(THREE, ["h1", "h2", "h3"], strict=True)), "U")
     net = RestlessNet(plan, "rst", AtomsOptions(spread=True))
     published: dict[str, list[str]] = {topic: [] for topic in "ABCU"}
