@@ -59,11 +59,12 @@ def test_a_file_that_makes_no_sense_is_refused(where: str, more: dict[str, Any])
 
 
 def test_who_plays_what() -> None:
+    nodes: dict[str, dict[str, Any]]
     nodes = {"one": {"address": "h:1"}, "two": {"address": "h:2", "roles": ["host"]}, "three": {"address": "h:3"}}
     config = parse(nodes=nodes)
     assert config.coordinator == "one"
     assert config.playing("ingress") == ("one", "three") and config.playing("host") == ("one", "two", "three")
-    nodes["three"]["roles"] = ["coordinator"]  # type: ignore[assignment]
+    nodes["three"]["roles"] = ["coordinator"]
     config = parse(nodes=nodes)
     assert (config.coordinator, config.playing("ingress")) == ("three", ("one",))
     assert 'order = "atoms"' in config_text(config)
@@ -122,6 +123,10 @@ async def stations(
         yield server
 
 
+def station(server: SequencerServer, name: str) -> Any:
+    return server.served[name].host
+
+
 def connect(cluster: str, name: str | None = None) -> seriatim.Bus:
     return seriatim.connect(shared_server().url, cluster=cluster, order="atoms", name=name, timeout_s=60.0)
 
@@ -139,10 +144,10 @@ def test_atoms_live_where_the_plan_puts_them_and_a_plan_for_others_is_refused(tm
         ):
             await ann.publish_many([("a", b"1"), ("b", b"2")])
             assert data(await take(hers, 2)) == data(await take(his, 2))
-            at = {name: set(each.host.machine.inner.state.host.atoms) for name, each in server.served.items()}
+            at = {name: set(station(server, name).machine.inner.state.host.atoms) for name in server.served}
             assert at["one"] == set() or all("a." in atom and "a." in atom.partition("&")[2] for atom in at["one"])
             assert any(atom.startswith("a.") and "&b." in atom for atom in at["two"])
-            await server.served["one"].host.driver.settled()
+            await station(server, "one").driver.settled()
             # the process ends as if it were killed: nobody leaves
             for each in (hers, his):
                 await each._opened()._driver.stop()
@@ -161,9 +166,9 @@ def test_a_station_goes_on_from_its_journal_and_refuses_another_cluster(tmp_path
     async def test() -> None:
         cluster = new_cluster()
         async with stations(tmp_path, cluster) as server:
-            epochs = [each.host.epoch for each in server.served.values()]
+            epochs = [station(server, name).epoch for name in server.served]
         async with stations(tmp_path, cluster) as server:
-            assert [each.host.epoch for each in server.served.values()] == [epoch + 1 for epoch in epochs]
+            assert [station(server, name).epoch for name in server.served] == [epoch + 1 for epoch in epochs]
         with pytest.raises(InputError, match=r"causal: the journal of one was written with False, not True"):
             async with stations(tmp_path, cluster, causal=True):
                 pass
@@ -175,7 +180,7 @@ def test_a_subscriber_that_is_gone_is_forgotten_and_told_when_it_comes_back(tmp_
     async def test() -> None:
         cluster = new_cluster()
         async with stations(tmp_path, cluster, times={"subscriber_lease_ms": 300}) as server:
-            registrar = server.served["one"].host.machine.inner.registrar
+            registrar = station(server, "one").machine.inner.registrar
             async with connect(cluster) as bus, connect(cluster) as other, bus.subscribe("a") as events:
                 assert registrar.knows(events.name)
                 network: Any = bus._network
@@ -206,7 +211,7 @@ def test_a_message_for_a_retired_path_harms_nobody(tmp_path: Path) -> None:
     async def test() -> None:
         cluster = new_cluster()
         async with stations(tmp_path, cluster) as server, connect(cluster) as bus, bus.subscribe("a", "b") as events:
-            host = server.served["two"].host
+            host = station(server, "two")
             item = Item("gone.1", 5, {}, seriatim_event())
             host.driver.deliver("elsewhere", Frame(1, 1, 0, Carry("gone.1&other.1", "gone.1", item)))
             await host.driver.settled()
