@@ -203,7 +203,7 @@ def test_the_same_ordering_degree(small: SparkSession) -> None:
 
 
 def test_what_filters_left_out_counts_as_received_for_both(small: SparkSession) -> None:
-    """A row for each event in its turn, told or left out: so a gap shows under a filter, too, and the order is judged."""
+    """A row for each event in its turn, told or left out: so a gap shows under a filter, and order is judged."""
     histories: dict[str, History] = {}
     for seed in range(8):
         history, random = faulty_history(seed)[0] if seed % 2 else sound_history(Random(seed)), Random(seed)
