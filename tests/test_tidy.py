@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocols": {"model", "order", "filters"},
     "audit": {"model", "order"},
     "sim": {"model", "order", "protocols", "audit"},
-    "explore": {"model", "order", "protocols", "audit", "sim"},
+    "explore": {"model", "order", "filters", "protocols", "audit", "sim"},
     "runtime": {"model", "order", "protocols"},
     "brokers": {"model", "order", "protocols", "runtime"},
     "server": {"model", "order", "protocols", "runtime", "brokers"},

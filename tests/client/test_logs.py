@@ -435,3 +435,20 @@ def test_a_topic_that_cannot_be_said_to_begin_begins_later(tmp_path: Path) -> No
         assert verdicts(tmp_path) == ALL_VALID
 
     run(test())
+
+
+def test_a_subscription_that_closes_on_a_full_disk_is_closed(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with world() as w, w.bus() as bus:
+            events = bus.subscribe("a", log=tmp_path)
+            await events.__aenter__()
+            await bus.publish("a", b"1")
+            assert data(await take(events, 1)) == ["1"]
+            with full_disk(10), pytest.raises(LogError):
+                await events.close()
+            assert bus._subscriptions == []
+            async with bus.subscribe("a") as others:
+                await bus.publish("a", b"2")
+                assert data(await take(others, 1)) == ["2"]
+
+    run(test())

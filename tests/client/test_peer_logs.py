@@ -34,3 +34,20 @@ def test_no_event_is_lost_while_the_disk_is_full(tmp_path: Path) -> None:
         assert audit(history).verdicts["causal"].answer == "valid"
 
     run(main())
+
+
+def test_a_subscription_that_closes_on_a_full_disk_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        path, log = write_peers(tmp_path, 1), tmp_path / "log"
+        async with bus_of(path, 0) as bus:
+            events = bus.subscribe("a", log=log)
+            await events.__aenter__()
+            await bus.publish("a", b"1")
+            assert (await events.next()).data == b"1"
+            with full_disk(10), pytest.raises(LogError):
+                await events.close()
+            async with bus.subscribe("a", log=log) as others:  # and another one may log the topic
+                await bus.publish("a", b"2")
+                assert (await others.next()).data == b"2"
+
+    run(main())

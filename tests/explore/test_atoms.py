@@ -72,6 +72,7 @@ CAUGHT = {
     "no-opening": {"stuck", "inversion", "topic-inversion"},
     "no-marks": {"stuck"},
     "no-two-phases": {"stuck", "inversion"},
+    "no-confirmation": {"unconfirmed"},
     "no-lingering": {"stuck", "inversion"},
     "no-started-neighbours": {"stuck", "failure"},
     "no-drain-report": {"stray"},

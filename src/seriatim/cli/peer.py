@@ -126,14 +126,14 @@ def _check_file(path: Path, id: int) -> None:
 
 def _say_ready(bus: Any, topics: list[str], ready_file: Path | None, as_json: bool) -> None:
     live = bus.live
+    if ready_file is not None:  # first: who reads that the peer is ready finds the file
+        write_whole(ready_file, {"id": live.id, "life": live.name, "address": live.address, "pid": os.getpid()})
     if as_json:
         row = {"ready": True, "id": live.id, "life": live.name, "address": live.address, "topics": topics}
         show_json(row)
     else:
         held = f", holds {', '.join(topics)}" if topics else ", holds no topic"
         click.echo(f"peer {live.id} listens on {live.address}, life {live.name}{held}", err=True)
-    if ready_file is not None:
-        write_whole(ready_file, {"id": live.id, "life": live.name, "address": live.address, "pid": os.getpid()})
 
 
 async def _until_failed(bus: Any) -> None:

@@ -106,9 +106,9 @@ class PeerSubscription(Subscription):
             pass  # a courtesy to the others, who find out by themselves
         finally:
             self._arrived.set()
+            self._on_close(self)
             if self._deliveries is not None:
                 self._deliveries.flush()
-            self._on_close(self)
 
     async def unsubscribe(self) -> None:
         """Leave all topics, and close."""

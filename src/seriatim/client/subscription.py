@@ -17,6 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from seriatim.client.atoms_subscriber import AtomsSubscriber
 from seriatim.client.cluster import Cluster, Network
 from seriatim.client.durable import DurableSubscriber, Past, read_past
 from seriatim.client.events import Event
@@ -191,7 +192,9 @@ class Subscription(UsedOnce):
                 await feed.finish_change(wishes.timeout_s)
             await feed.change(wanted - feed.topics, feed.topics - wanted, wishes.timeout_s)
 
-    def _machine(self, cluster: Cluster, past: Past) -> Subscriber | DurableSubscriber | UnorderedSubscriber:
+    def _machine(
+        self, cluster: Cluster, past: Past
+    ) -> Subscriber | DurableSubscriber | UnorderedSubscriber | AtomsSubscriber:
         wishes, description = self._wishes, cluster.description
         if not wishes.ordered:
             return UnorderedSubscriber(description.retry_ms, 0 if wishes.start == "first" else None)
@@ -211,17 +214,22 @@ class Subscription(UsedOnce):
             if feed is not None and feed.failure is None and self._wishes.durable is None and feed.topics:
                 await self._leave(feed)
         finally:
-            if feed is not None:
-                await feed.stop()
-            if self._journal is not None:
-                await self._journal.close()
-            if self._network is not None:
-                await self._network.close()
-            if self._log is not None:
-                if self._wishes.durable is None or not self._names:
-                    self._log.end()
-                await self._log.close(self._wishes.timeout_s)
-            self._on_close(self)
+            try:
+                await self._stop(feed)
+            finally:
+                self._on_close(self)
+
+    async def _stop(self, feed: Feed | None) -> None:
+        if feed is not None:
+            await feed.stop()
+        if self._journal is not None:
+            await self._journal.close()
+        if self._network is not None:
+            await self._network.close()
+        if self._log is not None:
+            if self._wishes.durable is None or not self._names:
+                self._log.end()
+            await self._log.close(self._wishes.timeout_s)
 
     async def unsubscribe(self) -> None:
         """Leave all topics for good, also a durable subscription's, and close."""
