@@ -110,7 +110,8 @@ class AtomsBus(Bus):
     ) -> Subscription:
         """A subscription to these topics; enter it to become a member of them.
 
-        `log`: a folder for `seriatim audit`, or "broker:". `where`: a filter (docs/filters.md). The rest is for trees and is refused.
+        `log`: a folder for `seriatim audit`, or "broker:". `where`: a filter (docs/filters.md). The rest is for trees
+        and is refused.
         """
         for name, given, problem in (
             ("durable", durable is not None, "receivers keep no journal: who restarts is another member"),
