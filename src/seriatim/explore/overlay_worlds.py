@@ -103,6 +103,15 @@ def named_overlay_worlds() -> dict[str, OverlayWorld]:
             [*_offers("p"), *_everything("s", "t")],
             {"p": [publish("p", "p1"), Unadvertise("a")]},
         ),
+        _world(
+            "clocks",
+            "2 brokers, a publisher and a subscriber at each, order by resolution; 1 event and 2",
+            PAIR,
+            {"a": "b2", "p": "b1", "s": "b1", "t": "b2"},
+            [*_offers("a", "p"), *_everything("s", "t")],
+            {"a": [publish("a", "a1")], "p": two_each["p"]},
+            "resolution",
+        ),
     ]
     return {world.name: world for world in worlds}
 
