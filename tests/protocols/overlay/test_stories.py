@@ -199,7 +199,7 @@ def test_what_is_published_after_the_acknowledgement_comes() -> None:
 
 def test_who_hears_one_publisher_only_is_told_at_once() -> None:
     for order in ("rooted", "resolution"):
-        net = Net(FORK, {"p": "b2", "c": "b2", "t": "b3"}, OverlayOptions(order=order))  # type: ignore[arg-type]
+        net = Net(FORK, {"p": "b2", "c": "b2", "t": "b3"}, OverlayOptions(order=order))
         net.advertise("p")
         net.subscribe("c", "true")
         net.subscribe("t", "true")
