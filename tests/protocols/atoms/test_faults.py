@@ -170,7 +170,7 @@ class RestlessNet:
         self.creates: dict[str, Callable[[], Any]] = {COORDINATOR: partial(Coordinator, plan, COORDINATOR, options)}
         self.creates |= {name: partial(Ingress, plan, name, options) for name in plan.ingresses}
         self.creates |= {name: partial(AtomHost, plan, name, options) for name in plan.hosts}
-        self.nodes = {name: Node(create(), 1.0) for name, create in self.creates.items()}
+        self.nodes: dict[str, Any] = {name: Node(create(), 1.0) for name, create in self.creates.items()}
         self.nodes |= {name: Node(Receiver(plan, name, options), 1.0, journals=False) for name in receivers}
         self.journals: dict[str, list[Any]] = {name: [] for name in self.creates}
         self.links: dict[tuple[str, str], deque[Any]] = {}
