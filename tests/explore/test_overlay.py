@@ -37,7 +37,6 @@ def test_the_beginning_of_a_larger_one(name: str) -> None:
     ("variant", "name", "kinds"),
     [
         ("no-way-down", "fork", {"inversion"}),
-        ("no-way-back", "fork", {"loss"}),
         ("no-turning-mark", "withdraw", {"stuck"}),
         ("no-late-joining", "join", {"inversion"}),
         ("no-uncovering", "cover", {"loss"}),

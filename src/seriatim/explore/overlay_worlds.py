@@ -74,12 +74,12 @@ def named_overlay_worlds() -> dict[str, OverlayWorld]:
             "join",
             "2 brokers; somebody who was notified early subscribes to more; 1 event each",
             PAIR,
-            {"p": "b2", "q": "b1", "s": "b2", "t": "b1"},
+            {"p": "b2", "q": "b1", "s": "b2", "t": "b1", "u": "b2"},
             [
                 ("p", Advertise("a", "x = 1")),
                 ("q", Advertise("a", "x = 2")),
                 ("s", Subscribe("s", "x = 1")),
-                *_everything("t"),
+                *_everything("t", "u"),
             ],
             {
                 "p": [publish("p", "p1", x=1)],
