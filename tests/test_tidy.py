@@ -21,13 +21,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocols": {"model", "order", "filters"},
     "audit": {"model", "order"},
     "sim": {"model", "order", "protocols", "audit"},
-    "explore": {"model", "order", "protocols", "audit", "sim"},
+    "explore": {"model", "order", "filters", "protocols", "audit", "sim"},
     "runtime": {"model", "order", "protocols"},
     "brokers": {"model", "order", "protocols", "runtime"},
     "server": {"model", "order", "protocols", "runtime", "brokers"},
     "peers": {"model", "protocols", "runtime"},
     "client": {"model", "order", "filters", "protocols", "runtime", "brokers", "server", "peers", "audit"},
-    "experiments": {"model", "order", "protocols", "audit", "sim"},
+    "experiments": {"model", "order", "filters", "protocols", "audit", "sim"},
     "pipeline": {"model", "order", "filters", "protocols", "audit", "sim", "experiments", "brokers"},
 }
 UNRESTRICTED = {"", "cli"}

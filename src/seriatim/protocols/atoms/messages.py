@@ -8,6 +8,8 @@ from seriatim.model import Address, Event, Node, Number, Topic
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, Pair
 from seriatim.protocols.link import Frame as Frame
 from seriatim.protocols.machine import Payload
+from seriatim.protocols.node import Stepped as Stepped
+from seriatim.protocols.node import TookOver as TookOver
 
 Token: TypeAlias = str
 
@@ -95,13 +97,18 @@ class Notice(Struct, frozen=True, tag=True):
 
 
 class Item(Struct, tag=True):
-    """One message of a group: an event or a notice, its number in the group, and one number per own atom passed."""
+    """One message of a group: an event or a notice, its number in the group, and one number per own atom passed.
+
+    `place`: how many events its topic has had so far, over all incarnations, this one counted. Only where groups come
+    and go under the eyes of applications (station.py); it decides nothing.
+    """
 
     group: Group
     number: Number
     stamp: dict[AtomId, Number]
     event: Event | None = None
     notice: Notice | None = None
+    place: Number = 0
 
 
 class Begin(Struct, frozen=True, tag=True):
@@ -217,7 +224,7 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Drained(Struct, frozen=True, tag=True):
-    """The old way is empty."""
+    """The old way is empty, and where the new one meets it the new one is in use."""
 
     token: Token
 
@@ -233,21 +240,3 @@ class Finished(Struct, frozen=True, tag=True):
 
     group: Group
     mark: Token = ""
-
-
-# ── journals ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Stepped(Struct, frozen=True, tag=True):
-    """A machine took this input; framed: it came on a link."""
-
-    source: Address
-    message: Payload
-    now: float
-    framed: bool
-
-
-class TookOver(Struct, frozen=True, tag=True):
-    """Another process runs this machine now."""
-
-    epoch: int

@@ -1,111 +1,13 @@
-"""A machine as it runs: its journal, its epoch and its links to all machines it talks to.
-
-The machines of this protocol assume links that neither lose, repeat nor reorder. This wrapper makes them: every
-message travels in a numbered frame and stays in an output buffer until it is acknowledged (protocols/link.py). It
-also turns a journal back into a running machine: every input was recorded before its effects left, so stepping
-through the records rebuilds the machine and every message that may still be unacknowledged.
-"""
-
-from collections.abc import Callable, Iterable
-from typing import Any
-
-from msgspec import Struct, field
+"""A machine of the atoms as it runs: with a journal and links, and with receivers that can be forgotten."""
 
 from seriatim.model import Address
-from seriatim.protocols.atoms.messages import Forget, Stepped, TookOver
-from seriatim.protocols.link import Frame, Link
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.atoms.messages import Forget
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.node import Node as AnyNode
 
 
-class NodeState(Struct, array_like=True):
-    """The machine's own state and that of its links."""
+class Node(AnyNode):
+    """The machine that a driver runs, around the one that orders (protocols/node.py)."""
 
-    inner: Any
-    links: dict[Address, Link[Any]] = field(default_factory=dict)
-    epoch: int = 1
-
-
-class Node:
-    """The machine that a driver runs, around the one that orders."""
-
-    def __init__(self, inner: Any, retry_ms: float, journals: bool = True) -> None:
-        self.inner = inner
-        self.retry_ms = retry_ms
-        self.journals = journals
-        self.state = NodeState(inner.state)
-        self._to_persist: list[Payload] = []
-
-    @classmethod
-    def take_over(cls, create: Callable[[], Any], retry_ms: float, journal: Iterable[Stepped | TookOver]) -> "Node":
-        """Rebuild the machine from its journal under a new epoch, which is recorded before anything leaves it."""
-        node = cls(create(), retry_ms)
-        for record in journal:
-            node._replay(record)
-        node.state.epoch += 1
-        node._to_persist.append(TookOver(node.state.epoch))
-        for link in node.state.links.values():
-            link.resend_due = 0.0 if link.unacknowledged else None
-        return node
-
-    def step(self, source: Address, message: Payload, now: float) -> Effects:
-        if type(message) is not Frame:
-            return self._framed(self._step(source, message, now, framed=False), now)
-        link = self._link(source)
-        body = link.receive(message)
-        effects = self._framed(self._step(source, body, now, framed=True) if body is not None else Effects(), now)
-        if message.body is not None and not any(target == source for target, _ in effects.send):
-            effects.send.append((source, link.acknowledgement(self.state.epoch)))
-        return effects
-
-    def tick(self, now: float) -> Effects:
-        """Send again what was not acknowledged."""
-        effects = self._framed(self.inner.tick(now), now)
-        for address, link in self.state.links.items():
-            frames = link.resend(self.state.epoch, now, self.retry_ms)
-            effects.send.extend((address, frame) for frame in frames)
-        self._wish(effects)
-        return effects
-
-    def explain(self) -> list[str]:
-        """What is unfinished here, and what each of it waits for."""
-        lines: list[str] = self.inner.explain()
-        for address, link in sorted(self.state.links.items()):
-            if link.unacknowledged:
-                lines.append(f"{len(link.unacknowledged)} messages to {address}: wait for its acknowledgement")
-        return lines
-
-    def _step(self, source: Address, message: Payload, now: float, framed: bool) -> Effects:
-        effects: Effects = self.inner.step(source, message, now)
-        if self.journals:
-            effects.persist.append(Stepped(source, message, now, framed))
-        if isinstance(message, Forget) and (link := self.state.links.get(message.receiver)) is not None:
-            link.unacknowledged.clear()
-            link.resend_due = None
-        return effects
-
-    def _replay(self, record: Stepped | TookOver) -> None:
-        if isinstance(record, TookOver):
-            self.state.epoch = record.epoch
-            return
-        if record.framed:
-            self._link(record.source).received += 1
-        self._framed(self._step(record.source, record.message, record.now, record.framed), record.now)
-
-    def _framed(self, effects: Effects, now: float) -> Effects:
-        if self._to_persist:
-            effects.persist[:0] = self._to_persist
-            self._to_persist.clear()
-        for index, (target, message) in enumerate(effects.send):
-            effects.send[index] = target, self._link(target).send(message, self.state.epoch, now, self.retry_ms)
-        self._wish(effects)
-        return effects
-
-    def _link(self, address: Address) -> Link[Any]:
-        link = self.state.links.get(address)
-        if link is None:
-            link = self.state.links[address] = Link()
-        return link
-
-    def _wish(self, effects: Effects) -> None:
-        dues = [link.resend_due for link in self.state.links.values() if link.resend_due is not None]
-        effects.wake_at = min(dues, default=None)
+    def _gone(self, message: Payload) -> Address | None:
+        return message.receiver if isinstance(message, Forget) else None

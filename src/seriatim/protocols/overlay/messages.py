@@ -1,0 +1,241 @@
+"""What clients and brokers say to each other. All of it travels on links that neither lose, repeat nor reorder."""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from seriatim.model import Address, Event, Number
+from seriatim.protocols.link import Frame as Frame
+from seriatim.protocols.node import TookOver as TookOver
+
+Name: TypeAlias = str  # what a client calls a subscription or an advertisement
+Id: TypeAlias = str  # what brokers call it: no two are ever the same, also not one after the other
+Where: TypeAlias = str  # the text of a filter
+Key: TypeAlias = str  # one publication on its way: the broker that took it, and its number there
+Clock: TypeAlias = int
+
+# ── commands of applications, and what they are told ──────────────────────────────────────────────────────────────
+
+
+class Subscribe(Struct, frozen=True, tag=True):
+    """Tell me of what matches this filter, under this name."""
+
+    name: Name
+    where: Where
+
+
+class Unsubscribe(Struct, frozen=True, tag=True):
+    """No more of this."""
+
+    name: Name
+
+
+class Advertise(Struct, frozen=True, tag=True):
+    """I am going to publish what matches this filter."""
+
+    name: Name
+    where: Where
+
+
+class Unadvertise(Struct, frozen=True, tag=True):
+    """I have published everything under this advertisement."""
+
+    name: Name
+
+
+class Publish(Struct, frozen=True, tag=True):
+    """An event; its attributes are in its headers. One of the client's advertisements must match it."""
+
+    event: Event
+
+
+class Subscribed(Struct, frozen=True, tag=True):
+    """Everything that matches and is published from now on will come; except from beyond `unreachable` brokers."""
+
+    name: Name
+    unreachable: tuple[Address, ...] = ()
+
+
+class Unsubscribed(Struct, frozen=True, tag=True):
+    """Nothing more will come under this name; `last` is the number of what came last."""
+
+    name: Name
+    last: Number = 0
+
+
+class Advertised(Struct, frozen=True, tag=True):
+    """Every broker knows the advertisement; except those beyond `unreachable` ones."""
+
+    name: Name
+    unreachable: tuple[Address, ...] = ()
+
+
+class Unadvertised(Struct, frozen=True, tag=True):
+    """The advertisement is withdrawn."""
+
+    name: Name
+
+
+class Published(Struct, frozen=True, tag=True):
+    """The event is in the broker's journal and on its way."""
+
+    event_id: str
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """Not done; nothing was changed. `error` is the name of what is wrong, `reason` says it."""
+
+    command: str
+    name: str
+    error: str
+    reason: str
+
+
+class Deliver(Struct, frozen=True, tag=True):
+    """From a broker to its client: an event, and its number in each of the client's subscriptions that it matches.
+
+    Without an event: these numbers will never come, and why.
+    """
+
+    event: Event | None
+    numbers: dict[Name, Number]
+    reason: str = ""
+
+
+class Suspect(Struct, frozen=True, tag=True):
+    """To a broker, from its driver: this neighbour does not answer. Nobody waits for it until it is heard again."""
+
+    neighbour: Address
+
+
+class Forget(Struct, frozen=True, tag=True):
+    """To a broker, from its driver: this client is gone for ever."""
+
+    client: Address
+
+
+# ── between brokers: who wants and who has what ───────────────────────────────────────────────────────────────────
+
+
+class Advertisement(Struct, frozen=True, tag=True):
+    """The flood: this owner may publish what matches this. Answered with `Heard` when everybody beyond has heard."""
+
+    id: Id
+    owner: Address
+    where: Where
+
+
+class Withdrawal(Struct, frozen=True, tag=True):
+    """The flood: nothing more comes of this advertisement."""
+
+    id: Id
+
+
+class Interest(Struct, frozen=True, tag=True):
+    """Send me what matches this."""
+
+    id: Id
+    where: Where
+
+
+class Disinterest(Struct, frozen=True, tag=True):
+    """No more of this."""
+
+    id: Id
+
+
+class Sound(Struct, frozen=True, tag=True):
+    """The echo behind a subscription: to every broker that may send a match. Whoever gets it has the subscription.
+
+    Answered with `Heard` when everybody beyond has heard. Every clock there is beyond `clock` then.
+    """
+
+    token: Id
+    where: Where
+    clock: Clock = 0
+
+
+class Heard(Struct, frozen=True, tag=True):
+    """Everybody beyond me has heard of it, except those beyond `unreachable` ones. `clock`: the largest there."""
+
+    token: Id
+    clock: Clock = 0
+    unreachable: tuple[Address, ...] = ()
+
+
+# ── between brokers: publications ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Publication(Struct, frozen=True):
+    """One event on its way. `clock` counts only in the order by resolution."""
+
+    key: Key
+    origin: Address
+    event: Event
+    clock: Clock = 0
+
+
+class Climb(Struct, frozen=True, tag=True):
+    """To the parent: somebody beyond you wants this. `wanted`: so does somebody on the way back to its origin."""
+
+    publication: Publication
+    wanted: bool
+
+
+class Descend(Struct, frozen=True, tag=True):
+    """To a child: this is in its place now; notify."""
+
+    publication: Publication
+
+
+class Turned(Struct, frozen=True, tag=True):
+    """To a child that it climbed from and where nobody wants it: it is in its place now."""
+
+    key: Key
+
+
+class Spread(Struct, frozen=True, tag=True):
+    """To any neighbour: somebody in your direction wants this (orders `fifo` and `resolution`)."""
+
+    publication: Publication
+
+
+class Inquire(Struct, frozen=True, tag=True):
+    """To a neighbour, in the order by resolution: can anything still come from you that is not after this clock?"""
+
+    clock: Clock
+
+
+class Promise(Struct, frozen=True, tag=True):
+    """To a neighbour: whatever comes from me from now on, and that you wanted by then, is after this clock."""
+
+    clock: Clock
+
+
+Command: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Publish
+Answer: TypeAlias = Subscribed | Unsubscribed | Advertised | Unadvertised | Published | Refused
+ToClient: TypeAlias = Answer | Deliver
+Between: TypeAlias = (
+    Advertisement
+    | Withdrawal
+    | Interest
+    | Disinterest
+    | Sound
+    | Heard
+    | Climb
+    | Descend
+    | Turned
+    | Spread
+    | Inquire
+    | Promise
+)
+Told: TypeAlias = Suspect | Forget
+
+
+class Stepped(Struct, frozen=True, tag=True):
+    """A record of a journal: the broker took this input; framed: it came on a link."""
+
+    source: Address
+    message: Command | Between | Told
+    now: float
+    framed: bool

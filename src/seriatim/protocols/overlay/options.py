@@ -1,0 +1,35 @@
+"""One options object for all brokers of an overlay; every broker must be given the same one."""
+
+from typing import Literal, TypeAlias, get_args
+
+from msgspec import Struct
+
+from seriatim.model import InputError
+
+Order: TypeAlias = Literal["rooted", "resolution", "fifo", "central"]
+
+
+class OverlayOptions(Struct, frozen=True, kw_only=True):
+    """How an overlay orders. Times are in milliseconds."""
+
+    order: Order = "rooted"
+    """rooted: where interests meet; central: at the root; resolution: by clocks; fifo: each publisher alone."""
+
+    early: bool = True
+    """rooted: notify clients on the way up where nobody can see another order."""
+
+    held_max: int = 10_000
+    """Commands of one client that may wait at its broker; more publications are refused."""
+
+    retry_ms: float = 500.0
+    """A message that is not acknowledged after this time is sent again."""
+
+    def __post_init__(self) -> None:
+        if self.order not in get_args(Order):
+            raise InputError(
+                "order", f"there is none called {self.order!r}", f"use one of {', '.join(get_args(Order))}"
+            )
+        if self.retry_ms <= 0:
+            raise InputError("retry_ms", f"{self.retry_ms:g} is not positive", "give a number above 0")
+        if self.held_max < 1:
+            raise InputError("held_max", f"{self.held_max} is too small", "give at least 1")

@@ -1,0 +1,103 @@
+"""What an order of publications has to say to the rest of a broker, and the weakest order: each publisher's own.
+
+A broker keeps the tables and the questions; an `Ordering` moves publications. Each rule is one small method, so that
+the checkers can be checked by replacing it.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from seriatim.filters import attributes_of
+from seriatim.model import Address, RemoteError
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.overlay.messages import Clock, Id, Key, Publication, Spread
+from seriatim.protocols.overlay.options import OverlayOptions
+from seriatim.protocols.overlay.state import BrokerState, Climbing
+from seriatim.protocols.overlay.tables import Tables
+from seriatim.protocols.overlay.topology import Place
+
+
+class Surroundings(Protocol):
+    """What an order uses of its broker."""
+
+    place: Place
+    options: OverlayOptions
+    state: BrokerState
+    tables: Tables
+
+    def deliver(self, client: Address, ids: Iterable[Id], publication: Publication, effects: Effects) -> None:
+        """Number it in these subscriptions of the client and send it."""
+        ...
+
+    def returned(self, key: Key, climbing: Climbing, effects: Effects) -> None:
+        """A publication has come back from above: whoever waited for that goes on."""
+        ...
+
+    def miss(self, client: Address, ids: Iterable[Id], reason: str, effects: Effects) -> None:
+        """Number something in these subscriptions that will never come."""
+        ...
+
+
+class Ordering:
+    """Per publisher: everything goes straight to whoever wants it, and links keep the order."""
+
+    def __init__(self, broker: Surroundings) -> None:
+        self.broker = broker
+
+    # ── publications ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def accept(self, publication: Publication, effects: Effects) -> None:
+        """From a client of this broker."""
+        self._spread(publication, publication.origin, effects)
+
+    def receive(self, source: Address, message: Payload, effects: Effects) -> None:
+        """From a neighbour."""
+        if not isinstance(message, Spread):
+            raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
+        self._spread(message.publication, source, effects)
+
+    def _spread(self, publication: Publication, source: Address, effects: Effects) -> None:
+        neighbours = self.broker.place.neighbours
+        for direction, ids in sorted(self._matching(publication).items()):
+            if direction not in neighbours:
+                self.broker.deliver(direction, ids, publication, effects)
+            elif direction != source:
+                effects.send.append((direction, Spread(publication)))
+
+    def _matching(self, publication: Publication) -> dict[Address, list[Id]]:
+        return self.broker.tables.matching(attributes_of(publication.event.headers))
+
+    # ── what the rest of the broker asks ──────────────────────────────────────────────────────────────────────────
+
+    def is_under_way(self, client: Address) -> bool:
+        """Whether something of this publisher is under way that its withdrawal could overtake."""
+        return False
+
+    def may_subscribe(self, client: Address) -> bool:
+        """Whether a new subscription of this client can begin now."""
+        return True
+
+    def begin(self, client: Address) -> None:
+        """A new subscription of this client begins now."""
+
+    def unanswered(self) -> set[Key]:
+        """What has to come back before an advertisement is acknowledged from here."""
+        return set()
+
+    def begins_at_once(self) -> bool:
+        """Whether a subscription counts from the moment its broker has it; else when its echo has come back."""
+        return True
+
+    def stamp(self) -> Clock:
+        """The clock of the next publication."""
+        return 0
+
+    def hear(self, clock: Clock) -> None:
+        """Somebody's clock."""
+
+    def changed(self, effects: Effects) -> None:
+        """Who wants or has what is different now, or a neighbour does not answer."""
+
+    def explain(self) -> list[str]:
+        """What waits here, and for what."""
+        return []
