@@ -265,3 +265,24 @@ def test_a_client_must_know_who_orders(tmp_path: Path) -> None:
                     pass
 
     run(test())
+
+
+def test_the_broker_is_killed_while_events_flow(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            NatsServer() as server,
+            stations(server, "killed", tmp_path, ("one", "two")),
+            seriatim.connect(server.url, cluster="killed", order="atoms", timeout_s=120.0) as bus,
+            bus.subscribe("a", "b") as one,
+            bus.subscribe("a", "b") as two,
+        ):
+            published = await bus.publish_many([("a", b"1"), ("b", b"2")] * 5)
+            server.kill()
+            futures = [bus.publish_nowait("ab"[i % 2], b"%d" % i) for i in range(20)]
+            published += await asyncio.gather(*futures)  # numbered and journaled, whatever the broker does
+            await server.restart()
+            seen, also_seen = await take(one, 30), await take(two, 30)
+            assert [event.id for event in seen] == [event.id for event in also_seen]
+            assert sorted(event.id for event in seen) == sorted(receipt.id for receipt in published)
+
+    run(test())

@@ -344,6 +344,8 @@ class DeliveryLog:
         self._holdings[topic] = _Row(row, self._subscriptions.append(line), len(line))
 
     def _end(self, topic: Topic) -> None:
+        """Deliveries first: what is said to have been notified must be found, even if this process is killed now."""
+        self.flush()
         holding = self._holdings[topic]
         end = holding.subscription.start if holding.last is None else holding.last
         self._change(holding, until=self.position, end=end)

@@ -7,7 +7,7 @@ machine and every message that may still be unacknowledged.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from msgspec import Struct, field
 
@@ -55,7 +55,7 @@ class Node:
     @classmethod
     def take_over(
         cls, create: Callable[..., Any], retry_ms: float, journal: Iterable[Any], snapshot: NodeState | None = None
-    ) -> "Node":
+    ) -> Self:
         """Rebuild the machine from its journal under a new epoch, which is recorded before anything leaves it.
 
         `snapshot`: the state that stands for everything before the journal's first record; `create` is given its inner

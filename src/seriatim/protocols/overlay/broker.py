@@ -70,6 +70,8 @@ class Broker:
 
     def _from_client(self, client: Address, message: Payload, effects: Effects) -> None:
         side = self.state.clients.setdefault(client, ClientSide())
+        if side.forgotten:  # it was not gone after all; it needs another name
+            return
         match message:
             case say.Unsubscribe(name):
                 self._unsubscribe(client, side, name, effects)
