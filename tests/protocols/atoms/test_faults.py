@@ -40,7 +40,6 @@ from seriatim.protocols.machine import Effects
 from tests.protocols.atoms.net import Net
 from tests.protocols.atoms.test_stories import four
 
-
 THREE = ["A.1&B.1", "A.1&C.1", "B.1&C.1"]
 
 
