@@ -170,7 +170,7 @@ class RestlessNet:
         self.creates: dict[str, Callable[[], Any]] = {COORDINATOR: partial(Coordinator, plan, COORDINATOR, options)}
         self.creates |= {name: partial(Ingress, plan, name, options) for name in plan.ingresses}
         self.creates |= {name: partial(AtomHost, plan, name, options) for name in plan.hosts}
-        self.nodes = {name: Node(create(), 1.0) for name, create in self.creates.items()}
+        self.nodes: dict[str, Any] = {name: Node(create(), 1.0) for name, create in self.creates.items()}
         self.nodes |= {name: Node(Receiver(plan, name, options), 1.0, journals=False) for name in receivers}
         self.journals: dict[str, list[Any]] = {name: [] for name in self.creates}
         self.links: dict[tuple[str, str], deque[Any]] = {}
@@ -211,7 +211,7 @@ class RestlessNet:
 
 
 def test_machines_that_are_restarted_after_every_step() -> None:
-    """Groups open, change, end, begin again and are forgotten meanwhile; what was sent before each crash comes twice."""
+    """Groups open, change, end and begin again; what was sent before each crash comes twice."""
     plan = own_ingresses({"A": "r s", "B": "r s", "C": "r s"}, dict(zip(THREE, ["h1", "h2", "h3"], strict=True)), "U")
     net = RestlessNet(plan, "rst", AtomsOptions(spread=True))
     published: dict[str, list[str]] = {topic: [] for topic in "ABCU"}
