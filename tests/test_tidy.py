@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {"model", "order", "protocols", "runtime", "brokers"},
     "peers": {"model", "protocols", "runtime"},
     "client": {"model", "order", "filters", "protocols", "runtime", "brokers", "server", "peers", "audit"},
-    "experiments": {"model", "order", "protocols", "audit", "sim"},
+    "experiments": {"model", "order", "filters", "protocols", "audit", "sim"},
     "pipeline": {"model", "order", "filters", "protocols", "audit", "sim", "experiments", "brokers"},
 }
 UNRESTRICTED = {"", "cli"}

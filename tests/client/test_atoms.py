@@ -13,6 +13,7 @@ from seriatim.audit import audit
 from seriatim.audit.logs import read_history
 from seriatim.brokers.nats_server import NatsServer
 from seriatim.client import GapPolicy
+from seriatim.filters import headers_of
 from seriatim.model import InputError, RequestRefused
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
@@ -64,6 +65,23 @@ def test_two_subscribers_see_one_order_with_stamps() -> None:
             for topic in "ab":  # numbers have no holes, whatever groups there were
                 numbers = [event.number for event in seen if event.topic == topic]
                 assert sorted(set(numbers)) == list(range(1, max(numbers) + 1)) and numbers == sorted(numbers)
+
+    run(test())
+
+
+def test_filters_leave_out_what_does_not_match() -> None:
+    async def test() -> None:
+        async with (
+            memory("filters") as one,
+            memory("filters") as two,
+            one.subscribe("a", "b") as everything,
+            two.subscribe("a", "b", where="price > 6") as dear,
+        ):
+            for price in range(10):
+                await one.publish("ab"[price % 2], b"%d" % price, headers=headers_of({"price": price}))
+            seen = await take(everything, 10)
+            assert [event.id for event in await take(dear, 3)] == [event.id for event in seen[7:]]
+            assert dear.left_out == 7
 
     run(test())
 

@@ -30,6 +30,7 @@ Examples:
   seriatim sub orders prices
   seriatim sub orders prices --json --count 100
   seriatim sub orders --durable billing
+  seriatim sub orders --where 'price > 100 and region = "EU"'
   seriatim sub orders prices --log run/     then: seriatim audit run/
   seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
 
@@ -71,6 +72,7 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with the key of stamps: what is not proven with it is dropped (ticket mode).",
 )
+@click.option("--where", metavar="FILTER", help="Print only events whose attributes match (docs/filters.md).")
 @click.option("--show-stamps", is_flag=True, help="Show each event's stamp: what comes before it in other topics.")
 @client_options
 @url_option
@@ -85,6 +87,7 @@ def command(
     name: str | None,
     gaps: str,
     stamp_key_file: Path | None,
+    where: str | None,
     show_stamps: bool,
     as_json: bool,
     **options: Any,
@@ -100,7 +103,7 @@ def command(
         policy = {"wait": GapPolicy.wait, "skip": GapPolicy.skip, "raise": GapPolicy.raise_}[gaps]()
         async with (
             client.connect(name=name, journals=places, stamp_key=key) as bus,
-            bus.subscribe(*topics, durable=durable, gaps=policy, log=folder) as events,
+            bus.subscribe(*topics, durable=durable, gaps=policy, log=folder, where=where) as events,
         ):
             click.echo(f"listening to {', '.join(sorted(topics))}", err=True)
             await print_events(events, count, idle_s, show_stamps, as_json)

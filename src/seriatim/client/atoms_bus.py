@@ -17,6 +17,7 @@ from seriatim.client.options import GapPolicy
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import LEAVE_S, Subscription, Wishes
+from seriatim.filters import Filter
 from seriatim.model import Address, Closed, InputError, Topic
 from seriatim.protocols.atoms import AtomsOptions
 
@@ -88,10 +89,12 @@ class AtomsBus(Bus):
         acknowledge: Literal["next", "manual"] = "next",
         log: str | Path | None = None,
         start: Literal["now", "first"] = "now",
+        where: str | Filter | None = None,
     ) -> Subscription:
         """A subscription to these topics; enter it to become a member of them.
 
-        `log`: a folder for `seriatim audit`, or "broker:". The rest is for trees and is refused.
+        `log`: a folder for `seriatim audit`, or "broker:". `where`: a filter (docs/filters.md). The rest is for trees
+        and is refused.
         """
         for name, given, problem in (
             ("durable", durable is not None, "receivers keep no journal: who restarts is another member"),
@@ -102,7 +105,7 @@ class AtomsBus(Bus):
         ):
             if given:
                 raise InputError(name, f'{problem} (order="atoms")', "leave it out, or use a tree")
-        return super().subscribe(*topics, show_gaps=show_gaps, log=log)
+        return super().subscribe(*topics, show_gaps=show_gaps, log=log, where=where)
 
     def _subscription(self, address: Address, wishes: Wishes, **parts: Any) -> Subscription:
         return AtomsSubscription(address, wishes, **parts)

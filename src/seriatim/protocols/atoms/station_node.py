@@ -6,6 +6,7 @@ link to somebody who is forgotten is forgotten.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Self
 
 from msgspec import Struct
 
@@ -53,12 +54,10 @@ class StationNode(LinkedNode):
         retry_ms: float,
         snapshot: LinkedState | None,
         records: Iterable[Step | TookOver],
-    ) -> "StationNode":
+    ) -> Self:
         """Rebuild a station under a new epoch, which is recorded before anything leaves it."""
         state = NodeState(snapshot.station, snapshot.links, snapshot.epoch) if snapshot is not None else None
-        node = cls.take_over(create, retry_ms, records, state)
-        assert isinstance(node, StationNode)
-        return node
+        return cls.take_over(create, retry_ms, records, state)
 
     @property
     def linked_state(self) -> LinkedState:
