@@ -86,6 +86,19 @@ def test_filters_leave_out_what_does_not_match() -> None:
     run(test())
 
 
+def test_topics_may_be_called_like_atoms() -> None:
+    async def test() -> None:
+        topics = ("a", "a.1&b.1", "a&", "&b")
+        async with memory("names") as bus, bus.subscribe(*topics) as one, bus.subscribe(*topics) as two:
+            for topic in topics * 3:
+                await bus.publish(topic, topic.encode())
+            seen = await take(one, 12)
+            assert [event.id for event in seen] == [event.id for event in await take(two, 12)]
+            assert all(event.data.decode() == event.topic for event in seen)
+
+    run(test())
+
+
 def test_topics_are_added_and_left_while_events_flow(tmp_path: Path) -> None:
     async def test() -> None:
         async with (
@@ -185,10 +198,6 @@ def test_subscriptions_that_only_trees_have_are_refused() -> None:
             for wish in ({"durable": "d"}, {"ordered": False}, {"start": "first"}, {"gaps": GapPolicy.skip()}):
                 with pytest.raises(InputError, match='order="atoms"'):
                     bus.subscribe("a", **wish)
-            with pytest.raises(InputError, match="joins the names of atoms"):
-                bus.subscribe("a&b")
-            with pytest.raises(InputError, match="joins the names of atoms"):
-                await bus.publish("a&b", b"x")
 
     run(test())
 

@@ -82,9 +82,9 @@ def made_for(members: dict[str, list[str]], hosts: tuple[str, ...] = ("one", "tw
 
 
 def test_a_plan_says_where_atoms_belong() -> None:
-    assert placement_of(made_for(MEMBERS), {}, ("one", "two"), 2) == {"a&b": "two"}
+    assert placement_of(made_for(MEMBERS), {}, ("one", "two"), 2) == {"a b": "two"}
     live = {topic: {f"{name}~0123/1" for name in who} for topic, who in MEMBERS.items()}
-    assert placement_of(made_for(MEMBERS), live, ("one", "two"), 2) == {"a&b": "two"}
+    assert placement_of(made_for(MEMBERS), live, ("one", "two"), 2) == {"a b": "two"}
 
 
 def test_a_plan_for_others_is_refused_with_the_difference() -> None:

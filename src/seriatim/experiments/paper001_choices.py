@@ -205,7 +205,11 @@ LOAD = Experiment(
     facts=(
         *(
             shape(
-                f"VCube-PS, {members:,} members, 1 min", "≤ +10 % over static", "at most", _over_static(VCUBE, members)
+                f"VCube-PS, {members:,} members, 1 min",
+                "≤ +10 % over static",
+                "at most",
+                _over_static(VCUBE, members),
+                reason="a few publications wait up to two seconds for their publisher's subscription; one of 40 is 8 %",
             )
             for members in (500, 1_000, 2_000, 4_000)
         ),

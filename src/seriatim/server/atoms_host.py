@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from seriatim.brokers import Broker
 from seriatim.brokers.naming import check_topic
-from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node
 from seriatim.protocols.atoms import AtomsOptions
 from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Join, Nonsense, Place
 from seriatim.protocols.atoms.messages import Forget, Publish, Refused, Stray
@@ -27,13 +27,6 @@ logger = logging.getLogger(__name__)
 
 LOOKS_PER_LEASE = 10
 BROKER_EPOCH = 1  # the broker never restarts as far as links are concerned
-
-
-def check_atoms_topic(topic: Topic) -> None:
-    """What every broker takes, without the sign that joins the names of two groups."""
-    check_topic(topic)
-    if "&" in topic:
-        raise InputError(f"topic {topic!r}", "it holds '&', which joins the names of atoms", "use another sign")
 
 
 class LiveStation:
@@ -151,7 +144,7 @@ class LiveStation:
         topic = body.topic if isinstance(body, Join) else body.event.topic if isinstance(body, Publish) else None
         if topic is not None:
             try:
-                check_atoms_topic(topic)
+                check_topic(topic)
             except InputError as error:  # no client of ours asks for it; whoever does, waits
                 logger.warning("refused", extra={"at": self.node, "source": source, "reason": str(error)})
                 return

@@ -197,6 +197,23 @@ def test_what_is_published_after_the_acknowledgement_comes() -> None:
     assert second_echo("no-second-echo").seen("c") == []
 
 
+def test_what_waits_when_its_publisher_withdraws_waits_on() -> None:
+    """Found as world 434 of seed 21: one publisher is left, but what waits is not its own."""
+    net = net_of(None, FORK, {"p": "b2", "c": "b1", "q": "b3", "t": "b3"}, RESOLUTION)
+    net.advertise("p")
+    net.advertise("q")
+    net.subscribe("c", "true")
+    net.subscribe("t", "true")
+    net.hold(("b3", "b1"), ("b1", "b3"))
+    net.publish("q", "q1")
+    net.publish("p", "p1")
+    net.publish("p", "p2")
+    net.unadvertise("p")
+    assert net.seen("c") == []
+    net.release()
+    assert net.seen("c") == net.seen("t") and len(net.seen("c")) == 3 and not net.told("c", Gap)
+
+
 def test_who_hears_one_publisher_only_is_told_at_once() -> None:
     for order in ("rooted", "resolution"):
         net = Net(FORK, {"p": "b2", "c": "b2", "t": "b3"}, OverlayOptions(order=order))

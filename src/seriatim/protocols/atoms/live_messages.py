@@ -28,7 +28,7 @@ from seriatim.protocols.atoms.messages import (
     Started,
     Uninstall,
 )
-from seriatim.protocols.atoms.overlaps import Group
+from seriatim.protocols.atoms.overlaps import Group, incarnation_of
 
 SLOT_BITS = 36  # of the number of a slot: the item's number in its group; the rest is the group's incarnation
 
@@ -192,11 +192,6 @@ Sent: TypeAlias = (
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Item).decode
-
-
-def incarnation_of(group: Group) -> int:
-    """Which incarnation of its topic a group is."""
-    return int(group.rpartition(".")[2])
 
 
 def slot_of(item: Item) -> Number:

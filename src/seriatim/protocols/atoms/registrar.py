@@ -11,9 +11,9 @@ from seriatim.protocols.atoms.coordinator import Coordinator
 from seriatim.protocols.atoms.live_messages import Join, Joined, Leave, Left, Place
 from seriatim.protocols.atoms.messages import Change, Changed, Forget
 from seriatim.protocols.atoms.options import AtomsOptions
-from seriatim.protocols.atoms.overlaps import AtomId, Members, topic_of
+from seriatim.protocols.atoms.overlaps import Group, Members, topic_of
 from seriatim.protocols.atoms.plan import Plan
-from seriatim.protocols.atoms.state import CoordinatorState
+from seriatim.protocols.atoms.state import CoordinatorState, Work
 from seriatim.protocols.machine import Effects, Payload
 
 
@@ -67,13 +67,13 @@ class Registrar(Coordinator):
         """Whether it is a member of something, or wants to be."""
         return any(receiver in each for each in self.state.wanted.values())
 
-    def _place(self, chain: list[AtomId]) -> dict[AtomId, Node]:
-        """As planned, if it was."""
-        found = super()._place(chain)
-        for atom in chain:
-            one, _, other = atom.partition("&")
-            found[atom] = self.state.placement.get(pair_name(topic_of(one), topic_of(other)), found[atom])
-        return found
+    def _begin(self, what: Change | Group) -> Work:
+        """New atoms live where it was planned, if it was."""
+        work = super()._begin(what)
+        for name, atom in work.growth.atoms.items() if work.growth is not None else ():
+            pair = pair_name(*map(topic_of, atom.pair))
+            work.hosts[name] = self.state.placement.get(pair, work.hosts[name])
+        return work
 
     # ── wishes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,8 +160,8 @@ class Registrar(Coordinator):
 
 
 def pair_name(one: Topic, other: Topic) -> str:
-    """The name of two topics, in either order."""
-    return "&".join(sorted((one, other)))
+    """The name of two topics, in either order. No topic holds a blank."""
+    return " ".join(sorted((one, other)))
 
 
 def _discard(table: dict[Topic, set[Address]], topic: Topic, receiver: Address) -> None:

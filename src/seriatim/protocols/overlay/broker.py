@@ -69,9 +69,9 @@ class Broker:
     # ── clients ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _from_client(self, client: Address, message: Payload, effects: Effects) -> None:
-        side = self.state.clients.setdefault(client, ClientSide())
-        if side.forgotten:  # it was not gone after all; it needs another name
+        if client in self.state.forgotten:  # it was not gone after all: it needs another name
             return
+        side = self.state.clients.setdefault(client, ClientSide())
         match message:
             case say.Unsubscribe(name):
                 self._unsubscribe(client, side, name, effects)
@@ -165,16 +165,13 @@ class Broker:
 
     def _publish(self, client: Address, side: ClientSide, event: Event, effects: Effects) -> bool:
         """It must match what the client advertised, and everybody must have heard of that."""
-        try:
-            attributes = attributes_of(event.headers)
-            offered = self.state.routes.offered.get(client, {})
-            fitting = [
-                offer for offer in side.offers.values() if filter_of(offered[offer.id].where).matches(attributes)
-            ]
-            self.tables.matching(attributes)
-        except InputError as error:
-            self._refuse(client, say.Publish(event), event.id, type(error).__name__, str(error), effects)
+        problems: list[InputError] = []
+        attributes = attributes_of(event.headers, problems)
+        if problems:
+            self._refuse(client, say.Publish(event), event.id, type(problems[0]).__name__, str(problems[0]), effects)
             return True
+        offered = self.state.routes.offered.get(client, {})
+        fitting = [offer for offer in side.offers.values() if filter_of(offered[offer.id].where).matches(attributes)]
         if not fitting:
             reason = "none of the client's advertisements matches it; advertise it first"
             self._refuse(client, say.Publish(event), event.id, "OutsideAdvertisement", reason, effects)
@@ -354,6 +351,7 @@ class Broker:
     def _forget(self, client: Address, effects: Effects) -> None:
         """A client is gone: its subscriptions end now, its advertisements behind what it has published."""
         side = self.state.clients.get(client)
+        self.state.forgotten.add(client)
         if side is None or side.forgotten:
             return
         side.forgotten = True
