@@ -113,6 +113,7 @@ class Broker:
         side.names[name] = id
         clock = self.ordering.stamp()
         side.held[id] = Held(name, after=clock)
+        self.ordering.begin(client)
         effects.send.extend(self.tables.want(client, id, where))
         asked = {each for each in self.place.neighbours if self.tables.offers(each, where)}
         self._ask(say.Sound(id, where, clock), Echo(client, asked, False, name), effects)

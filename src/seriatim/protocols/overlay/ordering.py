@@ -77,6 +77,9 @@ class Ordering:
         """Whether a new subscription of this client can begin now."""
         return True
 
+    def begin(self, client: Address) -> None:
+        """A new subscription of this client begins now."""
+
     def unanswered(self) -> set[Key]:
         """What has to come back before an advertisement is acknowledged from here."""
         return set()

@@ -9,6 +9,7 @@ it can notify clients early, on the way up, where nobody can see another order (
 """
 
 from collections import Counter
+from typing import Any
 
 from seriatim.model import Address, RemoteError
 from seriatim.protocols.machine import Effects, Payload
@@ -22,7 +23,14 @@ class RootedOrder(Ordering):
 
     def __init__(self, broker: Surroundings) -> None:
         super().__init__(broker)
-        self._above = Counter(climbing.origin for climbing in broker.state.climbing.values())
+        # Counted beside the state, so that a publication costs what it matches and not what is under way.
+        self._above: Counter[Address] = Counter()  # by publisher
+        self._told: Counter[tuple[Address, Address]] = Counter()  # by client and publisher
+        self._tellers: dict[Address, set[Address]] = {}  # by client: the publishers of what it was told early
+        self._untold: Counter[Address] = Counter()  # by client
+        for climbing in broker.state.climbing.values():
+            self._count(climbing, 1)
+        self._owners: dict[Address, set[Address]] = {}  # by client: whose events it can get; known again when asked
 
     def accept(self, publication: Publication, effects: Effects) -> None:
         self._climb(publication, publication.origin, False, effects)
@@ -55,9 +63,9 @@ class RootedOrder(Ordering):
             return
         self._tell_early(publication, climbing, matching, effects)
         self.broker.state.climbing[publication.key] = climbing
-        self._above[publication.origin] += 1
-        untold = any(direction != parent and direction not in climbing.told for direction in matching)
-        effects.send.append((parent, Climb(publication, wanted or untold)))
+        self._count(climbing, 1)
+        wanted = wanted or any(direction != parent and direction not in climbing.told for direction in matching)
+        effects.send.append((parent, Climb(publication, wanted)))
 
     def _must_climb(self, publication: Publication, wanted_above: bool) -> bool:
         """If somebody beyond the parent wants it, or something of the same publisher is still up there."""
@@ -67,6 +75,28 @@ class RootedOrder(Ordering):
         self, publication: Publication, climbing: Climbing, matching: dict[Address, list[Id]], effects: Effects
     ) -> None:
         """Notify those clients for whom the way down can make no difference."""
+        for direction, ids in sorted(matching.items()):
+            if direction in self.broker.place.neighbours:
+                continue
+            if self.broker.options.early and self._may_tell(direction, publication.origin):
+                climbing.told.add(direction)
+                self.broker.deliver(direction, ids, publication, effects)
+            else:
+                climbing.untold.add(direction)
+
+    def _may_tell(self, client: Address, origin: Address) -> bool:
+        """If it can get events of this publisher only, and nothing is above that it still has to be notified of."""
+        return self._hears_only(client, origin) and not self._is_untold(client)
+
+    def _is_untold(self, client: Address) -> bool:
+        return self._untold[client] > 0
+
+    def _hears_only(self, client: Address, origin: Address) -> bool:
+        owners = self._owners.get(client)
+        if owners is None:
+            wheres = self.broker.state.routes.wanted[client].values()
+            owners = self._owners[client] = set().union(*map(self.broker.tables.owners, wheres))
+        return owners == {origin}
 
     # ── down ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -85,18 +115,41 @@ class RootedOrder(Ordering):
                 if direction != back:
                     effects.send.append((direction, Descend(publication)))
             elif direction != place.parent and (climbing is None or direction not in climbing.told):
-                self.broker.deliver(direction, ids, publication, effects)
+                self._notify(publication, direction, ids, effects)
         if climbing is not None and back in place.children:
             wanted = climbing.wanted or back in matching
             effects.send.append((back, Descend(publication) if wanted else Turned(publication.key)))
 
+    def _notify(self, publication: Publication, client: Address, ids: list[Id], effects: Effects) -> None:
+        """In its place; unless the client was told early of something whose place is not known yet.
+
+        That happens only to what is published although not everybody has heard of its advertisement.
+        """
+        if self._tellers.get(client, {publication.origin}) != {publication.origin}:
+            self.broker.miss(client, ids, "it came before everybody had heard of its advertisement", effects)
+        else:
+            self.broker.deliver(client, ids, publication, effects)
+
     def _come_back(self, key: Key) -> Climbing | None:
         climbing = self.broker.state.climbing.pop(key, None)
         if climbing is not None:
-            self._above[climbing.origin] -= 1
-            if not self._above[climbing.origin]:
-                del self._above[climbing.origin]
+            self._count(climbing, -1)
         return climbing
+
+    def _count(self, climbing: Climbing, by: int) -> None:
+        origin = climbing.origin
+        _add(self._above, origin, by)
+        for client in climbing.untold:
+            _add(self._untold, client, by)
+        for client in climbing.told:
+            _add(self._told, (client, origin), by)
+            tellers = self._tellers.setdefault(client, set())
+            if self._told[client, origin]:
+                tellers.add(origin)
+            else:
+                tellers.discard(origin)
+            if not tellers:
+                del self._tellers[client]
 
     def _came_back(self, key: Key, climbing: Climbing | None, effects: Effects) -> None:
         if climbing is not None:
@@ -106,6 +159,24 @@ class RootedOrder(Ordering):
 
     def is_under_way(self, client: Address) -> bool:
         return self._above[client] > 0
+
+    def may_subscribe(self, client: Address) -> bool:
+        """Not as long as it was notified early of something that has not come back."""
+        return client not in self._tellers
+
+    def begin(self, client: Address) -> None:
+        """What is above now may match the new subscription when it comes back."""
+        for climbing in self.broker.state.climbing.values():
+            if client not in climbing.untold:
+                climbing.untold.add(client)
+                _add(self._untold, client, 1)
+
+    def unanswered(self) -> set[Key]:
+        """Who has not heard of an advertisement may have notified early. Nothing of it may come before that is back."""
+        return {key for key, climbing in self.broker.state.climbing.items() if climbing.told}
+
+    def changed(self, effects: Effects) -> None:
+        self._owners.clear()
 
     def explain(self) -> list[str]:
         climbing = self.broker.state.climbing
@@ -117,3 +188,10 @@ class CentralOrder(RootedOrder):
 
     def _must_climb(self, publication: Publication, wanted_above: bool) -> bool:
         return True
+
+
+def _add(counter: Counter[Any], key: Any, by: int) -> None:
+    """Count, and forget what is none."""
+    counter[key] += by
+    if not counter[key]:
+        del counter[key]

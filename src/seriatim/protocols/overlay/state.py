@@ -83,13 +83,14 @@ class Echo(Struct, array_like=True):
 class Climbing(Struct, array_like=True):
     """A publication that went to the parent and has not come back.
 
-    `told`: the clients that were notified early.
+    `told`: the clients that were notified early. `untold`: those that may be notified of it when it comes back.
     """
 
     origin: Address
     direction: Address
     wanted: bool
     told: set[Address] = field(default_factory=set)
+    untold: set[Address] = field(default_factory=set)
 
 
 class Merge(Struct, array_like=True):

@@ -1,0 +1,197 @@
+"""Brokers of the overlay that are broken on purpose, one rule each: a checker that does not catch them is no checker.
+
+Each variant replaces the one method that holds the rule. The names are what the rule is called in the protocol's
+README, with `no-` in front.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from seriatim.explore.overlay import PROPER_OVERLAY, OverlayCast
+from seriatim.model import Address, InputError
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.overlay import Broker, Order, OverlayOptions, Place
+from seriatim.protocols.overlay import messages as say
+from seriatim.protocols.overlay.messages import Id, Key, Publication
+from seriatim.protocols.overlay.ordering import Ordering
+from seriatim.protocols.overlay.rooted import RootedOrder
+from seriatim.protocols.overlay.state import BrokerState, Echo, Offer
+from seriatim.protocols.overlay.tables import Sends, Tables
+
+
+class StraightOrder(Ordering):
+    """Everything goes straight to whoever wants it, and is notified wherever it passes."""
+
+
+class UnevenOrder(RootedOrder):
+    """A publication climbs only as high as it must itself, although one before it is still above."""
+
+    def _must_climb(self, publication: Publication, wanted_above: bool) -> bool:
+        return wanted_above
+
+
+class ForgetfulOrder(RootedOrder):
+    """Whoever sends a publication up does not say that somebody waits for it below."""
+
+    def _climb(self, publication: Publication, source: Address, wanted: bool, effects: Effects) -> None:
+        super()._climb(publication, source, False, effects)
+
+
+class SilentOrder(RootedOrder):
+    """Nobody hears of what turned and was not wanted."""
+
+    def receive(self, source: Address, message: Any, effects: Effects) -> None:
+        if not isinstance(message, say.Turned):
+            super().receive(source, message, effects)
+
+
+class HastyOrder(RootedOrder):
+    """Clients are told early whoever else may publish what they want."""
+
+    def _hears_only(self, client: Address, origin: Address) -> bool:
+        return True
+
+    def _notify(self, publication: Publication, client: Address, ids: list[Id], effects: Effects) -> None:
+        self.broker.deliver(client, ids, publication, effects)
+
+
+class LeapingOrder(RootedOrder):
+    """Clients are told early although something before is still above."""
+
+    def _is_untold(self, client: Address) -> bool:
+        return False
+
+
+class RashOrder(RootedOrder):
+    """An advertisement is acknowledged although something told early has not come back."""
+
+    def unanswered(self) -> set[Key]:
+        return set()
+
+    def _notify(self, publication: Publication, client: Address, ids: list[Id], effects: Effects) -> None:
+        self.broker.deliver(client, ids, publication, effects)
+
+
+class EagerOrder(RootedOrder):
+    """A subscription begins although something told early has not come back."""
+
+    def may_subscribe(self, client: Address) -> bool:
+        return True
+
+    def _notify(self, publication: Publication, client: Address, ids: list[Id], effects: Effects) -> None:
+        self.broker.deliver(client, ids, publication, effects)
+
+
+class UnwarnedOrder(RootedOrder):
+    """What is above when a subscription begins is not looked at."""
+
+    def begin(self, client: Address) -> None:
+        return
+
+
+class HurriedBroker(Broker):
+    """Publishes before everybody has heard of the advertisement."""
+
+    def _may_publish(self, fitting: list[Offer]) -> bool:
+        return True
+
+
+class DeafBroker(Broker):
+    """A subscription is acknowledged at once."""
+
+    def _ask(self, message: say.Advertisement | say.Sound, echo: Echo, effects: Effects) -> None:
+        if isinstance(message, say.Sound):
+            echo.waits_for = set()
+        super()._ask(message, echo, effects)
+
+
+class OvertakingBroker(Broker):
+    """A withdrawal does not wait for the publications that it is about."""
+
+    def _is_under_way(self, client: Address) -> bool:
+        return False
+
+
+class CountingBroker(Broker):
+    """Numbers count what a client is sent, whatever it matches."""
+
+    def _numbered(self, client: Address, ids: Iterable[Id]) -> dict[str, int]:
+        side = self.state.clients[client]
+        number = max(each.number for each in side.held.values()) + 1
+        for each in side.held.values():
+            each.number = number
+        return {side.held[id].name: number for id in ids}
+
+
+class NarrowTables(Tables):
+    """When a subscription ends, what it covered is not told."""
+
+    def unwant(self, direction: Address, id: Id) -> Sends:
+        return [each for each in super().unwant(direction, id) if isinstance(each[1], say.Disinterest)]
+
+
+class ReversedTables(Tables):
+    """Neighbours are told of what is over before they are told of what is new."""
+
+    def unwant(self, direction: Address, id: Id) -> Sends:
+        return sorted(super().unwant(direction, id), key=lambda each: isinstance(each[1], say.Interest))
+
+
+class PassiveTables(Tables):
+    """An advertisement is not told who wants such things."""
+
+    def offer(self, direction: Address, id: Id, advertised: Any) -> Sends:
+        super().offer(direction, id, advertised)
+        return []
+
+
+def ordered(ordering: type[Ordering], order: Order = "rooted") -> OverlayCast:
+    """A cast whose brokers have this order."""
+
+    class Ordered(Broker):
+        orderings: ClassVar[dict[Order, type[Ordering]]] = {**Broker.orderings, order: ordering}
+
+    return OverlayCast(Ordered)
+
+
+def tabled(tables: type[Tables]) -> OverlayCast:
+    """A cast whose brokers have these tables."""
+
+    class Tabled(Broker):
+        def __init__(self, place: Place, options: OverlayOptions, state: BrokerState | None = None) -> None:
+            super().__init__(place, options, state)
+            self.tables = tables(place.neighbours, self.state.routes)
+
+    return OverlayCast(Tabled)
+
+
+OVERLAY_VARIANTS: dict[str, tuple[str, OverlayCast]] = {
+    "no-way-down": ("publications are notified wherever they pass", ordered(StraightOrder)),
+    "no-following": ("a publication does not follow its publisher's last one up", ordered(UnevenOrder)),
+    "no-way-back": ("nobody above knows that somebody below waits", ordered(ForgetfulOrder)),
+    "no-turning-mark": ("nobody hears of what turned and was not wanted", ordered(SilentOrder)),
+    "no-heard-advertisement": (
+        "publications before everybody has heard of the advertisement",
+        OverlayCast(HurriedBroker),
+    ),
+    "no-pulling": ("an advertisement is not told who wants such things", tabled(PassiveTables)),
+    "no-echo": ("a subscription is acknowledged at once", OverlayCast(DeafBroker)),
+    "no-late-withdrawal": ("a withdrawal overtakes publications", OverlayCast(OvertakingBroker)),
+    "no-uncovering": ("what a subscription covered is forgotten with it", tabled(NarrowTables)),
+    "no-new-before-old": ("what is over is told before what is new", tabled(ReversedTables)),
+    "no-own-numbers": ("numbers count what a client gets, not a subscription", OverlayCast(CountingBroker)),
+    "no-single-source": ("told early although others publish the same", ordered(HastyOrder)),
+    "no-untold": ("told early although something before is above", ordered(LeapingOrder)),
+    "no-late-answer": ("an advertisement is acknowledged before what was told early is back", ordered(RashOrder)),
+    "no-late-joining": ("a subscription begins before what was told early is back", ordered(EagerOrder)),
+    "no-warning": ("what is above when a subscription begins is overlooked", ordered(UnwarnedOrder)),
+}
+
+
+def overlay_cast_of(variant: str | None) -> OverlayCast:
+    """The cast of this variant; without a name, the proper one."""
+    if variant is None:
+        return PROPER_OVERLAY
+    if variant not in OVERLAY_VARIANTS:
+        raise InputError("variant", f"there is none called {variant!r}", f"use one of {', '.join(OVERLAY_VARIANTS)}")
+    return OVERLAY_VARIANTS[variant][1]
