@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from seriatim.client.cluster import Cluster, Network
 from seriatim.client.events import Published
@@ -49,18 +49,22 @@ class Bus(UsedOnce):
         if settings.publication_log is not None:
             place = settings.publication_log
             self._publications = open_publication_log(place, cluster.broker, self.name, self._clock)
-        self._outbox = Outbox(
+        self._outbox = self._make_outbox(cluster, self._network)
+        self._outbox.start()
+
+    def _make_outbox(self, cluster: Cluster, network: Network) -> Outbox:
+        settings = self._settings
+        return Outbox(
             self.name,
             cluster.description.tree,
             cluster.description.options,
             broker=cluster.broker,
-            switchboard=self._network.switchboard,
+            switchboard=network.switchboard,
             clock=self._clock,
             limits=settings.limits,
             timeout_s=settings.timeout_s,
             log=self._publications,
         )
-        self._outbox.start()
 
     async def _close(self) -> None:
         """Close subscriptions, publish what is queued (bounded by the timeout), disconnect."""
@@ -190,7 +194,7 @@ class Bus(UsedOnce):
         self._subscription_count += 1
         address = f"durable/{durable}" if durable is not None else f"{self.name}/{self._subscription_count}"
         is_reader = self._cluster.description.causal and not any(s.log_name == self.name for s in self._subscriptions)
-        subscription = Subscription(
+        subscription = self._subscription(
             address,
             wishes,
             cluster=self._get_cluster,
@@ -202,6 +206,9 @@ class Bus(UsedOnce):
         )
         self._subscriptions.append(subscription)
         return subscription
+
+    def _subscription(self, address: Address, wishes: Wishes, **parts: Any) -> Subscription:
+        return Subscription(address, wishes, **parts)
 
     def _get_cluster(self) -> Cluster:
         if self._cluster is None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from seriatim.brokers import Broker, Port
+from seriatim.client.atoms_subscriber import AtomsSubscriber, Depart
 from seriatim.client.batch import Unreadable, unfold
 from seriatim.client.cluster import Network
 from seriatim.client.durable import DurableSubscriber, Mark, Past, Place
@@ -36,6 +37,7 @@ from seriatim.model import (
     TimedOut,
     Topic,
 )
+from seriatim.protocols.atoms.live_messages import Forgotten
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Subscriber
 from seriatim.protocols.tree.messages import Answer, Change, Changed, Delivered, Listen, Refused, Rejected
@@ -44,6 +46,7 @@ from seriatim.runtime import Clock, Driver, Journal
 logger = logging.getLogger(__name__)
 
 RECEIVED_REMEMBERED = 65_536
+DEPART_LOOK_S = 0.005
 SNAPSHOT_BYTES_MIN = 256 * 1024  # a subscriber's state is small
 
 
@@ -53,7 +56,7 @@ class Feed:
     def __init__(
         self,
         address: Address,
-        machine: Subscriber | DurableSubscriber | UnorderedSubscriber,
+        machine: Subscriber | DurableSubscriber | UnorderedSubscriber | AtomsSubscriber,
         inbox: Inbox,
         *,
         broker: Broker,
@@ -164,6 +167,8 @@ class Feed:
     def _unanswered(self) -> str:
         ordering = self.ordering
         changing = ordering.state.changing if ordering is not None else None
+        if isinstance(self._machine, AtomsSubscriber):
+            return ", ".join([*self._machine.explain(), *self._network.down()])
         if ordering is None or changing is None:
             return "the broker has not confirmed that it delivers them"
         waits = [f"the broker has not confirmed {topic}" for topic in sorted(changing.listen)]
@@ -173,6 +178,15 @@ class Feed:
         ]
         waits += [f"node {node} has not confirmed" for node in sorted(changing.update)]
         return ", ".join([*waits, *self._network.down()])
+
+    async def depart(self, timeout_s: float) -> None:
+        """Atoms: tell the coordinator that nobody shall wait for us. A courtesy: it may fail."""
+        machine = self._machine
+        if self.failure is None and isinstance(machine, AtomsSubscriber):
+            self._driver.command(APPLICATION, Depart())
+            deadline = asyncio.get_running_loop().time() + timeout_s
+            while not machine.is_heard and asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(DEPART_LOOK_S)
 
     # ── acknowledging ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -227,6 +241,8 @@ class Feed:
             "subscribe with gaps=GapPolicy.skip() to go on behind it"
             for topic, answer in sorted(self.stuck.items())
         ]
+        if isinstance(self._machine, AtomsSubscriber):
+            notes += [f"{self.address}: {line}" for line in self._machine.explain()]
         if self.rejected:
             notes.append(f"{self.address}: {self.rejected} messages of the broker were rejected; the log says why")
         if self.is_paused:
@@ -287,6 +303,9 @@ class Feed:
                     self.rejected += 1
                     extra = {"at": self.address, "topic": notice.topic, "number": notice.number}
                     logger.warning("rejected", extra={**extra, "publisher": notice.publisher, "reason": notice.reason})
+                case Forgotten():
+                    reason = "this subscriber was silent for too long, and the coordinator has forgotten it"
+                    self._fail(Closed(f"{reason}; subscribe again"))
                 case Refused():
                     logger.warning("request refused", extra={"at": self.address, "reason": notice.reason})
                     self._refuse(RequestRefused(f"a sequencer refused: {notice.reason}"))

@@ -17,6 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from seriatim.client.atoms_subscriber import AtomsSubscriber
 from seriatim.client.cluster import Cluster, Network
 from seriatim.client.durable import DurableSubscriber, Past, read_past
 from seriatim.client.events import Event
@@ -176,7 +177,9 @@ class Subscription(UsedOnce):
                 await feed.finish_change(wishes.timeout_s)
             await feed.change(wanted - feed.topics, feed.topics - wanted, wishes.timeout_s)
 
-    def _machine(self, cluster: Cluster, past: Past) -> Subscriber | DurableSubscriber | UnorderedSubscriber:
+    def _machine(
+        self, cluster: Cluster, past: Past
+    ) -> Subscriber | DurableSubscriber | UnorderedSubscriber | AtomsSubscriber:
         wishes, description = self._wishes, cluster.description
         if not wishes.ordered:
             return UnorderedSubscriber(description.retry_ms, 0 if wishes.start == "first" else None)

@@ -37,6 +37,7 @@ class NodeState(Struct, array_like=True):
     inner: Any
     links: dict[Address, Link[Any]] = field(default_factory=dict)
     epoch: int = 1
+    gone: set[Address] = field(default_factory=set)  # nothing is sent to them, also what was decided before
 
 
 class Node:
@@ -62,7 +63,7 @@ class Node:
         """
         node = cls(create() if snapshot is None else create(state=snapshot.inner), retry_ms)
         if snapshot is not None:
-            node.state.links, node.state.epoch = snapshot.links, snapshot.epoch
+            node.state.links, node.state.epoch, node.state.gone = snapshot.links, snapshot.epoch, snapshot.gone
         for record in journal:
             node._replay(record)
         node.state.epoch += 1
@@ -99,16 +100,18 @@ class Node:
         return lines
 
     def _gone(self, message: Payload) -> Address | None:
-        """Whoever this message says is gone for ever: what is under way to it need not be kept."""
+        """Whoever this message says is gone for ever: nothing is sent to it, or kept for it, any more."""
         return None
 
     def _step(self, source: Address, message: Payload, now: float, framed: bool) -> Effects:
         effects: Effects = self.inner.step(source, message, now)
         if self.journals:
             effects.persist.append(self.stepped(source, message, now, framed))
-        if (gone := self._gone(message)) is not None and (link := self.state.links.get(gone)) is not None:
-            link.unacknowledged.clear()
-            link.resend_due = None
+        if (gone := self._gone(message)) is not None:
+            self.state.gone.add(gone)
+            if (link := self.state.links.get(gone)) is not None:
+                link.unacknowledged.clear()
+                link.resend_due = None
         return effects
 
     def _replay(self, record: Any) -> None:
@@ -123,8 +126,11 @@ class Node:
         if self._to_persist:
             effects.persist[:0] = self._to_persist
             self._to_persist.clear()
-        for index, (target, message) in enumerate(effects.send):
-            effects.send[index] = target, self._link(target).send(message, self.state.epoch, now, self.retry_ms)
+        effects.send = [
+            (target, self._link(target).send(message, self.state.epoch, now, self.retry_ms))
+            for target, message in effects.send
+            if target not in self.state.gone
+        ]
         self._wish(effects)
         return effects
 

@@ -163,9 +163,9 @@ class Coordinator:
 
     def _stages(self, work: Work) -> list[Callable[[Work, Effects], None]]:
         if work.growth is not None:
-            return [self._install, self._lead_in, self._mark, self._open]
+            return [self._install, self._lead_in, self._mark, self._open, self._confirm]
         if work.change is not None:
-            return [self._close]
+            return [self._close, self._confirm]
         return [
             self._drain,
             self._idle,
@@ -239,20 +239,27 @@ class Coordinator:
             work, self.plan.ingress_of(topic), Open(self._token(), topic, work.group, notice, entry_host), effects
         )
         self._linger(topic)
-        self.state.current[topic] = work.group
         for receiver in ("", *sorted(self.state.forgotten & growth.route.members)):
             self._started(work.group, receiver)
-        effects.notify.append(Changed(topic, work.group, growth.route.members))
 
     def _close(self, work: Work, effects: Effects) -> None:
         topic = topic_of(work.group)
         self._ask(work, self.plan.ingress_of(topic), Close(self._token(), topic), effects)
         self._linger(topic)
-        effects.notify.append(Changed(topic, "", frozenset()))
+
+    def _confirm(self, work: Work, effects: Effects) -> None:
+        """Only now has the ingress heard of it: whatever is published from now on goes to the new members."""
+        topic = topic_of(work.group)
+        self.state.current.pop(topic, None)
+        if work.growth is None:
+            effects.notify.append(Changed(topic, "", frozenset()))
+            return
+        self.state.current[topic] = work.group
+        effects.notify.append(Changed(topic, work.group, work.growth.route.members))
 
     def _linger(self, topic: str) -> None:
         """The topic's group is closed now; it is removed when all its members have said so."""
-        group = self.state.current.pop(topic, None)
+        group = self.state.current.get(topic)
         if group is None:
             return
         route = self.state.graph.groups[group]
@@ -300,8 +307,13 @@ class Coordinator:
             old = graph.groups[group]
             graph.groups[group] = route
             route.closed, route.finished = old.closed, old.finished  # it may have got there since
-            if route.end is not None and route.end != old.end and not route.finished:
+            if route.end is None or route.end == old.end:
+                continue
+            if not route.finished:
                 self._send_mark(work, group, effects)
+            else:  # its last messages may be on their way to members who are forgotten
+                self._send_enter(work, group, None, effects)
+                route.entry = route.end = None
 
     def _flush(self, work: Work, effects: Effects) -> None:
         """Before edges are cut: whatever went beyond a path's new end has come out."""
