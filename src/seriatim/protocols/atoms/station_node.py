@@ -58,7 +58,7 @@ class StationNode(LinkedNode):
             node.state.links = snapshot.links
             node.state.epoch = snapshot.epoch
         for record in records:
-            node._replay(record)  # type: ignore[arg-type]  # the same fields
+            node._replay(record)
         node.state.epoch += 1
         node._to_persist.append(TookOver(node.state.epoch))
         for link in node.state.links.values():

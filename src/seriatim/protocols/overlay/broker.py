@@ -320,6 +320,8 @@ class Broker:
         match message:
             case say.Suspect(neighbour) if neighbour in self.place.neighbours:
                 self._suspect(neighbour, effects)
+            case say.Answers(neighbour):
+                self.state.suspected.discard(neighbour)
             case say.Forget(client):
                 self._forget(client, effects)
             case _:

@@ -108,10 +108,22 @@ class Suspect(Struct, frozen=True, tag=True):
     neighbour: Address
 
 
+class Answers(Struct, frozen=True, tag=True):
+    """To a broker, from its driver: there is a connection to this neighbour again."""
+
+    neighbour: Address
+
+
 class Forget(Struct, frozen=True, tag=True):
     """To a broker, from its driver: this client is gone for ever."""
 
     client: Address
+
+
+class Reached(Struct, frozen=True, tag=True):
+    """To a node, from its driver: there is a new connection to this address. Not recorded: it changes no state."""
+
+    address: Address
 
 
 # ── between brokers: who wants and who has what ───────────────────────────────────────────────────────────────────
@@ -230,7 +242,7 @@ Between: TypeAlias = (
     | Inquire
     | Promise
 )
-Told: TypeAlias = Suspect | Forget
+Told: TypeAlias = Suspect | Answers | Forget
 
 
 class Stepped(Struct, frozen=True, tag=True):
