@@ -7,17 +7,16 @@ from typing import Any
 
 import click
 
-from seriatim.explore.atoms import AtomsWorld
 from seriatim.explore.atoms_variants import ATOMS_VARIANTS, atoms_cast_of
 from seriatim.explore.atoms_worlds import named_atoms_world, named_atoms_worlds
 from seriatim.explore.checks import Violation
+from seriatim.explore.overlay_variants import OVERLAY_VARIANTS, overlay_cast_of
+from seriatim.explore.overlay_worlds import named_overlay_world, named_overlay_worlds
 from seriatim.explore.search import Search, SearchOptions, SearchResult
 from seriatim.explore.space import Space
-from seriatim.explore.swarm import PROTOCOLS, Swarm, SwarmOptions, SwarmResult, walk_world
+from seriatim.explore.swarm import PROTOCOLS, Plan, Swarm, SwarmOptions, SwarmResult, walk_world
 from seriatim.explore.trace import shrink, transcript
-from seriatim.explore.tree import TreeWorld
 from seriatim.explore.variants import VARIANTS, cast_of
-from seriatim.explore.vcube import VCubeWorld
 from seriatim.explore.vcube_variants import VCUBE_VARIANTS, peer_of
 from seriatim.explore.vcube_worlds import named_peer_world, named_peer_worlds
 from seriatim.explore.world import Transition, World
@@ -33,7 +32,8 @@ def command() -> None:
     \b
     Checked are: same order for all subscribers (TNO), nothing twice, nothing lost, nobody waits for ever;
     in causal worlds also cause before effect. Of VCube-PS (vcube): cause before effect, and the rest but TNO.
-    Of sequencing atoms (atoms): the same as of the tree.
+    Of sequencing atoms (atoms): the same as of the tree. Of the content-based overlay (overlay): the same, each
+    publisher's own order, and numbers without holes under every filter.
 
     \b
     Examples:
@@ -41,6 +41,7 @@ def command() -> None:
       seriatim explore tree --world pair
       seriatim explore vcube --world join
       seriatim explore atoms --world retire
+      seriatim explore overlay --world pair
       seriatim explore swarm --worlds 1000 --seed 7
       seriatim explore swarm --protocol vcube
       seriatim explore swarm --variant no-closing     (machines broken on purpose: must be caught)
@@ -104,9 +105,21 @@ def atoms(**options: Any) -> None:
     _search("atoms", worlds, lambda world, cast: named_atoms_world(world).build(atoms_cast_of(cast)), **options)
 
 
+@command.command()
+@_search_options
+def overlay(**options: Any) -> None:
+    """Try every interleaving of a small world of content-based brokers.
+
+    \b
+    Example: seriatim explore overlay --world pair
+    """
+    worlds = named_overlay_worlds()
+    _search("overlay", worlds, lambda world, cast: named_overlay_world(world).build(overlay_cast_of(cast)), **options)
+
+
 def _search(
     protocol: str,
-    worlds: Mapping[str, TreeWorld | VCubeWorld | AtomsWorld],
+    worlds: Mapping[str, Plan],
     build: Callable[[str, str | None], World],
     world: str | None,
     list_worlds: bool,
@@ -155,7 +168,7 @@ def _search(
     type=click.Choice(PROTOCOLS),
     default="tree",
     show_default=True,
-    help="Whose worlds: of the sequencing tree, of VCube-PS, or of sequencing atoms.",
+    help="Whose worlds: of the sequencing tree, of VCube-PS, of sequencing atoms, or of the overlay.",
 )
 @click.option("--processes", type=int, default=1, show_default=True, help="How many processes share the work.")
 @click.option("--variant", metavar="NAME", help="Walk with machines that break one rule; see --list-variants.")
@@ -175,7 +188,7 @@ def swarm(
     max_seconds: float | None,
     as_json: bool,
 ) -> None:
-    """Walk at random through random worlds: trees, peers or atoms, topics, changes of groups, crashes, lost messages.
+    """Walk at random through random worlds: trees, peers, atoms or overlays, changes, crashes, lost messages.
 
     World K of a seed is always the same, so one that is broken can be looked at alone.
 
@@ -301,7 +314,7 @@ def _progress(line: Callable[[Any], str]) -> Callable[[Any], None] | None:
     return lambda result: click.echo(f"\r\033[K{line(result)}", nl=False, err=True)
 
 
-def _print_worlds(worlds: Mapping[str, TreeWorld | VCubeWorld | AtomsWorld], as_json: bool) -> None:
+def _print_worlds(worlds: Mapping[str, Plan], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({name: world.about for name, world in worlds.items()}))
         return
@@ -311,7 +324,7 @@ def _print_worlds(worlds: Mapping[str, TreeWorld | VCubeWorld | AtomsWorld], as_
 
 def _print_variants(protocol: str, as_json: bool) -> None:
     variants: dict[str, Mapping[str, tuple[str, Any]]]
-    variants = {"tree": VARIANTS, "vcube": VCUBE_VARIANTS, "atoms": ATOMS_VARIANTS}
+    variants = {"tree": VARIANTS, "vcube": VCUBE_VARIANTS, "atoms": ATOMS_VARIANTS, "overlay": OVERLAY_VARIANTS}
     known = variants[protocol]
     if as_json:
         click.echo(json.dumps({name: about for name, (about, _) in known.items()}))

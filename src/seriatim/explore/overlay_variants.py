@@ -7,16 +7,21 @@ README, with `no-` in front.
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from msgspec import structs
+
 from seriatim.explore.overlay import PROPER_OVERLAY, OverlayCast
+from seriatim.filters import Filter
 from seriatim.model import Address, InputError
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.overlay import Broker, Order, OverlayOptions, Place
 from seriatim.protocols.overlay import messages as say
-from seriatim.protocols.overlay.messages import Id, Key, Publication
+from seriatim.protocols.overlay.messages import Clock, Id, Key, Publication
 from seriatim.protocols.overlay.ordering import Ordering
+from seriatim.protocols.overlay.resolution import ResolutionOrder
 from seriatim.protocols.overlay.rooted import RootedOrder
-from seriatim.protocols.overlay.state import BrokerState, Echo, Offer
+from seriatim.protocols.overlay.state import BrokerState, ClientSide, Echo, Offer
 from seriatim.protocols.overlay.tables import Sends, Tables
+from seriatim.protocols.paper003 import PrintedBroker
 
 
 class StraightOrder(Ordering):
@@ -89,6 +94,58 @@ class UnwarnedOrder(RootedOrder):
         return
 
 
+class ImpatientOrder(ResolutionOrder):
+    """Nothing waits for its place."""
+
+    def _open_ways(self, client: Address, clock: Clock) -> list[Address]:
+        return []
+
+
+class ShortOrder(ResolutionOrder):
+    """A broker promises for itself, and does not ask those beyond."""
+
+    def _others(self, neighbour: Address) -> set[Address]:
+        return set()
+
+
+class StubbornOrder(ResolutionOrder):
+    """A broker promises, and goes on with its old clock."""
+
+    def receive(self, source: Address, message: Any, effects: Effects) -> None:
+        clock = self.broker.state.clock
+        super().receive(source, message, effects)
+        if isinstance(message, say.Inquire):
+            self.broker.state.clock = clock
+
+
+class EarlyBirdOrder(ResolutionOrder):
+    """A subscription counts from the beginning of time."""
+
+    def _has_begun(self, after: Clock | None, clock: Clock) -> bool:
+        return True
+
+
+class LocalClockBroker(Broker):
+    """Nobody tells its clock with an acknowledgement."""
+
+    def _answer(self, token: Id, echo: Echo, effects: Effects) -> None:
+        count = len(effects.send)
+        super()._answer(token, echo, effects)
+        for index in range(count, len(effects.send)):
+            target, message = effects.send[index]
+            if isinstance(message, say.Heard):
+                effects.send[index] = target, structs.replace(message, clock=0)
+
+
+class OneEchoBroker(Broker):
+    """A subscription is acknowledged when it begins, before everybody's clock is beyond that."""
+
+    def _begin(self, id: Id, echo: Echo, side: ClientSide, effects: Effects) -> bool:
+        super()._begin(id, echo, side, Effects())
+        self.state.echoes.pop(id, None)
+        return False
+
+
 class HurriedBroker(Broker):
     """Publishes before everybody has heard of the advertisement."""
 
@@ -126,8 +183,8 @@ class CountingBroker(Broker):
 class NarrowTables(Tables):
     """When a subscription ends, what it covered is not told."""
 
-    def unwant(self, direction: Address, id: Id) -> Sends:
-        return [each for each in super().unwant(direction, id) if isinstance(each[1], say.Disinterest)]
+    def _uncovered(self, filter: Filter) -> list[tuple[Address, Id]]:
+        return []
 
 
 class ReversedTables(Tables):
@@ -140,8 +197,7 @@ class ReversedTables(Tables):
 class PassiveTables(Tables):
     """An advertisement is not told who wants such things."""
 
-    def offer(self, direction: Address, id: Id, advertised: Any) -> Sends:
-        super().offer(direction, id, advertised)
+    def _interested(self, filter: Filter) -> list[tuple[Address, Id]]:
         return []
 
 
@@ -185,7 +241,15 @@ OVERLAY_VARIANTS: dict[str, tuple[str, OverlayCast]] = {
     "no-late-answer": ("an advertisement is acknowledged before what was told early is back", ordered(RashOrder)),
     "no-late-joining": ("a subscription begins before what was told early is back", ordered(EagerOrder)),
     "no-warning": ("what is above when a subscription begins is overlooked", ordered(UnwarnedOrder)),
+    "no-merge": ("nothing waits for its place", ordered(ImpatientOrder, "resolution")),
+    "no-asking-beyond": ("a broker promises for itself only", ordered(ShortOrder, "resolution")),
+    "no-raised-clock": ("a broker promises and keeps its old clock", ordered(StubbornOrder, "resolution")),
+    "no-beginning": ("a subscription counts from the beginning of time", ordered(EarlyBirdOrder, "resolution")),
+    "no-clock-heard": ("acknowledgements tell no clock", OverlayCast(LocalClockBroker)),
+    "no-second-echo": ("acknowledged before all clocks are beyond the beginning", OverlayCast(OneEchoBroker)),
+    "paper-003": ("the printed order: the acknowledged part is sorted by publication id", OverlayCast(PrintedBroker)),
 }
+RESOLUTION = frozenset(list(OVERLAY_VARIANTS)[-7:])
 
 
 def overlay_cast_of(variant: str | None) -> OverlayCast:
@@ -195,3 +259,13 @@ def overlay_cast_of(variant: str | None) -> OverlayCast:
     if variant not in OVERLAY_VARIANTS:
         raise InputError("variant", f"there is none called {variant!r}", f"use one of {', '.join(OVERLAY_VARIANTS)}")
     return OVERLAY_VARIANTS[variant][1]
+
+
+ORDERS: tuple[Order, ...] = ("rooted", "rooted", "rooted", "resolution", "resolution", "central", "fifo")
+
+
+def orders_of(variant: str | None) -> tuple[Order, ...]:
+    """The orders of the worlds in which a variant is played: the one whose rule it breaks; else all of them."""
+    if variant is None:
+        return ORDERS
+    return ("resolution",) if variant in RESOLUTION else ("rooted",)

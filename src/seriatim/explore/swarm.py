@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
+from typing import TypeAlias
 
 from seriatim.explore.atoms import AtomsWorld
 from seriatim.explore.atoms_random import AtomsWalk, random_atoms, random_retirement
 from seriatim.explore.atoms_variants import atoms_cast_of
 from seriatim.explore.checks import Violation
+from seriatim.explore.overlay import OverlayWorld
+from seriatim.explore.overlay_random import OverlayWalk, random_overlay
+from seriatim.explore.overlay_variants import orders_of, overlay_cast_of
 from seriatim.explore.random_worlds import Walk, random_of, random_story, random_world
 from seriatim.explore.run import Run
 from seriatim.explore.tree import Cast, TreeWorld
@@ -27,9 +31,11 @@ from seriatim.explore.world import Transition, World
 from seriatim.model import InputError
 from seriatim.protocols.vcube import Peer
 
+Plan: TypeAlias = TreeWorld | VCubeWorld | AtomsWorld | OverlayWorld
+
 CHUNK = 50  # worlds handed to a process at a time
 
-PROTOCOLS = ("tree", "vcube", "atoms")
+PROTOCOLS = ("tree", "vcube", "atoms", "overlay")
 
 RETIREMENT_EVERY = 3  # of the worlds of atoms, every third is about atoms that are put in and taken out
 
@@ -98,7 +104,7 @@ class SwarmResult:
 class Walked:
     """One world after its walk: the way through its safety phase, and what is wrong in the end."""
 
-    plan: TreeWorld | VCubeWorld | AtomsWorld
+    plan: Plan
     world: World
     way: list[Transition]
     violations: list[Violation]
@@ -113,6 +119,8 @@ def check_variant(protocol: str, variant: str | None) -> None:
         peer_of(variant)
     elif protocol == "atoms":
         atoms_cast_of(variant)
+    elif protocol == "overlay":
+        overlay_cast_of(variant)
     else:
         cast_of(variant)
 
@@ -128,6 +136,10 @@ def walk_world(seed: int, index: int, variant: str | None = None, protocol: str 
         atoms = (random_retirement if is_story else random_atoms)(random, name)
         world = atoms.build(atoms_cast_of(variant))
         return _go(atoms, world, AtomsWalk(Run(world), random))
+    if protocol == "overlay":
+        overlay = random_overlay(random, name, orders_of(variant))
+        world = overlay.build(overlay_cast_of(variant))
+        return _go(overlay, world, OverlayWalk(Run(world), random))
     if index % STORY_EVERY == STORY_EVERY - 1:
         return walk_plan(random_story(random, name), random, cast_of(variant), calm=True)
     return walk_plan(random_world(random, name), random, cast_of(variant))
@@ -150,7 +162,7 @@ def _walk_peers(index: int, name: str, random: Random, peer: type[Peer]) -> Walk
     return _go(peers, world, PeerWalk(Run(world), random))
 
 
-def _go(plan: TreeWorld | VCubeWorld | AtomsWorld, world: World, walk: Walk) -> Walked:
+def _go(plan: Plan, world: World, walk: Walk) -> Walked:
     run = walk.run
     walk.go()
     violations = run.finish()

@@ -14,6 +14,7 @@ from seriatim.protocols.overlay import messages as say
 from seriatim.protocols.overlay.messages import Id, Key, Name, Publication, Where
 from seriatim.protocols.overlay.options import Order, OverlayOptions
 from seriatim.protocols.overlay.ordering import Ordering
+from seriatim.protocols.overlay.resolution import ResolutionOrder
 from seriatim.protocols.overlay.rooted import CentralOrder, RootedOrder
 from seriatim.protocols.overlay.state import Advertised, BrokerState, ClientSide, Climbing, Echo, Held, Offer
 from seriatim.protocols.overlay.tables import Tables, filter_of
@@ -26,6 +27,7 @@ class Broker:
     orderings: ClassVar[dict[Order, type[Ordering]]] = {
         "rooted": RootedOrder,
         "central": CentralOrder,
+        "resolution": ResolutionOrder,
         "fifo": Ordering,
     }
 
@@ -111,12 +113,11 @@ class Broker:
     def _subscribe(self, client: Address, side: ClientSide, name: Name, where: Where, effects: Effects) -> None:
         id = self._id(client, name)
         side.names[name] = id
-        clock = self.ordering.stamp()
-        side.held[id] = Held(name, after=clock)
+        side.held[id] = Held(name)
         self.ordering.begin(client)
         effects.send.extend(self.tables.want(client, id, where))
         asked = {each for each in self.place.neighbours if self.tables.offers(each, where)}
-        self._ask(say.Sound(id, where, clock), Echo(client, asked, False, name), effects)
+        self._ask(say.Sound(id, where), Echo(client, asked, False, name), effects)
         self.ordering.changed(effects)
 
     def _unsubscribe(self, client: Address, side: ClientSide, name: Name, effects: Effects) -> None:
@@ -280,12 +281,25 @@ class Broker:
         if side is None or (side.forgotten and not echo.is_advertisement):
             return
         if not echo.is_advertisement:
-            effects.send.append((echo.source, say.Subscribed(echo.name, unreachable)))
+            if not self._begin(token, echo, side, effects):
+                effects.send.append((echo.source, say.Subscribed(echo.name, unreachable)))
             return
         side.offers[echo.name].heard = True
         if not side.forgotten:
             effects.send.append((echo.source, say.Advertised(echo.name, unreachable)))
         self._serve(echo.source, side, effects)
+
+    def _begin(self, id: Id, echo: Echo, side: ClientSide, effects: Effects) -> bool:
+        """By clocks, a subscription begins after all that it met; then everybody is told to be beyond that, too."""
+        held = side.held[id]
+        if self.ordering.begins_at_once() or held.after is not None:
+            return False
+        held.after = max(echo.clock, self.state.clock)
+        where = self.state.routes.wanted[echo.source][id]
+        asked = {each for each in self.place.neighbours if self.tables.offers(each, where)}
+        again = Echo(echo.source, asked, False, echo.name, unreachable=echo.unreachable)
+        self._ask(say.Sound(id, where, held.after), again, effects)
+        return True
 
     # ── what an order uses ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -344,6 +358,7 @@ class Broker:
             return
         side.forgotten = True
         for id in side.names.values():
+            self.state.echoes.pop(id, None)
             effects.send.extend(self.tables.unwant(client, id))
         side.names.clear()
         side.held.clear()

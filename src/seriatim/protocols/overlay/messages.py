@@ -222,7 +222,6 @@ class Promise(Struct, frozen=True, tag=True):
     """To a neighbour: whatever comes from me from now on, and that you wanted by then, is after this clock."""
 
     clock: Clock
-    unreachable: tuple[Address, ...] = ()
 
 
 Command: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Publish

@@ -84,8 +84,12 @@ class Ordering:
         """What has to come back before an advertisement is acknowledged from here."""
         return set()
 
+    def begins_at_once(self) -> bool:
+        """Whether a subscription counts from the moment its broker has it; else when its echo has come back."""
+        return True
+
     def stamp(self) -> Clock:
-        """The clock of the next publication, or of a subscription that begins now."""
+        """The clock of the next publication."""
         return 0
 
     def hear(self, clock: Clock) -> None:

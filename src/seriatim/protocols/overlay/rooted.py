@@ -189,6 +189,9 @@ class CentralOrder(RootedOrder):
     def _must_climb(self, publication: Publication, wanted_above: bool) -> bool:
         return True
 
+    def _may_tell(self, client: Address, origin: Address) -> bool:
+        return False
+
 
 def _add(counter: Counter[Any], key: Any, by: int) -> None:
     """Count, and forget what is none."""

@@ -35,12 +35,12 @@ class Routes(Struct, array_like=True):
 class Held(Struct, array_like=True):
     """A subscription of a client of this broker: what the client calls it, and the number of its last match.
 
-    `after`: only what has a larger clock counts (order by resolution).
+    `after`: only what has a larger clock counts; None: nothing yet (order by resolution).
     """
 
     name: Name
     number: Number = 0
-    after: Clock = 0
+    after: Clock | None = None
 
 
 class Offer(Struct, array_like=True):
@@ -96,8 +96,9 @@ class Climbing(Struct, array_like=True):
 class Merge(Struct, array_like=True):
     """Of the order by resolution: what waits for its place, what was promised, and who asked."""
 
-    waiting: list[Publication] = field(default_factory=list)  # in order
+    waiting: dict[Address, list[Publication]] = field(default_factory=dict)  # by client, in order
     done: dict[Address, tuple[Clock, Key]] = field(default_factory=dict)  # by client: what it was notified of last
+    heard: dict[Address, Clock] = field(default_factory=dict)  # by publisher: the clock of what came last of it
     promised: dict[Address, Clock] = field(default_factory=dict)  # by neighbour
     inquired: dict[Address, Clock] = field(default_factory=dict)  # by neighbour: the largest clock we asked about
     asked: dict[Address, list[Clock]] = field(default_factory=dict)  # by neighbour: what it asked and we owe

@@ -96,7 +96,7 @@ class Tables:
                 continue
             self._forget(neighbour, id)
             if covered is None:
-                covered = sorted(self._wanted.covered(filter_of(where)))
+                covered = self._uncovered(filter_of(where))
             for source, other in covered:
                 text = self.routes.wanted[source][other]
                 if source != neighbour and self.offers(neighbour, text):
@@ -111,7 +111,7 @@ class Tables:
         self._index_offered(direction, id, filter)
         sends: Sends = []
         if direction in self._offered_by:
-            for source, wanted in sorted(self._wanted.intersecting(filter)):
+            for source, wanted in self._interested(filter):
                 if source != direction and wanted not in self.routes.passed_on[direction]:
                     sends += self._pass_on(direction, wanted, self.routes.wanted[source][wanted])
         return sends
@@ -133,6 +133,14 @@ class Tables:
         return sends
 
     # ── the rest ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _uncovered(self, filter: Filter) -> list[tuple[Address, Id]]:
+        """The subscriptions that one covered which is over."""
+        return sorted(self._wanted.covered(filter))
+
+    def _interested(self, filter: Filter) -> list[tuple[Address, Id]]:
+        """The subscriptions that an advertisement can match."""
+        return sorted(self._wanted.intersecting(filter))
 
     def _pass_on(self, neighbour: Address, id: Id, where: Where) -> Sends:
         """Tell it, unless it knows one that covers this; then it need not know those that this one covers."""
