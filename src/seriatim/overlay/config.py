@@ -52,7 +52,10 @@ class BrokersOptions(Struct, frozen=True, kw_only=True):
 
     order: Annotated[
         Order,
-        Meta(description='"rooted" (one order where interests meet), "central" (at the root) or "fifo" (by publisher)'),
+        Meta(
+            description='"rooted" (one order where interests meet), "central" (at the root), '
+            '"resolution" (by clocks) or "fifo" (by publisher)'
+        ),
     ] = "rooted"
     early: Annotated[bool, Meta(description="true, or false to notify only on the way down, never on the way up")] = (
         True

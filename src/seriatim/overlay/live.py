@@ -147,6 +147,16 @@ class LiveBroker:
         """How often somebody was not let in, or was sent away, and for what."""
         return {**self._listener.refused, **self._listener.violations} if self._listener is not None else {}
 
+    @property
+    def steps(self) -> int:
+        """Inputs handled by this process."""
+        return self._driver.steps if self._driver is not None else 0
+
+    @property
+    def appends(self) -> int:
+        """Appends to the journal by this process."""
+        return self._driver.appends if self._driver is not None else 0
+
     def knows(self, client: Address) -> bool:
         return self.machine.knows(client)
 
