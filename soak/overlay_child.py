@@ -58,6 +58,11 @@ class Stream(Struct):
     gaps: list[tuple[int, int, str]]
 
 
+def count_gaps(gaps: list[tuple[int, int, str]]) -> int:
+    """How many numbers never come; a gap from 0 on does not say."""
+    return sum(last - first + 1 for first, last, _ in gaps if first)
+
+
 def matching(where: str, sent: list[Sent]) -> set[str]:
     """Of the owed events: those that this filter asks for."""
     filter = parse(where)
@@ -166,9 +171,7 @@ class Clients:
         while asyncio.get_running_loop().time() < end:
             await self._look(taking)
             lacking = [owed[each.name] - self.received.get(each.name, set()) for each in streams]
-            told = [
-                sum(last - first + 1 for first, last, _ in self.gaps.get(each.name, []) if first) for each in streams
-            ]
+            told = [count_gaps(self.gaps.get(each.name, [])) for each in streams]
             if all(len(one) <= gaps for one, gaps in zip(lacking, told, strict=True)):
                 return
 

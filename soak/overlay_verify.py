@@ -1,4 +1,4 @@
-"""What is promised of a round of an overlay, checked from its logs: by the auditor, and by who was there all the time."""
+"""What is promised of a round of an overlay, checked from its logs: by the auditor, and by who was always there."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct, field
 
 from seriatim.audit import audit, read_history
-from soak.overlay_child import Stream, matching, read_sent
+from soak.overlay_child import Stream, count_gaps, matching, read_sent
 
 GUARANTEES = ("fifo", "per-topic", "tno", "integrity")
 
@@ -53,7 +53,7 @@ def verify_overlay(folder: Path) -> OverlayVerdict:
     for stream in msgspec.json.decode(streams.read_bytes(), type=list[Stream]):
         owed = matching(stream.where, sent)
         got = seen.get(stream.subscriber, set())
-        told = sum(last - first + 1 for first, last, _ in stream.gaps if first)
+        told = count_gaps(stream.gaps)
         verdict.owed += len(owed)
         verdict.gaps += told
         lost = sorted(owed - got)

@@ -98,6 +98,7 @@ class AtomsBus(Bus):
     def subscribe(
         self,
         *topics: Topic,
+        where: str | None = None,
         durable: str | None = None,
         ordered: bool = True,
         gaps: GapPolicy | None = None,
@@ -111,6 +112,7 @@ class AtomsBus(Bus):
         `log`: a folder for `seriatim audit`, or "broker:". The rest is for trees and is refused.
         """
         for name, given, problem in (
+            ("where", where is not None, "members choose by topic only"),
             ("durable", durable is not None, "receivers keep no journal: who restarts is another member"),
             ("ordered", not ordered, "members get everything in order"),
             ("gaps", gaps not in (None, GapPolicy.wait()), "nothing is ever skipped"),

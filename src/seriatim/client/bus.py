@@ -160,6 +160,7 @@ class Bus(UsedOnce):
     def subscribe(
         self,
         *topics: Topic,
+        where: str | None = None,
         durable: str | None = None,
         ordered: bool = True,
         gaps: GapPolicy | None = None,
@@ -174,9 +175,11 @@ class Bus(UsedOnce):
         to do about events that will never come, `show_gaps`: hand out Gap objects in their place. `acknowledge`: when
         an event of a durable subscription counts as dealt with: when the next one is asked for, or when told. `log`: a
         folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start="first"`: an
-        unordered subscription begins with what the broker still has.
+        unordered subscription begins with what the broker still has. `where`: a filter over attributes (overlay://).
         """
         self._opened()
+        if where is not None:
+            raise InputError("where", "this broker chooses by topic only", "connect to overlay://, or filter by topic")
         assert self._cluster is not None, "an open bus has one"
         if acknowledge not in ("next", "manual"):
             raise InputError("acknowledge", f"{acknowledge!r} is no way to do it", 'use "next" or "manual"')

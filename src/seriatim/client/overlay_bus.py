@@ -53,6 +53,8 @@ class OverlayBus(Bus):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._url = parse_overlay_url(settings.url)
+        if self._url.file is not None and not self._url.broker:
+            raise InputError("url", "it does not say which broker of the file", "add ?broker= and its name")
         _check_settings(settings)
         self._broker: BrokerAt | None = None
         self._attachment: Attachment | None = None
@@ -64,6 +66,7 @@ class OverlayBus(Bus):
         self._offers: dict[str, str] = {}  # advertised: the filter, by name
         self._offer_count = 0
         self._is_advertising = False
+        self._unheard: dict[str, Unreachable] = {}  # implied advertisements: who has not heard of them at first
         self._waits: dict[Asked, Wait] = {}
 
     @property
@@ -219,8 +222,12 @@ class OverlayBus(Bus):
     def _answered(self, notice: Subscribed | Advertised) -> None:
         asked = "Subscribe" if isinstance(notice, Subscribed) else "Advertise"
         is_waited_for = self._answer((asked, notice.name), notice.unreachable)
-        if not is_waited_for and asked == "Subscribe" and (stream := self._streams.get(notice.name)) is not None:
+        if is_waited_for:
+            return
+        if asked == "Subscribe" and (stream := self._streams.get(notice.name)) is not None:
             stream.unreachable(notice.unreachable)  # it has begun anew
+        elif asked == "Advertise" and notice.unreachable:
+            self._unheard[notice.name] = notice.unreachable
 
     def _answer(self, asked: Asked, unreachable: Unreachable) -> bool:
         future = self._waits.get(asked)
@@ -335,8 +342,15 @@ class OverlayBus(Bus):
         return Explanation(
             unpublished=self._out.explain() if self._out is not None else [],
             down=attached.problems() if attached is not None else [],
-            notes=attached.waits() if attached is not None else [],
+            notes=[*(attached.waits() if attached is not None else []), *self._not_heard()],
         )
+
+    def _not_heard(self) -> list[str]:
+        return [
+            f"{name.removeprefix(IMPLIED)}: {', '.join(brokers)} did not answer when it was advertised; subscribers "
+            "beyond them miss what is published until they are back"
+            for name, brokers in sorted(self._unheard.items())
+        ]
 
     def _opened(self) -> Any:
         self._check_open()

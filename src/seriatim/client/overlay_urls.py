@@ -21,7 +21,7 @@ EXAMPLE = 'for example "overlay://127.0.0.1:7600", or "overlay:///etc/ticker/ove
 
 
 class OverlayUrl(Struct, frozen=True):
-    """An address, or a file and the name of a broker in it."""
+    """An address, or a file and the name of a broker in it; who only asks how the brokers are need not name one."""
 
     file: Path | None
     address: str
@@ -50,9 +50,7 @@ def parse_overlay_url(url: str) -> OverlayUrl:
     if place in ("", ".", ".."):
         if path.strip("/") == "":
             raise InputError("url", f"{url!r} names neither a file nor a broker", EXAMPLE)
-        if not query.get("broker"):
-            raise InputError("url", "it does not say which broker of the file", "add ?broker= and its name")
-        return OverlayUrl(Path(place) / path.lstrip("/") if place else Path(path), "", query["broker"])
+        return OverlayUrl(Path(place) / path.lstrip("/") if place else Path(path), "", query.get("broker", ""))
     if path.strip("/"):
         fix = f'for a file write "overlay://./{place}{path}", or "overlay:///" and its full path'
         raise InputError("url", f"{place!r} is a broker's address, and has no file {path!r}", fix)

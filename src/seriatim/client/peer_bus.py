@@ -205,6 +205,7 @@ class PeerBus(Bus):
     def subscribe(
         self,
         *topics: Topic,
+        where: str | None = None,
         durable: str | None = None,
         ordered: bool = True,
         gaps: GapPolicy | None = None,
@@ -220,6 +221,7 @@ class PeerBus(Bus):
         """
         self._opened()
         for name, given, problem in (
+            ("where", where is not None, "peers choose by topic only"),
             ("durable", durable is not None, "no peer keeps what was published before"),
             ("ordered", not ordered, "peers order everything they notify"),
             ("gaps", gaps not in (None, GapPolicy.wait()), "between peers nothing gets lost that could be waited for"),
