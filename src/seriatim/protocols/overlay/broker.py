@@ -224,6 +224,8 @@ class Broker:
                 self.ordering.changed(effects)
             case say.Advertisement():
                 self._offer(source, message, "", effects)
+            case say.Late(id):
+                self._late(source, id, effects)
             case say.Withdrawal(id):
                 self._withdraw(source, id, effects)
             case say.Sound(token, where, clock):
@@ -250,6 +252,18 @@ class Broker:
         self._ask(message, echo, effects)
         self.ordering.changed(effects)
 
+    def _late(self, direction: Address, id: Id, effects: Effects) -> None:
+        """Something may have been published that nobody here could ask for: whoever would have is told of a gap."""
+        advertised = self.state.routes.offered.get(direction, {}).get(id)
+        if advertised is None:
+            return
+        reason = f"{advertised.owner} may have published before {self.place.name} had heard of its advertisement"
+        for client, ids in sorted(self.tables.wanting(advertised.where).items()):
+            if client not in self.place.neighbours:
+                self.miss(client, ids, reason, effects)
+        others = [each for each in self.place.neighbours if each != direction]
+        effects.send.extend((neighbour, say.Late(id)) for neighbour in others)
+
     def _withdraw(self, direction: Address, id: Id, effects: Effects) -> None:
         effects.send.extend(self.tables.unoffer(direction, id))
         others = [each for each in self.place.neighbours if each != direction]
@@ -265,6 +279,8 @@ class Broker:
         echo.waits_for -= silent
         echo.unreachable |= silent
         token = message.id if isinstance(message, say.Advertisement) else message.token
+        if echo.is_advertisement:
+            effects.send.extend((neighbour, say.Late(token)) for neighbour in sorted(silent))
         self.state.echoes[token] = echo
         self._answer(token, echo, effects)
 
@@ -348,6 +364,8 @@ class Broker:
             if neighbour in echo.waits_for:
                 echo.waits_for.discard(neighbour)
                 echo.unreachable.add(neighbour)
+                if echo.is_advertisement:
+                    effects.send.append((neighbour, say.Late(token)))
                 self._answer(token, echo, effects)
         self.ordering.changed(effects)
 

@@ -137,6 +137,13 @@ class Advertisement(Struct, frozen=True, tag=True):
     where: Where
 
 
+class Late(Struct, frozen=True, tag=True):
+    """The flood, behind an advertisement: it was acknowledged without you. What was published under it since then has
+    not come to you, whoever wanted it."""
+
+    id: Id
+
+
 class Withdrawal(Struct, frozen=True, tag=True):
     """The flood: nothing more comes of this advertisement."""
 
@@ -229,6 +236,7 @@ Answer: TypeAlias = Subscribed | Unsubscribed | Advertised | Unadvertised | Publ
 ToClient: TypeAlias = Answer | Deliver
 Between: TypeAlias = (
     Advertisement
+    | Late
     | Withdrawal
     | Interest
     | Disinterest
