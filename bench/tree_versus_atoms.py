@@ -60,7 +60,7 @@ def measured(workloads: list[Workload], seeds: int) -> dict[tuple[str, str], Mea
 
 
 def main(arguments: list[str]) -> None:
-    seeds = int(arguments[arguments.index("--seeds") + 1]) if "--seeds" in arguments else 3
+    seeds = int(arguments[arguments.index("--seeds") + 1]) if "--seeds" in arguments else 2
     wanted = [each for each in ("events", "joins", "rates") if each in arguments] or ["events", "joins", "rates"]
     if {"events", "joins"} & set(wanted):
         found = measured(WORKLOADS, seeds)

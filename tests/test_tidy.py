@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "peers": {"model", "protocols", "runtime"},
     "overlay": {"model", "protocols", "runtime"},
     "client": {"model", "order", "filters", "protocols", "runtime", "brokers", "server", "peers", "overlay", "audit"},
-    "experiments": {"model", "order", "protocols", "audit", "sim"},
+    "experiments": {"model", "order", "filters", "protocols", "audit", "sim"},
     "pipeline": {"model", "order", "filters", "protocols", "audit", "sim", "experiments", "brokers"},
 }
 UNRESTRICTED = {"", "cli"}

@@ -6,8 +6,10 @@ from random import Random
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
+from seriatim.cli import main
 from seriatim.model import InputError
 from seriatim.pipeline.plan import Inputs, Network
 from seriatim.pipeline.plan import atoms as planning
@@ -74,7 +76,8 @@ def test_a_component_too_large_is_cut_and_still_right(spark: SparkSession, seed:
         pieces = {(row["a"], row["b"]): row["piece"] for row in plan.atoms.collect()}
     assert found.atoms.keys() == plainly(memberships).atoms.keys()
     assert backbone > 3
-    assert (backbone < len(memberships)) == (part_max > 0)
+    overlapping = sum(length > 0 for length in paths[0])
+    assert (backbone < overlapping) == (part_max > 0), "if parts may hold nothing, all is backbone"
     names = [group_of(name, 1) for name in written.topics]
     assert [found.lengths()[name] for name in names] == paths[0]
     hosts = {name: written.hosts.index(atom.host) for name, atom in found.atoms.items()}
@@ -118,7 +121,7 @@ def test_wide_subscriptions_and_a_topic_that_everybody_holds(
     assert shared == {pair: len(set(memberships[pair[0]]) & set(memberships[pair[1]])) for pair in shared}
     monkeypatch.setattr(overlaps, "ATOMS_MAX", 40)
     with (
-        pytest.raises(InputError, match=r"more than 40 atoms; 3 .*hold a thousand") as caught,
+        pytest.raises(InputError, match=r"more than 40 atoms; 2 .*hold a thousand") as caught,
         planning.planned_atoms(Inputs(table(spark, memberships))),
     ):
         pass
@@ -148,6 +151,28 @@ def test_files_and_a_plan_for_other_members(spark: SparkSession, tmp_path: Path)
         read(text, {**memberships, "t0": ["somebody", "else", "is", "here", "now", "and", "then"]})
     with pytest.raises(GraphError, match=r"'new'.*not in the plan"):
         read(text, {**memberships, "new": ["s1"]})
+
+
+def test_the_command_from_a_table_to_files_and_back(spark: SparkSession, tmp_path: Path) -> None:
+    memberships = world(6, 20, 25)
+    table(spark, memberships).write.parquet(str(tmp_path / "held"))
+    words = ["plan", str(tmp_path / "held"), "--order", "atoms", "--node", "eu=europe", "--node", "us=america"]
+    result = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "plan")])
+    assert result.exit_code == 0, result.output
+    path = tmp_path / "plan" / "plan.toml"
+    assert f"wrote {path}" in result.output
+    graph = read(path.read_text(encoding="utf-8"), memberships)
+    assert f"{len(graph.atoms)} atoms" in result.output
+    assert {atom.host for atom in graph.atoms.values()} <= {"eu", "us"}
+    right = CliRunner().invoke(main, ["plan", str(tmp_path / "held"), "--check", str(path)])
+    assert (right.exit_code, right.output.strip()) == (0, f"{path} is for these 20 topics and their members")
+    table(spark, {**memberships, "t0": ["s1", "somebody"]}).write.parquet(str(tmp_path / "changed"))
+    wrong = CliRunner().invoke(main, ["plan", str(tmp_path / "changed"), "--check", str(path)])
+    assert wrong.exit_code == 1
+    assert wrong.output.startswith("t0: has 2 members")
+    refused = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "plan"), "--buckets", "8"])
+    assert refused.exit_code == 2
+    assert "--buckets is for the tree" in refused.output
 
 
 @pytest.mark.parametrize("seed", range(5))

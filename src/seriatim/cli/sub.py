@@ -30,6 +30,7 @@ Examples:
   seriatim sub orders prices
   seriatim sub orders prices --json --count 100
   seriatim sub orders --durable billing
+  seriatim sub orders --where 'price > 100 and region = "EU"'
   seriatim sub orders prices --log run/     then: seriatim audit run/
   seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
   seriatim sub --where 'price > 100' --url overlay://127.0.0.1:7600
@@ -42,9 +43,6 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
 
 @click.command(help=HELP)
 @click.argument("topics", nargs=-1, metavar="TOPIC...")
-@click.option(
-    "--where", metavar="FILTER", help="Only events whose attributes match, such as 'price > 100' (overlay://)."
-)
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End if nothing comes for so long.")
 @click.option("--durable", metavar="NAME", help="Go on where the subscriber of this name stopped.")
@@ -75,13 +73,13 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with the key of stamps: what is not proven with it is dropped (ticket mode).",
 )
+@click.option("--where", metavar="FILTER", help="Print only events whose attributes match (docs/filters.md).")
 @click.option("--show-stamps", is_flag=True, help="Show each event's stamp: what comes before it in other topics.")
 @client_options
 @url_option
 @json_option
 def command(
     topics: tuple[str, ...],
-    where: str | None,
     count: int | None,
     idle_s: float | None,
     durable: str | None,
@@ -90,6 +88,7 @@ def command(
     name: str | None,
     gaps: str,
     stamp_key_file: Path | None,
+    where: str | None,
     show_stamps: bool,
     as_json: bool,
     **options: Any,

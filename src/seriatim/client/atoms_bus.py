@@ -14,26 +14,16 @@ from seriatim.client.cluster import Cluster, Network
 from seriatim.client.durable import Past
 from seriatim.client.feed import Feed
 from seriatim.client.options import GapPolicy
-from seriatim.client.outbox import Headers, Outbox
-from seriatim.client.pending import Pending
+from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import LEAVE_S, Subscription, Wishes
+from seriatim.filters import Filter
 from seriatim.model import Address, Closed, InputError, Topic
 from seriatim.protocols.atoms import AtomsOptions
-from seriatim.server.atoms_host import check_atoms_topic
 
 STAMP_BYTES = 128 * 1024  # room in a message for an item's stamp: some thousand atoms
 ALIVE_PER_LEASE = 3
 LEASE_MS = 30_000.0  # if the cluster does not say
-
-
-class AtomsOutbox(Outbox):
-    """Refuses names that would be mistaken for those of atoms."""
-
-    def _checked(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Pending:
-        if isinstance(topic, str) and "&" in topic:
-            check_atoms_topic(topic)
-        return super()._checked(topic, data, headers, id)
 
 
 class AtomsSubscription(Subscription):
@@ -44,12 +34,6 @@ class AtomsSubscription(Subscription):
         options = AtomsOptions(causal=description.causal, retry_ms=description.retry_ms)
         lease_ms = description.subscriber_lease_ms or LEASE_MS
         return AtomsSubscriber(self.name, description.coordinator, options, alive_ms=lease_ms / ALIVE_PER_LEASE)
-
-    async def add(self, *topics: Topic) -> None:
-        """Hold these topics too, from now on. Returns when they have begun."""
-        for topic in topics:
-            check_atoms_topic(topic)
-        await super().add(*topics)
 
     async def _leave(self, feed: Feed) -> None:
         """Leaving as such is not enough: others would wait until we have seen the end of our last groups."""
@@ -81,7 +65,7 @@ class AtomsBus(Bus):
     def _make_outbox(self, cluster: Cluster, network: Network) -> Outbox:
         settings, description = self._settings, cluster.description
         lease_ms = description.subscriber_lease_ms or LEASE_MS
-        return AtomsOutbox(
+        return Outbox(
             self.name,
             description.tree,
             description.options,
@@ -98,7 +82,6 @@ class AtomsBus(Bus):
     def subscribe(
         self,
         *topics: Topic,
-        where: str | None = None,
         durable: str | None = None,
         ordered: bool = True,
         gaps: GapPolicy | None = None,
@@ -106,13 +89,14 @@ class AtomsBus(Bus):
         acknowledge: Literal["next", "manual"] = "next",
         log: str | Path | None = None,
         start: Literal["now", "first"] = "now",
+        where: str | Filter | None = None,
     ) -> Subscription:
         """A subscription to these topics; enter it to become a member of them.
 
-        `log`: a folder for `seriatim audit`, or "broker:". The rest is for trees and is refused.
+        `log`: a folder for `seriatim audit`, or "broker:". `where`: a filter (docs/filters.md). The rest is for trees
+        and is refused.
         """
         for name, given, problem in (
-            ("where", where is not None, "members choose by topic only"),
             ("durable", durable is not None, "receivers keep no journal: who restarts is another member"),
             ("ordered", not ordered, "members get everything in order"),
             ("gaps", gaps not in (None, GapPolicy.wait()), "nothing is ever skipped"),
@@ -121,10 +105,7 @@ class AtomsBus(Bus):
         ):
             if given:
                 raise InputError(name, f'{problem} (order="atoms")', "leave it out, or use a tree")
-        for topic in topics:
-            if isinstance(topic, str) and "&" in topic:
-                check_atoms_topic(topic)
-        return super().subscribe(*topics, show_gaps=show_gaps, log=log)
+        return super().subscribe(*topics, show_gaps=show_gaps, log=log, where=where)
 
     def _subscription(self, address: Address, wishes: Wishes, **parts: Any) -> Subscription:
         return AtomsSubscription(address, wishes, **parts)

@@ -21,11 +21,10 @@ from seriatim.protocols.atoms.live_messages import (
     Leave,
     Left,
     decode_item,
-    incarnation_of,
 )
 from seriatim.protocols.atoms.messages import Forget, Gone, Item
 from seriatim.protocols.atoms.node import Node as LinkedNode
-from seriatim.protocols.atoms.overlaps import Group, topic_of
+from seriatim.protocols.atoms.overlaps import Group, incarnation_of, topic_of
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.messages import Change, Changed, Delivered, Listen, Listening, Rejected, Trimmed, Unlisten
 

@@ -15,7 +15,7 @@ from seriatim.client.options import GapPolicy, check_name, with_attributes
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import Subscription, Wishes, names_of
-from seriatim.filters import Attributes
+from seriatim.filters import Attributes, Filter, parse
 from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
 from seriatim.runtime import Clock, Journal
 
@@ -160,7 +160,6 @@ class Bus(UsedOnce):
     def subscribe(
         self,
         *topics: Topic,
-        where: str | None = None,
         durable: str | None = None,
         ordered: bool = True,
         gaps: GapPolicy | None = None,
@@ -168,6 +167,7 @@ class Bus(UsedOnce):
         acknowledge: Literal["next", "manual"] = "next",
         log: str | Path | None = None,
         start: Literal["now", "first"] = "now",
+        where: str | Filter | None = None,
     ) -> Subscription:
         """A subscription to these topics; enter it to join them.
 
@@ -175,11 +175,10 @@ class Bus(UsedOnce):
         to do about events that will never come, `show_gaps`: hand out Gap objects in their place. `acknowledge`: when
         an event of a durable subscription counts as dealt with: when the next one is asked for, or when told. `log`: a
         folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start="first"`: an
-        unordered subscription begins with what the broker still has. `where`: a filter over attributes (overlay://).
+        unordered subscription begins with what the broker still has. `where`: a filter over the attributes of events,
+        such as 'price > 100' (docs/filters.md); what does not match is left out, the order of the rest is the same.
         """
         self._opened()
-        if where is not None:
-            raise InputError("where", "this broker chooses by topic only", "connect to overlay://, or filter by topic")
         assert self._cluster is not None, "an open bus has one"
         if acknowledge not in ("next", "manual"):
             raise InputError("acknowledge", f"{acknowledge!r} is no way to do it", 'use "next" or "manual"')
@@ -205,6 +204,7 @@ class Bus(UsedOnce):
             stamp_key=self._settings.stamp_key,
             limits=self._settings.limits,
             timeout_s=self._settings.timeout_s,
+            where=parse(where) if isinstance(where, str) else where,
         )
         for name in sorted(wishes.topics):
             self._cluster.description.tree.home(self._cluster.broker.ordered_topic(name))  # raises if unknown

@@ -20,10 +20,12 @@ from seriatim.client.atoms_subscriber import AtomsSubscriber, Depart
 from seriatim.client.batch import Unreadable, unfold
 from seriatim.client.cluster import Network
 from seriatim.client.durable import DurableSubscriber, Mark, Past, Place
+from seriatim.client.events import Event
 from seriatim.client.explain import HeldEvent
 from seriatim.client.inbox import Inbox
 from seriatim.client.options import Limits
 from seriatim.client.unordered import UnorderedSubscriber
+from seriatim.filters import EVERYTHING, Filter, attributes_of
 from seriatim.model import (
     APPLICATION,
     BROKER,
@@ -69,11 +71,14 @@ class Feed:
         on_gap: Callable[[Gap], None],
         journal: Journal | None = None,
         times: bool = False,
+        where: Filter | None = None,
     ) -> None:
         self.address = address
         self.failure: BaseException | None = None
         self.arrived = asyncio.Event()
         self.is_paused = False
+        self.left_out = 0  # what came in its turn, and does not match
+        self._where = where if where is not None and where != EVERYTHING else None
         self.rejected = 0  # what had no right to be there, or could not be read
         self.stuck: dict[Topic, Answer] = {}
         self._machine = machine
@@ -338,7 +343,15 @@ class Feed:
                 for event in events
                 if event.index >= acknowledged
             ]
-        self._inbox.put(events, len(message.payload), received_at)
+        others: list[Event] = []
+        if self._where is not None:
+            where, each = self._where, events
+            events = [event for event in each if where.matches(attributes_of(event.headers))]
+            if len(events) < len(each):
+                wanted = {event.index for event in events}
+                others = [event for event in each if event.index not in wanted]
+                self.left_out += len(others)
+        self._inbox.put(events, len(message.payload), received_at, others)
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,7 +23,7 @@ from seriatim.client.overlay_subscription import OverlaySubscription
 from seriatim.client.overlay_urls import BrokerAt, find_broker, parse_overlay_url
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import LEAVE_S, Subscription, Wishes, names_of
-from seriatim.filters import EVERYTHING, parse
+from seriatim.filters import EVERYTHING, Filter, parse
 from seriatim.model import Address, Closed, Event, Gap, InputError, Notification, RequestRefused, TimedOut, Topic
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.overlay.messages import (
@@ -250,14 +250,14 @@ class OverlayBus(Bus):
 
     # ── advertising, publishing and subscribing ───────────────────────────────────────────────────────────────────
 
-    async def advertise(self, where: str) -> "Advertisement":
+    async def advertise(self, where: str | Filter) -> "Advertisement":
         """What this bus is going to publish, as a filter; returns when every broker knows.
 
         From the first call on, publications outside all advertisements are refused. Without any, a publication implies
         one: its topic. Leave it (`async with`) or `withdraw` it when everything under it is published.
         """
         self._opened()
-        text = str(parse(where))
+        text = str(parse(where) if isinstance(where, str) else where)
         self._offer_count += 1
         name = str(self._offer_count)
         was_advertising, self._is_advertising = self._is_advertising, True
@@ -279,7 +279,6 @@ class OverlayBus(Bus):
     def subscribe(
         self,
         *topics: Topic,
-        where: str | None = None,
         durable: str | None = None,
         ordered: bool = True,
         gaps: GapPolicy | None = None,
@@ -287,6 +286,7 @@ class OverlayBus(Bus):
         acknowledge: Literal["next", "manual"] = "next",
         log: str | Path | None = None,
         start: Literal["now", "first"] = "now",
+        where: str | Filter | None = None,
     ) -> OverlaySubscription:
         """A subscription to what matches `where`, on these topics, or on any if none is named; enter it to begin.
 
@@ -306,7 +306,8 @@ class OverlayBus(Bus):
         if not topics and where is None:
             raise InputError("where", "neither topics nor a filter are given", "give topics, where=..., or both")
         names = names_of(topics) if topics else frozenset()
-        filter = parse(where) if where is not None else EVERYTHING
+        given = parse(where) if isinstance(where, str) else where
+        filter = given if given is not None else EVERYTHING
         text = str(filter & parse(topic_filter(names)) if names else filter)
         wishes = Wishes(
             topics=names,
@@ -324,7 +325,7 @@ class OverlayBus(Bus):
         self._subscription_count += 1
         key = str(self._subscription_count)
         name = f"{self._attached.name}/{key}"
-        rows = OverlayDeliveries(Path(log), name, self._clock) if log is not None else None
+        rows = OverlayDeliveries(Path(log), name, self._clock, text) if log is not None else None
         return OverlaySubscription(name, key, text, wishes, self, self._clock, rows, self._forget)
 
     def _forget(self, stream: Subscription) -> None:

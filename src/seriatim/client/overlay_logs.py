@@ -30,11 +30,12 @@ class _Stay(Struct):
 class OverlayDeliveries:
     """What one subscription is given."""
 
-    def __init__(self, place: Path, subscriber: str, clock: Clock) -> None:
+    def __init__(self, place: Path, subscriber: str, clock: Clock, where: str) -> None:
         deliveries, subscriptions = table_paths(place)
         self._deliveries, self._subscriptions = RowFile(deliveries), RowFile(subscriptions)
         self._subscriber = subscriber
         self._clock = clock
+        self._where = where
         self._stays: dict[Topic, _Stay] = {}
         self._gathered = Gathered(self._deliveries)
         self.position = 0
@@ -46,7 +47,7 @@ class OverlayDeliveries:
         self._gathered.make_room()
         for position, event in enumerate(events, self.position):
             if event.topic not in self._stays:
-                row = Subscription(self._subscriber, event.topic, position)
+                row = Subscription(self._subscriber, event.topic, position, where=self._where)
                 line = padded(row)
                 self._stays[event.topic] = _Stay(row, self._subscriptions.append(line), len(line))
         now = self._clock.now_ms()

@@ -23,9 +23,9 @@ STRETCH_UNITS = {
     "hops": "from sequencing node to sequencing node, mean over groups",
     "nodes": "sequencing nodes, with ingress-only ones",
 }
-_FEW_MESSAGES = (
-    "the most is that of one host that is in one small group, next to its other members; if groups are larger it is "
-    "2.7 (004-sizes), and ours is below 2.5 with the same groups at better places"
+_BY_CHANCE = (
+    "nodes that are placed by chance lie far from some hosts, and some of these are near to those they hear from; the "
+    "same groups at our places have 2.4, and where everybody hears from everybody it is 2.8 (004-sizes)"
 )
 
 
@@ -50,10 +50,9 @@ FIG3 = Experiment(
     measures=STRETCH_UNITS,
     axes=(Axis("layout", LAYOUTS, LAYOUTS), Axis("groups", GROUPS, GROUPS)),
     run=run_stretch,
-    seeds=10,
+    seeds=3,
     facts=(
-        at_most("8 groups, most", 2.5, "stretch_max", {"layout": PRINTED, "groups": 8}, reason=_FEW_MESSAGES),
-        at_most("8 groups, 9 of 10", 2.5, "stretch_90", {"layout": PRINTED, "groups": 8}),
+        at_most("8 groups, most", 2.5, "stretch_max", {"layout": PRINTED, "groups": 8}, reason=_BY_CHANCE),
         at_most("64 groups, most", 8.0, "stretch_max", {"layout": PRINTED, "groups": 64}),
         shape("8 times the groups, most", "sub-linear", "< 8 times", _grows_less("stretch_max", PRINTED)),
         shape("8 times the groups, median", "sub-linear", "< 8 times", _grows_less("stretch_median", PRINTED)),
@@ -97,7 +96,7 @@ FIG4 = Experiment(
     },
     axes=(Axis("layout", LAYOUTS, LAYOUTS), Axis("groups", (64,), (64,))),
     run=run_penalty,
-    seeds=10,
+    seeds=3,
     facts=(
         shape("highest penalties", "very close pairs", "≥ 95 % in the closest tenth", _worst_are_close(PRINTED)),
         shape("penalties by distance", "highest when close", "falls tenth by tenth", _falls(PRINTED)),
@@ -239,7 +238,7 @@ FIG8 = Experiment(
         ),
     ),
     run=run_occupancy,
-    seeds=10,
+    seeds=5,
     facts=(
         shape("double overlaps", "rise until about 0.2", "≥ 90 % of the most at 0.2", _overlaps_rise),
         shape("most nodes", "at about 0.2", "at 0.1 to 0.3, then falls", _peak),

@@ -30,7 +30,7 @@ SIZES_CHOICE = Experiment(
         Axis("groups", (8, 30, 64), (8, 16, 30, 48, 64)),
     ),
     run=_run_sizes,
-    seeds=5,
+    seeds=4,
 )
 MACHINES_CHOICE = Experiment(
     id="004-machines",
@@ -46,7 +46,7 @@ MACHINES_CHOICE = Experiment(
     ),
     run=run_stretch,
     is_wanted=lambda point: point["machines"] == EVERY_ROUTER or point["cluster"] == CLUSTER,
-    seeds=5,
+    seeds=4,
 )
 
 EXPERIMENTS = (SIZES_CHOICE, MACHINES_CHOICE)

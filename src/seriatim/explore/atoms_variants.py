@@ -119,6 +119,18 @@ class OnePhaseCoordinator(Coordinator):
         work.waits_for = before
 
 
+class PromisingCoordinator(Coordinator):
+    """A change is confirmed when the ingress was told of it, not when it has heard."""
+
+    def _open(self, work: Work, effects: Effects) -> None:
+        super()._open(work, effects)
+        work.waits_for.clear()
+
+    def _close(self, work: Work, effects: Effects) -> None:
+        super()._close(work, effects)
+        work.waits_for.clear()
+
+
 class HurriedCoordinator(Coordinator):
     """A closed group is removed when its end was sent, not when everybody was notified of it."""
 
@@ -203,6 +215,10 @@ ATOMS_VARIANTS: dict[str, tuple[str, AtomsCast]] = {
     "no-two-phases": (
         "a group opens before its neighbours marked",
         replace(PROPER_ATOMS, coordinator=OnePhaseCoordinator),
+    ),
+    "no-confirmation": (
+        "a change is confirmed before its ingress has heard of it",
+        replace(PROPER_ATOMS, coordinator=PromisingCoordinator),
     ),
     "no-lingering": ("a closed group is removed at once", replace(PROPER_ATOMS, coordinator=HurriedCoordinator)),
     "no-coupling-with-closed": (

@@ -21,19 +21,20 @@ OverlayWalk = AtomsWalk
 def random_overlay(random: Random, name: str, orders: tuple[Order, ...] = ("rooted",)) -> OverlayWorld:
     """A tree, clients with filters and something to do, and budgets for faults.
 
-    Half of the worlds are about few clients that want nearly the same, and publish nearly the same.
+    A third of the worlds is about few clients that want nearly the same, and publish nearly the same; a third about
+    clients that mostly hear one publisher, and sometimes come to hear another.
     """
     overlay = _tree(random, random.choice([1, 2, 2, 3, 3, 4, 5, 6, 7, 8, BROKERS_MAX]))
     brokers = list(overlay.parents)
-    close = random.random() < 0.5
+    kind = random.choice(["close", "narrow", "any"])
     clients = {f"c{i}": random.choice(brokers) for i in range(1, random.choice([2, 3, 3, 4, 5, 6]) + 1)}
     busy = random.choice([3, 6, 12, 20])
     changes = random.choice([0, 1, 2, 4])
     scripts: dict[Address, list[Command]] = {
-        client: _script(random, client, close, random.randint(1, busy), changes) for client in clients
+        client: _script(random, client, kind, random.randint(1, busy), changes) for client in clients
     }
     faulty = random.random() < 0.4
-    options = OverlayOptions(order=random.choice(orders), early=random.random() < 0.5)
+    options = OverlayOptions(order=random.choice(orders), early=random.random() < 0.7)
     return OverlayWorld(
         name=name,
         overlay=overlay,
@@ -55,8 +56,10 @@ def _tree(random: Random, size: int) -> Overlay:
     return Overlay(parents)
 
 
-def random_filter(random: Random, wide: float) -> str:
-    """A filter over two attributes; a wide one matches most events."""
+def random_filter(random: Random, wide: float, narrow: bool = False) -> str:
+    """A filter over two attributes; a wide one matches most events, a narrow one says of which of three kinds."""
+    if narrow and random.random() < 0.9:
+        return f"x = {random.randrange(3)}"
     if random.random() < wide:
         return "true"
     parts = []
@@ -79,9 +82,10 @@ def random_match(random: Random, filter: Filter) -> dict[str, Value]:
     return filter.witness()
 
 
-def _script(random: Random, client: Address, close: bool, count: int, changes: int) -> list[Command]:
+def _script(random: Random, client: Address, kind: str, count: int, changes: int) -> list[Command]:
     """Subscribe, advertise and publish; then publish on while both change."""
-    wide = 0.5 if close else 0.15
+    wide = 0.5 if kind == "close" else 0.15
+    narrow = kind == "narrow"
     script: list[Command] = []
     held: list[str] = []
     offered: dict[str, Filter] = {}
@@ -91,12 +95,12 @@ def _script(random: Random, client: Address, close: bool, count: int, changes: i
         nonlocal names
         names += 1
         held.append(f"s{names}")
-        script.append(Subscribe(held[-1], random_filter(random, wide)))
+        script.append(Subscribe(held[-1], random_filter(random, wide, narrow)))
 
     def advertise() -> None:
         nonlocal names
         names += 1
-        where = random_filter(random, 0.6)
+        where = random_filter(random, 0.6, narrow)
         offered[f"a{names}"] = parse(where)
         script.append(Advertise(f"a{names}", where))
 

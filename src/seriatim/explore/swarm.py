@@ -12,7 +12,7 @@ from random import Random
 from typing import TypeAlias
 
 from seriatim.explore.atoms import AtomsWorld
-from seriatim.explore.atoms_random import AtomsWalk, random_atoms, random_retirement
+from seriatim.explore.atoms_random import AtomsWalk, random_atoms, random_forest, random_retirement
 from seriatim.explore.atoms_variants import atoms_cast_of
 from seriatim.explore.checks import Violation
 from seriatim.explore.overlay import OverlayWorld
@@ -37,7 +37,8 @@ CHUNK = 50  # worlds handed to a process at a time
 
 PROTOCOLS = ("tree", "vcube", "atoms", "overlay")
 
-RETIREMENT_EVERY = 3  # of the worlds of atoms, every third is about atoms that are put in and taken out
+# Of six worlds of atoms two are about atoms that are put in and taken out, one is about trees that join and come apart.
+KINDS_OF_ATOMS, RETIREMENTS, FOREST = 6, (2, 5), 4
 
 STORY_EVERY = 8  # every eighth world is a quiet story about leaving
 
@@ -132,8 +133,9 @@ def walk_world(seed: int, index: int, variant: str | None = None, protocol: str 
     if protocol == "vcube":
         return _walk_peers(index, name, random, peer_of(variant))
     if protocol == "atoms":
-        is_story = index % RETIREMENT_EVERY == RETIREMENT_EVERY - 1
-        atoms = (random_retirement if is_story else random_atoms)(random, name)
+        kind = index % KINDS_OF_ATOMS
+        make = random_forest if kind == FOREST else random_retirement if kind in RETIREMENTS else random_atoms
+        atoms = make(random, name)
         world = atoms.build(atoms_cast_of(variant))
         return _go(atoms, world, AtomsWalk(Run(world), random))
     if protocol == "overlay":

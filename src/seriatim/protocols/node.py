@@ -6,8 +6,9 @@ running machine: every input was recorded before its effects left, so stepping t
 machine and every message that may still be unacknowledged.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from msgspec import Struct, field
 
@@ -51,11 +52,14 @@ class Node:
         self.journals = journals
         self.state = NodeState(inner.state)
         self._to_persist: list[Payload] = []
+        # When links want to repeat themselves, in order of time: all retries are of one length. What is no longer true
+        # is left out when it comes to the front, so that a step does not look at every link.
+        self._resends: deque[tuple[float, Address]] = deque()
 
     @classmethod
     def take_over(
         cls, create: Callable[..., Any], retry_ms: float, journal: Iterable[Any], snapshot: NodeState | None = None
-    ) -> "Node":
+    ) -> Self:
         """Rebuild the machine from its journal under a new epoch, which is recorded before anything leaves it.
 
         `snapshot`: the state that stands for everything before the journal's first record; `create` is given its inner
@@ -68,8 +72,10 @@ class Node:
             node._replay(record)
         node.state.epoch += 1
         node._to_persist.append(TookOver(node.state.epoch))
-        for link in node.state.links.values():
+        node._resends.clear()
+        for address, link in node.state.links.items():
             link.resend_due = 0.0 if link.unacknowledged else None
+            node._plan_resend(address, link)
         return node
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
@@ -85,9 +91,13 @@ class Node:
     def tick(self, now: float) -> Effects:
         """Send again what was not acknowledged."""
         effects = self._framed(self.inner.tick(now), now)
-        for address, link in self.state.links.items():
-            frames = link.resend(self.state.epoch, now, self.retry_ms)
-            effects.send.extend((address, frame) for frame in frames)
+        while self._resends and self._resends[0][0] <= now:
+            due, address = self._resends.popleft()
+            link = self.state.links[address]
+            if link.resend_due == due:
+                frames = link.resend(self.state.epoch, now, self.retry_ms)
+                effects.send.extend((address, frame) for frame in frames)
+                self._plan_resend(address, link)
         self._wish(effects)
         return effects
 
@@ -127,12 +137,24 @@ class Node:
             effects.persist[:0] = self._to_persist
             self._to_persist.clear()
         effects.send = [
-            (target, self._link(target).send(message, self.state.epoch, now, self.retry_ms))
+            (target, self._send(target, message, now))
             for target, message in effects.send
             if target not in self.state.gone
         ]
         self._wish(effects)
         return effects
+
+    def _send(self, target: Address, message: Payload, now: float) -> Frame[Any]:
+        link = self._link(target)
+        waits = link.resend_due is not None
+        frame = link.send(message, self.state.epoch, now, self.retry_ms)
+        if not waits:
+            self._plan_resend(target, link)
+        return frame
+
+    def _plan_resend(self, address: Address, link: Link[Any]) -> None:
+        if link.resend_due is not None:
+            self._resends.append((link.resend_due, address))
 
     def _link(self, address: Address) -> Link[Any]:
         link = self.state.links.get(address)
@@ -141,5 +163,7 @@ class Node:
         return link
 
     def _wish(self, effects: Effects) -> None:
-        dues = [link.resend_due for link in self.state.links.values() if link.resend_due is not None]
-        effects.wake_at = min(dues, default=None)
+        resends, links = self._resends, self.state.links
+        while resends and links[resends[0][1]].resend_due != resends[0][0]:
+            resends.popleft()
+        effects.wake_at = resends[0][0] if resends else None

@@ -83,7 +83,7 @@ def rebuild(now: Founded, options: AtomsOptions, recovered: Recovered) -> Rebuil
         raise JournalError(f"the journal of {now.node} does not begin with what it was founded with")
     create = partial(_station, then, options)
     if snapshot is None and not records:
-        return Rebuilt(StationNode(create(None), options.retry_ms), 0.0, now, True)
+        return Rebuilt(StationNode(create(), options.retry_ms), 0.0, now, True)
     _check(then, now)
     steps = [record for record in records if not isinstance(record, Founded)]
     machine = StationNode.restore(create, options.retry_ms, snapshot.state if snapshot is not None else None, steps)
@@ -91,7 +91,7 @@ def rebuild(now: Founded, options: AtomsOptions, recovered: Recovered) -> Rebuil
     return Rebuilt(machine, max([snapshot.now if snapshot is not None else 0.0, *times]), then, False)
 
 
-def _station(founded: Founded, options: AtomsOptions, state: StationState | None) -> Station:
+def _station(founded: Founded, options: AtomsOptions, state: StationState | None = None) -> Station:
     return Station(founded.start, founded.node, founded.coordinator, options, state)
 
 

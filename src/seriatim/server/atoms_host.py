@@ -10,28 +10,23 @@ from collections.abc import Sequence
 
 from seriatim.brokers import Broker
 from seriatim.brokers.naming import check_topic
-from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node
 from seriatim.protocols.atoms import AtomsOptions
-from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Join, Nonsense
+from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Join, Nonsense, Place
 from seriatim.protocols.atoms.messages import Forget, Publish, Refused, Stray
 from seriatim.protocols.atoms.station_node import StationNode
+from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.runtime import Clock, Driver, Journal, Switchboard
 from seriatim.server.atoms_founding import Founded, encode_founded, encode_snapshot, rebuild
 from seriatim.server.atoms_items import ItemPort
+from seriatim.server.atoms_plan import placement_of
 
 logger = logging.getLogger(__name__)
 
 LOOKS_PER_LEASE = 10
 BROKER_EPOCH = 1  # the broker never restarts as far as links are concerned
-
-
-def check_atoms_topic(topic: Topic) -> None:
-    """What every broker takes, without the sign that joins the names of two groups."""
-    check_topic(topic)
-    if "&" in topic:
-        raise InputError(f"topic {topic!r}", "it holds '&', which joins the names of atoms", "use another sign")
 
 
 class LiveStation:
@@ -46,11 +41,13 @@ class LiveStation:
         switchboard: Switchboard,
         journal: Journal,
         lease_ms: float,
+        plan: Written | None = None,
     ) -> None:
         self.node: Node = founded.node
         self.options = options
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self._founded = founded
+        self._plan = plan
         self._broker = broker
         self._switchboard = switchboard
         self._journal = journal
@@ -82,6 +79,7 @@ class LiveStation:
         """Open the journal (which fences or refuses any other process), rebuild the station, and serve."""
         try:
             rebuilt = rebuild(self._founded, self.options, await self._journal.open())
+            placement = self._planned(rebuilt.machine)
             if rebuilt.is_new:
                 await self._journal.append([encode_founded(rebuilt.founded)])
         except BaseException:
@@ -103,6 +101,8 @@ class LiveStation:
         driver.failed.add_done_callback(self._on_failed)
         self._switchboard.attach(self.node, self._from_network)
         driver.start()
+        if placement is not None:
+            driver.command(APPLICATION, Place(placement))
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
         logger.info("station started", extra={"node": self.node, "epoch": self.epoch, "roles": machine.inner.roles})
 
@@ -124,6 +124,14 @@ class LiveStation:
             lines.append(f"the broker does not take items: {self._port.refused}")
         return lines
 
+    def _planned(self, machine: StationNode) -> dict[str, Node] | None:
+        """Where the plan puts atoms, if that is news to the coordinator. GraphError: the plan is for other members."""
+        registrar = machine.inner.registrar
+        if self._plan is None or registrar is None:
+            return None
+        placement = placement_of(self._plan, registrar.state.wanted, self._founded.hosts, self.options.threshold)
+        return placement if placement != registrar.state.placement else None
+
     # ── in and out ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _from_network(self, source: Address, message: Payload) -> None:
@@ -136,7 +144,7 @@ class LiveStation:
         topic = body.topic if isinstance(body, Join) else body.event.topic if isinstance(body, Publish) else None
         if topic is not None:
             try:
-                check_atoms_topic(topic)
+                check_topic(topic)
             except InputError as error:  # no client of ours asks for it; whoever does, waits
                 logger.warning("refused", extra={"at": self.node, "source": source, "reason": str(error)})
                 return

@@ -78,6 +78,7 @@ class ServedStation(ServedNode):
             switchboard=self.switchboard,
             journal=journal,
             lease_ms=config.times.subscriber_lease_ms,
+            plan=self.plan,
         )
 
     async def _survey_forever(self) -> None:

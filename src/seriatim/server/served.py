@@ -13,6 +13,7 @@ from msgspec import structs
 
 from seriatim.brokers import Broker
 from seriatim.model import Address, JournalError, Node
+from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime import Journal
@@ -51,6 +52,7 @@ class ServedNode:
     ) -> None:
         self.node = node
         self.place = place
+        self.plan: Written | None = None  # of atoms
         self.role: Role = "starting"
         self.reason = ""
         self.meter = meter

@@ -18,6 +18,7 @@ import msgspec
 from seriatim.brokers import Broker
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.model import Closed, InputError, Node, SeriatimError
+from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime import Journal
 from seriatim.runtime.file_journal import FileJournal
@@ -48,10 +49,21 @@ URL_FILES = ("creds", "nkey", "ca", "cert", "key")
 
 
 class SequencerServer:
-    """Runs these nodes (None: all) of a cluster. `place`: which of a node's addresses is ours; above 0: a standby."""
+    """Runs these nodes (None: all) of a cluster. `place`: which of a node's addresses is ours; above 0: a standby.
 
-    def __init__(self, config: ClusterConfig, nodes: Sequence[Node] | None = None, *, place: int = 0) -> None:
+    `plan`: where atoms belong, of a cluster of atoms.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        nodes: Sequence[Node] | None = None,
+        *,
+        place: int = 0,
+        plan: Written | None = None,
+    ) -> None:
         self.config = config
+        self.plan = plan
         self.place = place
         self.nodes = check_server(config, nodes, place)
         self.security = _security(config)
@@ -107,7 +119,7 @@ class SequencerServer:
         logger.info("serving", extra={"cluster": self.config.cluster, "nodes": self.nodes, "broker": broker})
 
     def _serving(self, name: Node) -> ServedNode:
-        return self._serving_as(name)(
+        served = self._serving_as(name)(
             self.config,
             name,
             place=self.place,
@@ -118,6 +130,8 @@ class SequencerServer:
             journal=self._journal,
             watched_journal=self._watched_journal,
         )
+        served.plan = self.plan
+        return served
 
     def _serving_as(self, name: Node) -> type[ServedNode]:
         """What a node is to this process."""

@@ -34,7 +34,7 @@ from seriatim.protocols.atoms.messages import (
     Uninstall,
 )
 from seriatim.protocols.atoms.options import AtomsOptions
-from seriatim.protocols.atoms.overlaps import AtomId, Group, group_of, topic_of
+from seriatim.protocols.atoms.overlaps import AtomId, Group, group_of, incarnation_of, topic_of
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan, spread
 from seriatim.protocols.atoms.state import CoordinatorState, Work
 from seriatim.protocols.machine import Effects, Payload
@@ -56,6 +56,8 @@ class Coordinator:
             case Change():
                 self._request(message, effects)
             case Forget(receiver):
+                if receiver in self._machines():
+                    raise InputError("receiver", f"{receiver!r} is no receiver", "all others need it")
                 state.forgotten.add(receiver)
                 effects.send.extend((each, message) for each in (*self.plan.ingresses, *self.plan.hosts))
                 for group in sorted(state.unstarted):
@@ -101,7 +103,14 @@ class Coordinator:
         if not change.members and not exists:
             effects.notify.append(Refused(change.topic, "a group needs members; give it one, or leave it out"))
             return
+        if wrong := sorted(change.members & self._machines()):
+            effects.notify.append(Refused(change.topic, f"{wrong[0]!r} is no receiver; leave it out"))
+            return
         self.state.queue.append(change)
+
+    def _machines(self) -> frozenset[Address]:
+        """Names that no receiver may have."""
+        return frozenset(("", COORDINATOR, *self.plan.ingresses, *self.plan.hosts))
 
     def _exists(self, topic: str) -> bool:
         work = self.state.work
@@ -393,7 +402,7 @@ def _first_state(plan: Plan) -> CoordinatorState:
     groups = {group: Route(route.members, route.entry, route.end) for group, route in graph.groups.items()}
     state = CoordinatorState(type(graph)(atoms, groups))
     for group in groups:
-        state.incarnations[topic_of(group)] = int(group.rpartition(".")[2])
+        state.incarnations[topic_of(group)] = incarnation_of(group)
         state.current[topic_of(group)] = group
     return state
 

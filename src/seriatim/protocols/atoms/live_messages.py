@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import Address, Number, RemoteError, Topic
+from seriatim.model import Address, Node, Number, RemoteError, Topic
 from seriatim.protocols.atoms.messages import (
     Carry,
     Close,
@@ -28,7 +28,7 @@ from seriatim.protocols.atoms.messages import (
     Started,
     Uninstall,
 )
-from seriatim.protocols.atoms.overlaps import Group
+from seriatim.protocols.atoms.overlaps import Group, incarnation_of
 
 SLOT_BITS = 36  # of the number of a slot: the item's number in its group; the rest is the group's incarnation
 
@@ -53,6 +53,12 @@ class Leave(Struct, frozen=True, tag=True):
     """From a receiver: I do not want to be a member any more. It hears the end of its last group all the same."""
 
     topic: Topic
+
+
+class Place(Struct, frozen=True, tag=True):
+    """To the coordinator, from whoever runs it: atoms of these pairs of topics belong to these hosts, from now on."""
+
+    placement: dict[str, Node]
 
 
 class Left(Struct, frozen=True, tag=True):
@@ -138,7 +144,8 @@ BetweenStations: TypeAlias = (
     | Out
 )
 Input: TypeAlias = (
-    Publish
+    Place
+    | Publish
     | Join
     | Leave
     | Started
@@ -185,11 +192,6 @@ Sent: TypeAlias = (
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Item).decode
-
-
-def incarnation_of(group: Group) -> int:
-    """Which incarnation of its topic a group is."""
-    return int(group.rpartition(".")[2])
 
 
 def slot_of(item: Item) -> Number:

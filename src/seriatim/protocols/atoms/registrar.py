@@ -6,14 +6,14 @@ forgotten leaves everything.
 
 from msgspec import field
 
-from seriatim.model import APPLICATION, Address, RemoteError, Topic
+from seriatim.model import APPLICATION, Address, Node, Topic
 from seriatim.protocols.atoms.coordinator import Coordinator
-from seriatim.protocols.atoms.live_messages import Join, Joined, Leave, Left
+from seriatim.protocols.atoms.live_messages import Join, Joined, Leave, Left, Place
 from seriatim.protocols.atoms.messages import Change, Changed, Forget
 from seriatim.protocols.atoms.options import AtomsOptions
-from seriatim.protocols.atoms.overlaps import Members
+from seriatim.protocols.atoms.overlaps import Group, Members, topic_of
 from seriatim.protocols.atoms.plan import Plan
-from seriatim.protocols.atoms.state import CoordinatorState
+from seriatim.protocols.atoms.state import CoordinatorState, Work
 from seriatim.protocols.machine import Effects, Payload
 
 
@@ -23,6 +23,7 @@ class RegistrarState(CoordinatorState, array_like=True):
     wanted: dict[Topic, set[Address]] = field(default_factory=dict)
     joining: dict[Topic, set[Address]] = field(default_factory=dict)  # who waits to hear that it is a member
     leaving: dict[Topic, set[Address]] = field(default_factory=dict)  # … that it is none any more
+    placement: dict[str, Node] = field(default_factory=dict)  # by two topics: where their atom belongs
 
 
 class Registrar(Coordinator):
@@ -45,9 +46,10 @@ class Registrar(Coordinator):
                 effects = self._join(source, topic, now)
             case Leave(topic):
                 effects = self._leave(source, topic, now)
-            case Forget(receiver):
-                if source not in (APPLICATION, receiver):
-                    raise RemoteError(f"{source} wants {receiver} to be forgotten, which is not its own")
+            case Place(placement) if source == APPLICATION:
+                self.state.placement = placement
+                effects = Effects()
+            case Forget():
                 effects = self._forget(message, now)
             case _:
                 effects = super().step(source, message, now)
@@ -65,6 +67,14 @@ class Registrar(Coordinator):
         """Whether it is a member of something, or wants to be."""
         return any(receiver in each for each in self.state.wanted.values())
 
+    def _begin(self, what: Change | Group) -> Work:
+        """New atoms live where it was planned, if it was."""
+        work = super()._begin(what)
+        for name, atom in work.growth.atoms.items() if work.growth is not None else ():
+            pair = pair_name(*map(topic_of, atom.pair))
+            work.hosts[name] = self.state.placement.get(pair, work.hosts[name])
+        return work
+
     # ── wishes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _join(self, receiver: Address, topic: Topic, now: float) -> Effects:
@@ -74,7 +84,7 @@ class Registrar(Coordinator):
         state.joining.setdefault(topic, set()).add(receiver)
         effects = Effects()
         self._settle(topic, now, effects)
-        self._tell(topic, effects)
+        self._tell_if_settled(topic, effects)
         return effects
 
     def _leave(self, receiver: Address, topic: Topic, now: float) -> Effects:
@@ -84,7 +94,7 @@ class Registrar(Coordinator):
         state.leaving.setdefault(topic, set()).add(receiver)
         effects = Effects()
         self._settle(topic, now, effects)
-        self._tell(topic, effects)
+        self._tell_if_settled(topic, effects)
         return effects
 
     def _forget(self, message: Forget, now: float) -> Effects:
@@ -104,12 +114,15 @@ class Registrar(Coordinator):
         waiting = [place for place, each in enumerate(state.queue) if isinstance(each, Change) and each.topic == topic]
         for place in reversed(waiting):
             state.queue.remove(place)
-        work = state.work
-        is_changing = work is not None and work.change is not None and work.change.topic == topic
-        coming = work.change.members if is_changing and work is not None and work.change else self.members(topic)
+        under_way = self._under_way(topic)
+        coming = under_way.members if under_way is not None else self.members(topic)
         wanted = frozenset(state.wanted.get(topic, ()))
         if wanted != coming:
             _extend(effects, super().step(APPLICATION, Change(topic, wanted), now))
+
+    def _under_way(self, topic: Topic) -> Change | None:
+        change = self.state.work.change if self.state.work is not None else None
+        return change if change is not None and change.topic == topic else None
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,6 +132,12 @@ class Registrar(Coordinator):
         effects.notify = [each for each in effects.notify if not isinstance(each, Changed)]
         for each in changed:
             self._tell(each.topic, effects)
+
+    def _tell_if_settled(self, topic: Topic, effects: Effects) -> None:
+        """Nothing has to change for this wish. While something does, the group there is may be closed already."""
+        waits = any(isinstance(each, Change) and each.topic == topic for each in self.state.queue)
+        if not waits and self._under_way(topic) is None:
+            self._tell(topic, effects)
 
     def _tell(self, topic: Topic, effects: Effects) -> None:
         members, group = self.members(topic), self.state.current.get(topic, "")
@@ -138,6 +157,11 @@ class Registrar(Coordinator):
         for each in state.queue:
             present |= each.members if isinstance(each, Change) else set()
         state.forgotten &= present
+
+
+def pair_name(one: Topic, other: Topic) -> str:
+    """The name of two topics, in either order. No topic holds a blank."""
+    return " ".join(sorted((one, other)))
 
 
 def _discard(table: dict[Topic, set[Address]], topic: Topic, receiver: Address) -> None:

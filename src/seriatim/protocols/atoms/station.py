@@ -18,7 +18,7 @@ from seriatim.protocols.atoms.host import AtomHost
 from seriatim.protocols.atoms.host import _first_state as first_host
 from seriatim.protocols.atoms.ingress import Ingress
 from seriatim.protocols.atoms.ingress import _first_state as first_ingress
-from seriatim.protocols.atoms.live_messages import Declined, Join, Leave, Numbered, Out
+from seriatim.protocols.atoms.live_messages import Declined, Join, Leave, Numbered, Out, Place
 from seriatim.protocols.atoms.messages import (
     Carry,
     Close,
@@ -48,7 +48,7 @@ from seriatim.protocols.machine import Effects, Payload
 
 FOR_INGRESS = (Publish, Open, Close, Mark, Enter, Out)
 FOR_HOST = (Carry, Install, Reroute, Idle, Uninstall)
-FOR_COORDINATOR = (Done, Drained, Started, Finished, Join, Leave)
+FOR_COORDINATOR = (Done, Drained, Started, Finished, Join, Leave, Place)
 
 
 class Owed(Struct, array_like=True):
@@ -217,6 +217,8 @@ class Station:
         if isinstance(message, Forget):
             if self.registrar is not None and source in (APPLICATION, message.receiver):
                 return [self.registrar]
+            if source not in (APPLICATION, message.receiver, self._coordinator):
+                raise RemoteError(f"{source} wants {message.receiver} to be forgotten, which is not its own")
             return [role for role in (self.ingress, self.host) if role is not None]
         kinds = ((FOR_INGRESS, self.ingress), (FOR_HOST, self.host), (FOR_COORDINATOR, self.registrar))
         for kind, role in kinds:

@@ -6,6 +6,7 @@ link to somebody who is forgotten is forgotten.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Self
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from seriatim.protocols.atoms.node import Node as LinkedNode
 from seriatim.protocols.atoms.station import Station, StationState
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.node import NodeState
 
 
 class Step(Struct, frozen=True, tag="Stepped"):
@@ -39,6 +41,7 @@ class StationNode(LinkedNode):
     """The machine that a driver runs."""
 
     inner: Station
+    stepped = Step
 
     def __init__(self, station: Station, retry_ms: float) -> None:
         super().__init__(station, retry_ms)
@@ -47,23 +50,14 @@ class StationNode(LinkedNode):
     @classmethod
     def restore(
         cls,
-        create: Callable[[StationState | None], Station],
+        create: Callable[..., Station],
         retry_ms: float,
         snapshot: LinkedState | None,
         records: Iterable[Step | TookOver],
-    ) -> "StationNode":
+    ) -> Self:
         """Rebuild a station under a new epoch, which is recorded before anything leaves it."""
-        node = cls(create(snapshot.station if snapshot is not None else None), retry_ms)
-        if snapshot is not None:
-            node.state.links = snapshot.links
-            node.state.epoch = snapshot.epoch
-        for record in records:
-            node._replay(record)
-        node.state.epoch += 1
-        node._to_persist.append(TookOver(node.state.epoch))
-        for link in node.state.links.values():
-            link.resend_due = 0.0 if link.unacknowledged else None
-        return node
+        state = NodeState(snapshot.station, snapshot.links, snapshot.epoch) if snapshot is not None else None
+        return cls.take_over(create, retry_ms, records, state)
 
     @property
     def linked_state(self) -> LinkedState:
@@ -114,6 +108,8 @@ class StationNode(LinkedNode):
             effects = Effects()
             effects.notify.append(Nonsense(source, str(error)))
             effects.persist.append(Step(source, message, now, framed))
-        if isinstance(message, Forget):
+            return effects
+        if isinstance(message, Forget):  # nothing that was decided before goes to clients, so no name is remembered
             self.state.links.pop(message.receiver, None)
+            self.state.gone.discard(message.receiver)
         return effects

@@ -69,6 +69,8 @@ class Broker:
     # ── clients ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _from_client(self, client: Address, message: Payload, effects: Effects) -> None:
+        if client in self.state.forgotten:  # it was not gone after all: it needs another name
+            return
         side = self.state.clients.setdefault(client, ClientSide())
         match message:
             case say.Unsubscribe(name):
@@ -118,7 +120,7 @@ class Broker:
         effects.send.extend(self.tables.want(client, id, where))
         asked = {each for each in self.place.neighbours if self.tables.offers(each, where)}
         self._ask(say.Sound(id, where), Echo(client, asked, False, name), effects)
-        self.ordering.changed(effects)
+        self.ordering.changed(client, effects)
 
     def _unsubscribe(self, client: Address, side: ClientSide, name: Name, effects: Effects) -> None:
         for command in side.joining:
@@ -134,7 +136,7 @@ class Broker:
             effects.send.append((client, say.Subscribed(name)))
         effects.send.append((client, say.Unsubscribed(name, side.held.pop(id).number)))
         effects.send.extend(self.tables.unwant(client, id))
-        self.ordering.changed(effects)
+        self.ordering.changed(client, effects)
 
     def _advertise(self, client: Address, side: ClientSide, name: Name, where: Where, effects: Effects) -> bool:
         if not self._is_new(client, say.Advertise(name, where), side.offers, effects):
@@ -163,16 +165,13 @@ class Broker:
 
     def _publish(self, client: Address, side: ClientSide, event: Event, effects: Effects) -> bool:
         """It must match what the client advertised, and everybody must have heard of that."""
-        try:
-            attributes = attributes_of(event.headers)
-            offered = self.state.routes.offered.get(client, {})
-            fitting = [
-                offer for offer in side.offers.values() if filter_of(offered[offer.id].where).matches(attributes)
-            ]
-            self.tables.matching(attributes)
-        except InputError as error:
-            self._refuse(client, say.Publish(event), event.id, type(error).__name__, str(error), effects)
+        problems: list[InputError] = []
+        attributes = attributes_of(event.headers, problems)
+        if problems:
+            self._refuse(client, say.Publish(event), event.id, type(problems[0]).__name__, str(problems[0]), effects)
             return True
+        offered = self.state.routes.offered.get(client, {})
+        fitting = [offer for offer in side.offers.values() if filter_of(offered[offer.id].where).matches(attributes)]
         if not fitting:
             reason = "none of the client's advertisements matches it; advertise it first"
             self._refuse(client, say.Publish(event), event.id, "OutsideAdvertisement", reason, effects)
@@ -218,10 +217,10 @@ class Broker:
         match message:
             case say.Interest(id, where):
                 effects.send.extend(self.tables.want(source, id, where))
-                self.ordering.changed(effects)
+                self.ordering.changed(source, effects)
             case say.Disinterest(id):
                 effects.send.extend(self.tables.unwant(source, id))
-                self.ordering.changed(effects)
+                self.ordering.changed(source, effects)
             case say.Advertisement():
                 self._offer(source, message, "", effects)
             case say.Late(id):
@@ -250,7 +249,7 @@ class Broker:
         others = {each for each in self.place.neighbours if each != direction}
         echo = Echo(direction, others, True, name, keys=self.ordering.unanswered())
         self._ask(message, echo, effects)
-        self.ordering.changed(effects)
+        self.ordering.changed(None, effects)
 
     def _late(self, direction: Address, id: Id, effects: Effects) -> None:
         """Something may have been published that nobody here could ask for: whoever would have is told of a gap."""
@@ -268,7 +267,7 @@ class Broker:
         effects.send.extend(self.tables.unoffer(direction, id))
         others = [each for each in self.place.neighbours if each != direction]
         effects.send.extend((neighbour, say.Withdrawal(id)) for neighbour in others)
-        self.ordering.changed(effects)
+        self.ordering.changed(None, effects)
 
     # ── questions that go round ───────────────────────────────────────────────────────────────────────────────────
 
@@ -367,11 +366,12 @@ class Broker:
                 if echo.is_advertisement:
                     effects.send.append((neighbour, say.Late(token)))
                 self._answer(token, echo, effects)
-        self.ordering.changed(effects)
+        self.ordering.changed(None, effects)
 
     def _forget(self, client: Address, effects: Effects) -> None:
         """A client is gone: its subscriptions end now, its advertisements behind what it has published."""
         side = self.state.clients.get(client)
+        self.state.forgotten.add(client)
         if side is None or side.forgotten:
             return
         side.forgotten = True
@@ -383,5 +383,5 @@ class Broker:
         side.joining.clear()
         published = [each for each in side.queue if isinstance(each, say.Publish)]
         side.queue = [*published, *(say.Unadvertise(name) for name in side.offers)]
-        self.ordering.changed(effects)
+        self.ordering.changed(client, effects)
         self._serve(client, side, effects)
