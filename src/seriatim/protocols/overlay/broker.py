@@ -223,6 +223,8 @@ class Broker:
                 self.ordering.changed(source, effects)
             case say.Advertisement():
                 self._offer(source, message, "", effects)
+            case say.Late(id):
+                self._late(source, id, effects)
             case say.Withdrawal(id):
                 self._withdraw(source, id, effects)
             case say.Sound(token, where, clock):
@@ -249,6 +251,18 @@ class Broker:
         self._ask(message, echo, effects)
         self.ordering.changed(None, effects)
 
+    def _late(self, direction: Address, id: Id, effects: Effects) -> None:
+        """Something may have been published that nobody here could ask for: whoever would have is told of a gap."""
+        advertised = self.state.routes.offered.get(direction, {}).get(id)
+        if advertised is None:
+            return
+        reason = f"{advertised.owner} may have published before {self.place.name} had heard of its advertisement"
+        for client, ids in sorted(self.tables.wanting(advertised.where).items()):
+            if client not in self.place.neighbours:
+                self.miss(client, ids, reason, effects)
+        others = [each for each in self.place.neighbours if each != direction]
+        effects.send.extend((neighbour, say.Late(id)) for neighbour in others)
+
     def _withdraw(self, direction: Address, id: Id, effects: Effects) -> None:
         effects.send.extend(self.tables.unoffer(direction, id))
         others = [each for each in self.place.neighbours if each != direction]
@@ -264,6 +278,8 @@ class Broker:
         echo.waits_for -= silent
         echo.unreachable |= silent
         token = message.id if isinstance(message, say.Advertisement) else message.token
+        if echo.is_advertisement:
+            effects.send.extend((neighbour, say.Late(token)) for neighbour in sorted(silent))
         self.state.echoes[token] = echo
         self._answer(token, echo, effects)
 
@@ -333,6 +349,8 @@ class Broker:
         match message:
             case say.Suspect(neighbour) if neighbour in self.place.neighbours:
                 self._suspect(neighbour, effects)
+            case say.Answers(neighbour):
+                self.state.suspected.discard(neighbour)
             case say.Forget(client):
                 self._forget(client, effects)
             case _:
@@ -345,6 +363,8 @@ class Broker:
             if neighbour in echo.waits_for:
                 echo.waits_for.discard(neighbour)
                 echo.unreachable.add(neighbour)
+                if echo.is_advertisement:
+                    effects.send.append((neighbour, say.Late(token)))
                 self._answer(token, echo, effects)
         self.ordering.changed(None, effects)
 

@@ -182,8 +182,8 @@ class RootedOrder(Ordering):
             self._owners.pop(direction, None)
 
     def explain(self) -> list[str]:
-        climbing = self.broker.state.climbing
-        return [f"{key} of {each.origin}: climbed, and has not come back" for key, each in sorted(climbing.items())]
+        above = sorted(self._above.items())
+        return [f"{count} publications of {origin}: climbed, and have not come back" for origin, count in above]
 
 
 class CentralOrder(RootedOrder):
