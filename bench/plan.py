@@ -94,10 +94,13 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._is_over.wait(SAMPLE_S):
-            self._bytes = max(self._bytes, sum(_bytes(pid) for pid in _family(os.getpid())))
+            self._look()
+
+    def _look(self) -> None:
+        self._bytes = max(self._bytes, sum(_bytes(pid) for pid in family(os.getpid())))
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     found = [pid]
     for each in found:
         for children in Path(f"/proc/{each}/task").glob("*/children"):

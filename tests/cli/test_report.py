@@ -95,6 +95,8 @@ def test_a_plan() -> None:
     assert "3 → 1 wide-area hops per event (67 % fewer)" in words_of()
     Path("plan/plan.json").write_text('{"name": 1}', encoding="utf-8")
     assert "Error: plan/plan.json: not a plan (" in run("plan").output
+    Path("plan/plan.json").write_text('{"order": "atoms"}')
+    assert "Error: plan/plan.json: is a plan of atoms" in run("plan").output
 
 
 def test_a_log_of_another_system() -> None:

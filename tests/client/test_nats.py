@@ -13,6 +13,7 @@ import seriatim
 from seriatim.audit import audit
 from seriatim.audit.logs import read_history
 from seriatim.brokers.nats_server import NatsServer
+from seriatim.filters import headers_of
 from seriatim.model import ConnectionFailed, Fenced, InputError
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
@@ -60,6 +61,37 @@ def test_the_same_order_for_everybody(tmp_path: Path, mode: str, buckets: int) -
         report = audit(read_history(tmp_path))
         for name in ("fifo", "tno", "integrity", "completeness"):
             assert report.verdicts[name].answer == "valid", report.verdicts[name].reason
+
+    run(test())
+
+
+@pytest.mark.parametrize("buckets", [0, 3])
+def test_filters_leave_out_what_does_not_match_and_nothing_else(tmp_path: Path, buckets: int) -> None:
+    """Also what plain clients publish, with headers of their own."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topics = [f"{cluster}.{each}" for each in ("orders", "payments")]
+        plain = await nats.connect(server.url)
+        async with (
+            sequencer(server, cluster, tmp_path, streams={"buckets": buckets}),
+            seriatim.connect(server.url, cluster=cluster, publication_log=tmp_path, timeout_s=60.0) as bus,
+            bus.subscribe(*topics, log=tmp_path, where='price > 100 and region = "EU"') as dear,
+            bus.subscribe(*topics, log=tmp_path) as everything,
+        ):
+            for price in range(80, 120):
+                headers = headers_of({"price": price, "region": "EU" if price % 2 else "US"})
+                await bus.publish(topics[price % 2], str(price).encode(), headers=headers)
+            headers = {"Attribute-price": "300", "Attribute-region": '"EU"'}
+            await plain.jetstream().publish(topics[0], b"300", headers=headers)
+            wanted = [*map(str, range(101, 120, 2)), "300"]
+            all_of_them = await take(everything, 41)
+            matching = [event.id for event in all_of_them if event.data.decode() in wanted]
+            assert [event.id for event in await take(dear, len(wanted))] == matching
+        await plain.close()
+        report = audit(read_history(tmp_path))
+        assert report.verdicts["tno"].answer == "valid"
+        assert "gap" not in report.counts
 
     run(test())
 

@@ -8,7 +8,7 @@ from seriatim.experiments import Results, Run, comparisons, find
 from seriatim.experiments.broker_model import TREE_AND_CLIENTS, TREE_BESIDE_CLIENTS, Brokers, latencies
 from seriatim.experiments.broker_trees import BrokerWorld, draw_messages, run_brokers
 from seriatim.experiments.change_load import run_change_load
-from seriatim.experiments.changing import PRINTED, PRINTED_VIEWS, run_churn, run_one_change
+from seriatim.experiments.changing import PRINTED, PRINTED_VIEWS, UNDER_WAY, run_churn, run_one_change
 from seriatim.experiments.discussion import ALL_QUEUE, STATED, Discussion, run_discussion
 from seriatim.experiments.experiment import Experiment, Parameters
 from seriatim.experiments.static_trees import RANDOM, REGULAR, SRPT, VCUBE, VCUBE_WINDOW, run_one_message, run_topics
@@ -175,6 +175,16 @@ def test_views_in_acknowledgements_keep_a_leaver_for_ever() -> None:
     assert printed["never_forgotten"] == 0.0
     assert views["never_forgotten"] >= 2.0
     assert views["false_positives"] >= 8.0 * views["never_forgotten"] > printed["false_positives"]
+
+
+def test_who_leaves_while_subscriptions_are_under_way_is_kept_as_printed_and_forgotten_by_ours() -> None:
+    """002-leavers at an eighth of the size."""
+    printed, ours = (
+        run_one_change({"system": system, "size": 64, "churn": 25.0, "messages": 8, "start": UNDER_WAY}, 1)
+        for system in (PRINTED, VCUBE)
+    )
+    assert printed["kept"] == printed["never_forgotten"] > 0.0
+    assert (ours["kept"], ours["unserved"], ours["members_at_end"]) == (0.0, 0.0, 48.0)
 
 
 def test_receptions_after_a_cutoff_do_not_count() -> None:

@@ -11,6 +11,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
@@ -199,3 +200,17 @@ def test_the_same_ordering_degree(small: SparkSession) -> None:
             expected.displaced,
             expected.displacement_max,
         )
+
+
+def test_what_filters_left_out_counts_as_received_for_both(small: SparkSession) -> None:
+    """A row for each event in its turn, told or left out: so a gap shows under a filter, and order is judged."""
+    histories: dict[str, History] = {}
+    for seed in range(8):
+        history, random = faulty_history(seed)[0] if seed % 2 else sound_history(Random(seed)), Random(seed)
+        rows = [structs.replace(row, filtered=random.random() < 0.5) for row in history.deliveries]
+        where = [structs.replace(row, where="price > 100") for row in history.subscriptions]
+        histories[str(seed)] = History(rows, history.publications, where)
+        assert audit(histories[str(seed)]).verdicts == audit(history).verdicts
+    reports = audit_tables(together(small, histories)).reports
+    for name, history in histories.items():
+        assert same(reports[name]) == same(audit(history)), name

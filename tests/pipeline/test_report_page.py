@@ -204,6 +204,17 @@ def test_an_axis_has_room_for_every_value(values: list[float]) -> None:
     assert 1 <= len(scale.ticks(7)) <= 9
 
 
+@pytest.mark.parametrize(
+    ("means", "is_log"), [([300.0, 24_000.0], True), ([300.0, 2_000.0], False), ([0.0, 24_000.0], False)]
+)
+def test_heights_of_orders_of_magnitude_are_logarithmic_and_say_so(means: list[float], is_log: bool) -> None:
+    rows = tuple(Measurement(experiment="e", variant="v", x=mean, measure="u.t.", mean=mean) for mean in means)
+    _, drawings = render(Page(title="t", sections=(SweepSection(name="n", measurements=rows),)))
+    (drawing,) = drawings.values()
+    named = [text for shape in drawing.shapes if "(logarithmic)" in (text := getattr(shape, "text", ""))]
+    assert bool(named) == is_log
+
+
 def test_a_judgement_without_figures_is_a_section() -> None:
     section = RunSection(name="n", judgement=Judgement.of(audit(History(log(s1="a")))))
     assert "Verdicts" in text_of(Page(title="t", sections=(section,)))

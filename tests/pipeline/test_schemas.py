@@ -38,6 +38,7 @@ def test_a_history_as_tables(spark: SparkSession) -> None:
             "notified_at": None,
             "out_of_order": False,
             "index": 0,
+            "filtered": False,
         }
     ]
     assert tables.publications is None

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 from msgspec import Struct
@@ -58,6 +58,14 @@ def client_options(function: _Function) -> _Function:
         click.option("--authority", type=file, help="Certificates that the sequencers' are checked against (TLS)."),
         click.option("--certificate", type=file, help="Certificate to show to the sequencers (TLS)."),
         click.option("--key", type=file, help="Key of the certificate (TLS)."),
+        click.option(
+            "--order",
+            type=click.Choice(["tree", "atoms"]),
+            envvar="SERIATIM_ORDER",
+            default="tree",
+            show_default=True,
+            help="What orders in the cluster (environment: SERIATIM_ORDER).",
+        ),
     )
 
 
@@ -102,6 +110,7 @@ class Client(Struct, frozen=True, kw_only=True):
     authority: str | None = None
     certificate: str | None = None
     key: str | None = None
+    order: Literal["tree", "atoms"] = "tree"
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> "Client":
@@ -127,6 +136,7 @@ class Client(Struct, frozen=True, kw_only=True):
             timeout_s=self.timeout_s,
             token=security.token or None,
             tls=security if security.encrypted else None,
+            order=self.order,
             **more,
         )
 

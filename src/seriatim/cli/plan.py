@@ -1,4 +1,4 @@
-"""`seriatim plan`: from subscriptions to the tree and the homes of topics."""
+"""`seriatim plan`: from subscriptions to the tree and the homes of topics, or to sequencing atoms (plan_atoms.py)."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from seriatim.cli import plan_atoms
 from seriatim.cli.common import is_terminal, json_option, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
@@ -13,7 +14,7 @@ from seriatim.model import InputError
 EXIT_DIFFERS = 1
 SHOWN_MAX = 10
 
-HELP = """Choose the tree and the homes of topics, and say what couplings cost.
+HELP = """Choose the tree and the homes of topics, and say what couplings cost; or plan sequencing atoms.
 
 SUBSCRIPTIONS is a table (Parquet, CSV or JSON lines, at any URI that Spark can read) with the columns subscriber and
 topic; rows whose `until` is not empty have ended. An archive will do, too: then its events give the rates. A client of
@@ -28,6 +29,12 @@ OUT gets
   plan.json   the plan beside other placements and the lower bound; what `seriatim report OUT` shows
   topics/     one row per topic: its stamps, its home, its hops        (Parquet)
   pairs/      one row per coupled pair: who causes it, what it costs   (Parquet)
+and with --order atoms
+  plan.toml   the sequencing graph: atoms, what comes after each, hosts
+  plan.json   its sizes, the lengths of paths, what hosts have to bear
+  atoms/      one row per overlap of two groups: its atom              (Parquet)
+  groups/     one row per group: where it enters and leaves, its path  (Parquet)
+  nodes/      one row per sequencing node: its host, load and stress   (Parquet)
 
 \b
 Examples:
@@ -36,6 +43,7 @@ Examples:
   seriatim plan work/subscriptions --node eu=europe --node us=america --load-max 5000 --out plan/
   seriatim plan work/subscriptions --out plan/ --what-if subscriber=monitor,topics=t1+t7
   seriatim plan work/subscriptions --check plan/plan.toml
+  seriatim plan work/subscriptions --order atoms --node eu=europe --node us=america --out plan/
 
 \b
 Exit code: 0 done, 1 the plan does not fit the topics (--check), 2 wrong input.
@@ -44,6 +52,7 @@ Exit code: 0 done, 1 the plan does not fit the topics (--check), 2 wrong input.
 
 @click.command(help=HELP)
 @click.argument("subscriptions")
+@click.option("--order", type=click.Choice(["tree", "atoms"]), default="tree", show_default=True, help="What orders.")
 @click.option("--out", metavar="URI", help="The folder to write to; what is there is replaced.")
 @click.option("--rates", metavar="URI", help="A table: topic, events_per_s, and site (where they are published).")
 @click.option("--publications", metavar="URI", help="Take the rates from a log of events instead.")
@@ -66,22 +75,33 @@ Exit code: 0 done, 1 the plan does not fit the topics (--check), 2 wrong input.
 @spark_options
 @click.pass_context
 def command(context: click.Context, /, subscriptions: str, out: str | None, check: str | None, **given: Any) -> None:
-    """Choose the tree and the homes of topics, and say what couplings cost."""
+    """Choose the tree and the homes of topics, or sequencing atoms, and say what couplings cost."""
     if (out is None) == (check is None):
         raise click.UsageError("Give --out, or --check.")
     if given["rates"] and given["publications"]:
         raise click.UsageError("Give --rates or --publications, not both.")
     questions = [_question(text) for text in given["questions"]]
     nodes = _nodes(given)
-    homes = _homes(Path(check)) if check is not None else {}
+    is_atoms = given["order"] == "atoms" or (check is not None and plan_atoms.is_for_atoms(Path(check)))
+    if is_atoms:
+        plan_atoms.refuse(given)
+    homes = _homes(Path(check)) if check is not None and not is_atoms else {}
     with session_of(given, "plan") as spark:
         from seriatim.pipeline import plan as planning
 
         inputs = _inputs(spark, planning, subscriptions, given)
         buckets = given["buckets"] if given["buckets"] is not None else nodes["buckets"]
+        if is_atoms and check is not None:
+            context.exit(plan_atoms.show_check(inputs, Path(check), given["as_json"]))
         if check is not None:
             context.exit(_show_check(check, homes, planning.topics_in_use(inputs, buckets).names, given["as_json"]))
         assert out is not None
+        if is_atoms:
+            network = _network(planning, nodes, (), given["load_max"]) if nodes["sites"] else given["load_max"]
+            causal = given["causal"] or nodes["causal"]
+            summary = plan_atoms.make(inputs, network, causal, out, _say)
+            plan_atoms.show(summary, f"{out.rstrip('/')}/plan.toml", given["as_json"])
+            return
         with planning.summed_up(inputs, buckets, given["causal"] or nodes["causal"], _say) as summed:
             network = _network(planning, nodes, summed.graph.sites, given["load_max"])
             plan = planning.make_plan(summed, network, _say)

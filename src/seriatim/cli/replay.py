@@ -11,6 +11,7 @@ import click
 from seriatim.cli.common import is_terminal, json_option, run_until_interrupted, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.cli.tables import table
+from seriatim.filters import parse
 from seriatim.model import InputError
 
 FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
@@ -34,6 +35,7 @@ Examples:
   seriatim replay lake/shop --topics orders,payments
   seriatim replay lake/shop --subscriber billing --from 2026-07-14T09:00:00Z --to 2026-07-14T10:00:00Z
   seriatim replay lake/shop --topics orders --from orders=120 --out lake/orders --format jsonl
+  seriatim replay lake/shop --topics orders --where 'price > 100 and region = "EU"'
   seriatim replay lake/shop --topics orders,payments --publish nats://127.0.0.1:4222 --pace original
 
 \b
@@ -48,6 +50,9 @@ Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could n
 @click.option("--topics", metavar="NAMES", help="What a subscriber of these would have seen; separated by commas.")
 @click.option("--from", "since", metavar="TIME|NUMBERS", help="From here on: a time, or orders=120,payments=7.")
 @click.option("--to", "until", metavar="TIME|NUMBERS", help="Up to here: before a time, or up to these numbers.")
+@click.option(
+    "--where", metavar="FILTER", help="Only events whose attributes match (docs/filters.md), in the same order."
+)
 @click.option("--limit", type=click.IntRange(min=1), help=f"Events to show.  [default: {SHOWN}; with --json: all]")
 @click.option("--out", metavar="URI", help="Write all events to files here.")
 @click.option("--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", show_default=True)
@@ -72,6 +77,7 @@ def command(
     topics: str | None,
     since: str | None,
     until: str | None,
+    where: str | None,
     limit: int | None,
     out: str | None,
     format_: str,
@@ -91,12 +97,17 @@ def command(
         raise click.UsageError("give --out or --publish, not both")
     names = sorted({name.strip() for name in (topics or "").split(",") if name.strip()})
     factor = _factor(pace)
+    wanted = parse(where) if where is not None else None
     with session_of(options, "replay") as spark:
         from seriatim.pipeline.replay import NO_BOUND, parse_bound
 
         begin = parse_bound(since, "--from") if since else NO_BOUND
         end = parse_bound(until, "--to") if until else NO_BOUND
         replay, pairs = _open(spark, archive, subscriber, names, begin, end, skip_gaps)
+        if wanted is not None:
+            from seriatim.pipeline.filters import matches_headers
+
+            replay = replay._replace(events=replay.events.where(matches_headers(wanted, replay.events["headers"])))
         if pairs:
             more = f", and {len(pairs) - NOTICES_MAX} pairs more" if len(pairs) > NOTICES_MAX else ""
             click.echo(
@@ -109,7 +120,7 @@ def command(
             result: dict[str, object] = {"out": out, "format": format_}
             said = f"written to {out}"
         elif url is not None:
-            what = (archive.rstrip("/"), subscriber, names, since, until, skip_gaps)
+            what = (archive.rstrip("/"), subscriber, names, since, until, skip_gaps, *([str(wanted)] if wanted else []))
             result, said = _publish(replay.events, url, what, None if onto_topics else prefix, factor, progress)
         else:
             _show(replay, limit, as_json)

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from seriatim.cli.common import json_option, log_option, run_service, show_json, write_whole
+from seriatim.model import InputError
 from seriatim.server.config import ClusterConfig, load_config
 from seriatim.server.config_text import config_text
 
@@ -64,10 +65,16 @@ def command(
 ) -> None:
     """Run sequencer nodes of a cluster."""
     from seriatim.runtime.logs import configure_logging
+    from seriatim.server.atoms_plan import read_atoms_plan
     from seriatim.server.plan_check import compare_with_broker
     from seriatim.server.server import SequencerServer, check_server
 
-    config = load_config(path, plan)
+    atoms = read_atoms_plan(plan) if plan is not None else None
+    config = load_config(path, plan if atoms is None else None)
+    if atoms is not None and config.order != "atoms":
+        raise InputError(
+            "--plan", "is of atoms, and the cluster orders by a tree", 'set order = "atoms", or plan a tree'
+        )
     if admin is not None:
         config = msgspec.structs.replace(config, admin=msgspec.structs.replace(config.admin, address=admin))
     check_server(config, nodes or None, place or 0)
@@ -77,9 +84,9 @@ def command(
     configure_logging(as_json, log_level)
 
     async def serve() -> None:
-        if plan is not None:
+        if plan is not None and atoms is None:
             await compare_with_broker(config, plan)
-        async with SequencerServer(config, nodes or None, place=place or 0) as server:
+        async with SequencerServer(config, nodes or None, place=place or 0, plan=atoms) as server:
             if ready_file is not None:
                 write_whole(ready_file, {"nodes": server.addresses, "admin": server.admin_url, "pid": os.getpid()})
             await server.run()

@@ -3,6 +3,7 @@
 import click
 import msgspec
 
+from seriatim.cli.brokers import is_overlay, show_brokers
 from seriatim.cli.common import json_option, peer_options, run_until_interrupted, show_json, url_option
 from seriatim.cli.peers import check_no_files, is_peers, show_peers
 from seriatim.cli.tables import table
@@ -11,17 +12,20 @@ from seriatim.server.status import NodeStatus
 EXIT_SILENT = 1
 COLOURS = {"active": "green", "standby": "cyan", "starting": "yellow", "failed": "red", "silent": "red"}
 HEADINGS = ("node", "role", "epoch", "address", "stamps/s", "topics", "subscribers", "open", "oldest", "journal")
+ATOMS = ("node", "role", "epoch", "address", "plays", "events", "topics", "atoms", "subscribers", "strays", "journal")
 
 HELP = """Show the nodes of a running cluster.
 
 Each node answers for itself, over the broker. `stamps/s` is the mean since the node started; `open` are ranges of
-numbers that are not settled yet, and `oldest` says how long the oldest has been open.
+numbers that are not settled yet, and `oldest` says how long the oldest has been open. Of sequencing atoms: the parts a
+node plays, messages that entered there, and `strays`: messages for atoms that are not there, which should be none.
 
 \b
 Examples:
   seriatim status
   seriatim status --url nats://broker:4222 --json
   seriatim status --url vcube://./peers.toml
+  seriatim status --url overlay://./overlay.toml
   seriatim status --url vcube://127.0.0.1:7500 --token-file token
 
 \b
@@ -42,6 +46,8 @@ def command(
 
     if is_peers(url):
         context.exit(show_peers(url, files, timeout_s, as_json))
+    if is_overlay(url):
+        context.exit(show_brokers(url, files, timeout_s, as_json))
     check_no_files(files)
 
     async def ask() -> tuple[str, list[tuple[Place, NodeStatus | None]]]:
@@ -49,7 +55,8 @@ def command(
             answers = await found.status()
             description = found.description
             order = "causal and total order" if description.causal else "total order"
-            return f"cluster {description.cluster}: {description.mode} mode, {order}", answers
+            how = "atoms" if description.order == "atoms" else f"{description.mode} mode"
+            return f"cluster {description.cluster}: {how}, {order}", answers
 
     title, answers = run_until_interrupted(ask)
     served: set[str] = {status.node for _, status in answers if status is not None and status.role == "active"}
@@ -60,7 +67,9 @@ def command(
             show_json(msgspec.to_builtins(status) if status is not None else silent)
     else:
         click.echo(title)
-        for line in table(HEADINGS, [_row(place.node, place.address, status) for place, status in answers], COLOURS):
+        is_atoms = any(status is not None and status.roles for _, status in answers)
+        headings, row = (ATOMS, _atoms_row) if is_atoms else (HEADINGS, _row)
+        for line in table(headings, [row(place.node, place.address, status) for place, status in answers], COLOURS):
             click.echo(line)
         for place, status in answers:
             if status is None:
@@ -68,6 +77,25 @@ def command(
             elif status.reason:
                 click.echo(f"{place.node} at {place.address}: {status.reason}")
     context.exit(0 if served == everybody else EXIT_SILENT)
+
+
+def _atoms_row(node: str, address: str, status: NodeStatus | None) -> tuple[str, ...]:
+    if status is None or status.role != "active":
+        role, journal = (status.role, status.journal) if status is not None else ("silent", "")
+        return (node, role, "", address, *[""] * (len(ATOMS) - 5), journal)
+    return (
+        node,
+        status.role,
+        str(status.epoch),
+        status.address,
+        ", ".join(status.roles),
+        f"{status.issued:,}",
+        f"{status.topics:,}",
+        f"{status.atoms:,}",
+        f"{status.subscribers:,}" if "coordinator" in status.roles else "",
+        f"{status.strays:,}",
+        f"{status.journal}, {_bytes(status.journal_bytes)} since the snapshot",
+    )
 
 
 def _row(node: str, address: str, status: NodeStatus | None) -> tuple[str, ...]:

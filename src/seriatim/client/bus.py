@@ -4,17 +4,18 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from seriatim.client.cluster import Cluster, Network
 from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import PublicationFile, log_place, open_publication_log
-from seriatim.client.options import GapPolicy, check_name
+from seriatim.client.options import GapPolicy, check_name, with_attributes
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import Subscription, Wishes, names_of
+from seriatim.filters import Attributes, Filter, parse
 from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
 from seriatim.runtime import Clock, Journal
 
@@ -49,18 +50,22 @@ class Bus(UsedOnce):
         if settings.publication_log is not None:
             place = settings.publication_log
             self._publications = open_publication_log(place, cluster.broker, self.name, self._clock)
-        self._outbox = Outbox(
+        self._outbox = self._make_outbox(cluster, self._network)
+        self._outbox.start()
+
+    def _make_outbox(self, cluster: Cluster, network: Network) -> Outbox:
+        settings = self._settings
+        return Outbox(
             self.name,
             cluster.description.tree,
             cluster.description.options,
             broker=cluster.broker,
-            switchboard=self._network.switchboard,
+            switchboard=network.switchboard,
             clock=self._clock,
             limits=settings.limits,
             timeout_s=settings.timeout_s,
             log=self._publications,
         )
-        self._outbox.start()
 
     async def _close(self) -> None:
         """Close subscriptions, publish what is queued (bounded by the timeout), disconnect."""
@@ -79,20 +84,33 @@ class Bus(UsedOnce):
     # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(
-        self, topic: Topic, data: bytes, *, headers: Mapping[str, str] | None = None, id: str | None = None
+        self,
+        topic: Topic,
+        data: bytes,
+        *,
+        attributes: Attributes | None = None,
+        headers: Mapping[str, str] | None = None,
+        id: str | None = None,
     ) -> Published:
         """Publish one event; returns when the broker has it.
 
         Waits while too much is queued. Raises RequestRefused if the broker does not take it, TimedOut if it does not
-        say. `id`: a name of your own for the event, never used again.
+        say. `attributes`: what filters see of it (docs/filters.md); they travel as headers. `id`: a name of your own
+        for the event, never used again.
         """
-        return await self._opened().publish(topic, data, headers, id, self._seen())
+        return await self._opened().publish(topic, data, with_attributes(headers, attributes), id, self._seen())
 
     def publish_nowait(
-        self, topic: Topic, data: bytes, *, headers: Mapping[str, str] | None = None, id: str | None = None
+        self,
+        topic: Topic,
+        data: bytes,
+        *,
+        attributes: Attributes | None = None,
+        headers: Mapping[str, str] | None = None,
+        id: str | None = None,
     ) -> "asyncio.Future[Published]":
         """Queue one event; the future is done when the broker has it. QueueFull: too much is queued."""
-        return self._opened().publish_nowait(topic, data, headers, id, self._seen())
+        return self._opened().publish_nowait(topic, data, with_attributes(headers, attributes), id, self._seen())
 
     @overload
     async def publish_many(self, topic: Topic, data: Iterable[bytes]) -> list[Published]: ...
@@ -149,6 +167,7 @@ class Bus(UsedOnce):
         acknowledge: Literal["next", "manual"] = "next",
         log: str | Path | None = None,
         start: Literal["now", "first"] = "now",
+        where: str | Filter | None = None,
     ) -> Subscription:
         """A subscription to these topics; enter it to join them.
 
@@ -156,7 +175,8 @@ class Bus(UsedOnce):
         to do about events that will never come, `show_gaps`: hand out Gap objects in their place. `acknowledge`: when
         an event of a durable subscription counts as dealt with: when the next one is asked for, or when told. `log`: a
         folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start="first"`: an
-        unordered subscription begins with what the broker still has.
+        unordered subscription begins with what the broker still has. `where`: a filter over the attributes of events,
+        such as 'price > 100' (docs/filters.md); what does not match is left out, the order of the rest is the same.
         """
         self._opened()
         assert self._cluster is not None, "an open bus has one"
@@ -184,13 +204,14 @@ class Bus(UsedOnce):
             stamp_key=self._settings.stamp_key,
             limits=self._settings.limits,
             timeout_s=self._settings.timeout_s,
+            where=parse(where) if isinstance(where, str) else where,
         )
         for name in sorted(wishes.topics):
             self._cluster.description.tree.home(self._cluster.broker.ordered_topic(name))  # raises if unknown
         self._subscription_count += 1
         address = f"durable/{durable}" if durable is not None else f"{self.name}/{self._subscription_count}"
         is_reader = self._cluster.description.causal and not any(s.log_name == self.name for s in self._subscriptions)
-        subscription = Subscription(
+        subscription = self._subscription(
             address,
             wishes,
             cluster=self._get_cluster,
@@ -202,6 +223,9 @@ class Bus(UsedOnce):
         )
         self._subscriptions.append(subscription)
         return subscription
+
+    def _subscription(self, address: Address, wishes: Wishes, **parts: Any) -> Subscription:
+        return Subscription(address, wishes, **parts)
 
     def _get_cluster(self) -> Cluster:
         if self._cluster is None:

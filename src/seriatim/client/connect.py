@@ -14,6 +14,7 @@ from seriatim.client.settings import Settings, check_settings
 def connect(
     url: str,
     *,
+    order: Literal["tree", "atoms"] = "tree",
     mode: Literal["log", "ticket"] | None = None,
     causal: bool | None = None,
     name: str | None = None,
@@ -33,7 +34,9 @@ def connect(
 
     `memory://name` runs broker and sequencer in this process. Anywhere else the cluster's sequencers are found through
     the broker, or at `sequencers` ("host:port"). `vcube:///path/peers.toml?id=3` makes this process a peer, without any
-    broker (docs/peers.md).
+    broker (docs/peers.md). `overlay://host:port` is a broker that filters by content (docs/overlay.md).
+
+    `order="atoms"`: on a cluster that orders by sequencing atoms instead of a tree (docs/atoms.md).
 
     `mode`, `causal`: what the cluster must be (for memory://: what it shall be); None: whatever it is. `name`: what
     logs and errors call this client. `token`, `tls`: how to be let in by the sequencers. `stamp_key`: the key with
@@ -59,17 +62,26 @@ def connect(
         limits=limits if limits is not None else Limits(),
         journals=journals,
         publication_log=publication_log,
+        order=order,
     )
     if url.startswith("vcube:"):
         from seriatim.client.peer_bus import PeerBus  # lazily: only those who are peers need it
 
         return PeerBus(settings, join)
+    if url.startswith("overlay:"):
+        from seriatim.client.overlay_bus import OverlayBus  # lazily, as well
+
+        return OverlayBus(settings)
+    if order == "atoms":
+        from seriatim.client.atoms_bus import AtomsBus  # lazily: most clients have a tree
+
+        return AtomsBus(settings)
     return Bus(settings)
 
 
 async def _open_cluster(settings: Settings) -> Cluster:
     if settings.url.startswith("memory:"):
-        return await open_embedded(settings.url, mode=settings.mode, causal=settings.causal)
+        return await open_embedded(settings.url, mode=settings.mode, causal=settings.causal, order=settings.order)
     from seriatim.client.discovery import open_remote  # lazily: memory:// needs no network
 
     return await open_remote(settings)

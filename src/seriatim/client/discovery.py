@@ -19,6 +19,7 @@ from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.description import ClusterDescription, decode_description, describe_subject
 from seriatim.runtime.dialer import Dialer, Peer
 from seriatim.runtime.security import SecurityOptions
+from seriatim.runtime.wire import TREE, Decoders
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,13 @@ class TcpNetwork:
         peers = [Peer(node, tuple(addresses)) for node, addresses in sorted(description.addresses.items())]
         self._nodes = [peer.node for peer in peers]
         self._dialer = Dialer(
-            self.switchboard, peers, cluster=description.cluster, name=name, role="client", security=security
+            self.switchboard,
+            peers,
+            cluster=description.cluster,
+            name=name,
+            role="client",
+            security=security,
+            decoders=decoders_of(description),
         )
 
     async def open(self) -> None:
@@ -59,6 +66,15 @@ class TcpNetwork:
 
     async def close(self) -> None:
         await self._dialer.stop()
+
+
+def decoders_of(description: ClusterDescription) -> Decoders:
+    """How the nodes of a cluster are understood."""
+    if description.order == "tree":
+        return TREE
+    from seriatim.runtime.atoms_wire import ATOMS  # only where atoms order
+
+    return ATOMS
 
 
 class RemoteCluster:
@@ -152,6 +168,10 @@ async def find_description(broker: Broker, settings: Settings) -> ClusterDescrip
 
 def check_description(description: ClusterDescription, settings: Settings) -> None:
     """Whether the cluster is what the application asked for."""
+    if settings.order != description.order:
+        by = {"tree": "a sequencing tree", "atoms": "sequencing atoms"}[description.order]
+        fix = f'connect(order="{description.order}"), or use another cluster'
+        raise InputError("order", f"cluster {description.cluster} orders by {by}", fix)
     if settings.mode is not None and settings.mode != description.mode:
         raise InputError(
             "mode",

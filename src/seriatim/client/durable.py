@@ -38,6 +38,12 @@ class Mark(Struct, frozen=True, tag=True):
     taken: Place
 
 
+class Filtered(Struct, frozen=True, tag=True):
+    """The subscription has this filter, in its canonical text, for as long as it lives."""
+
+    where: str
+
+
 class Resumed(Struct, frozen=True, tag=True):
     """A later process goes on here."""
 
@@ -57,6 +63,7 @@ class Snapshot(Struct, frozen=True):
     count: int
     taken: Place
     within: Within
+    where: str | None = None
 
 
 class Past(Struct):
@@ -66,6 +73,7 @@ class Past(Struct):
     count: int = 0  # `Done`s acknowledged since the beginning of the journal
     acknowledged: dict[Key, int] = field(default_factory=dict)
     taken: dict[Key, int] = field(default_factory=dict)
+    where: str | None = None  # its filter
 
     @property
     def is_empty(self) -> bool:
@@ -73,7 +81,7 @@ class Past(Struct):
         return not self.records
 
 
-_record = msgspec.msgpack.Decoder(Began | Joined | Done | Mark | Resumed)
+_record = msgspec.msgpack.Decoder(Began | Joined | Done | Mark | Resumed | Filtered)
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -98,12 +106,13 @@ class _Reading:
         self.taken: Place = (0, 0)
         if snapshot is not None:
             self.past.count, self.taken = snapshot.count, snapshot.taken
+            self.past.where = snapshot.where
             self.past.acknowledged = {(topic, number): index for topic, number, index in snapshot.within.acknowledged}
             self.past.taken = {(topic, number): index for topic, number, index in snapshot.within.taken}
             self.kept += snapshot.records
             self._add(snapshot.open)
 
-    def read(self, records: Iterable[Began | Joined | Done | Mark | Resumed]) -> Past:
+    def read(self, records: Iterable[Began | Joined | Done | Mark | Resumed | Filtered]) -> Past:
         for record in records:
             match record:
                 case Mark():
@@ -111,6 +120,8 @@ class _Reading:
                     self.taken = record.taken
                 case Resumed():
                     self._end_process()
+                case Filtered():
+                    self.past.where = record.where
                 case Done():
                     self._add([record])
                 case _:
@@ -155,7 +166,11 @@ class _Reading:
 class DurableSubscriber:
     """A subscriber's machine together with how far the application is."""
 
-    def __init__(self, tree: SequencingTree, name: Address, options: TreeOptions, past: Past) -> None:
+    def __init__(
+        self, tree: SequencingTree, name: Address, options: TreeOptions, past: Past, where: str | None = None
+    ) -> None:
+        self._where = where
+        self._is_new_filter = past.is_empty and where is not None
         if past.is_empty:
             self.subscriber = Subscriber(tree, name, options)
         else:
@@ -174,6 +189,9 @@ class DurableSubscriber:
 
     def tick(self, now: float) -> Effects:
         effects = self._counted(self.subscriber.tick(now))
+        if self._is_new_filter:
+            self._is_new_filter = False
+            effects.persist.insert(0, Filtered(self._where or ""))
         if self._resumed:
             self._resumed = False
             effects.persist.insert(0, Resumed())
@@ -218,4 +236,4 @@ class DurableSubscriber:
             [(*key, index) for key, index in self._within.acknowledged.items()],
             [(*key, index) for key, index in self._within.taken.items()],
         )
-        return _encoder.encode(Snapshot(records, list(self._open), self._count, self._taken, within))
+        return _encoder.encode(Snapshot(records, list(self._open), self._count, self._taken, within, self._where))

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from seriatim.brokers import Broker
+from seriatim.client.cluster import Cluster
 from seriatim.model import Address, InputError, JournalError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
@@ -98,18 +99,20 @@ class EmbeddedCluster:
 class _Shared:
     """One cluster of a name, and how many use it."""
 
-    def __init__(self, url: str, mode: str | None, causal: bool | None) -> None:
+    def __init__(self, url: str, mode: str | None, causal: bool | None, order: str) -> None:
+        self.order = order
         self.query = urlsplit(url).query
         self.mode = mode
         self.causal = causal
         self.users = 0
-        self.ready = asyncio.get_running_loop().create_task(_start(url, mode, causal))
+        self.ready = asyncio.get_running_loop().create_task(_start(url, mode, causal, order))
 
-    def problem_with(self, url: str, mode: str | None, causal: bool | None) -> str | None:
+    def problem_with(self, url: str, mode: str | None, causal: bool | None, order: str) -> str | None:
         """Why somebody who asks for this cannot join; None: it can. Who asks for nothing takes what there is."""
         wishes = {"options": urlsplit(url).query or self.query, "mode": mode or self.mode}
         wishes["causal"] = str(self.causal if causal is None else causal)
-        runs = {"options": self.query, "mode": self.mode, "causal": str(self.causal)}
+        wishes["order"] = order
+        runs = {"order": self.order, "options": self.query, "mode": self.mode, "causal": str(self.causal)}
         return next(
             (f"{name} {runs[name]!r}, not {wishes[name]!r}" for name in runs if runs[name] != wishes[name]), None
         )
@@ -121,7 +124,7 @@ _running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = Wea
 class SharedCluster:
     """One user's handle on an embedded cluster: closing it closes the cluster if nobody else uses it."""
 
-    def __init__(self, name: str, shared: _Shared, cluster: EmbeddedCluster) -> None:
+    def __init__(self, name: str, shared: _Shared, cluster: Cluster) -> None:
         self.broker = cluster.broker
         self.description = cluster.description
         self.network = cluster.network
@@ -141,17 +144,17 @@ class SharedCluster:
 
 
 async def open_embedded(
-    url: str, *, mode: str | None = None, causal: bool | None = None
-) -> EmbeddedCluster | SharedCluster:
+    url: str, *, mode: str | None = None, causal: bool | None = None, order: str = "tree"
+) -> Cluster:
     """Join, or start, the cluster of this name. Without a name it is a cluster of its own."""
     name = urlsplit(url).netloc
     if not name:
-        return await _start(url, mode, causal)
+        return await _start(url, mode, causal, order)
     by_name = _running.setdefault(asyncio.get_running_loop(), {})
     shared = by_name.get(name)
     if shared is None:
-        shared = by_name[name] = _Shared(url, mode, causal)
-    elif (problem := shared.problem_with(url, mode, causal)) is not None:
+        shared = by_name[name] = _Shared(url, mode, causal, order)
+    elif (problem := shared.problem_with(url, mode, causal, order)) is not None:
         raise InputError(
             "url", f"memory://{name} runs with {problem}", "ask for the same or for nothing, or use another name"
         )
@@ -165,10 +168,16 @@ async def open_embedded(
         raise
 
 
-async def _start(url: str, mode: str | None, causal: bool | None) -> EmbeddedCluster:
+async def _start(url: str, mode: str | None, causal: bool | None, order: str) -> Cluster:
     from seriatim.brokers.urls import open_broker
 
     broker = open_broker(url)
+    if order == "atoms":
+        from seriatim.client.atoms_embedded import EmbeddedAtoms  # only where atoms order
+
+        atoms = EmbeddedAtoms(broker, bool(causal))
+        await atoms.start()
+        return atoms
     cluster = EmbeddedCluster(broker, embedded_options(broker, mode, causal))
     await cluster.start()
     return cluster

@@ -16,13 +16,16 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from seriatim.brokers import Broker, Port
+from seriatim.client.atoms_subscriber import AtomsSubscriber, Depart
 from seriatim.client.batch import Unreadable, unfold
 from seriatim.client.cluster import Network
 from seriatim.client.durable import DurableSubscriber, Mark, Past, Place
+from seriatim.client.events import Event
 from seriatim.client.explain import HeldEvent
 from seriatim.client.inbox import Inbox
 from seriatim.client.options import Limits
 from seriatim.client.unordered import UnorderedSubscriber
+from seriatim.filters import EVERYTHING, Filter, attributes_of
 from seriatim.model import (
     APPLICATION,
     BROKER,
@@ -36,6 +39,7 @@ from seriatim.model import (
     TimedOut,
     Topic,
 )
+from seriatim.protocols.atoms.live_messages import Forgotten
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Subscriber
 from seriatim.protocols.tree.messages import Answer, Change, Changed, Delivered, Listen, Refused, Rejected
@@ -44,6 +48,7 @@ from seriatim.runtime import Clock, Driver, Journal
 logger = logging.getLogger(__name__)
 
 RECEIVED_REMEMBERED = 65_536
+DEPART_LOOK_S = 0.005
 SNAPSHOT_BYTES_MIN = 256 * 1024  # a subscriber's state is small
 
 
@@ -53,7 +58,7 @@ class Feed:
     def __init__(
         self,
         address: Address,
-        machine: Subscriber | DurableSubscriber | UnorderedSubscriber,
+        machine: Subscriber | DurableSubscriber | UnorderedSubscriber | AtomsSubscriber,
         inbox: Inbox,
         *,
         broker: Broker,
@@ -66,11 +71,14 @@ class Feed:
         on_gap: Callable[[Gap], None],
         journal: Journal | None = None,
         times: bool = False,
+        where: Filter | None = None,
     ) -> None:
         self.address = address
         self.failure: BaseException | None = None
         self.arrived = asyncio.Event()
         self.is_paused = False
+        self.left_out = 0  # what came in its turn, and does not match
+        self._where = where if where is not None and where != EVERYTHING else None
         self.rejected = 0  # what had no right to be there, or could not be read
         self.stuck: dict[Topic, Answer] = {}
         self._machine = machine
@@ -164,6 +172,8 @@ class Feed:
     def _unanswered(self) -> str:
         ordering = self.ordering
         changing = ordering.state.changing if ordering is not None else None
+        if isinstance(self._machine, AtomsSubscriber):
+            return ", ".join([*self._machine.explain(), *self._network.down()])
         if ordering is None or changing is None:
             return "the broker has not confirmed that it delivers them"
         waits = [f"the broker has not confirmed {topic}" for topic in sorted(changing.listen)]
@@ -173,6 +183,15 @@ class Feed:
         ]
         waits += [f"node {node} has not confirmed" for node in sorted(changing.update)]
         return ", ".join([*waits, *self._network.down()])
+
+    async def depart(self, timeout_s: float) -> None:
+        """Atoms: tell the coordinator that nobody shall wait for us. A courtesy: it may fail."""
+        machine = self._machine
+        if self.failure is None and isinstance(machine, AtomsSubscriber):
+            self._driver.command(APPLICATION, Depart())
+            deadline = asyncio.get_running_loop().time() + timeout_s
+            while not machine.is_heard and asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(DEPART_LOOK_S)
 
     # ── acknowledging ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -227,6 +246,8 @@ class Feed:
             "subscribe with gaps=GapPolicy.skip() to go on behind it"
             for topic, answer in sorted(self.stuck.items())
         ]
+        if isinstance(self._machine, AtomsSubscriber):
+            notes += [f"{self.address}: {line}" for line in self._machine.explain()]
         if self.rejected:
             notes.append(f"{self.address}: {self.rejected} messages of the broker were rejected; the log says why")
         if self.is_paused:
@@ -287,6 +308,9 @@ class Feed:
                     self.rejected += 1
                     extra = {"at": self.address, "topic": notice.topic, "number": notice.number}
                     logger.warning("rejected", extra={**extra, "publisher": notice.publisher, "reason": notice.reason})
+                case Forgotten():
+                    reason = "this subscriber was silent for too long, and the coordinator has forgotten it"
+                    self._fail(Closed(f"{reason}; subscribe again"))
                 case Refused():
                     logger.warning("request refused", extra={"at": self.address, "reason": notice.reason})
                     self._refuse(RequestRefused(f"a sequencer refused: {notice.reason}"))
@@ -319,7 +343,15 @@ class Feed:
                 for event in events
                 if event.index >= acknowledged
             ]
-        self._inbox.put(events, len(message.payload), received_at)
+        others: list[Event] = []
+        if self._where is not None:
+            where, each = self._where, events
+            events = [event for event in each if where.matches(attributes_of(event.headers))]
+            if len(events) < len(each):
+                wanted = {event.index for event in events}
+                others = [event for event in each if event.index not in wanted]
+                self.left_out += len(others)
+        self._inbox.put(events, len(message.payload), received_at, others)
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

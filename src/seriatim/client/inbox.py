@@ -1,7 +1,8 @@
 """What a subscription was notified of and its application has not taken yet, in order.
 
 A *parcel* is one notice of the machine: the events of one broker message, a gap, or news for the delivery log, which is
-told of everything in the order in which the application gets it. All but the last are counted, since the machine of a
+told of everything in the order in which the application gets it, and of what a filter leaves out, in its place. All but
+the last are counted, since the machine of a
 durable subscription persists one record for each: so the place up to which everything was handed out can be told.
 """
 
@@ -15,6 +16,7 @@ from seriatim.client.events import Event
 from seriatim.model import Gap, LogError, Number, Topic
 
 Item: TypeAlias = Event | Gap
+NOTHING: frozenset[int] = frozenset()
 
 
 Starts: TypeAlias = dict[Topic, Number | None]  # topics held, and after which number those begin that are new
@@ -23,7 +25,7 @@ Starts: TypeAlias = dict[Topic, Number | None]  # topics held, and after which n
 class Log(Protocol):
     """What a delivery log is told (logs.py). After a LogError it is told the same again, with the next attempt."""
 
-    def handed(self, events: Sequence[Event], received_at: float | None) -> None: ...
+    def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None: ...
 
     def holds(self, starts: Starts) -> None: ...
 
@@ -34,9 +36,10 @@ class Parcel:
     """One notice. `next` is the place in `events` of the first one that was not handed out.
 
     `notices`: so many in a row of which nothing is for us. Nobody is told of them, so nobody would slow them down.
+    `left_out`: events of the same message that a filter leaves out, and the log has to be told of.
     """
 
-    __slots__ = ("bytes", "events", "gap", "news", "next", "notices", "received_at")
+    __slots__ = ("bytes", "events", "gap", "left_out", "news", "next", "notices", "received_at")
 
     def __init__(self, events: list[Event], size: int, received_at: float | None = None) -> None:
         self.events = events
@@ -46,6 +49,7 @@ class Parcel:
         self.news: Callable[[], None] | None = None  # for the log
         self.next = 0
         self.notices = 1
+        self.left_out: list[Event] = []
 
 
 class Inbox:
@@ -59,10 +63,20 @@ class Inbox:
         self._log = log
         self._parcels: deque[Parcel] = deque()
 
-    def put(self, events: list[Event], size: int, received_at: float | None = None) -> None:
-        """The events of one message, perhaps none of them for us; `size` in bytes."""
+    def put(
+        self, events: list[Event], size: int, received_at: float | None = None, left_out: Sequence[Event] = ()
+    ) -> None:
+        """The events of one message, perhaps none of them for us; `size` in bytes. `left_out`: by a filter."""
+        if left_out and self._log is not None:
+            parcel = Parcel(events, size, received_at)
+            parcel.left_out = list(left_out)
+            self._parcels.append(parcel)
+            self.events += len(events)
+            self.bytes += size
+            return
+        size = size if events or not left_out else 0
         last = self._parcels[-1] if self._parcels and not events else None
-        if last is not None and not last.events and last.gap is None and last.news is None:
+        if last is not None and not last.events and not (last.gap or last.news or last.left_out):
             last.notices += 1
             last.bytes += size
         else:
@@ -137,6 +151,8 @@ class Inbox:
         parcel = self._parcels[0]
         if parcel.news is not None:
             parcel.news()
+        if parcel.left_out:
+            self._tell_log(parcel, [], None)
         self._finish(parcel)
         return parcel.gap if self._show_gaps else None
 
@@ -149,17 +165,29 @@ class Inbox:
             left = [event for event in parcel.events[parcel.next :] if event.topic not in topics]
             self.events -= len(parcel.events) - parcel.next - len(left)
             parcel.events, parcel.next = left, 0
+            parcel.left_out = [event for event in parcel.left_out if event.topic not in topics]
 
     def _hand_out(self, parcel: Parcel, events: Sequence[Event], upto: int) -> None:
         """The log first: what it does not accept stays here."""
-        if self._log is not None:
-            self._log.handed(events, parcel.received_at)
+        self._tell_log(parcel, events, None if upto == len(parcel.events) else events[-1].index)
         parcel.next = upto
         self.events -= len(events)
         if upto == len(parcel.events):
             self._finish(parcel)
         else:
             self.handed = (self.handed[0], events[-1].index + 1)
+
+    def _tell_log(self, parcel: Parcel, events: Sequence[Event], upto: int | None) -> None:
+        """Of these events, and of those left out before the index `upto`; without it, of all that are."""
+        if self._log is None:
+            return
+        passed_by = [event for event in parcel.left_out if upto is None or event.index < upto]
+        if passed_by:
+            both = sorted([*events, *passed_by], key=lambda event: event.index)
+            self._log.handed(both, parcel.received_at, {event.index for event in passed_by})
+            parcel.left_out = parcel.left_out[len(passed_by) :]
+        else:
+            self._log.handed(events, parcel.received_at)
 
     def _finish(self, parcel: Parcel) -> None:
         self._parcels.popleft()

@@ -15,7 +15,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -27,6 +27,7 @@ from seriatim.brokers import Broker
 from seriatim.brokers.row_channels import BROKER
 from seriatim.client.broker_logs import BrokerTable
 from seriatim.client.events import Event
+from seriatim.client.inbox import NOTHING
 from seriatim.client.pending import Pending
 from seriatim.model import Delivery, LogError, Number, Publication, Subscription, Topic
 from seriatim.runtime import Clock
@@ -226,7 +227,10 @@ class _Row(Struct):
 class DeliveryLog:
     """One subscriber's deliveries and holdings. Positions go on where an earlier process of a durable one ended."""
 
-    def __init__(self, deliveries: RowTable, subscriptions: RowTable, subscriber: str, clock: Clock) -> None:
+    def __init__(
+        self, deliveries: RowTable, subscriptions: RowTable, subscriber: str, clock: Clock, where: str | None = None
+    ) -> None:
+        self._where = where
         self._deliveries = deliveries
         self._subscriptions = subscriptions
         self._subscriber = subscriber
@@ -270,10 +274,11 @@ class DeliveryLog:
 
     # ── what happens, in its order ────────────────────────────────────────────────────────────────────────────────
 
-    def handed(self, events: Sequence[Event], received_at: float | None) -> None:
-        """The application is given these events of one message. LogError: they are not accepted, and can come again.
+    def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None:
+        """The application is given these events of one message, but for those whose index is in `left_out`.
 
-        So everything that can fail comes first; only then is anything counted.
+        LogError: they are not accepted, and can come again. So everything that can fail comes first; only then is
+        anything counted.
         """
         self._gathered.make_room()
         # what is known has its row: the process before this one wrote it
@@ -298,6 +303,7 @@ class DeliveryLog:
                     now,
                     event.out_of_order,
                     event.index,
+                    event.index in left_out,
                 )
             )
             self.position += 1
@@ -333,11 +339,13 @@ class DeliveryLog:
             self._end(topic)
 
     def _begin(self, topic: Topic, start: Number | None, since: int) -> None:
-        row = Subscription(self._subscriber, topic, since, None, start)
+        row = Subscription(self._subscriber, topic, since, None, start, None, self._where)
         line = padded(row)
         self._holdings[topic] = _Row(row, self._subscriptions.append(line), len(line))
 
     def _end(self, topic: Topic) -> None:
+        """Deliveries first: what is said to have been notified must be found, even if this process is killed now."""
+        self.flush()
         holding = self._holdings[topic]
         end = holding.subscription.start if holding.last is None else holding.last
         self._change(holding, until=self.position, end=end)
@@ -348,7 +356,7 @@ class DeliveryLog:
     ) -> None:
         old = holding.subscription
         new_start = old.start if start is None else start
-        new = Subscription(old.subscriber, old.topic, old.since, until, new_start, end)
+        new = Subscription(old.subscriber, old.topic, old.since, until, new_start, end, old.where)
         self._subscriptions.change(holding.offset, [new], [holding.length])
         holding.subscription = new
 
@@ -418,13 +426,15 @@ def table_paths(log: Path) -> tuple[Path, Path]:
     return log / "deliveries.jsonl", log / "subscriptions.jsonl"
 
 
-def open_delivery_log(place: Path | str, broker: Broker, subscriber: str, clock: Clock) -> DeliveryLog:
-    """`place`: a folder, a file of deliveries, or "broker:"."""
+def open_delivery_log(
+    place: Path | str, broker: Broker, subscriber: str, clock: Clock, where: str | None = None
+) -> DeliveryLog:
+    """`place`: a folder, a file of deliveries, or "broker:". `where`: the subscription's filter."""
     if place == BROKER:
         deliveries, subscriptions = (BrokerTable(broker, name, subscriber) for name in ("deliveries", "subscriptions"))
-        return DeliveryLog(deliveries, subscriptions, subscriber, clock)
+        return DeliveryLog(deliveries, subscriptions, subscriber, clock, where)
     paths = table_paths(Path(place))
-    return DeliveryLog(RowFile(paths[0]), RowFile(paths[1]), subscriber, clock)
+    return DeliveryLog(RowFile(paths[0]), RowFile(paths[1]), subscriber, clock, where)
 
 
 def open_publication_log(place: Path | str, broker: Broker, publisher: str, clock: Clock) -> PublicationFile:

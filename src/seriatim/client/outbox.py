@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from seriatim.brokers import Broker, Port
+from seriatim.client.atoms_publisher import AtomsPublisher
 from seriatim.client.batch import BATCH_HEADER, BATCH_VERSION, EVENTS_MAX, derived_id, pack
 from seriatim.client.events import Published
 from seriatim.client.options import Limits, check_headers, check_topic
@@ -34,6 +35,7 @@ from seriatim.model import (
 )
 from seriatim.model import Event as Message
 from seriatim.order import SequencingTree
+from seriatim.protocols.atoms.live_messages import Declined
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, TreeOptions
 from seriatim.protocols.tree.messages import Append, Publish, Refused, Withdraw, Write
@@ -50,7 +52,10 @@ Headers: TypeAlias = Mapping[str, str] | None
 
 
 class Outbox:
-    """Publishes for one bus. `name` is the publisher's: it is never used again by a later process."""
+    """Publishes for one bus. `name` is the publisher's: it is never used again by a later process.
+
+    `machine`: the one that publishes, if it is not the tree's; `reserve_bytes`: what it adds to each message.
+    """
 
     def __init__(
         self,
@@ -64,10 +69,12 @@ class Outbox:
         limits: Limits,
         timeout_s: float,
         log: PublicationLog | None = None,
+        machine: Publisher | AtomsPublisher | None = None,
+        reserve_bytes: int = 0,
     ) -> None:
         self.name = name
         self.refusal: dict[Topic, str] = {}  # why a sequencer last refused a request for numbers
-        self._machine = Publisher(tree, name, options)
+        self._machine = machine if machine is not None else Publisher(tree, name, options)
         self._tree = tree
         self._causal = options.causal
         self._broker = broker
@@ -75,7 +82,7 @@ class Outbox:
         self._limits = limits
         self._timeout_s = timeout_s
         self._log = log
-        self._event_bytes_max = broker.payload_bytes_max - HEADERS_BYTES
+        self._event_bytes_max = broker.payload_bytes_max - HEADERS_BYTES - reserve_bytes
         self._pack_bytes_max = min(PACK_BYTES_MAX, self._event_bytes_max)
         self._ordered: dict[Topic, Topic] = {}  # names that were used, and the topics they are ordered under
         self._deadline: float | None = None  # of what is published in this turn of the loop
@@ -333,6 +340,10 @@ class Outbox:
                     if under_way is not None:
                         self.refusal.pop(notice.event.topic, None)
                         self._settle(under_way, notice.number)
+                case Declined():
+                    under_way = self._under_way.get(notice.event_id)
+                    if under_way is not None:
+                        self._settle(under_way, RequestRefused(f"topic {notice.topic}: {notice.reason}"))
                 case Refused():
                     if self.refusal.get(notice.topic) != notice.reason:
                         logger.warning("request refused", extra={"topic": notice.topic, "reason": notice.reason})

@@ -18,6 +18,7 @@ from seriatim.client.peer_subscription import PeerSubscription
 from seriatim.client.peer_urls import find_peers, parse_peer_url
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import LEAVE_S, Subscription, Wishes, names_of
+from seriatim.filters import Filter
 from seriatim.model import APPLICATION, Closed, InputError, Notification, SeriatimError, TimedOut, Topic
 from seriatim.peers import LivePeer
 from seriatim.protocols.machine import Payload
@@ -212,6 +213,7 @@ class PeerBus(Bus):
         acknowledge: Literal["next", "manual"] = "next",
         log: str | Path | None = None,
         start: Literal["now", "first"] = "now",
+        where: str | Filter | None = None,
     ) -> PeerSubscription:
         """A subscription to these topics; enter it to join them. Order is kept within each of them.
 
@@ -225,6 +227,7 @@ class PeerBus(Bus):
             ("gaps", gaps not in (None, GapPolicy.wait()), "between peers nothing gets lost that could be waited for"),
             ("acknowledge", acknowledge != "next", "only durable subscriptions remember it"),
             ("start", start != "now", "no peer keeps what was published before"),
+            ("where", where is not None, "peers do not filter"),
             ("log", log == "broker:", "there is no broker to keep it"),
         ):
             if given:

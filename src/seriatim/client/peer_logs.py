@@ -6,14 +6,14 @@ since peers order the events of a topic, and nothing across topics: `3.1/chat` i
 Events have no number in their topic, so the rows have none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from seriatim.client.events import Event
-from seriatim.client.inbox import Starts
+from seriatim.client.inbox import NOTHING, Starts
 from seriatim.client.logs import Gathered, RowFile, padded, table_paths
 from seriatim.model import Delivery, Number, Publication, Subscription, Topic
 from seriatim.runtime import Clock
@@ -61,7 +61,7 @@ class PeerDeliveries:
             self._subscriptions.change(stay.offset, [row], [stay.length])
             del self._stays[topic]
 
-    def handed(self, events: Sequence[Event], received_at: float | None) -> None:
+    def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None:
         """The application is given these. LogError: too many rows could not be written, and these are not accepted."""
         self._gathered.make_room()
         now = self._clock.now_ms()

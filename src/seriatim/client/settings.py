@@ -18,6 +18,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Everything about one bus."""
 
     url: str
+    order: Literal["tree", "atoms"] = "tree"
     mode: Literal["log", "ticket"] | None = None
     causal: bool | None = None
     name: str | None = None
@@ -51,10 +52,13 @@ def check_settings(
     limits: Limits,
     journals: Journals | None,
     publication_log: str | Path | None,
+    order: Literal["tree", "atoms"] = "tree",
 ) -> Settings:
     """The settings, or an InputError that names the argument and the fix."""
     if not isinstance(url, str) or not urlsplit(url).scheme or "://" not in url:
         raise InputError("url", f"{url!r} is not a URL", 'give one such as "nats://127.0.0.1:4222" or "memory://"')
+    if order not in ("tree", "atoms"):
+        raise InputError("order", f"nothing orders by {order!r}", 'use "tree" or "atoms"')
     if mode not in (None, "log", "ticket"):
         raise InputError("mode", f"{mode!r} is no mode", 'use "log", "ticket", or None for the cluster\'s own')
     if name is not None:
@@ -72,6 +76,7 @@ def check_settings(
         raise InputError("gaps", f"{gaps!r} is no gap policy", "use GapPolicy.wait(), skip() or raise_()")
     return Settings(
         url=url,
+        order=order,
         mode=mode,
         causal=causal,
         name=name,

@@ -17,6 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from seriatim.client.atoms_subscriber import AtomsSubscriber
 from seriatim.client.cluster import Cluster, Network
 from seriatim.client.durable import DurableSubscriber, Past, read_past
 from seriatim.client.events import Event
@@ -27,6 +28,7 @@ from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import DeliveryLog, open_delivery_log
 from seriatim.client.options import GapPolicy, Limits, check_topic
 from seriatim.client.unordered import UnorderedSubscriber
+from seriatim.filters import Filter, parse
 from seriatim.model import (
     Address,
     Closed,
@@ -65,6 +67,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     stamp_key: bytes | None
     limits: Limits
     timeout_s: float
+    where: Filter | None = None
 
 
 class Subscription(UsedOnce):
@@ -105,6 +108,7 @@ class Subscription(UsedOnce):
         self._journal: Journal | None = None
         self._network: Network | None = None
         self._log: DeliveryLog | None = None
+        self._where = wishes.where
         self._ready: list[Item] = []  # durable: taken from the inbox, not yet written down as taken
         self._given = self._acknowledged = self._inbox.handed  # places: handed out, and acknowledged
         self._marked = (self._acknowledged, self._given)  # what the journal says
@@ -126,6 +130,16 @@ class Subscription(UsedOnce):
         return self._feed.rejected if self._feed is not None else 0
 
     @property
+    def left_out(self) -> int:
+        """How many events came in their turn and did not match `where`."""
+        return self._feed.left_out if self._feed is not None else 0
+
+    @property
+    def where(self) -> Filter | None:
+        """The filter; a durable subscription that was resumed has the one it remembers."""
+        return self._where
+
+    @property
     def position(self) -> int:
         """How many events the delivery log has; 0 without one."""
         return self._log.position if self._log is not None else 0
@@ -144,9 +158,10 @@ class Subscription(UsedOnce):
             past = read_past(wishes.durable, await self._journal.open())
             self._network = self._open_network(self.name)
             await self._network.open()
+            self._where = remembered(wishes.durable, wishes.where, past)
         machine = self._machine(cluster, past)
         if wishes.log is not None:
-            self._log = open_delivery_log(wishes.log, cluster.broker, self.log_name, self._clock)
+            self._log = open_delivery_log(wishes.log, cluster.broker, self.log_name, self._clock, text_of(self._where))
             if isinstance(machine, DurableSubscriber) and not past.is_empty:
                 await self._log.resume(self._resumed(machine.subscriber))
         self._inbox = Inbox(show_gaps=self._stops_at_gaps, count=past.count, log=self._log)
@@ -166,6 +181,7 @@ class Subscription(UsedOnce):
             on_gap=self._on_gap,
             journal=self._journal,
             times=self._log is not None,
+            where=self._where,
         )
         feed.start()
         self._is_quick = self._journal is None and self._log is None
@@ -176,7 +192,9 @@ class Subscription(UsedOnce):
                 await feed.finish_change(wishes.timeout_s)
             await feed.change(wanted - feed.topics, feed.topics - wanted, wishes.timeout_s)
 
-    def _machine(self, cluster: Cluster, past: Past) -> Subscriber | DurableSubscriber | UnorderedSubscriber:
+    def _machine(
+        self, cluster: Cluster, past: Past
+    ) -> Subscriber | DurableSubscriber | UnorderedSubscriber | AtomsSubscriber:
         wishes, description = self._wishes, cluster.description
         if not wishes.ordered:
             return UnorderedSubscriber(description.retry_ms, 0 if wishes.start == "first" else None)
@@ -185,7 +203,7 @@ class Subscription(UsedOnce):
             description.options, lossy=cluster.broker.lossy, durable=durable, stamp_key=wishes.stamp_key
         )
         if durable:
-            return DurableSubscriber(description.tree, self.name, options, past)
+            return DurableSubscriber(description.tree, self.name, options, past, text_of(self._where))
         return Subscriber(description.tree, self.name, options)
 
     async def _close(self) -> None:
@@ -414,6 +432,24 @@ class Subscription(UsedOnce):
         if self._feed is None:
             raise Closed("the subscription is not open yet: wait until it is entered")
         return self._feed
+
+
+def text_of(where: Filter | None) -> str | None:
+    """A filter as it is written down."""
+    return None if where is None else str(where)
+
+
+def remembered(durable: str, asked: Filter | None, past: Past) -> Filter | None:
+    """The filter that a durable subscription goes on with: the one it has. To ask for another one is an error: what it
+    acknowledged, and what it left out, was decided by the first."""
+    if past.is_empty:
+        return asked
+    known = parse(past.where) if past.where is not None else None
+    if asked is None or asked == known:
+        return known
+    had = f"it goes on with {past.where!r}" if past.where is not None else "it was made without a filter"
+    fix = "leave it out, give the same, or subscribe under another name"
+    raise InputError("where", f"the durable subscription {durable!r} cannot have {str(asked)!r}: {had}", fix)
 
 
 def names_of(topics: tuple[Topic, ...]) -> frozenset[Topic]:

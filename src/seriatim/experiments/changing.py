@@ -29,19 +29,23 @@ TOPIC = "T"
 INTERVAL = 500.0
 PRINTED, PRINTED_VIEWS = "VCube-PS as printed", "VCube-PS as printed, views in acknowledgements"
 WINDOW = VCubeOptions(window=16)
+SETTLED, UNDER_WAY = "everybody is known", "subscriptions under way"
+SUBSCRIBING = 1_000.0  # if they are: everybody subscribes within this time, and then the story begins
 
 
 class ChangingWorld(TreeWorld):
-    """Machines of one system, some of them members from the beginning."""
+    """Machines of one system, some of them members from the beginning; or, if not settled, about to subscribe."""
 
-    def __init__(self, system: str, size: int, members: Sequence[int], seed: int) -> None:
+    def __init__(self, system: str, size: int, members: Sequence[int], seed: int, is_settled: bool = True) -> None:
         super().__init__(THE_PAPERS, address_of)
+        self.founders = sorted(members) if is_settled else []
         self.random = Random(f"changing {seed}")
         self.system = system
         self.members = sorted(members)
         self.others = sorted(set(range(size)) - set(members))
         self.joining: set[int] = set()
         self.late: Counter[int] = Counter()  # receptions by those who do not hold the topic
+        self.handed_by: dict[int, Address] = {}  # from whom a node received its latest publication
         self.receptions = 0
         self.left: set[int] = set()  # at any time
         self.changes = 0
@@ -54,22 +58,26 @@ class ChangingWorld(TreeWorld):
         if system == SRPT:
             root = self.random.randrange(size)
             overlay = Overlay(range(size), {TOPIC: root}, prefix="peer")
-            machines.update(settled_nodes(overlay, {TOPIC: self.members}))
+            machines.update(settled_nodes(overlay, {TOPIC: self.founders}))
             return machines
         if system not in (PRINTED, PRINTED_VIEWS):
             options = STOP_AND_WAIT if system == VCUBE else WINDOW
-            machines.update(settled_peers(range(size), {TOPIC: self.members}, options))
+            machines.update(settled_peers(range(size), {TOPIC: self.founders}, options))
             return machines
         cube = Cube(range(size))
-        operations = {id: printed.Operation(id, True, 0) for id in self.members}
+        operations = {id: printed.Operation(id, True, 0) for id in self.founders}
         for id in cube.ids:
             topics = {TOPIC: NodeTopic(view=dict(operations))} if id in operations else {}
             node = ViewsInAcknowledgements if system == PRINTED_VIEWS else paper001.Node
-            machines[id] = node(cube, id, state=NodeState(1, topics))
+            machines[id] = node(cube, id, state=NodeState(1 if self.founders else 0, topics))
         return machines
 
     def publication(self, event: Event) -> Payload:
         return srpt.Publish(event) if self.system == SRPT else vcube.Publish(event)
+
+    def subscribe(self, id: int) -> None:
+        """Of one that is counted as a member before it is one."""
+        self.simulator.command(address_of(id), vcube.Subscribe(TOPIC))
 
     def leave(self, id: int) -> None:
         """Now."""
@@ -99,6 +107,7 @@ class ChangingWorld(TreeWorld):
             content = body.content if type(body) is vcube.Cast else body
             if isinstance(content, vcube.Pub | printed.Pub | srpt.Pub):
                 self.receptions += 1
+                self.handed_by[id] = source
                 self.on_received(id, content.event.id, now)
                 if id not in self.joining and id in self.others:
                     self.late[id] += 1
@@ -111,28 +120,42 @@ def _is_no_ack(message: Payload) -> bool:
 
 
 def run_one_change(parameters: Parameters, seed: int) -> Measures:
-    """Paper 002, Table II: one publishes 256 messages; as it begins, some members leave and as many others join."""
+    """Paper 002, Table II: one publishes 256 messages; as it begins, some members leave and as many others join.
+
+    Two things the paper leaves open. `within`: the changes come at any time up to this after the first message.
+    `start`: members know each other, or have subscribed a moment ago and their subscriptions are under way.
+    """
     size, share = int(parameters["size"]), float(parameters["churn"]) / 100.0
     random = Random(f"002 table 2 {seed} {size}")
     members = random.sample(range(size), size * 3 // 4)
     publisher, *rest = members
     changing = round(len(members) * share)
-    world = ChangingWorld(str(parameters["system"]), size, members, seed)
+    is_settled = parameters.get("start", SETTLED) == SETTLED
+    world = ChangingWorld(str(parameters["system"]), size, members, seed, is_settled)
     leavers = random.sample(rest, changing)
     joiners = random.sample(world.others, changing)
-    messages = int(parameters["messages"])
+    messages, within = int(parameters["messages"]), float(parameters.get("within", 0.0))
+    begin = 0.0 if is_settled else SUBSCRIBING
+    if not is_settled:
+        for id in members:
+            world.simulator.at(random.random() * SUBSCRIBING, partial(world.subscribe, id))
     for number in range(messages):
-        world.publish(publisher, f"e{number}", TOPIC, 0.0)
+        world.publish(publisher, f"e{number}", TOPIC, begin)
     for id in leavers:
-        world.simulator.at(0.0, partial(world.leave, id))
+        world.simulator.at(begin + within * random.random(), partial(world.leave, id))
     for id in joiners:
-        world.simulator.at(0.0, partial(world.join, id))
+        world.simulator.at(begin + within * random.random(), partial(world.join, id))
     world.run()
-    staying = set(members) - set(leavers)
+    staying, last = set(members) - set(leavers), world.seen[f"e{messages - 1}"]
+    kept = last.received.keys() & set(leavers)
+    beside = {address_of(id) for id in joiners}
     complete = sum(len(staying - seen.notified.keys()) == 0 for seen in world.seen.values())
     return {
         "false_positives": float(world.late.total()),
         "never_forgotten": float(sum(count > messages / 2 for count in world.late.values())),
+        "kept": float(len(kept)),
+        "kept_by_joiners": float(sum(world.handed_by[id] in beside for id in kept)),
+        "unserved": float(len((staying | set(joiners)) - last.notified.keys())),
         "deliveries": float(sum(len(seen.notified) for seen in world.seen.values())),
         "complete": 100.0 * complete / messages,
         "members_at_end": float(len(world.members)),

@@ -6,16 +6,17 @@ from typing import Any
 from seriatim.explore.checks import Checks, Stopped, Violation, first_causal_inversion, first_duplicate, first_inversion
 from seriatim.model import Address, Notification, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, GraphError, Plan, check
-from seriatim.protocols.atoms.messages import Accepted, Changed, Publish, Stray
-from seriatim.protocols.atoms.overlaps import Group, Members, topic_of
+from seriatim.protocols.atoms.messages import Accepted, Change, Changed, Publish, Refused, Stray
+from seriatim.protocols.atoms.overlaps import Group, Members, incarnation_of, topic_of
 from seriatim.protocols.machine import Payload
 
 
 class AtomsChecks(Checks):
     """One order for all, nothing twice, nothing lost to a group's members, topics in the order of publication.
 
-    And nobody waits for ever, the graph keeps its shape, and in causal worlds cause comes before effect. Receivers that
-    are forgotten are promised nothing.
+    What is published after a change was confirmed is published in the new group. And nobody waits for ever, nothing is
+    left behind, the graph keeps its shape, and in causal worlds cause comes before effect. Receivers that are forgotten
+    are promised nothing.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class AtomsChecks(Checks):
         return Violation("inversion", f"{one} was notified of {a} before {b}, {other} of {b} before {a}")
 
     def stopped(self, world: Stopped) -> list[Violation]:
-        found = list(self._stuck(world)) or [*self._losses(world), *self._disorder(world)]
+        found = list(self._stuck(world)) or [*self._losses(world), *self._disorder(world), *self._unconfirmed(world)]
         if self.options.causal:
             found += self._effects_before_causes(world)
         if not found:
@@ -63,6 +64,8 @@ class AtomsChecks(Checks):
                 found.append(Violation("stuck", f"{address} waits for {waiting} answers: {reasons}"))
             elif is_busy(address, machine):
                 found.append(Violation("stuck", f"{address} is not done: {reasons}"))
+            elif kept := _kept_for_nobody(world, address):
+                found.append(Violation("stuck", f"{address} keeps messages for {kept}, which is forgotten"))
         return found
 
     def _losses(self, world: Stopped) -> list[Violation]:
@@ -108,6 +111,39 @@ class AtomsChecks(Checks):
                     found.append(Violation("topic-inversion", sentence))
         return found
 
+    def _unconfirmed(self, world: Stopped) -> list[Violation]:
+        """An event that was published after a change of its topic had been confirmed is not the old group's.
+
+        Nor is it refused, unless another change was under way. (Of one that was lost with a crash nobody knows.)
+        """
+        groups = {
+            payload.event_id: payload.group
+            for ingress in self.plan.ingresses
+            for payload in world.log(ingress)
+            if type(payload) is Accepted
+        }
+        asked: dict[Topic, int] = {}
+        found = []
+        for _, command, notified in world.issued:
+            if isinstance(command, Change):
+                asked[command.topic] = asked.get(command.topic, 0) + 1
+            if not isinstance(command, Publish):
+                continue
+            topic, group = command.event.topic, groups.get(command.event.id)
+            told = world.log(COORDINATOR)[: notified[COORDINATOR]]
+            answers = [each for each in told if isinstance(each, Changed | Refused) and each.topic == topic]
+            current = [each.group for each in answers if isinstance(each, Changed)]
+            opened = [each for each in current if each]
+            if group is not None and opened:
+                is_wrong = incarnation_of(group) < incarnation_of(opened[-1]) + (current[-1] == "")
+            else:
+                is_wrong = group is None and opened != [] and current[-1] != "" and len(answers) == asked.get(topic, 0)
+            if is_wrong:
+                confirmed = current[-1] or "its end"
+                sentence = f"{command.event.id} went to {group or 'nobody'} after {confirmed} had been confirmed"
+                found.append(Violation("unconfirmed", sentence))
+        return found
+
     def _effects_before_causes(self, world: Stopped) -> list[Violation]:
         """What a publisher had been notified of when it published comes first, and what comes before that."""
         causes: dict[str, frozenset[str]] = {}
@@ -136,6 +172,14 @@ class AtomsChecks(Checks):
         return []
 
 
+def _kept_for_nobody(world: Stopped, address: Address) -> Address | None:
+    """A receiver that the coordinator was told to forget, and for which this machine keeps messages all the same."""
+    coordinator = inner(world.machine(COORDINATOR))
+    forgotten = sorted(coordinator.state.forgotten) if coordinator is not None else []
+    links = getattr(world.machine(address).state, "links", {})
+    return next((each for each in forgotten if each in links and links[each].unacknowledged), None)
+
+
 def ids_of(log: Sequence[Payload]) -> list[str]:
     return [payload.event.id for payload in log if type(payload) is Notification]
 
@@ -152,4 +196,4 @@ def is_busy(address: Address, machine: Any) -> bool:
         return state.work is not None or len(state.queue) > 0
     if hasattr(state, "held"):
         return bool(state.held)
-    return any(atom.gates for atom in getattr(state, "atoms", {}).values())
+    return any(atom.gates or atom.drained for atom in getattr(state, "atoms", {}).values())

@@ -11,7 +11,7 @@ from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, plan_of
 from seriatim.protocols.atoms.messages import Change, Forget
 from seriatim.protocols.atoms.overlaps import Members
 
-TOPICS = "ABCDEF"
+TOPICS = "ABCDEFGH"
 PATIENCE = 400
 TICKS = 1_000  # as many as it takes: the walk decides how often time passes
 
@@ -73,6 +73,49 @@ def random_retirement(random: Random, name: str) -> AtomsWorld:
     return AtomsWorld(name=name, plan=plan, receivers=receivers, options=options, scripts=scripts)
 
 
+def random_forest(random: Random, name: str) -> AtomsWorld:
+    """A world of many trees, which are joined and come apart: each group overlaps with few others.
+
+    Receivers sit in a ring, and a group is some who sit side by side. Now and then all who belong to something are
+    forgotten, dead or alive, at any moment.
+    """
+    receivers = [f"r{i}" for i in range(1, random.choice([5, 6, 8, 9]) + 1)]
+    topics = list(TOPICS[: random.choice([5, 6, 7, 8])])
+    hosts = [f"h{i}" for i in range(1, random.choice([2, 4, 6, 8]) + 1)]
+    ingresses = [f"i{i}" for i in range(1, random.choice([2, 3]) + 1)]
+    options = AtomsOptions(causal=random.random() < 0.2, spread=random.random() < 0.8)
+    memberships = {topic: _side_by_side(random, receivers) for topic in topics if random.random() < 0.8}
+    plan = plan_of(memberships, hosts, ingresses, options.threshold)
+    held = set(memberships)
+    script: list[Command] = []
+    for _ in range(random.choice([2, 4, 6, 8])):
+        topic = random.choice(topics)
+        ends = topic in held and random.random() < 0.4
+        script.append(Change(topic, frozenset() if ends else _side_by_side(random, receivers)))
+        (held.discard if ends else held.add)(topic)
+    if random.random() < 0.3:
+        place = random.randint(0, len(script))
+        script[place:place] = [Forget(each) for each in sorted(_side_by_side(random, receivers))]
+    scripts: dict[Address, list[Command]] = {COORDINATOR: script}
+    for ingress in ingresses:
+        mine = [topic for topic in topics if plan.ingress_of(topic) == ingress]
+        if mine:
+            scripts[ingress] = _publications(random, ingress, mine, random.choice([8, 16, 32]))
+    faulty = random.random() < 0.3
+    return AtomsWorld(
+        name=name,
+        plan=plan,
+        receivers=receivers,
+        options=options,
+        scripts=scripts,
+        one_at_a_time=frozenset({COORDINATOR} if random.random() < 0.3 else ()),
+        budgets=_budgets(random, scripts, hosts, ingresses, receivers) if faulty else {},
+        readers={ingress: random.choice(receivers) for ingress in ingresses},
+        with_links=faulty,
+        patience=PATIENCE if faulty else 0,
+    )
+
+
 class AtomsWalk(Walk):
     """A way on which publications keep coming while groups change, and on which some channels are slow for long."""
 
@@ -111,6 +154,11 @@ class AtomsWalk(Walk):
 
 def _members(random: Random, receivers: list[Address], share: float) -> Members:
     return frozenset(each for each in receivers if random.random() < share) or frozenset({random.choice(receivers)})
+
+
+def _side_by_side(random: Random, receivers: list[Address]) -> Members:
+    first, count = random.randrange(len(receivers)), random.choice([1, 2, 3, 3, 4])
+    return frozenset((receivers * 2)[first : first + count])
 
 
 def _changes(

@@ -12,9 +12,9 @@ from msgspec import structs
 from seriatim.explore.atoms import PROPER_ATOMS, AtomsCast
 from seriatim.model import InputError, Node
 from seriatim.protocols.atoms import AtomHost, AtomsOptions, Coordinator, Ingress, Receiver
-from seriatim.protocols.atoms.messages import Carry, Drain, Enter, Item, Passing, Token
+from seriatim.protocols.atoms.messages import Begin, Carry, Enter, Item, Passing, Token
 from seriatim.protocols.atoms.overlaps import AtomId, Group
-from seriatim.protocols.atoms.state import HostedAtom, Work
+from seriatim.protocols.atoms.state import Gate, HostedAtom, Work
 from seriatim.protocols.machine import Effects
 
 
@@ -63,11 +63,8 @@ def backwards(plan: Any, group: Group) -> list[AtomId]:
 class OvertakingHost(AtomHost):
     """What comes on a new way does not wait until the old one is empty."""
 
-    def _shut(self, atom: HostedAtom, source: str, token: str) -> None:
-        return
-
-    def _open(self, name: AtomId, atom: HostedAtom, token: str) -> None:
-        return
+    def _gate(self, atom: HostedAtom, source: str) -> Gate | None:
+        return None
 
 
 class LoopingHost(AtomHost):
@@ -120,6 +117,18 @@ class OnePhaseCoordinator(Coordinator):
         before = set(work.waits_for)
         super()._mark(work, effects)
         work.waits_for = before
+
+
+class PromisingCoordinator(Coordinator):
+    """A change is confirmed when the ingress was told of it, not when it has heard."""
+
+    def _open(self, work: Work, effects: Effects) -> None:
+        super()._open(work, effects)
+        work.waits_for.clear()
+
+    def _close(self, work: Work, effects: Effects) -> None:
+        super()._close(work, effects)
+        work.waits_for.clear()
 
 
 class HurriedCoordinator(Coordinator):
@@ -183,11 +192,10 @@ class LeapingIngress(Ingress):
     """A group enters further on at once, past its own messages that took the longer way."""
 
     def _enter(self, message: Enter, effects: Effects) -> None:
-        inlet = self.state.inlets[message.group]
-        old, host = inlet.entry, inlet.entry_host
-        inlet.entry, inlet.entry_host = message.entry, message.entry_host
-        if old is not None:
-            effects.send.append((host, Carry(old, message.group, Drain(message.token, message.entry))))
+        super()._enter(message, effects)
+        for place, (host, carry) in enumerate(effects.send):
+            if isinstance(carry.passing, Begin):  # as if from elsewhere: it keeps nothing of this group back
+                effects.send[place] = host, Carry(carry.atom, "", carry.passing)
 
 
 ATOMS_VARIANTS: dict[str, tuple[str, AtomsCast]] = {
@@ -207,6 +215,10 @@ ATOMS_VARIANTS: dict[str, tuple[str, AtomsCast]] = {
     "no-two-phases": (
         "a group opens before its neighbours marked",
         replace(PROPER_ATOMS, coordinator=OnePhaseCoordinator),
+    ),
+    "no-confirmation": (
+        "a change is confirmed before its ingress has heard of it",
+        replace(PROPER_ATOMS, coordinator=PromisingCoordinator),
     ),
     "no-lingering": ("a closed group is removed at once", replace(PROPER_ATOMS, coordinator=HurriedCoordinator)),
     "no-coupling-with-closed": (

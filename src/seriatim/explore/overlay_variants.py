@@ -97,7 +97,7 @@ class UnwarnedOrder(RootedOrder):
 class ImpatientOrder(ResolutionOrder):
     """Nothing waits for its place."""
 
-    def _open_ways(self, client: Address, clock: Clock) -> list[Address]:
+    def _open_ways(self, client: Address, head: Publication) -> list[Address]:
         return []
 
 

@@ -74,12 +74,12 @@ def named_overlay_worlds() -> dict[str, OverlayWorld]:
             "join",
             "2 brokers; somebody who was notified early subscribes to more; 1 event each",
             PAIR,
-            {"p": "b2", "q": "b1", "s": "b2", "t": "b1"},
+            {"p": "b2", "q": "b1", "s": "b2", "t": "b1", "u": "b2"},
             [
                 ("p", Advertise("a", "x = 1")),
                 ("q", Advertise("a", "x = 2")),
                 ("s", Subscribe("s", "x = 1")),
-                *_everything("t"),
+                *_everything("t", "u"),
             ],
             {
                 "p": [publish("p", "p1", x=1)],
@@ -102,6 +102,15 @@ def named_overlay_worlds() -> dict[str, OverlayWorld]:
             {"p": "b2", "s": "b2", "t": "b3"},
             [*_offers("p"), *_everything("s", "t")],
             {"p": [publish("p", "p1"), Unadvertise("a")]},
+        ),
+        _world(
+            "clocks",
+            "2 brokers, a publisher and a subscriber at each, order by resolution; 1 event and 2",
+            PAIR,
+            {"a": "b2", "p": "b1", "s": "b1", "t": "b2"},
+            [*_offers("a", "p"), *_everything("s", "t")],
+            {"a": [publish("a", "a1")], "p": two_each["p"]},
+            "resolution",
         ),
     ]
     return {world.name: world for world in worlds}

@@ -12,11 +12,11 @@ from random import Random
 from typing import TypeAlias
 
 from seriatim.explore.atoms import AtomsWorld
-from seriatim.explore.atoms_random import AtomsWalk, random_atoms, random_retirement
+from seriatim.explore.atoms_random import AtomsWalk, random_atoms, random_forest, random_retirement
 from seriatim.explore.atoms_variants import atoms_cast_of
 from seriatim.explore.checks import Violation
 from seriatim.explore.overlay import OverlayWorld
-from seriatim.explore.overlay_random import OverlayWalk, random_overlay
+from seriatim.explore.overlay_random import OverlayWalk, random_meeting, random_overlay
 from seriatim.explore.overlay_variants import orders_of, overlay_cast_of
 from seriatim.explore.random_worlds import Walk, random_of, random_story, random_world
 from seriatim.explore.run import Run
@@ -37,7 +37,10 @@ CHUNK = 50  # worlds handed to a process at a time
 
 PROTOCOLS = ("tree", "vcube", "atoms", "overlay")
 
-RETIREMENT_EVERY = 3  # of the worlds of atoms, every third is about atoms that are put in and taken out
+# Of six worlds of atoms two are about atoms that are put in and taken out, one is about trees that join and come apart.
+KINDS_OF_ATOMS, RETIREMENTS, FOREST = 6, (2, 5), 4
+
+MEETING_EVERY = 3  # of the worlds of the overlay, every third is about hearing of another publisher
 
 STORY_EVERY = 8  # every eighth world is a quiet story about leaving
 
@@ -132,12 +135,14 @@ def walk_world(seed: int, index: int, variant: str | None = None, protocol: str 
     if protocol == "vcube":
         return _walk_peers(index, name, random, peer_of(variant))
     if protocol == "atoms":
-        is_story = index % RETIREMENT_EVERY == RETIREMENT_EVERY - 1
-        atoms = (random_retirement if is_story else random_atoms)(random, name)
+        kind = index % KINDS_OF_ATOMS
+        make = random_forest if kind == FOREST else random_retirement if kind in RETIREMENTS else random_atoms
+        atoms = make(random, name)
         world = atoms.build(atoms_cast_of(variant))
         return _go(atoms, world, AtomsWalk(Run(world), random))
     if protocol == "overlay":
-        overlay = random_overlay(random, name, orders_of(variant))
+        is_meeting = index % MEETING_EVERY == MEETING_EVERY - 1
+        overlay = (random_meeting if is_meeting else random_overlay)(random, name, orders_of(variant))
         world = overlay.build(overlay_cast_of(variant))
         return _go(overlay, world, OverlayWalk(Run(world), random))
     if index % STORY_EVERY == STORY_EVERY - 1:

@@ -12,6 +12,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     """Subscriber was notified of an event: `position` counts its notifications from 0, without holes.
 
     Where one message of the broker carries several events of a topic they share its number; `index` counts them from 0.
+    `filtered`: its turn came, but the subscription's filter does not match it, so the application was not told.
     """
 
     subscriber: str
@@ -24,6 +25,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     notified_at: float | None = None
     out_of_order: bool = False
     index: int = 0
+    filtered: bool = False
 
 
 class Publication(Struct, frozen=True, omit_defaults=True):
@@ -47,7 +49,7 @@ class Subscription(Struct, frozen=True, omit_defaults=True):
     """Subscriber held a topic: from its notification `since` (a position) up to, not including, `until`.
 
     `start` is the topic's number at the cut: the first event owed is `start + 1`. `end` is the last number of which
-    something was notified before it left, if it left.
+    something was notified before it left, if it left. `where` is its filter, if it has one.
     """
 
     subscriber: str
@@ -56,6 +58,7 @@ class Subscription(Struct, frozen=True, omit_defaults=True):
     until: int | None = None
     start: Number | None = None
     end: Number | None = None
+    where: str | None = None
 
 
 class Message(Struct, frozen=True, omit_defaults=True):

@@ -38,6 +38,7 @@ DELIVERIES = _table(
     notified_at_=TIME,
     out_of_order=FLAG,
     index=INDEX,
+    filtered=FLAG,
 )
 PUBLICATIONS = _table(
     event_id=TEXT,
@@ -49,7 +50,7 @@ PUBLICATIONS = _table(
     number_=COUNT,
     index=INDEX,
 )
-SUBSCRIPTIONS = _table(subscriber=TEXT, topic=TEXT, since=COUNT, until_=COUNT, start_=COUNT, end_=COUNT)
+SUBSCRIPTIONS = _table(subscriber=TEXT, topic=TEXT, since=COUNT, until_=COUNT, start_=COUNT, end_=COUNT, where_=TEXT)
 MESSAGES = _table(run=TEXT, source=TEXT, target=TEXT, kind=TEXT, bytes=COUNT, sent_at_=TIME, received_at_=TIME)
 
 HISTORY: dict[str, StructType] = {

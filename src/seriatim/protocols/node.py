@@ -6,8 +6,9 @@ running machine: every input was recorded before its effects left, so stepping t
 machine and every message that may still be unacknowledged.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from msgspec import Struct, field
 
@@ -37,6 +38,7 @@ class NodeState(Struct, array_like=True):
     inner: Any
     links: dict[Address, Link[Any]] = field(default_factory=dict)
     epoch: int = 1
+    gone: set[Address] = field(default_factory=set)  # nothing is sent to them, also what was decided before
 
 
 class Node:
@@ -50,11 +52,14 @@ class Node:
         self.journals = journals
         self.state = NodeState(inner.state)
         self._to_persist: list[Payload] = []
+        # When links want to repeat themselves, in order of time: all retries are of one length. What is no longer true
+        # is left out when it comes to the front, so that a step does not look at every link.
+        self._resends: deque[tuple[float, Address]] = deque()
 
     @classmethod
     def take_over(
         cls, create: Callable[..., Any], retry_ms: float, journal: Iterable[Any], snapshot: NodeState | None = None
-    ) -> "Node":
+    ) -> Self:
         """Rebuild the machine from its journal under a new epoch, which is recorded before anything leaves it.
 
         `snapshot`: the state that stands for everything before the journal's first record; `create` is given its inner
@@ -62,13 +67,15 @@ class Node:
         """
         node = cls(create() if snapshot is None else create(state=snapshot.inner), retry_ms)
         if snapshot is not None:
-            node.state.links, node.state.epoch = snapshot.links, snapshot.epoch
+            node.state.links, node.state.epoch, node.state.gone = snapshot.links, snapshot.epoch, snapshot.gone
         for record in journal:
             node._replay(record)
         node.state.epoch += 1
         node._to_persist.append(TookOver(node.state.epoch))
-        for link in node.state.links.values():
+        node._resends.clear()
+        for address, link in node.state.links.items():
             link.resend_due = 0.0 if link.unacknowledged else None
+            node._plan_resend(address, link)
         return node
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
@@ -84,9 +91,13 @@ class Node:
     def tick(self, now: float) -> Effects:
         """Send again what was not acknowledged."""
         effects = self._framed(self.inner.tick(now), now)
-        for address, link in self.state.links.items():
-            frames = link.resend(self.state.epoch, now, self.retry_ms)
-            effects.send.extend((address, frame) for frame in frames)
+        while self._resends and self._resends[0][0] <= now:
+            due, address = self._resends.popleft()
+            link = self.state.links[address]
+            if link.resend_due == due:
+                frames = link.resend(self.state.epoch, now, self.retry_ms)
+                effects.send.extend((address, frame) for frame in frames)
+                self._plan_resend(address, link)
         self._wish(effects)
         return effects
 
@@ -99,16 +110,18 @@ class Node:
         return lines
 
     def _gone(self, message: Payload) -> Address | None:
-        """Whoever this message says is gone for ever: what is under way to it need not be kept."""
+        """Whoever this message says is gone for ever: nothing is sent to it, or kept for it, any more."""
         return None
 
     def _step(self, source: Address, message: Payload, now: float, framed: bool) -> Effects:
         effects: Effects = self.inner.step(source, message, now)
         if self.journals:
             effects.persist.append(self.stepped(source, message, now, framed))
-        if (gone := self._gone(message)) is not None and (link := self.state.links.get(gone)) is not None:
-            link.unacknowledged.clear()
-            link.resend_due = None
+        if (gone := self._gone(message)) is not None:
+            self.state.gone.add(gone)
+            if (link := self.state.links.get(gone)) is not None:
+                link.unacknowledged.clear()
+                link.resend_due = None
         return effects
 
     def _replay(self, record: Any) -> None:
@@ -123,10 +136,25 @@ class Node:
         if self._to_persist:
             effects.persist[:0] = self._to_persist
             self._to_persist.clear()
-        for index, (target, message) in enumerate(effects.send):
-            effects.send[index] = target, self._link(target).send(message, self.state.epoch, now, self.retry_ms)
+        effects.send = [
+            (target, self._send(target, message, now))
+            for target, message in effects.send
+            if target not in self.state.gone
+        ]
         self._wish(effects)
         return effects
+
+    def _send(self, target: Address, message: Payload, now: float) -> Frame[Any]:
+        link = self._link(target)
+        waits = link.resend_due is not None
+        frame = link.send(message, self.state.epoch, now, self.retry_ms)
+        if not waits:
+            self._plan_resend(target, link)
+        return frame
+
+    def _plan_resend(self, address: Address, link: Link[Any]) -> None:
+        if link.resend_due is not None:
+            self._resends.append((link.resend_due, address))
 
     def _link(self, address: Address) -> Link[Any]:
         link = self.state.links.get(address)
@@ -135,5 +163,7 @@ class Node:
         return link
 
     def _wish(self, effects: Effects) -> None:
-        dues = [link.resend_due for link in self.state.links.values() if link.resend_due is not None]
-        effects.wake_at = min(dues, default=None)
+        resends, links = self._resends, self.state.links
+        while resends and links[resends[0][1]].resend_due != resends[0][0]:
+            resends.popleft()
+        effects.wake_at = resends[0][0] if resends else None

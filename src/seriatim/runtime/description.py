@@ -48,6 +48,15 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     token_needed: bool = False
     tls: bool = False
 
+    order: Literal["tree", "atoms"] = "tree"
+    """Who orders: a sequencing tree, or sequencing atoms. Then `parents` is a star, and only names the nodes."""
+
+    coordinator: Node = ""
+    """Atoms: the node that subscribers join and leave topics at."""
+
+    ingresses: list[Node] = field(default_factory=list)
+    """Atoms: the nodes that events enter at; which one follows from the topic, so the order of this list counts."""
+
     @property
     def tree(self) -> SequencingTree:
         """The tree every role of this cluster shares."""

@@ -26,15 +26,15 @@ from seriatim.runtime.security import SecurityOptions
 from seriatim.runtime.switchboard import Outlet, Switchboard
 from seriatim.runtime.wire import (
     FRAME_BYTES_MAX,
+    TREE,
     UNREADABLE,
     VERSION,
+    Decoders,
     Envelope,
     Hello,
     Ping,
     Refusal,
     Welcome,
-    decode_for_client,
-    decode_for_node,
     decode_for_peer,
 )
 
@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 Decode: TypeAlias = Callable[[bytes], "Ping | Envelope[Any] | Welcome | Refusal"]
 Deliver: TypeAlias = Callable[[Address, Address, Payload], None]  # source, target, message
-
-DECODERS: dict[str, Decode] = {"client": decode_for_client, "node": decode_for_node, "peer": decode_for_peer}
 
 
 class Peer(Struct, frozen=True):
@@ -105,6 +103,7 @@ class Dialer:
         throttle: Throttle | None = None,
         on_connect: Callable[[Node], None] | None = None,
         on_disconnect: Callable[[Node], None] | None = None,
+        decoders: Decoders = TREE,
     ) -> None:
         security = security if security is not None else SecurityOptions()
         self.switchboard = switchboard
@@ -112,7 +111,8 @@ class Dialer:
         self.throttle = throttle
         self.hello = Hello(VERSION, cluster, role, name, security.token_of(role), epoch)
         self.context = security.client_context()
-        self.decode: Decode = DECODERS[role]
+        by_role: dict[str, Decode] = {"client": decoders.for_client, "node": decoders.for_node, "peer": decode_for_peer}
+        self.decode: Decode = by_role[role]
         self.deliver: Deliver = switchboard.deliver  # may raise RemoteError, which ends the connection
         self._peers = {peer.node: peer for peer in peers}
         self._on_connect = on_connect

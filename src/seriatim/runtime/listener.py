@@ -9,7 +9,7 @@ connected is told; with none left, everybody is sent away to try elsewhere.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -22,14 +22,14 @@ from seriatim.runtime.security import SecurityOptions
 from seriatim.runtime.switchboard import Outlet, Switchboard
 from seriatim.runtime.wire import (
     FRAME_BYTES_MAX,
+    TREE,
     UNREADABLE,
     VERSION,
+    Decoders,
     Envelope,
     Hello,
     Refusal,
     Welcome,
-    decode_from_client,
-    decode_from_node,
     decode_hello,
 )
 
@@ -69,7 +69,8 @@ class ListenerOptions(Struct, frozen=True, kw_only=True):
 class Listener(Door):
     """Listens on one address or several. Of one switchboard there is one listener: it knows who speaks for whom.
 
-    `backlog`: what waits in the nodes here besides what the switchboard has queued.
+    `backlog`: what waits in the nodes here besides what the switchboard has queued. `neighbours`: who may speak to
+    whom, where that is not along the tree. `decoders`: what they say.
     """
 
     def __init__(
@@ -82,9 +83,13 @@ class Listener(Door):
         security: SecurityOptions | None = None,
         options: ListenerOptions | None = None,
         backlog: Callable[[], int] | None = None,
+        neighbours: Mapping[Node, frozenset[Node]] | None = None,
+        decoders: Decoders = TREE,
     ) -> None:
         self.options = options if options is not None else ListenerOptions()
-        self.neighbours_of = {node: frozenset(tree.neighbours(node)) for node in tree.parents}
+        along_the_tree = {node: frozenset(tree.neighbours(node)) for node in tree.parents}
+        self.neighbours_of: Mapping[Node, frozenset[Node]] = neighbours if neighbours is not None else along_the_tree
+        self.decoders = decoders
         self._known = self.neighbours_of.keys()
         super().__init__(
             bind,
@@ -212,7 +217,7 @@ class Guest(Visitor):
         role = self.role
         try:
             if role == "client":
-                frame = decode_from_client(body)
+                frame = self._listener.decoders.from_client(body)
             elif role == "node":
                 self._from_node(body)
                 return
@@ -266,7 +271,7 @@ class Guest(Visitor):
         logger.info("connected", extra={"peer": self.peer, "role": self.role, "who": self.name})
 
     def _from_node(self, body: bytes) -> None:
-        frame = decode_from_node(body)
+        frame = self._listener.decoders.from_node(body)
         if type(frame) is Envelope:
             if frame.source != self.name:
                 raise RemoteError(f"node {self.name!r} speaks for {frame.source[:SHOWN_MAX]!r}")

@@ -11,7 +11,8 @@ A frame that is not exactly one of these closes the connection. Nothing here can
 trusted before it is checked.
 """
 
-from typing import Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -114,6 +115,16 @@ ForClient: TypeAlias = Ping | Envelope[ToClient] | Welcome | Refusal
 ForNode: TypeAlias = Ping | Envelope[BetweenNodes] | Welcome | Refusal
 WireFrame: TypeAlias = Hello | Welcome | Refusal | Ping | Envelope[ToNode | ToClient | BetweenNodes | Parcel]
 
+
+class Decoders(Struct, frozen=True):
+    """How the frames of one protocol are read, by who has sent them to whom."""
+
+    from_client: "Callable[[bytes], Ping | Envelope[Any]]"
+    from_node: "Callable[[bytes], Ping | Envelope[Any]]"
+    for_client: "Callable[[bytes], Ping | Envelope[Any] | Welcome | Refusal]"
+    for_node: "Callable[[bytes], Ping | Envelope[Any] | Welcome | Refusal]"
+
+
 decode_hello = msgspec.msgpack.Decoder(Hello).decode
 decode_from_client = msgspec.msgpack.Decoder(FromClient).decode
 decode_from_node = msgspec.msgpack.Decoder(FromNode).decode
@@ -121,6 +132,8 @@ decode_for_client = msgspec.msgpack.Decoder(ForClient).decode
 decode_for_node = msgspec.msgpack.Decoder(ForNode).decode
 decode_from_peer = msgspec.msgpack.Decoder(FromPeer).decode
 decode_for_peer = msgspec.msgpack.Decoder(ForPeer).decode
+
+TREE = Decoders(decode_from_client, decode_from_node, decode_for_client, decode_for_node)
 
 # What the decoders raise about a body that somebody else has written: wrong types, text that is not UTF-8, and a
 # nesting so deep that reading it would need too much stack.

@@ -37,6 +37,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7411"
 CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
+Role: TypeAlias = Literal["coordinator", "ingress", "host"]
 Positive: TypeAlias = Annotated[float, Meta(gt=0)]
 
 
@@ -124,6 +125,12 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     journal: Annotated[
         str, Meta(description='"file:<folder>" (default: file:journal-<name>), "jetstream" or "memory"')
     ] = ""
+    roles: Annotated[
+        tuple[Role, ...],
+        Meta(
+            description='the parts it plays for atoms: "coordinator" (one node, default: the first), "ingress", "host"'
+        ),
+    ] = ()
     site: Annotated[str, Meta(description="where the node is: what plans count hops between (default: its name)")] = ""
 
     @property
@@ -139,6 +146,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         "seriatim"
     )
     broker: Annotated[str, Meta(description='the URL of the broker, for example "nats://127.0.0.1:4222"')]
+    order: Annotated[Literal["tree", "atoms"], Meta(description='"tree" or "atoms": what orders the events')] = "tree"
     mode: Annotated[Literal["log", "ticket"], Meta(description='"log" or "ticket": who numbers events')] = "log"
     causal: Annotated[bool, Meta(description="true or false: causal order too, or total order only")] = False
     default_home: Annotated[
@@ -154,6 +162,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     folder: Path = Path()
 
     def __post_init__(self) -> None:
+        _check_order(self)
         _check_tree(self)
         _check_addresses(self)
         _check_journals(self)
@@ -171,7 +180,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     def options(self) -> TreeOptions:
         """What all machines of this cluster are given, but for the key of stamps, which is read from its file."""
         return TreeOptions(
-            mode=self.mode,
+            mode=self.mode if self.order == "tree" else "ticket",  # atoms fill slots of the broker, as tickets do
             causal=self.causal,
             full_stamps=self.is_lossy,
             retry_ms=self.times.retry_ms,
@@ -182,6 +191,16 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
             open_tickets_max=self.limits.open_tickets_max,
             jump_max=self.limits.jump_max or None,
         )
+
+    @property
+    def coordinator(self) -> Node:
+        """Atoms: the node that subscribers join topics at."""
+        named = [name for name, node in self.nodes.items() if "coordinator" in node.roles]
+        return named[0] if named else next(iter(self.nodes))
+
+    def playing(self, role: Role) -> tuple[Node, ...]:
+        """Atoms: the nodes with this part. A node that says nothing is an ingress and a host."""
+        return tuple(name for name, node in self.nodes.items() if not node.roles or role in node.roles)
 
     @property
     def is_lossy(self) -> bool:
@@ -289,9 +308,43 @@ def _home(topic: Topic, node: object) -> Node:
 
 
 def _tree(config: ClusterConfig) -> SequencingTree:
+    """For atoms a star: it only names the nodes."""
     parents = {name: node.parent for name, node in config.nodes.items()}
+    if config.order == "atoms":
+        parents = {name: None if name == config.coordinator else config.coordinator for name in config.nodes}
     default = config.default_home or next(name for name, parent in parents.items() if parent is None)
     return SequencingTree(parents, config.homes, None if default == "none" else default)
+
+
+def _check_order(config: ClusterConfig) -> None:
+    """What means nothing to the one that orders is a mistake."""
+    if config.order == "tree":
+        for name, node in config.nodes.items():
+            if node.roles:
+                raise InputError(f"nodes.{name}.roles", "only atoms have roles", 'leave it out, or set order = "atoms"')
+        return
+    if config.broker.partition("://")[0] in LOSSY_SCHEMES:
+        raise InputError("broker", "atoms need a broker that loses nothing", "use nats:// with JetStream, or tls://")
+    for path, given in (
+        ("mode", config.mode != "log"),
+        ("default_home", bool(config.default_home)),
+        ("homes", bool(config.homes)),
+        ("streams.buckets", bool(config.streams.buckets)),
+    ):
+        if given:
+            raise InputError(path, "means nothing to atoms", 'leave it out, or set order = "tree"')
+    for name, node in config.nodes.items():
+        if node.parent is not None:
+            raise InputError(f"nodes.{name}.parent", "atoms have no parents", 'leave it out, or set order = "tree"')
+        if len(node.addresses) > 1:
+            raise InputError(f"nodes.{name}.address", "nodes of atoms have no standbys", "give one address")
+    named = [name for name, node in config.nodes.items() if "coordinator" in node.roles]
+    if len(named) > 1:
+        raise InputError(f"nodes.{named[1]}.roles", f"{named[0]} is the coordinator already", "there is one")
+    roles: tuple[Role, ...] = ("ingress", "host")
+    for role in roles:
+        if config.nodes and not config.playing(role):
+            raise InputError("nodes", f"no node has the role {role!r}", "give it to at least one")
 
 
 def _check_tree(config: ClusterConfig) -> None:
@@ -303,8 +356,8 @@ def _check_tree(config: ClusterConfig) -> None:
     if "none" in config.nodes:
         raise InputError("nodes.none", "means no node at all", "choose another name")
     try:
-        parents = {name: node.parent for name, node in config.nodes.items()}
-        SequencingTree(parents, {})
+        if config.order == "tree":
+            SequencingTree({name: node.parent for name, node in config.nodes.items()}, {})
         _tree(config)
     except TreeError as error:  # says parents['x'] where the file says nodes.x.parent
         where = error.field.replace("parents['", "nodes.").replace("homes['", "homes.").replace("']", "")

@@ -6,6 +6,8 @@
 
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from seriatim.brokers import Broker
 from seriatim.model import InputError, Node
 from seriatim.protocols.tree import TreeOptions
@@ -20,7 +22,7 @@ def describe(config: ClusterConfig, options: TreeOptions, served: Iterable[Serve
     addresses: dict[Node, list[str]] = {name: list(node.addresses) for name, node in config.nodes.items()}
     for node in served:
         addresses[node.node][node.place] = node.address
-    return ClusterDescription.of(
+    description = ClusterDescription.of(
         config.cluster,
         config.tree,
         options,
@@ -30,6 +32,10 @@ def describe(config: ClusterConfig, options: TreeOptions, served: Iterable[Serve
         token_needed=bool(config.security.token_file),
         tls=bool(config.security.certificate),
     )
+    if config.order == "tree":
+        return description
+    ingresses = list(config.playing("ingress"))
+    return structs.replace(description, order="atoms", coordinator=config.coordinator, ingresses=ingresses)
 
 
 def encoded_description(

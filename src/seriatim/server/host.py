@@ -50,6 +50,11 @@ class NodeHost:
         return self._driver
 
     @property
+    def epoch(self) -> int:
+        """How often a process has taken the node over."""
+        return self.machine.epoch
+
+    @property
     def machine(self) -> SequencerNode:
         """The node's machine, to look at."""
         machine = self.driver.machine

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from seriatim.brokers import Broker
 from seriatim.model import Address, JournalError, Node
+from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime import Journal
@@ -51,6 +52,7 @@ class ServedNode:
     ) -> None:
         self.node = node
         self.place = place
+        self.plan: Written | None = None  # of atoms
         self.role: Role = "starting"
         self.reason = ""
         self.meter = meter
@@ -72,22 +74,28 @@ class ServedNode:
         self._started_s = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self._hanging_up: list[asyncio.Task[None]] = []
-        own = config.nodes[node]
-        self.listener = Listener(
-            self.switchboard,
-            config.tree,
-            cluster=config.cluster,
-            bind=own.bind or own.addresses[place],
-            security=security,
-            options=ListenerOptions(clients_max=config.limits.connections_max),
-            backlog=lambda: self.host.driver.backlog if self.role == "active" and self.host is not None else 0,
-        )
+        self.listener = self._make_listener()
 
     @property
     def address(self) -> str:
         """Where others find it: as configured, with the real port if that was 0."""
         configured = self._config.nodes[self.node].addresses[self.place]
         return self.listener.address if configured.endswith(":0") else configured
+
+    def _make_listener(self) -> Listener:
+        config, own = self._config, self._config.nodes[self.node]
+        return Listener(
+            self.switchboard,
+            config.tree,
+            cluster=config.cluster,
+            bind=own.bind or own.addresses[self.place],
+            security=self._security,
+            options=ListenerOptions(clients_max=config.limits.connections_max),
+            backlog=self._backlog,
+        )
+
+    def _backlog(self) -> int:
+        return self.host.driver.backlog if self.role == "active" and self.host is not None else 0
 
     # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,7 +129,7 @@ class ServedNode:
             cluster=self._config.cluster,
             name=self.node,
             role="node",
-            epoch=self.host.machine.epoch if self.host is not None else 0,
+            epoch=self.host.epoch if self.host is not None else 0,
             security=self._security,
             throttle=self.listener.throttle,
         )
@@ -249,7 +257,7 @@ class ServedNode:
         survey = self.surveyor.last
         return structs.replace(
             base,
-            epoch=host.machine.epoch,
+            epoch=host.epoch,
             stamps=meter.stamps,
             stamps_per_s=meter.stamps / uptime_s if uptime_s > 0 else 0.0,
             numbers=meter.numbers,

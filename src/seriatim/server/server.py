@@ -18,6 +18,7 @@ import msgspec
 from seriatim.brokers import Broker
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.model import Closed, InputError, Node, SeriatimError
+from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime import Journal
 from seriatim.runtime.file_journal import FileJournal
@@ -48,10 +49,21 @@ URL_FILES = ("creds", "nkey", "ca", "cert", "key")
 
 
 class SequencerServer:
-    """Runs these nodes (None: all) of a cluster. `place`: which of a node's addresses is ours; above 0: a standby."""
+    """Runs these nodes (None: all) of a cluster. `place`: which of a node's addresses is ours; above 0: a standby.
 
-    def __init__(self, config: ClusterConfig, nodes: Sequence[Node] | None = None, *, place: int = 0) -> None:
+    `plan`: where atoms belong, of a cluster of atoms.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        nodes: Sequence[Node] | None = None,
+        *,
+        place: int = 0,
+        plan: Written | None = None,
+    ) -> None:
         self.config = config
+        self.plan = plan
         self.place = place
         self.nodes = check_server(config, nodes, place)
         self.security = _security(config)
@@ -88,27 +100,14 @@ class SequencerServer:
         await self.stop()
 
     async def _start(self) -> None:
-        self.broker.configure(self.config.mode, self.config.tree.home)
+        self.broker.configure(self.options.mode, self.config.tree.home)
         await self.broker.open()
         await self._open_journals()
         for name in self.nodes:
-            self.served[name] = served = ServedNode(
-                self.config,
-                name,
-                place=self.place,
-                broker=self.broker,
-                security=self.security,
-                options=self.options,
-                meter=self._node_metrics.meter(name),
-                journal=self._journal,
-                watched_journal=self._watched_journal,
-            )
+            self.served[name] = served = self._serving(name)
             await served.listen()
         description = encoded_description(self.broker, self.config, self.options, self.served.values())
-        for name, served in self.served.items():
-            parent = self.config.nodes[name].parent
-            if parent is not None:
-                self._connect(served, parent)
+        self._connect_nodes()
         for served in self.served.values():
             await served.start()
         await answer_questions(self.broker, self.config.cluster, description, self.served.values())
@@ -118,6 +117,42 @@ class SequencerServer:
             await self._admin.start()
         broker = shown(self.config.broker)
         logger.info("serving", extra={"cluster": self.config.cluster, "nodes": self.nodes, "broker": broker})
+
+    def _serving(self, name: Node) -> ServedNode:
+        served = self._serving_as(name)(
+            self.config,
+            name,
+            place=self.place,
+            broker=self.broker,
+            security=self.security,
+            options=self.options,
+            meter=self._node_metrics.meter(name),
+            journal=self._journal,
+            watched_journal=self._watched_journal,
+        )
+        served.plan = self.plan
+        return served
+
+    def _serving_as(self, name: Node) -> type[ServedNode]:
+        """What a node is to this process."""
+        if self.config.order == "tree":
+            return ServedNode
+        from seriatim.server.atoms_served import ServedStation  # only where atoms order
+
+        return ServedStation
+
+    def _connect_nodes(self) -> None:
+        for name, served in self.served.items():
+            for neighbour in self._dialed(name):
+                self._connect(served, neighbour)
+
+    def _dialed(self, name: Node) -> list[Node]:
+        """The neighbours a node dials: its parent; among atoms, where all are alike, those before it in the file."""
+        if self.config.order == "atoms":
+            nodes = list(self.config.nodes)
+            return nodes[: nodes.index(name)]
+        parent = self.config.nodes[name].parent
+        return [parent] if parent is not None else []
 
     def _connect(self, child: ServedNode, parent: Node) -> None:
         """Directly if both live and die with this process."""
@@ -231,6 +266,7 @@ class SequencerServer:
         return ServerStatus(
             cluster=self.config.cluster,
             mode=self.config.mode,
+            order=self.config.order,
             causal=self.config.causal,
             pid=os.getpid(),
             uptime_s=time.monotonic() - self._started_s,

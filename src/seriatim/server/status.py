@@ -49,6 +49,10 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     appends: int = 0
     connections: int = 0
     dropped: int = 0
+    roles: list[str] = field(default_factory=list)  # these and the following: of sequencing atoms
+    atoms: int = 0
+    groups: int = 0
+    strays: int = 0
     links: dict[Node, LinkStatus] = field(default_factory=dict)
 
 
@@ -57,6 +61,7 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
 
     cluster: str
     mode: str
+    order: str
     causal: bool
     pid: int
     uptime_s: float

@@ -102,6 +102,8 @@ def test_what_a_subscriber_saw(spark: SparkSession, archive: tuple[DataFrame, Da
             Delivery("s", 2, "gone", "A", 9, None, 1.0, 12.0),
             Delivery("s", 4, "a1b", "A", 1, None, 1.0, 13.0, out_of_order=True, index=1),
             Delivery("t", 0, "a1", "A", 1),
+            Delivery("filtering", 0, "b1", "B", 1, filtered=True),
+            Delivery("filtering", 1, "a1", "A", 1),
         ],
         subscriptions=[Subscription("s", "B", 0, None, 0), Subscription("s", "A", 1, 5, 0, 9)],
     )
@@ -127,6 +129,9 @@ def test_what_a_subscriber_saw(spark: SparkSession, archive: tuple[DataFrame, Da
         (1, "joined", "A", 0),
         (5, "left", "A", 9),
     ]
+    filtered = saw(archive[0], tables.deliveries, "filtering")
+    assert ids(filtered) == ["a1"], "what a filter leaves out nobody is notified of"
+    assert missing(filtered) == [], "but it is no hole"
     assert ids(saw(archive[0], tables.deliveries, "s", since=Bound(time_ms=11.0), until=Bound(time_ms=13.0))) == [
         "a1",
         "gone",

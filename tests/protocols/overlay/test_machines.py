@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.model import APPLICATION, Gap, Notification, RemoteError
+from seriatim.model import APPLICATION, Event, Gap, Notification, RemoteError
 from seriatim.protocols.overlay import Broker, Client, Overlay, OverlayError, OverlayOptions, Place
 from seriatim.protocols.overlay.messages import (
     Advertised,
@@ -12,6 +12,7 @@ from seriatim.protocols.overlay.messages import (
     Disinterest,
     Forget,
     Interest,
+    Publish,
     Published,
     Refused,
     Subscribed,
@@ -279,3 +280,14 @@ def test_what_the_protocol_does_not_know_is_an_error_and_changes_nothing() -> No
             broker.step(source, message, 0.0)
     with pytest.raises(RemoteError):
         Client("c", "left").step("elsewhere", Published("e"), 0.0)
+
+
+def test_attributes_that_cannot_be_are_refused() -> None:
+    net = Net(STAR, {"p": "left", "s": "right"})
+    net.advertise("p")
+    net.subscribe("s", "true")
+    headers = {"Attribute-name": '"' + "x" * 5_000 + '"'}
+    net.tell("p", Publish(Event("large", "", "p", headers=headers)))
+    net.publish("p", "small")
+    assert [(each.name, each.error) for each in net.told("p", Refused)] == [("large", "InputError")]
+    assert net.seen("s") == ["small"]

@@ -19,7 +19,7 @@ from seriatim.pipeline.logs.tables import Tables
 from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS
 
 RUN = "run"
-DEFAULTS: Mapping[str, object] = {"out_of_order": False, "index": 0}
+DEFAULTS: Mapping[str, object] = {"out_of_order": False, "index": 0, "filtered": False}
 
 
 class LogTables:

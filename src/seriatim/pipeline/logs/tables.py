@@ -199,7 +199,7 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
 
 
 def _check_columns(schema: StructType, known: list[str], where: str) -> None:
-    optional = {"out_of_order", "index"}  # these have a default
+    optional = {"out_of_order", "index", "filtered"}  # these have a default
     missing = [field.name for field in schema if not field.nullable and field.name not in {*known, *optional}]
     if known and missing:
         fix = f"its columns are {', '.join(known)}; docs/audit.md lists the fields"

@@ -138,7 +138,7 @@ class Graph:
                 members = np.flatnonzero(classes.of_topic == each)
                 a.append(members)
                 b.append(np.full(len(members), first[each]))
-        return _components(np.concatenate(a), np.concatenate(b), self.size)
+        return components_of(np.concatenate(a), np.concatenate(b), self.size)
 
 
 def sums_of(places: NDArray[Any], values: NDArray[Any], size: int) -> Floats:
@@ -146,7 +146,7 @@ def sums_of(places: NDArray[Any], values: NDArray[Any], size: int) -> Floats:
     return np.bincount(places, values, size).astype(np.float64)
 
 
-def _components(a: Ids, b: Ids, size: int) -> Ids:
+def components_of(a: Ids, b: Ids, size: int) -> Ids:
     labels = np.arange(size)
     while True:
         least = np.minimum(labels[a], labels[b])

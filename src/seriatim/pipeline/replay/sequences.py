@@ -180,13 +180,14 @@ def saw(
     since: Bound = NO_BOUND,
     until: Bound = NO_BOUND,
 ) -> Replay:
-    """What one subscriber was notified of, in its order, late ones (`out_of_order`) where they came.
+    """What one subscriber was notified of, in its order, late ones (`out_of_order`) where they came. What its filter
+    left out it was not notified of.
 
     Times are those of notification. A delivery of which the archive has no event is there without its data, and is
     told in `missing`.
     """
     own = _bounded(deliveries.where(F.col("subscriber") == subscriber), "notified_at", since, until)
-    told = own.select(
+    told = own.where(~F.coalesce("filtered", F.lit(False))).select(
         F.col("position"),
         F.col("event_id").alias("seen_id"),
         F.col("topic").alias("seen_topic"),

@@ -6,7 +6,7 @@ from math import ceil, floor, isfinite, log10
 from msgspec import Struct
 
 NOTHING, MINUS = "\u2013", "\u2212"
-LOG_FROM = 60.0  # a horizontal axis that spans more than this many times its beginning is logarithmic
+LOG_FROM = 60.0  # an axis that spans more than this many times its beginning is logarithmic
 
 
 class Scale(Struct, frozen=True):
@@ -38,6 +38,14 @@ def scale_from_zero(values: Sequence[float], start: float, end: float) -> Scale:
         high = 1.0
     step = nice_step((high - low) / 5)
     return Scale(floor(low / step) * step, ceil(high * 1.04 / step) * step, start, end)
+
+
+def scale_of_lines(values: Sequence[float], start: float, end: float) -> Scale:
+    """For heights of lines: from nothing, or logarithmic if the lowest would else lie on the floor with many others."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if low > 0 and isfinite(high) and high / low >= LOG_FROM:
+        return Scale(low / 1.3, high * 1.3, start, end, is_log=True)
+    return scale_from_zero(values, start, end)
 
 
 def scale_over(values: Sequence[float], start: float, end: float) -> Scale:

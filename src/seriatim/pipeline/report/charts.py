@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from math import ceil, log
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from seriatim.pipeline.report.axes import Scale, number, scale_from_zero, scale_over, short
+from seriatim.pipeline.report.axes import Scale, number, scale_from_zero, scale_of_lines, scale_over, short
 from seriatim.pipeline.report.distribution import Distribution
 from seriatim.pipeline.report.drawing import (
     INK,
@@ -174,7 +175,9 @@ def lines_chart(title: str, description: str, series: Sequence[Series], across: 
     else:
         x = scale_over([dot.x for dot in dots], LEFT, WIDTH - RIGHT)
     reached = [value for dot in dots for value in (dot.y, dot.high) if value is not None]  # a band may be cut off below
-    y = scale_from_zero(reached, height - BOTTOM, top)
+    y = (scale_from_zero if across.names else scale_of_lines)(reached, height - BOTTOM, top)
+    if y.is_log:
+        up = replace(up, name=f"{up.name} (logarithmic)")
     shapes += _frame(x, y, across, up, height)
     asides = [(index - (len(styled) - 1) / 2) * 11 if across.names else 0.0 for index in range(len(styled))]
     for one, aside in zip(styled, asides, strict=True):

@@ -26,6 +26,9 @@ def read_plan(source: str, name: str) -> PlanSection:
         raise InputError(str(file), error.strerror or "cannot be read", "check the path and its permissions") from None
     except ValueError as error:  # of either format, or not UTF-8
         raise InputError(str(file), f"cannot be read as a plan ({error})", FIX) from None
+    if isinstance(raw, dict) and raw.get("order") == "atoms":
+        fix = "look at plan.json and the tables beside it"
+        raise InputError(str(file), "is a plan of atoms, and pages show trees", fix)
     try:
         section = msgspec.convert(raw, PlanSection) if file.suffix == ".json" else _of_toml(raw, name)
     except (msgspec.ValidationError, AttributeError, TypeError) as error:

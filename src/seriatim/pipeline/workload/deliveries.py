@@ -189,6 +189,7 @@ def _delivery_batches(workload: Workload, waiting: list[tuple[int, Ids]]) -> Ite
             received_at=pa.array(received_at),
             notified_at=pa.array(received_at),
             out_of_order=pa.array(np.zeros(len(mine), np.bool_)),
+            filtered=pa.array(np.zeros(len(mine), np.bool_)),
             index=pa.array(np.zeros(len(mine), np.int32)),
         )
 

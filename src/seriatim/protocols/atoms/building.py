@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
 from seriatim.model import Address
-from seriatim.protocols.atoms.graph import Atom, GraphError, Route, SequencingGraph
+from seriatim.protocols.atoms.graph import Atom, GraphError, Route, SequencingGraph, set_routes
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, Pair, atom_of, coupled_pairs, pair_of
 
 
@@ -122,8 +122,13 @@ def build(memberships: Mapping[Group, Iterable[Address]], threshold: int = 2) ->
     for group, each in members.items():
         if not each:
             raise GraphError(f"group {group!r}", "it has no members", "leave it out, or give it one")
+    return build_from_pairs(members, coupled_pairs(members, threshold))
+
+
+def build_from_pairs(members: Mapping[Group, Members], pairs: Iterable[Pair]) -> SequencingGraph:
+    """The same, where it is known which groups are coupled."""
     neighbours: dict[Group, list[Group]] = {}
-    for one, other in coupled_pairs(members, threshold):
+    for one, other in pairs:
         neighbours.setdefault(one, []).append(other)
         neighbours.setdefault(other, []).append(one)
     elimination = _Elimination(neighbours)
@@ -159,14 +164,7 @@ def _lay_out(graph: SequencingGraph, slots: list[_Slot]) -> None:
             above = above.above
         if above is not None:
             graph.atoms[name].next = bottoms[above.moment]
-    depths = graph.depths()
-    for name, atom in graph.atoms.items():
-        for group in atom.pair:
-            route = graph.groups[group]
-            if route.entry is None or depths[name] > depths[route.entry]:
-                route.entry = name
-            if route.end is None or depths[name] < depths[route.end]:
-                route.end = name
+    set_routes(graph)
 
 
 def _in_good_order(slot: _Slot, first: Mapping[Group, int], last: Mapping[Group, int]) -> list[Pair]:

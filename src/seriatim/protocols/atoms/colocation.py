@@ -6,13 +6,15 @@ other makes no hop between them.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from seriatim.model import Address
 from seriatim.protocols.atoms.graph import SequencingGraph
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members
 
 Choice = TypeVar("Choice")
+
+SLACK = 1e-9  # sums of rates are as exact as this
 
 
 class Chance(Protocol):
@@ -61,6 +63,19 @@ def colocate_by_overlaps(graph: SequencingGraph, chance: Chance) -> dict[AtomId,
     return nodes
 
 
+class Forest(NamedTuple):
+    """What pieces are cut from, as columns: places are numbers.
+
+    `after`: the place that each leads to, or -1. `entering`: the rate of the groups whose path begins there.
+    `leaving`: the rate of those that go on to the place after it, and `leavers`, how many they are.
+    """
+
+    after: Sequence[int]
+    entering: Sequence[float]
+    leaving: Sequence[float]
+    leavers: Sequence[int]
+
+
 def colocate_along_paths(graph: SequencingGraph, load_max: float, rates: Mapping[Group, float]) -> dict[AtomId, int]:
     """Ours: cut the forest into connected pieces that are as large as a machine can bear, leaves first.
 
@@ -68,14 +83,50 @@ def colocate_along_paths(graph: SequencingGraph, load_max: float, rates: Mapping
     joins the pieces below it as long as their common load stays within `load_max`; one that is too much by itself
     stays alone.
     """
-    passing: dict[AtomId, set[Group]] = {name: set() for name in graph.atoms}
-    for group in graph.groups:
-        for name in graph.path(group):
-            passing[name].add(group)
-    children = graph.children()
-    depths = graph.depths()
-    pieces: list[set[Group]] = []
-    nodes: dict[AtomId, int] = {}
+    names, forest = forest_of(graph, rates)
+    return dict(zip(names, cut(forest, load_max), strict=True))
+
+
+def forest_of(graph: SequencingGraph, rates: Mapping[Group, float]) -> tuple[list[AtomId], Forest]:
+    """The graph as columns: atoms by name."""
+    names = sorted(graph.atoms)
+    places = {name: place for place, name in enumerate(names)}
+    after = [-1 if (name := graph.atoms[each].next) is None else places[name] for each in names]
+    entering, ending = [0.0] * len(names), [0.0] * len(names)
+    comers = [0] * len(names)
+    for group, route in graph.groups.items():
+        if route.entry is not None and route.end is not None:
+            entering[places[route.entry]] += rates[group]
+            comers[places[route.entry]] += 1
+            ending[places[route.end]] += rates[group]
+            comers[places[route.end]] -= 1
+    return names, flowing(after, entering, ending, comers)
+
+
+def flowing(after: Sequence[int], entering: Sequence[float], ending: Sequence[float], comers: Sequence[int]) -> Forest:
+    """A forest, from what enters and ends at each place. `comers`: how many more enter than end."""
+    leaving = [begins - ends for begins, ends in zip(entering, ending, strict=True)]
+    leavers = list(comers)
+    for place in _leaves_first(after):
+        if after[place] >= 0:
+            leaving[after[place]] += leaving[place]
+            leavers[after[place]] += leavers[place]
+    return Forest(after, entering, leaving, leavers)
+
+
+def cut(forest: Forest, load_max: float) -> list[int]:
+    """The piece of each place.
+
+    A group's path enters a connected piece once: it begins there, or comes over one edge. So the load of a piece is a
+    sum, and two pieces that are joined have in common what crosses the edge between them.
+    """
+    limit = load_max * (1.0 + SLACK)
+    below: list[list[int]] = [[] for _ in forest.after]
+    for place, after in enumerate(forest.after):
+        if after >= 0:
+            below[after].append(place)
+    heavy: list[float] = []  # the load of each piece
+    pieces = [-1] * len(forest.after)
     merged: dict[int, int] = {}
 
     def piece_of(number: int) -> int:
@@ -83,25 +134,40 @@ def colocate_along_paths(graph: SequencingGraph, load_max: float, rates: Mapping
             number = merged[number]
         return number
 
-    for name in sorted(graph.atoms, key=lambda each: (-depths[each], each)):
-        groups = passing[name]
-        below = {piece_of(nodes[child]) for child in children[name]}
+    for place in _leaves_first(forest.after):
+        load = forest.entering[place] + sum(forest.leaving[each] for each in below[place])
         home: int | None = None
-        for number in sorted(below, key=lambda each: (-len(pieces[each] & groups), each)):
-            joint = pieces[number] | groups if home is None else pieces[number] | pieces[home]
-            if sum(rates[group] for group in joint) > load_max:
+        nearest = sorted((-forest.leavers[each], piece_of(pieces[each]), each) for each in below[place])
+        for _, number, each in nearest:
+            joint = heavy[number] + (load if home is None else heavy[home]) - forest.leaving[each]
+            if joint > limit:
                 continue
             if home is None:
                 home = number
             else:
                 merged[number] = home
-            pieces[home] = joint
+            heavy[home] = joint
         if home is None:
-            home = len(pieces)
-            pieces.append(set(groups))
-        nodes[name] = home
-    names: dict[int, int] = {}
-    return {name: names.setdefault(piece_of(nodes[name]), len(names)) for name in sorted(nodes)}
+            home = len(heavy)
+            heavy.append(load)
+        pieces[place] = home
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(piece_of(each), len(numbers)) for each in pieces]
+
+
+def _leaves_first(after: Sequence[int]) -> list[int]:
+    depths = [-1] * len(after)
+    for place in range(len(after)):
+        way = []
+        here = place
+        while here >= 0 and depths[here] < 0:
+            way.append(here)
+            here = after[here]
+        depth = depths[here] if here >= 0 else -1
+        for each in reversed(way):
+            depth += 1
+            depths[each] = depth
+    return sorted(range(len(after)), key=lambda place: (-depths[place], place))
 
 
 def hops(graph: SequencingGraph, nodes: Mapping[AtomId, int]) -> dict[Group, int]:

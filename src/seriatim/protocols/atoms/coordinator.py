@@ -34,7 +34,7 @@ from seriatim.protocols.atoms.messages import (
     Uninstall,
 )
 from seriatim.protocols.atoms.options import AtomsOptions
-from seriatim.protocols.atoms.overlaps import AtomId, Group, group_of, topic_of
+from seriatim.protocols.atoms.overlaps import AtomId, Group, group_of, incarnation_of, topic_of
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan, spread
 from seriatim.protocols.atoms.state import CoordinatorState, Work
 from seriatim.protocols.machine import Effects, Payload
@@ -56,6 +56,8 @@ class Coordinator:
             case Change():
                 self._request(message, effects)
             case Forget(receiver):
+                if receiver in self._machines():
+                    raise InputError("receiver", f"{receiver!r} is no receiver", "all others need it")
                 state.forgotten.add(receiver)
                 effects.send.extend((each, message) for each in (*self.plan.ingresses, *self.plan.hosts))
                 for group in sorted(state.unstarted):
@@ -101,7 +103,14 @@ class Coordinator:
         if not change.members and not exists:
             effects.notify.append(Refused(change.topic, "a group needs members; give it one, or leave it out"))
             return
+        if wrong := sorted(change.members & self._machines()):
+            effects.notify.append(Refused(change.topic, f"{wrong[0]!r} is no receiver; leave it out"))
+            return
         self.state.queue.append(change)
+
+    def _machines(self) -> frozenset[Address]:
+        """Names that no receiver may have."""
+        return frozenset(("", COORDINATOR, *self.plan.ingresses, *self.plan.hosts))
 
     def _exists(self, topic: str) -> bool:
         work = self.state.work
@@ -163,9 +172,9 @@ class Coordinator:
 
     def _stages(self, work: Work) -> list[Callable[[Work, Effects], None]]:
         if work.growth is not None:
-            return [self._install, self._lead_in, self._mark, self._open]
+            return [self._install, self._lead_in, self._mark, self._open, self._confirm]
         if work.change is not None:
-            return [self._close]
+            return [self._close, self._confirm]
         return [
             self._drain,
             self._idle,
@@ -239,20 +248,27 @@ class Coordinator:
             work, self.plan.ingress_of(topic), Open(self._token(), topic, work.group, notice, entry_host), effects
         )
         self._linger(topic)
-        self.state.current[topic] = work.group
         for receiver in ("", *sorted(self.state.forgotten & growth.route.members)):
             self._started(work.group, receiver)
-        effects.notify.append(Changed(topic, work.group, growth.route.members))
 
     def _close(self, work: Work, effects: Effects) -> None:
         topic = topic_of(work.group)
         self._ask(work, self.plan.ingress_of(topic), Close(self._token(), topic), effects)
         self._linger(topic)
-        effects.notify.append(Changed(topic, "", frozenset()))
+
+    def _confirm(self, work: Work, effects: Effects) -> None:
+        """Only now has the ingress heard of it: whatever is published from now on goes to the new members."""
+        topic = topic_of(work.group)
+        self.state.current.pop(topic, None)
+        if work.growth is None:
+            effects.notify.append(Changed(topic, "", frozenset()))
+            return
+        self.state.current[topic] = work.group
+        effects.notify.append(Changed(topic, work.group, work.growth.route.members))
 
     def _linger(self, topic: str) -> None:
         """The topic's group is closed now; it is removed when all its members have said so."""
-        group = self.state.current.pop(topic, None)
+        group = self.state.current.get(topic)
         if group is None:
             return
         route = self.state.graph.groups[group]
@@ -300,8 +316,13 @@ class Coordinator:
             old = graph.groups[group]
             graph.groups[group] = route
             route.closed, route.finished = old.closed, old.finished  # it may have got there since
-            if route.end is not None and route.end != old.end and not route.finished:
+            if route.end is None or route.end == old.end:
+                continue
+            if not route.finished:
                 self._send_mark(work, group, effects)
+            else:  # its last messages may be on their way to members who are forgotten
+                self._send_enter(work, group, None, effects)
+                route.entry = route.end = None
 
     def _flush(self, work: Work, effects: Effects) -> None:
         """Before edges are cut: whatever went beyond a path's new end has come out."""
@@ -381,7 +402,7 @@ def _first_state(plan: Plan) -> CoordinatorState:
     groups = {group: Route(route.members, route.entry, route.end) for group, route in graph.groups.items()}
     state = CoordinatorState(type(graph)(atoms, groups))
     for group in groups:
-        state.incarnations[topic_of(group)] = int(group.rpartition(".")[2])
+        state.incarnations[topic_of(group)] = incarnation_of(group)
         state.current[topic_of(group)] = group
     return state
 

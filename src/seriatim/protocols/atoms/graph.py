@@ -128,6 +128,18 @@ class SequencingGraph(Struct):
         return counts
 
 
+def set_routes(graph: SequencingGraph) -> None:
+    """Every group enters at the first atom that numbers it, and leaves at the last one."""
+    depths = graph.depths()
+    for name, atom in graph.atoms.items():
+        for group in atom.pair:
+            route = graph.groups[group]
+            if route.entry is None or depths[name] > depths[route.entry]:
+                route.entry = name
+            if route.end is None or depths[name] < depths[route.end]:
+                route.end = name
+
+
 def problems_of(paths: Mapping[Group, Sequence[AtomId]], owned: Mapping[Group, Iterable[AtomId]]) -> list[str]:
     """What is wrong with a sequencing graph, given as the path of each group and the atoms that must be on it.
 
@@ -174,11 +186,23 @@ def check(graph: SequencingGraph, threshold: int = 2) -> None:
     there = {name for name, atom in graph.atoms.items() if not atom.idle and memberships.keys() >= set(atom.pair)}
     found = [f"{name}: no such atom, and its groups need one" for name in sorted(needed - there)]
     found += [f"{name}: its groups need no atom" for name in sorted(there - needed)]
-    for name, atom in graph.atoms.items():
-        if atom.next is not None and atom.next not in graph.atoms:
-            found.append(f"{name}: leads to {atom.next}, which there is not")
-    if not found:
-        found = _misfits(graph, memberships)
+    _refuse(found)
+    check_shape(graph)
+
+
+def check_shape(graph: SequencingGraph) -> None:
+    """Refuse a graph that breaks C1, C2 or direction; whether it has the atoms that it needs is not asked."""
+    _refuse(
+        [
+            f"{name}: leads to {atom.next}, which there is not"
+            for name, atom in graph.atoms.items()
+            if atom.next is not None and atom.next not in graph.atoms
+        ]
+    )
+    _refuse(_misfits(graph, [group for group, route in graph.groups.items() if not route.finished]))
+
+
+def _refuse(found: list[str]) -> None:
     if found:
         raise GraphError("sequencing graph", "; ".join(found[:5]), "this is a fault of whoever planned it")
 

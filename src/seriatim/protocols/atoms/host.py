@@ -23,6 +23,7 @@ from seriatim.protocols.atoms.messages import (
     Passing,
     Reroute,
     Stray,
+    Token,
     Uninstall,
 )
 from seriatim.protocols.atoms.options import AtomsOptions
@@ -97,7 +98,7 @@ class AtomHost:
 
     def _arrive(self, name: AtomId, source: str, passing: Passing, effects: Effects) -> None:
         atom = self.state.atoms[name]
-        gate = atom.gates.get(source)
+        gate = self._gate(atom, source)
         if gate is not None:
             gate.held.append(passing)
         elif isinstance(passing, Begin):
@@ -105,15 +106,16 @@ class AtomHost:
                 self._forward(name, atom, passing, effects)
             elif passing.token in atom.drained:
                 atom.drained.discard(passing.token)
+                effects.send.append((COORDINATOR, Drained(passing.token)))
             else:
-                self._shut(atom, source, passing.token)
+                atom.gates[source] = Gate(passing.token)
         elif isinstance(passing, Drain):
             if passing.rejoin != name and atom.next is not None:
                 self._forward(name, atom, passing, effects)
-            else:
+            elif passing.rejoin is None:
                 effects.send.append((COORDINATOR, Drained(passing.token)))
-                if passing.rejoin is not None:
-                    self._open(name, atom, passing.token)
+            else:
+                self._open(name, atom, passing.token, effects)
         else:
             self._sequence(name, atom, source, passing, effects)
 
@@ -173,15 +175,17 @@ class AtomHost:
         while self._work:
             self._arrive(*self._work.popleft(), effects)
 
-    def _shut(self, atom: HostedAtom, source: str, token: str) -> None:
+    def _gate(self, atom: HostedAtom, source: str) -> Gate | None:
         """What comes on the new way waits until the old one is empty."""
-        atom.gates[source] = Gate(token)
+        return atom.gates.get(source)
 
-    def _open(self, name: AtomId, atom: HostedAtom, token: str) -> None:
+    def _open(self, name: AtomId, atom: HostedAtom, token: Token, effects: Effects) -> None:
+        """The old way is empty. It is told when the new one is in use too: then neither marker is on its way."""
         for source, gate in atom.gates.items():
             if gate.token == token:
                 del atom.gates[source]
                 self._work.extendleft((name, source, passing) for passing in reversed(gate.held))
+                effects.send.append((COORDINATOR, Drained(token)))
                 return
         atom.drained.add(token)
 

@@ -79,7 +79,7 @@ class Ingress:
 
     def _publish(self, event: Event, request: int, effects: Effects) -> None:
         known = self.state.answers.get(event.publisher)
-        if request and known is not None and known[0] == request:
+        if request and known is not None and (known[0], known[1].event_id) == (request, event.id):
             effects.notify.append(known[1])
             return
         group = self.state.topics.get(event.topic)

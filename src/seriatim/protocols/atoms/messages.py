@@ -97,13 +97,18 @@ class Notice(Struct, frozen=True, tag=True):
 
 
 class Item(Struct, tag=True):
-    """One message of a group: an event or a notice, its number in the group, and one number per own atom passed."""
+    """One message of a group: an event or a notice, its number in the group, and one number per own atom passed.
+
+    `place`: how many events its topic has had so far, over all incarnations, this one counted. Only where groups come
+    and go under the eyes of applications (station.py); it decides nothing.
+    """
 
     group: Group
     number: Number
     stamp: dict[AtomId, Number]
     event: Event | None = None
     notice: Notice | None = None
+    place: Number = 0
 
 
 class Begin(Struct, frozen=True, tag=True):
@@ -219,7 +224,7 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Drained(Struct, frozen=True, tag=True):
-    """The old way is empty."""
+    """The old way is empty, and where the new one meets it the new one is in use."""
 
     token: Token
 

@@ -17,12 +17,16 @@ Members: TypeAlias = frozenset[Address]
 
 
 def group_of(topic: Topic, incarnation: int) -> Group:
-    """The name of an incarnation, counted from 1."""
-    return f"{topic}.{incarnation}"
+    """The name of an incarnation, counted from 1. An & is doubled: no group is called what an atom is called."""
+    return f"{topic.replace('&', '&&')}.{incarnation}"
 
 
 def topic_of(group: Group) -> Topic:
-    return group.rpartition(".")[0]
+    return group.rpartition(".")[0].replace("&&", "&")
+
+
+def incarnation_of(group: Group) -> int:
+    return int(group.rpartition(".")[2])
 
 
 def pair_of(one: Group, other: Group) -> Pair:

@@ -65,57 +65,102 @@ def place_by_neighbours(paths: Mapping[Group, Sequence[int]], site: Site, chance
     return found
 
 
+class _Pulls:
+    """What draws each node, and how strongly: other nodes, and machines with members."""
+
+    def __init__(
+        self, paths: Mapping[Group, Sequence[int]], members: Mapping[Group, Iterable[Address]], site: Site
+    ) -> None:
+        self.site = site
+        self.nodes: dict[int, dict[int, float]] = {}
+        self.machines: dict[int, dict[int, float]] = {}
+        for group in sorted(paths):
+            path, who = paths[group], sorted(members[group])
+            for node in path:
+                self.nodes.setdefault(node, {})
+                self.machines.setdefault(node, {})
+            for one, other in pairwise(path):
+                for this, that in ((one, other), (other, one)):
+                    self.nodes[this][that] = self.nodes[this].get(that, 0.0) + 1.0
+            for end in (path[0], path[-1]) if path else ():
+                towards = self.machines[end]
+                for member in who:
+                    machine = site.members[member]
+                    towards[machine] = towards.get(machine, 0.0) + 1.0 / len(who)
+
+    def cost(self, node: int, machine: int, found: Mapping[int, int]) -> float:
+        """How far this node would be, there, from all that draws it and has a place."""
+        return self._to_nodes(node, machine, found) + self._to_members(node, machine)
+
+    def total(self, found: Mapping[int, int]) -> float:
+        """The sum of all ways; what lies between two nodes is part of both their costs."""
+        return sum(self._to_nodes(node, at, found) / 2 + self._to_members(node, at) for node, at in found.items())
+
+    def greedy(self) -> dict[int, int]:
+        """Node by node, where it is best for those that have a place; the nodes that most members use first."""
+        free = set(self.site.machines)
+        found: dict[int, int] = {}
+        for node in sorted(self.nodes, key=lambda each: (-len(self.machines[each]), each)):
+            best = min(free, key=lambda machine: (self.cost(node, machine, found), machine))
+            free.discard(best)
+            found[node] = best
+        return found
+
+    def gathered(self) -> dict[int, int]:
+        """All nodes around one machine, the best one: right where messages go to and fro between nodes.
+
+        Nodes that move one at a time never come together from a layout that is spread widely, so this is a start of
+        its own.
+        """
+        distance, machines = self.site.distance, self.site.machines
+        by_weight = sorted(self.nodes, key=lambda node: (-sum(self.nodes[node].values()), node))
+
+        def around(centre: int) -> dict[int, int]:
+            nearest = sorted(machines, key=lambda machine: (distance(centre, machine), machine))
+            return dict(zip(by_weight, nearest, strict=False))
+
+        return min(map(around, machines), key=self.total)
+
+    def improve(self, found: dict[int, int]) -> dict[int, int]:
+        """Move nodes, one after the other, to the free machine that is best, as long as any of them gains by it."""
+        free = set(self.site.machines) - set(found.values())
+        for _ in range(ROUNDS_MAX):
+            moved = False
+            for node in sorted(self.nodes):
+                here = found[node]
+                best = min(free, key=lambda machine: (self.cost(node, machine, found), machine), default=here)
+                if self.cost(node, best, found) < self.cost(node, here, found):
+                    free.discard(best)
+                    free.add(here)
+                    found[node] = best
+                    moved = True
+            if not moved:
+                break
+        return found
+
+    def _to_nodes(self, node: int, machine: int, found: Mapping[int, int]) -> float:
+        distance = self.site.distance
+        return sum(
+            weight * distance(machine, found[other]) for other, weight in self.nodes[node].items() if other in found
+        )
+
+    def _to_members(self, node: int, machine: int) -> float:
+        distance = self.site.distance
+        return sum(weight * distance(machine, at) for at, weight in self.machines[node].items())
+
+
 def place_by_distances(
     paths: Mapping[Group, Sequence[int]], members: Mapping[Group, Iterable[Address]], site: Site
 ) -> dict[int, int]:
     """Ours: the machine of each node, so that ways from senders through the nodes to the members are short.
 
     Every node is pulled to its neighbours on each path, and at the ends of a path to the group's members, who send
-    and receive. Nodes are moved, one after the other, to the free machine that is best as long as any of them gains
-    by it. Begins where the members of the groups are; every move makes the sum smaller, so it ends.
+    and receive. Begins in two ways, where the members of the groups are and all in one place; moves nodes as long as
+    the sum of all ways gets smaller, so it ends; and takes the better of the two.
     """
-    pulls: dict[int, list[tuple[int, float]]] = {}  # towards other nodes
-    anchors: dict[int, dict[int, float]] = {}  # towards machines
-    for group in sorted(paths):
-        path, who = paths[group], sorted(members[group])
-        if not path:
-            continue
-        for one, other in pairwise(path):
-            pulls.setdefault(one, []).append((other, 1.0))
-            pulls.setdefault(other, []).append((one, 1.0))
-        for end in (path[0], path[-1]):
-            towards = anchors.setdefault(end, {})
-            for member in who:
-                machine = site.members[member]
-                towards[machine] = towards.get(machine, 0.0) + 1.0 / len(who)
-    nodes = sorted({node for path in paths.values() for node in path})
-    _some(list(site.machines), len(nodes))
-
-    def cost(node: int, machine: int, found: Mapping[int, int]) -> float:
-        near = sum(
-            weight * site.distance(machine, found[other]) for other, weight in pulls.get(node, ()) if other in found
-        )
-        return near + sum(weight * site.distance(machine, at) for at, weight in anchors.get(node, {}).items())
-
-    free = set(site.machines)
-    found: dict[int, int] = {}
-    for node in sorted(nodes, key=lambda each: (-len(anchors.get(each, ())), each)):
-        best = min(free, key=lambda machine: (cost(node, machine, found), machine))
-        free.discard(best)
-        found[node] = best
-    for _ in range(ROUNDS_MAX):
-        moved = False
-        for node in nodes:
-            here = found[node]
-            best = min(free | {here}, key=lambda machine: (cost(node, machine, found), machine != here, machine))
-            if best != here:
-                free.discard(best)
-                free.add(here)
-                found[node] = best
-                moved = True
-        if not moved:
-            break
-    return found
+    pulls = _Pulls(paths, members, site)
+    _some(list(site.machines), len(pulls.nodes))
+    return min((pulls.improve(start) for start in (pulls.greedy(), pulls.gathered())), key=pulls.total)
 
 
 def latencies(

@@ -86,7 +86,7 @@ class ResolutionOrder(Ordering):
         queue = merge.waiting.get(client)
         while queue:
             head = queue[0]
-            open_ways = self._open_ways(client, head.clock)
+            open_ways = self._open_ways(client, head)
             if open_ways:
                 for neighbour in open_ways:
                     self._inquire(neighbour, head.clock, effects)
@@ -98,17 +98,20 @@ class ResolutionOrder(Ordering):
                 self.broker.deliver(client, counting, head, effects)
         merge.waiting.pop(client, None)
 
-    def _open_ways(self, client: Address, clock: Clock) -> list[Address]:
+    def _open_ways(self, client: Address, head: Publication) -> list[Address]:
         """The directions from which something that is not after this clock may still come to the client."""
         state = self.broker.state
+        sources = self._sources_of(client)
+        if set().union(*sources.values()) == {head.origin}:  # one publisher: its own order is that of its clocks
+            return []
         found = []
-        for direction, owners in sorted(self._sources_of(client).items()):
+        for direction, owners in sorted(sources.items()):
             if direction not in self.broker.place.neighbours or direction in state.suspected:
                 continue
             known = state.merge.promised.get(direction, 0)
             if len(owners) == 1:  # links keep its order: nothing of it comes any more that is before its last one
                 known = max(known, state.merge.heard.get(min(owners), 0))
-            if known < clock:
+            if known < head.clock:
                 found.append(direction)
         return found
 
@@ -120,8 +123,6 @@ class ResolutionOrder(Ordering):
             for where in self.broker.state.routes.wanted.get(client, {}).values():
                 for direction, owner in self.broker.tables.offers_by_owner(where):
                     sources.setdefault(direction, set()).add(owner)
-            if len(set().union(*sources.values())) == 1:
-                sources.clear()  # one publisher: its own order is that of its clocks
         return sources
 
     # ── asking and answering ──────────────────────────────────────────────────────────────────────────────────────
@@ -182,15 +183,20 @@ class ResolutionOrder(Ordering):
     def changed(self, effects: Effects) -> None:
         self._sources.clear()
         self._beyond.clear()
-        for gone in [client for client in self.broker.state.merge.done if client not in self.broker.state.clients]:
-            del self.broker.state.merge.done[gone]
+        self._go_on(effects)
+
+    def wants_changed(self, direction: Address, effects: Effects) -> None:
+        self._sources.pop(direction, None)
+        self._beyond.pop(direction, None)
+        if direction not in self.broker.state.clients:
+            self.broker.state.merge.done.pop(direction, None)
         self._go_on(effects)
 
     def explain(self) -> list[str]:
         merge = self.broker.state.merge
         lines = []
         for client, queue in sorted(merge.waiting.items()):
-            ways = ", ".join(self._open_ways(client, queue[0].clock))
+            ways = ", ".join(self._open_ways(client, queue[0]))
             lines.append(
                 f"{queue[0].event.id} for {client}, and {len(queue) - 1} more: may something come from {ways}?"
             )

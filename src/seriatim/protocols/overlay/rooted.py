@@ -178,9 +178,12 @@ class RootedOrder(Ordering):
     def changed(self, effects: Effects) -> None:
         self._owners.clear()
 
+    def wants_changed(self, direction: Address, effects: Effects) -> None:
+        self._owners.pop(direction, None)
+
     def explain(self) -> list[str]:
-        climbing = self.broker.state.climbing
-        return [f"{key} of {each.origin}: climbed, and has not come back" for key, each in sorted(climbing.items())]
+        above = sorted(self._above.items())
+        return [f"{count} publications of {origin}: climbed, and have not come back" for origin, count in above]
 
 
 class CentralOrder(RootedOrder):

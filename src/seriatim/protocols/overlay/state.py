@@ -113,6 +113,7 @@ class BrokerState(Struct, array_like=True):
     climbing: dict[Key, Climbing] = field(default_factory=dict)
     merge: Merge = field(default_factory=Merge)
     suspected: set[Address] = field(default_factory=set)
+    forgotten: set[Address] = field(default_factory=set)
     serial: int = 0
     clock: Clock = 0
 

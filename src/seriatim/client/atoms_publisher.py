@@ -1,0 +1,100 @@
+"""A publisher on sequencing atoms: hands each message to the ingress of its topic, on a link that loses and repeats
+nothing, and is told its number.
+
+It takes the commands of the tree's publisher and tells what that one does, so the outbox need not know which it has.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+from seriatim.model import APPLICATION, Address, Event, Node, RemoteError, Topic
+from seriatim.protocols.atoms.live_messages import Alive, Declined, Forgotten, Numbered
+from seriatim.protocols.atoms.messages import Publish as Number
+from seriatim.protocols.atoms.node import Node as LinkedNode
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree.messages import Publish, Published, Withdraw
+
+
+class Awaited:
+    """What is with which ingress: the machine inside, to which links are perfect."""
+
+    def __init__(self, ingresses: Sequence[Node]) -> None:
+        self.state: None = None
+        self.events: dict[str, Event] = {}
+        self._ingresses = ingresses
+
+    def ingress_of(self, topic: Topic) -> Node:
+        """As `Plan.ingress_of`."""
+        return self._ingresses[crc32(topic.encode()) % len(self._ingresses)]
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        match message:
+            case Publish(events) if source == APPLICATION:
+                for event in events:
+                    self.events[event.id] = event
+                    effects.send.append((self.ingress_of(event.topic), Number(event)))
+            case Withdraw() if source == APPLICATION:
+                self.events.pop(message.event_id, None)
+            case Numbered(event_id, place) if source in self._ingresses:
+                known = self.events.pop(event_id, None)
+                if known is not None:
+                    effects.notify.append(Published(known, place, {}))
+            case Declined() if source in self._ingresses:
+                if self.events.pop(message.event_id, None) is not None:
+                    effects.notify.append(message)
+            case _:
+                raise RemoteError(f"{source} sent a publisher what it does not understand: {message!r}")
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        return Effects()
+
+    def explain(self) -> list[str]:
+        by_topic: dict[Topic, int] = {}
+        for event in self.events.values():
+            by_topic[event.topic] = by_topic.get(event.topic, 0) + 1
+        return [
+            f"{count} messages of {topic}: node {self.ingress_of(topic)} has not answered"
+            for topic, count in sorted(by_topic.items())
+        ]
+
+
+class AtomsPublisher(LinkedNode):
+    """The machine that a driver runs. `alive_ms`: how often it shows that it is there."""
+
+    inner: Awaited
+
+    def __init__(self, ingresses: Sequence[Node], retry_ms: float, alive_ms: float) -> None:
+        super().__init__(Awaited(ingresses), retry_ms, journals=False)
+        self._alive_ms = alive_ms
+        self._alive_due = 0.0
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        if isinstance(message, Forgotten):
+            self.state.links.pop(source, None)  # what was under way has no answer any more, and its time will be over
+            return Effects()
+        effects = super().step(source, message, now)
+        return self._wishing(effects)
+
+    def tick(self, now: float) -> Effects:
+        effects = super().tick(now)
+        if now >= self._alive_due:
+            self._alive_due = now + self._alive_ms
+            effects.send.extend(signs_of_life(self.state.links))
+        return self._wishing(effects)
+
+    def explain(self) -> list[str]:
+        return self.inner.explain()
+
+    def _wishing(self, effects: Effects) -> Effects:
+        wishes = [self._alive_due] if effects.wake_at is None else [self._alive_due, effects.wake_at]
+        effects.wake_at = min(wishes)
+        return effects
+
+
+def signs_of_life(links: dict[Address, Any]) -> list[tuple[Address, Alive]]:
+    """For everybody who has acknowledged something."""
+    counts = {address: link.sent - len(link.unacknowledged) for address, link in links.items()}
+    return [(address, Alive(count)) for address, count in counts.items() if count]

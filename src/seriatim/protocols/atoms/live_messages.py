@@ -1,0 +1,214 @@
+"""What stations (station.py) and their clients say besides what roles say to each other, and how all of it is typed.
+
+Clients travel on the same links as machines do; what a link carries is never lost, repeated or reordered.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from seriatim.model import Address, Node, Number, RemoteError, Topic
+from seriatim.protocols.atoms.messages import (
+    Carry,
+    Close,
+    Done,
+    Drained,
+    Enter,
+    Finished,
+    Forget,
+    Gone,
+    Idle,
+    Install,
+    Item,
+    Mark,
+    Open,
+    Publish,
+    Reroute,
+    Started,
+    Uninstall,
+)
+from seriatim.protocols.atoms.overlaps import Group, incarnation_of
+
+SLOT_BITS = 36  # of the number of a slot: the item's number in its group; the rest is the group's incarnation
+
+
+# ── receivers and the coordinator ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Join(Struct, frozen=True, tag=True):
+    """From a receiver: make me a member of this topic. It hears already whatever the broker is given of it."""
+
+    topic: Topic
+
+
+class Joined(Struct, frozen=True, tag=True):
+    """To a receiver: you are a member from this group on."""
+
+    topic: Topic
+    group: Group
+
+
+class Leave(Struct, frozen=True, tag=True):
+    """From a receiver: I do not want to be a member any more. It hears the end of its last group all the same."""
+
+    topic: Topic
+
+
+class Place(Struct, frozen=True, tag=True):
+    """To the coordinator, from whoever runs it: atoms of these pairs of topics belong to these hosts, from now on."""
+
+    placement: dict[str, Node]
+
+
+class Left(Struct, frozen=True, tag=True):
+    """To a receiver: what is published from now on is not for you."""
+
+    topic: Topic
+
+
+# ── publishers and their ingress ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Numbered(Struct, frozen=True, tag=True):
+    """To a publisher: the event has this place among its topic's. In causal order: and it has left the graph."""
+
+    event_id: str
+    place: Number
+
+
+class Declined(Struct, frozen=True, tag=True):
+    """To a publisher: the event was not taken, and nothing was changed."""
+
+    event_id: str
+    topic: Topic
+    reason: str
+
+
+class Out(Struct, frozen=True, tag=True):
+    """Causal order, last host → ingress: this item has left the graph, so whatever is sent now comes after it."""
+
+    group: Group
+    number: Number
+
+
+# ── without links ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Alive(Struct, frozen=True, tag=True):
+    """From a client, now and then: I am here, and you have acknowledged so many of my messages."""
+
+    acknowledged: int
+
+
+class Forgotten(Struct, frozen=True, tag=True):
+    """To a client: I have heard less of you than you say. You were silent for too long, and I have forgotten you."""
+
+
+# ── told by a station to whoever runs it ──────────────────────────────────────────────────────────────────────────
+
+
+class Nonsense(Struct, frozen=True, tag=True):
+    """Something came that cannot be carried out, and was passed over; everything else goes on."""
+
+    source: Address
+    reason: str
+
+
+class Amnesia(Struct, frozen=True, tag=True):
+    """A neighbour has acknowledged more before than it knows now: it has lost its journal."""
+
+    source: Address
+    acknowledged: int
+    known: int
+
+
+ToStation: TypeAlias = Publish | Join | Leave | Started | Finished | Forget
+ToClient: TypeAlias = Numbered | Declined | Joined | Left | Gone
+BetweenStations: TypeAlias = (
+    Carry
+    | Install
+    | Reroute
+    | Idle
+    | Uninstall
+    | Open
+    | Close
+    | Mark
+    | Enter
+    | Gone
+    | Forget
+    | Done
+    | Drained
+    | Started
+    | Finished
+    | Out
+)
+Input: TypeAlias = (
+    Place
+    | Publish
+    | Join
+    | Leave
+    | Started
+    | Finished
+    | Forget
+    | Carry
+    | Install
+    | Reroute
+    | Idle
+    | Uninstall
+    | Open
+    | Close
+    | Mark
+    | Enter
+    | Gone
+    | Done
+    | Drained
+    | Out
+)
+Sent: TypeAlias = (
+    Numbered
+    | Declined
+    | Joined
+    | Left
+    | Gone
+    | Carry
+    | Install
+    | Reroute
+    | Idle
+    | Uninstall
+    | Open
+    | Close
+    | Mark
+    | Enter
+    | Forget
+    | Done
+    | Drained
+    | Out
+    | Item
+)
+
+
+# ── items on the broker ───────────────────────────────────────────────────────────────────────────────────────────
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Item).decode
+
+
+def slot_of(item: Item) -> Number:
+    """Where on the broker an item belongs, within its topic: it can be written there again without any harm."""
+    return (incarnation_of(item.group) << SLOT_BITS) + item.number
+
+
+def encode_item(item: Item) -> bytes:
+    """An item as the broker keeps it."""
+    return _encode(item)
+
+
+def decode_item(data: bytes) -> Item:
+    """RemoteError: no station has written this."""
+    try:
+        item = _decode(data)
+        incarnation_of(item.group)
+        return item
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise RemoteError(f"what the broker keeps is not an item: {error}") from None

@@ -1,0 +1,227 @@
+"""A station: the roles of a system of atoms that share one process, as one machine.
+
+Any of coordinator, ingress and host, under one name. What they say to each other stays inside and is handled in the
+same step, so one record in one journal stands for all of it; what they say to others travels on one link per station.
+A kind of message is for one role only, so an address is a station's, and needs no role in it.
+
+What the roles of the explorer hand to each member, a station hands to the broker once: the link to `BROKER` keeps an
+item until the broker has it. An item has a place of its own there (`slot_of`), so a repeat changes nothing.
+"""
+
+from collections import deque
+from typing import Any
+
+from msgspec import Struct, field
+
+from seriatim.model import APPLICATION, BROKER, Address, Event, Node, Number, RemoteError, Topic
+from seriatim.protocols.atoms.host import AtomHost
+from seriatim.protocols.atoms.host import _first_state as first_host
+from seriatim.protocols.atoms.ingress import Ingress
+from seriatim.protocols.atoms.ingress import _first_state as first_ingress
+from seriatim.protocols.atoms.live_messages import Declined, Join, Leave, Numbered, Out, Place
+from seriatim.protocols.atoms.messages import (
+    Carry,
+    Close,
+    Done,
+    Drained,
+    Enter,
+    Finished,
+    Forget,
+    Gone,
+    Idle,
+    Install,
+    Item,
+    Mark,
+    Notice,
+    Open,
+    Publish,
+    Reroute,
+    Started,
+    Uninstall,
+)
+from seriatim.protocols.atoms.options import AtomsOptions
+from seriatim.protocols.atoms.overlaps import Group, Members, topic_of
+from seriatim.protocols.atoms.plan import COORDINATOR, Plan
+from seriatim.protocols.atoms.registrar import Registrar, RegistrarState
+from seriatim.protocols.atoms.state import HostState, IngressState
+from seriatim.protocols.machine import Effects, Payload
+
+FOR_INGRESS = (Publish, Open, Close, Mark, Enter, Out)
+FOR_HOST = (Carry, Install, Reroute, Idle, Uninstall)
+FOR_COORDINATOR = (Done, Drained, Started, Finished, Join, Leave, Place)
+
+
+class Owed(Struct, array_like=True):
+    """An answer that waits until the item has left the graph."""
+
+    publisher: Address
+    answer: Numbered
+
+
+class StationIngressState(IngressState, array_like=True):
+    """An ingress's, and what its topics' applications know them by."""
+
+    places: dict[Topic, Number] = field(default_factory=dict)  # events so far, over all incarnations
+    owed: dict[Group, dict[Number, Owed]] = field(default_factory=dict)
+
+
+class StationIngress(Ingress):
+    """Answers publishers itself, and hands items that meet no atom to the broker."""
+
+    state: StationIngressState
+
+    def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: StationIngressState | None = None):
+        first = first_ingress(plan, name)
+        super().__init__(plan, name, options, state or StationIngressState(first.topics, first.inlets))
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        match message:
+            case Publish(event):
+                self._take(source, event, effects)
+            case Out(group, number):
+                self._left(group, number, effects)
+            case Forget(receiver):
+                for owed in self.state.owed.values():
+                    for number in [number for number, each in owed.items() if each.publisher == receiver]:
+                        del owed[number]
+                return super().step(source, message, now)
+            case _:
+                return super().step(source, message, now)
+        return effects
+
+    def _take(self, source: Address, event: Event, effects: Effects) -> None:
+        group = self.state.topics.get(event.topic)
+        if group is None:
+            reason = "nobody is subscribed to it"
+            effects.send.append((source, Declined(event.id, event.topic, reason)))
+            return
+        number = self._issue(group, event, None, effects)
+        answer = Numbered(event.id, self.state.places[event.topic])
+        if self.options.causal and self.state.inlets[group].entry is not None:
+            self.state.owed.setdefault(group, {})[number] = Owed(source, answer)
+        else:
+            effects.send.append((source, answer))
+
+    def _left(self, group: Group, number: Number, effects: Effects) -> None:
+        owed = self.state.owed.get(group, {})
+        found = owed.pop(number, None)
+        if not owed:
+            self.state.owed.pop(group, None)
+        if found is not None:
+            effects.send.append((found.publisher, found.answer))
+
+    def _issue(self, group: Group, event: Event | None, notice: Notice | None, effects: Effects) -> int:
+        inlet, topic = self.state.inlets[group], topic_of(group)
+        inlet.issued += 1
+        place = self.state.places.get(topic, 0) + (event is not None)
+        self.state.places[topic] = place
+        item = Item(group, inlet.issued, {}, event, notice, place)
+        if inlet.entry is not None:
+            effects.send.append((inlet.entry_host, Carry(inlet.entry, group, item)))
+        elif inlet.members:
+            effects.send.append((BROKER, item))
+        return inlet.issued
+
+
+class StationHost(AtomHost):
+    """Hands items to the broker where their path ends."""
+
+    def __init__(self, plan: Plan, name: Node, options: AtomsOptions, state: HostState | None = None) -> None:
+        super().__init__(plan, name, options, state or first_host(plan, name))
+        self.plan = plan
+
+    def _distribute(self, item: Item, members: Members, effects: Effects) -> None:
+        if members:
+            effects.send.append((BROKER, item))
+        if self.options.causal and item.event is not None:
+            effects.send.append((self.plan.ingress_of(topic_of(item.group)), Out(item.group, item.number)))
+
+
+class StationState(Struct, array_like=True):
+    """Of the roles that are here."""
+
+    coordinator: RegistrarState | None = None
+    ingress: StationIngressState | None = None
+    host: HostState | None = None
+
+
+class Station:
+    """The machine of one station. `coordinator`: the station where the coordinator is."""
+
+    def __init__(
+        self, plan: Plan, name: Node, coordinator: Node, options: AtomsOptions, state: StationState | None = None
+    ) -> None:
+        self.name = name
+        self.options = options
+        self._coordinator = coordinator
+        given = state if state is not None else StationState()
+        self.registrar = Registrar(plan, COORDINATOR, options, given.coordinator) if name == coordinator else None
+        self.ingress = StationIngress(plan, name, options, given.ingress) if name in plan.ingresses else None
+        self.host = StationHost(plan, name, options, given.host) if name in plan.hosts else None
+        self.state = StationState(
+            self.registrar.state if self.registrar is not None else None,
+            self.ingress.state if self.ingress is not None else None,
+            self.host.state if self.host is not None else None,
+        )
+
+    @property
+    def roles(self) -> list[str]:
+        """What is played here."""
+        named = (("coordinator", self.registrar), ("ingress", self.ingress), ("host", self.host))
+        return [name for name, role in named if role is not None]
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        """RemoteError: this message is for nobody here, and nothing has changed."""
+        effects = Effects()
+        work: deque[tuple[Address, Payload]] = deque()
+        self._hand(source, message, now, effects, work)
+        while work:
+            try:
+                self._hand(*work.popleft(), now, effects, work)
+            except RemoteError as error:
+                raise RuntimeError(f"the roles of {self.name} do not understand each other: {error}") from error
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        """Nothing here depends on time."""
+        return Effects()
+
+    def explain(self) -> list[str]:
+        """What waits here, and for what."""
+        lines = [
+            line for role in (self.registrar, self.ingress, self.host) if role is not None for line in role.explain()
+        ]
+        owed = sum(map(len, self.state.ingress.owed.values())) if self.state.ingress is not None else 0
+        if owed:
+            lines.append(f"{owed} events are under way through the atoms; their publishers wait")
+        return lines
+
+    def _hand(
+        self, source: Address, message: Payload, now: float, effects: Effects, work: deque[tuple[Address, Payload]]
+    ) -> None:
+        for role in self._roles_for(source, message):
+            done: Effects = role.step(source, message, now)
+            effects.notify += done.notify
+            for target, each in done.send:
+                if target == COORDINATOR:
+                    target = self._coordinator
+                if target == self.name:
+                    work.append((self.name, each))
+                else:
+                    effects.send.append((target, each))
+
+    def _roles_for(self, source: Address, message: Payload) -> list[Any]:
+        if isinstance(message, Gone):
+            return [role for role in (self.ingress, self.host) if role is not None]
+        if isinstance(message, Forget):
+            if self.registrar is not None and source in (APPLICATION, message.receiver):
+                return [self.registrar]
+            if source not in (APPLICATION, message.receiver, self._coordinator):
+                raise RemoteError(f"{source} wants {message.receiver} to be forgotten, which is not its own")
+            return [role for role in (self.ingress, self.host) if role is not None]
+        kinds = ((FOR_INGRESS, self.ingress), (FOR_HOST, self.host), (FOR_COORDINATOR, self.registrar))
+        for kind, role in kinds:
+            if isinstance(message, kind) and role is not None:
+                return [role]
+        raise RemoteError(f"{source} sent station {self.name} a {type(message).__name__}, which is for nobody here")

@@ -1,0 +1,14 @@
+"""What travels over TCP in a cluster of sequencing atoms: the same frames as in wire.py, around other messages."""
+
+import msgspec
+
+from seriatim.protocols.atoms.live_messages import Alive, BetweenStations, Forgotten, ToClient, ToStation
+from seriatim.protocols.link import Frame
+from seriatim.runtime.wire import Decoders, Envelope, Ping, Refusal, Welcome
+
+ATOMS = Decoders(
+    from_client=msgspec.msgpack.Decoder(Ping | Envelope[Frame[ToStation] | Alive]).decode,
+    from_node=msgspec.msgpack.Decoder(Ping | Envelope[Frame[BetweenStations]]).decode,
+    for_client=msgspec.msgpack.Decoder(Ping | Envelope[Frame[ToClient] | Forgotten] | Welcome | Refusal).decode,
+    for_node=msgspec.msgpack.Decoder(Ping | Envelope[Frame[BetweenStations]] | Welcome | Refusal).decode,
+)

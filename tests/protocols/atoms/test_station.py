@@ -1,0 +1,254 @@
+"""Stations: all roles in one machine, rebuilt from records and snapshots, and not harmed by what makes no sense."""
+
+from collections import deque
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from seriatim.model import APPLICATION, BROKER, Event, Notification
+from seriatim.protocols.atoms import AtomsOptions, Plan, SequencingGraph
+from seriatim.protocols.atoms.live_messages import (
+    Alive,
+    Amnesia,
+    Declined,
+    Forgotten,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Nonsense,
+    Numbered,
+)
+from seriatim.protocols.atoms.messages import Carry, Forget, Idle, Item, Publish, Started, Stray, TookOver
+from seriatim.protocols.atoms.receiver import Receiver
+from seriatim.protocols.atoms.station import Station, StationState
+from seriatim.protocols.atoms.station_node import LinkedState, StationNode, Step
+from seriatim.protocols.link import Frame
+from seriatim.protocols.machine import Effects
+
+NAMES = ("one", "two", "three")
+_records: msgspec.msgpack.Decoder[Step | TookOver] = msgspec.msgpack.Decoder(Step | TookOver)
+_states = msgspec.msgpack.Decoder(LinkedState)
+
+
+class Stations:
+    """Stations joined by perfect wires. Journals are bytes, as on a disk."""
+
+    def __init__(self, causal: bool = False, names: tuple[str, ...] = NAMES) -> None:
+        self.options = AtomsOptions(causal=causal, retry_ms=10.0)
+        self.plan = Plan(SequencingGraph(), names, names)
+        self.nodes = {name: StationNode(self._station(name, None), 10.0) for name in names}
+        self.journals: dict[str, list[bytes]] = {name: [] for name in names}
+        self.snapshots: dict[str, bytes] = {}
+        self.items: list[Item] = []
+        self.told: list[Any] = []
+        self.heard: dict[tuple[str, str], int] = {}
+        self.said: dict[str, list[Any]] = {}
+        self.receivers: dict[str, Receiver] = {}
+        self.seen: dict[str, list[str]] = {}
+        self.numbers: dict[tuple[str, str], int] = {}
+        self.wire: deque[tuple[str, str, Any]] = deque()
+        self.now = 0.0
+
+    def _station(self, name: str, state: StationState | None = None) -> Station:
+        return Station(self.plan, name, NAMES[0], self.options, state)
+
+    def say(self, client: str, station: str, message: Any) -> None:
+        """A client says something, and everything that follows from it happens."""
+        number = self.numbers[client, station] = self.numbers.get((client, station), 0) + 1
+        self.deliver(client, station, Frame(1, number, self.heard.get((client, station), 0), message))
+
+    def deliver(self, source: str, target: str, message: Any) -> None:
+        self.wire.append((source, target, message))
+        while self.wire:
+            source, target, message = self.wire.popleft()
+            if target in self.nodes:
+                self._carry_out(target, self.nodes[target].step(source, message, self.now))
+            elif target == BROKER:
+                self._publish(source, message)
+            elif message.body is not None:
+                heard = self.heard.get((target, source), 0)
+                if message.number == heard + 1:
+                    heard = self.heard[target, source] = message.number
+                    self.said.setdefault(target, []).append(message.body)
+                self.wire.append((target, source, Frame(1, 0, heard)))
+
+    def _carry_out(self, name: str, effects: Effects) -> None:
+        self.journals[name] += [msgspec.msgpack.encode(record) for record in effects.persist]
+        self.told += effects.notify
+        self.wire.extend((name, target, message) for target, message in effects.send)
+
+    def _publish(self, source: str, frame: "Frame[Item]") -> None:
+        assert frame.body is not None
+        item = msgspec.msgpack.decode(msgspec.msgpack.encode(frame.body), type=Item)
+        if item not in self.items:
+            self.items.append(item)
+            for name, receiver in self.receivers.items():
+                topic = item.group.rpartition(".")[0]
+                is_first = item.notice is not None and item.notice.opens
+                if is_first and item.notice is not None and name not in item.notice.members:
+                    continue
+                if not is_first and item.group not in receiver.state.done:
+                    continue
+                effects = receiver.step(source, item, self.now)
+                self.seen[name] += [each.event.id for each in effects.notify if isinstance(each, Notification)]
+                for _, message in effects.send:
+                    self.say_later(name, message)
+                assert topic
+        self.wire.append((BROKER, source, Frame(1, 0, frame.number)))
+
+    def say_later(self, client: str, message: Any) -> None:
+        number = self.numbers[client, NAMES[0]] = self.numbers.get((client, NAMES[0]), 0) + 1
+        self.wire.append((client, NAMES[0], Frame(1, number, self.heard.get((client, NAMES[0]), 0), message)))
+
+    def join(self, receiver: str, *topics: str) -> None:
+        if receiver not in self.receivers:
+            self.receivers[receiver] = Receiver(self.plan, receiver, self.options)
+            self.seen[receiver] = []
+        for topic in topics:
+            self.say(receiver, NAMES[0], Join(topic))
+
+    def publish(self, publisher: str, topic: str, id: str) -> None:
+        self.say(publisher, self.plan.ingress_of(topic), Publish(Event(id, topic, publisher, b"x")))
+
+    def crash(self, name: str) -> None:
+        """Start a station again from its journal."""
+        snapshot = self.snapshots.get(name)
+        self.nodes[name] = StationNode.restore(
+            partial(self._station, name),
+            10.0,
+            _states.decode(snapshot) if snapshot is not None else None,
+            [_records.decode(record) for record in self.journals[name]],
+        )
+        self.now += 100.0
+        self._carry_out(name, self.nodes[name].tick(self.now))
+        self.deliver("nobody", name, Frame(1, 0, 0))  # whatever is on the wire arrives
+
+    def snapshot(self, name: str) -> None:
+        self.snapshots[name] = msgspec.msgpack.encode(self.nodes[name].linked_state)
+        self.journals[name].clear()
+
+
+def test_members_see_one_order_over_all_stations() -> None:
+    world = Stations()
+    world.join("r", "a", "b")
+    world.join("s", "a", "b")
+    for number in range(10):
+        world.publish("p", "ab"[number % 2], f"e{number}")
+    assert world.seen["r"] == world.seen["s"] and len(world.seen["r"]) == 10
+    assert [each.place for each in world.said["p"] if isinstance(each, Numbered)] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    joined = [each for each in world.said["r"] if isinstance(each, Joined)]
+    assert [each.topic for each in joined] == ["a", "b"]
+
+
+def test_stations_are_rebuilt_from_bytes_at_any_time() -> None:
+    for causal in (False, True):
+        world = Stations(causal)
+        world.join("r", "a", "b", "c")
+        world.join("s", "a", "b")
+        for number in range(12):
+            world.publish("p", "abc"[number % 3], f"e{number}")
+            name = NAMES[number % 3]
+            if number % 4 == 3:
+                world.snapshot(name)
+            world.crash(name)
+            if number == 5:
+                world.say("s", NAMES[0], Leave("b"))
+                assert Left("b") in world.said["s"]
+        assert [id for id in world.seen["r"] if id in world.seen["s"]] == world.seen["s"]
+        assert len(world.seen["r"]) == 12 and len(world.seen["s"]) == 6
+        assert [each.event_id for each in world.said["p"] if isinstance(each, Numbered)] == [
+            f"e{number}" for number in range(12)
+        ]
+
+
+def test_joins_that_come_together_are_one_change() -> None:
+    world = Stations()
+    registrar = world.nodes["one"].inner.registrar
+    assert registrar is not None
+    for number in range(20):  # none of it is carried out before the first change is complete
+        world.wire.append((f"r{number}", "one", Frame(1, 1, 0, Join("a"))))
+    world.deliver("r20", "one", Frame(1, 1, 0, Join("a")))
+    assert len(registrar.members("a")) == 21
+    assert registrar.state.incarnations["a"] < 10
+
+
+def test_a_topic_without_members_is_declined_and_others_go_on() -> None:
+    world = Stations()
+    world.join("r", "a")
+    world.publish("p", "nobody", "e1")
+    world.publish("p", "a", "e2")
+    assert Declined("e1", "nobody", "nobody is subscribed to it") in world.said["p"]
+    assert world.seen["r"] == ["e2"]
+    world.say("r", NAMES[0], Forget("r"))
+    world.publish("p", "a", "e3")
+    assert world.said["p"][-1] == Declined("e3", "a", "nobody is subscribed to it")
+
+
+def test_a_message_for_a_retired_path_is_kept_and_told_and_others_go_on() -> None:
+    world = Stations()
+    world.join("r", "a", "b")
+    world.join("s", "a", "b")
+    lost = Item("z.1", 1, {}, Event("lost", "z", "p"))
+    host = next(name for name in NAMES if world.nodes[name].inner.state.host)
+    world.say("elsewhere", host, Carry("y.1&z.1", "z.1", lost))
+    assert [each for each in world.told if isinstance(each, Stray)] == [Stray("y.1&z.1", "z.1", lost)]
+    assert "a message for y.1&z.1, which is not here" in world.nodes[host].explain()
+    world.crash(host)
+    assert "a message for y.1&z.1, which is not here" in world.nodes[host].explain()
+    world.publish("p", "a", "e1")
+    world.publish("p", "b", "e2")
+    assert world.seen["r"] == world.seen["s"] == ["e1", "e2"]
+
+
+def test_what_makes_no_sense_is_passed_over_also_by_the_journal() -> None:
+    world = Stations()
+    world.say("x", "two", Idle("7", "not&here"))
+    assert [type(each) for each in world.told] == [Nonsense]
+    world.say("x", "two", Join("a"))  # the coordinator is elsewhere
+    assert [type(each) for each in world.told] == [Nonsense, Nonsense]
+    world.crash("two")
+    world.join("r", "a")
+    world.publish("p", "a", "e1")
+    assert world.seen["r"] == ["e1"]
+
+
+def test_only_its_own_membership_can_be_given_up() -> None:
+    world = Stations()
+    world.join("r", "a")
+    world.say("thief", "one", Forget("r"))
+    world.publish("p", "a", "e1")
+    assert world.seen["r"] == ["e1"]
+
+
+def test_a_neighbour_that_lost_its_journal_is_named_and_nothing_for_it_is_lost() -> None:
+    world = Stations()
+    world.join("r", "a", "b")
+    world.join("s", "a", "b")
+    unharmed = next(topic for topic in "cdefgh" if world.plan.ingress_of(topic) == "one")
+    world.join("t", unharmed)
+    world.publish("p", "a", "e1")
+    links = world.nodes["one"].state.links
+    name = next(name for name in NAMES[1:] if name in links and links[name].sent)
+    world.nodes[name] = StationNode(world._station(name, None), 10.0)  # an empty disk
+    world.nodes[name].state.epoch = 50
+    world.deliver(name, "one", Frame(50, 0, 0))
+    assert [each.source for each in world.told if isinstance(each, Amnesia)] == [name]
+    assert any("has lost its journal" in line for line in world.nodes["one"].explain())
+    world.say("r", "one", Leave("b"))  # needs a part of the graph that is gone: it waits, and is kept
+    assert any(f"messages to {name}: wait for its acknowledgement" in line for line in world.nodes["one"].explain())
+    world.publish("p", unharmed, "e2")
+    assert world.seen["t"] == ["e2"]
+
+
+def test_who_is_forgotten_is_told() -> None:
+    world = Stations()
+    world.join("r", "a")
+    node = world.nodes["one"]
+    assert node.answer_alive("r", Alive(1)) is None
+    world._carry_out("one", node.step(APPLICATION, Forget("r"), 0.0))
+    assert node.answer_alive("r", Alive(1)) == Forgotten()
+    assert "r" not in node.state.links
+    world.say("r", "one", Started("a.1"))  # too late: nothing is made of it
+    assert "r" not in node.state.links
