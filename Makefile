@@ -4,7 +4,7 @@
 #   VENV=.venv          where the virtual environment lives
 #   WORLD=pair          the world that explore searches
 #   WORLDS=2000         how many worlds swarm walks
-#   MINUTES=10          how long soak, soak-peers and soak-atoms go on
+#   MINUTES=10          how long the soaks go on
 #   LOGS=10000          how many logs agreement judges
 #   WORKERS=2           how many tests run at a time
 #   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore, swarm and soak
@@ -25,7 +25,7 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types format bench explore swarm long soak soak-peers soak-atoms agreement kills clean
+.PHONY: help demo test lint types format bench explore swarm long soak soak-peers soak-atoms soak-overlay agreement kills clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ soak: $(INSTALLED_DEV) ## Random faults under load, real processes, every promis
 
 soak-peers: $(INSTALLED_DEV) ## 32 peers without a broker: joins, leaves, kills, restarts, judged (MINUTES=10)
 	@$(BIN)/python -m soak.peers --minutes $(MINUTES) $(ARGS)
+
+soak-overlay: $(INSTALLED_DEV) ## 9 brokers that filter by content, killed and frozen under load, judged (MINUTES=10)
+	@$(BIN)/python -m soak.overlay --minutes $(MINUTES) $(ARGS)
 
 soak-atoms: $(INSTALLED_DEV) ## Sequencing atoms as processes, killed while topics are joined and left, judged (MINUTES=10)
 	@$(BIN)/python -m soak.atoms --minutes $(MINUTES) $(ARGS)

@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "brokers": {"model", "order", "protocols", "runtime"},
     "server": {"model", "order", "protocols", "runtime", "brokers"},
     "peers": {"model", "protocols", "runtime"},
-    "client": {"model", "order", "filters", "protocols", "runtime", "brokers", "server", "peers", "audit"},
+    "overlay": {"model", "protocols", "runtime"},
+    "client": {"model", "order", "filters", "protocols", "runtime", "brokers", "server", "peers", "overlay", "audit"},
     "experiments": {"model", "order", "filters", "protocols", "audit", "sim"},
     "pipeline": {"model", "order", "filters", "protocols", "audit", "sim", "experiments", "brokers"},
 }

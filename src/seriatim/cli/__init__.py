@@ -16,6 +16,7 @@ COMMANDS = {
     "archive": "Archive what is on the broker as Parquet, each row exactly once.",
     "audit": "Check delivery logs: was the order kept?",
     "bench": "Load a broker: events per second, and how late they are notified.",
+    "broker": "Run one broker of an overlay that filters by content.",
     "demo": "See subscribers disagree, and the same events ordered.",
     "explain": "Say what waits for what in a running cluster.",
     "explore": "Try every interleaving of a small world, or many random ones.",

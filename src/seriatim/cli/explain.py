@@ -2,6 +2,7 @@
 
 import click
 
+from seriatim.cli.brokers import explain_brokers, is_overlay
 from seriatim.cli.common import json_option, peer_options, run_until_interrupted, show_json, url_option
 from seriatim.cli.peers import check_no_files, explain_peers, is_peers
 from seriatim.model import Node
@@ -39,6 +40,8 @@ def command(
 
     if is_peers(url):
         context.exit(explain_peers(url, files, timeout_s, as_json))
+    if is_overlay(url):
+        context.exit(explain_brokers(url, files, timeout_s, as_json))
     check_no_files(files)
 
     async def ask() -> list[tuple[Node, NodeExplanation | None]]:

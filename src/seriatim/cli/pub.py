@@ -29,6 +29,7 @@ Examples:
   seriatim pub orders "order 1"
   seriatim pub prices "price {{{{n}}}} at {{{{time}}}}" --count 10 --rate 2
   seriatim pub orders "order 2" --header customer=7
+  seriatim pub prices "ACME" --attribute price=101.5 --url overlay://127.0.0.1:7600
   tail -f orders.log | seriatim pub orders --stdin
 
 \b
@@ -43,6 +44,13 @@ Exit code: 0 everything is on the broker, 1 not everything is, 2 wrong options, 
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish this many events.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most this many per second.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Each line of the input is an event.")
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An attribute that filters see, written as in a filter (price=101.5); may be given again.",
+)
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be given again.")
 @click.option(
     "--log",
@@ -60,6 +68,7 @@ def command(
     count: int,
     rate: float | None,
     from_stdin: bool,
+    attributes: tuple[str, ...],
     headers: tuple[str, ...],
     folder: str | None,
     as_json: bool,
@@ -72,7 +81,7 @@ def command(
         )
     fill = template(data) if data is not None else None
     events: AsyncIterator[bytes] = _lines() if fill is None else _repeat(fill(each) for each in range(1, count + 1))
-    parsed = _headers(headers)
+    parsed = {**_headers(headers), **_attributes(attributes)}
     client = Client.of(options)
 
     async def publish() -> _Summary:
@@ -176,6 +185,22 @@ async def _paced(events: AsyncIterator[bytes], rate: float | None) -> AsyncItera
             await asyncio.sleep(max(0.0, started_s + count / rate - time.monotonic()))
         yield data
         count += 1
+
+
+def _attributes(texts: Iterable[str]) -> dict[str, str]:
+    """What is no value of a filter is a string: region=EU need not be quoted twice in a shell."""
+    from seriatim.filters import FilterError, Value, headers_of, parse_value
+
+    attributes: dict[str, Value] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise InputError("--attribute", f"{text!r} is not an attribute", "write it as name=value")
+        try:
+            attributes[name] = parse_value(value)
+        except FilterError:
+            attributes[name] = value
+    return headers_of(attributes)
 
 
 def _headers(texts: Iterable[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import click
 import msgspec
 
+from seriatim.cli.brokers import is_overlay, show_brokers
 from seriatim.cli.common import json_option, peer_options, run_until_interrupted, show_json, url_option
 from seriatim.cli.peers import check_no_files, is_peers, show_peers
 from seriatim.cli.tables import table
@@ -24,6 +25,7 @@ Examples:
   seriatim status
   seriatim status --url nats://broker:4222 --json
   seriatim status --url vcube://./peers.toml
+  seriatim status --url overlay://./overlay.toml
   seriatim status --url vcube://127.0.0.1:7500 --token-file token
 
 \b
@@ -44,6 +46,8 @@ def command(
 
     if is_peers(url):
         context.exit(show_peers(url, files, timeout_s, as_json))
+    if is_overlay(url):
+        context.exit(show_brokers(url, files, timeout_s, as_json))
     check_no_files(files)
 
     async def ask() -> tuple[str, list[tuple[Place, NodeStatus | None]]]:

@@ -17,7 +17,7 @@ from seriatim.cli.common import (
     show_json,
     url_option,
 )
-from seriatim.model import TimedOut
+from seriatim.model import InputError, TimedOut
 from seriatim.runtime.security import load_stamp_key
 
 HELP = """Subscribe to topics and print events in their order.
@@ -33,6 +33,7 @@ Examples:
   seriatim sub orders --where 'price > 100 and region = "EU"'
   seriatim sub orders prices --log run/     then: seriatim audit run/
   seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
+  seriatim sub --where 'price > 100' --url overlay://127.0.0.1:7600
 
 \b
 Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure, 2 wrong options,
@@ -41,7 +42,7 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
 
 
 @click.command(help=HELP)
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, metavar="TOPIC...")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End if nothing comes for so long.")
 @click.option("--durable", metavar="NAME", help="Go on where the subscriber of this name stopped.")
@@ -93,6 +94,8 @@ def command(
     **options: Any,
 ) -> None:
     """Subscribe to topics and print events in their order."""
+    if not topics and where is None:
+        raise InputError("TOPIC", "none is named", "name topics, or give --where on an overlay:// URL")
     client = Client.of(options)
     key = load_stamp_key("--stamp-key-file", stamp_key_file) if stamp_key_file is not None else None
     places = journals / client.cluster if durable is not None else None
@@ -103,9 +106,10 @@ def command(
         policy = {"wait": GapPolicy.wait, "skip": GapPolicy.skip, "raise": GapPolicy.raise_}[gaps]()
         async with (
             client.connect(name=name, journals=places, stamp_key=key) as bus,
-            bus.subscribe(*topics, durable=durable, gaps=policy, log=folder, where=where) as events,
+            bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder) as events,
         ):
-            click.echo(f"listening to {', '.join(sorted(topics))}", err=True)
+            chosen = [*sorted(topics), *([where] if where is not None else [])]
+            click.echo(f"listening to {', '.join(chosen)}", err=True)
             await print_events(events, count, idle_s, show_stamps, as_json)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too

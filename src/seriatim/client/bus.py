@@ -11,11 +11,11 @@ from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import PublicationFile, log_place, open_publication_log
-from seriatim.client.options import GapPolicy, check_name
+from seriatim.client.options import GapPolicy, check_name, with_attributes
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import Subscription, Wishes, names_of
-from seriatim.filters import Filter, parse
+from seriatim.filters import Attributes, Filter, parse
 from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
 from seriatim.runtime import Clock, Journal
 
@@ -84,20 +84,33 @@ class Bus(UsedOnce):
     # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(
-        self, topic: Topic, data: bytes, *, headers: Mapping[str, str] | None = None, id: str | None = None
+        self,
+        topic: Topic,
+        data: bytes,
+        *,
+        attributes: Attributes | None = None,
+        headers: Mapping[str, str] | None = None,
+        id: str | None = None,
     ) -> Published:
         """Publish one event; returns when the broker has it.
 
         Waits while too much is queued. Raises RequestRefused if the broker does not take it, TimedOut if it does not
-        say. `id`: a name of your own for the event, never used again.
+        say. `attributes`: what filters see of it (docs/filters.md); they travel as headers. `id`: a name of your own
+        for the event, never used again.
         """
-        return await self._opened().publish(topic, data, headers, id, self._seen())
+        return await self._opened().publish(topic, data, with_attributes(headers, attributes), id, self._seen())
 
     def publish_nowait(
-        self, topic: Topic, data: bytes, *, headers: Mapping[str, str] | None = None, id: str | None = None
+        self,
+        topic: Topic,
+        data: bytes,
+        *,
+        attributes: Attributes | None = None,
+        headers: Mapping[str, str] | None = None,
+        id: str | None = None,
     ) -> "asyncio.Future[Published]":
         """Queue one event; the future is done when the broker has it. QueueFull: too much is queued."""
-        return self._opened().publish_nowait(topic, data, headers, id, self._seen())
+        return self._opened().publish_nowait(topic, data, with_attributes(headers, attributes), id, self._seen())
 
     @overload
     async def publish_many(self, topic: Topic, data: Iterable[bytes]) -> list[Published]: ...

@@ -34,7 +34,7 @@ def connect(
 
     `memory://name` runs broker and sequencer in this process. Anywhere else the cluster's sequencers are found through
     the broker, or at `sequencers` ("host:port"). `vcube:///path/peers.toml?id=3` makes this process a peer, without any
-    broker (docs/peers.md).
+    broker (docs/peers.md). `overlay://host:port` is a broker that filters by content (docs/overlay.md).
 
     `order="atoms"`: on a cluster that orders by sequencing atoms instead of a tree (docs/atoms.md).
 
@@ -68,6 +68,10 @@ def connect(
         from seriatim.client.peer_bus import PeerBus  # lazily: only those who are peers need it
 
         return PeerBus(settings, join)
+    if url.startswith("overlay:"):
+        from seriatim.client.overlay_bus import OverlayBus  # lazily, as well
+
+        return OverlayBus(settings)
     if order == "atoms":
         from seriatim.client.atoms_bus import AtomsBus  # lazily: most clients have a tree
 

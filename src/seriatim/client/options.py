@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from seriatim.filters import Attributes, headers_of
 from seriatim.model import InputError, Topic
 from seriatim.protocols.tree import TreeOptions
 
@@ -135,3 +136,13 @@ def check_headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
         if value and not utf8_bytes(value):
             raise InputError(f"headers[{name!r}]", f"{value!r} cannot be sent", "use Unicode text")
     return dict(headers)
+
+
+def with_attributes(headers: Mapping[str, str] | None, attributes: Attributes | None) -> Mapping[str, str] | None:
+    """The headers of an event that has these attributes. InputError names one that cannot be, or is there twice."""
+    if attributes is None:
+        return headers
+    written = headers_of(attributes)
+    for name in written.keys() & (headers or {}).keys():
+        raise InputError(f"headers[{name!r}]", "attributes say it, too", "give it once")
+    return {**(headers or {}), **written}

@@ -1,69 +1,10 @@
 """Asking a running peer how it is: what `seriatim status` does, and what a newcomer does that knows only a seed."""
 
-import asyncio
-
-from seriatim.model import ConnectionFailed, RemoteError
 from seriatim.peers.report import PeerReport, decode_report
-from seriatim.runtime.addresses import split_address
-from seriatim.runtime.connection import Connection, TransportOptions
-from seriatim.runtime.dialer import explain_failure
+from seriatim.runtime.observing import ask
 from seriatim.runtime.security import SecurityOptions
-from seriatim.runtime.wire import FRAME_BYTES_MAX, UNREADABLE, VERSION, Hello, Refusal, Welcome, decode_for_peer
 
 
 async def observe(address: str, security: SecurityOptions, timeout_s: float) -> PeerReport:
     """What the peer at this address says. ConnectionFailed: nobody answers there, or not to us."""
-    host, port = split_address("seed", address)
-    context = security.client_context()
-    loop = asyncio.get_running_loop()
-    observer = _Observer(security)
-    try:
-        async with asyncio.timeout(timeout_s):
-            await loop.create_connection(
-                lambda: observer, host, port, ssl=context, server_hostname=host if context is not None else None
-            )
-            return await observer.answer
-    except TimeoutError:
-        raise ConnectionFailed(f"no peer has answered at {address} within {timeout_s:g} s") from None
-    except OSError as error:
-        raise ConnectionFailed(f"no peer answers at {address}: {explain_failure(error)}") from None
-    finally:
-        observer.close("asked")
-
-
-class _Observer(Connection):
-    """One question."""
-
-    def __init__(self, security: SecurityOptions) -> None:
-        super().__init__(TransportOptions(), body_bytes_max=FRAME_BYTES_MAX)
-        self.answer: asyncio.Future[PeerReport] = self._loop.create_future()
-        self._token = security.token_of("observer")
-
-    def begun(self) -> None:
-        self.post(Hello(VERSION, "", "observer", "observer", self._token))
-
-    def take(self, body: bytes) -> None:
-        try:
-            frame = decode_for_peer(body)
-        except UNREADABLE as error:
-            raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
-        if self.answer.done():
-            return
-        if isinstance(frame, Refusal):
-            self._failed(f"the peer at {self.peer} refuses: {frame.reason}")
-        elif isinstance(frame, Welcome):
-            if not frame.report:
-                self._failed(f"at {self.peer} is a sequencer, not a peer")
-            else:
-                self.answer.set_result(decode_report(frame.report))
-
-    def violated(self, reason: str) -> None:
-        self._failed(f"what is at {self.peer} does not speak as a peer does: {reason}")
-        super().violated(reason)
-
-    def ended(self, reason: str) -> None:
-        self._failed(f"the peer at {self.peer} closed the connection without an answer; does it expect TLS, or none?")
-
-    def _failed(self, reason: str) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(ConnectionFailed(reason))
+    return await ask(address, security, timeout_s, "peer", decode_report)

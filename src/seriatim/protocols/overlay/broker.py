@@ -120,7 +120,7 @@ class Broker:
         effects.send.extend(self.tables.want(client, id, where))
         asked = {each for each in self.place.neighbours if self.tables.offers(each, where)}
         self._ask(say.Sound(id, where), Echo(client, asked, False, name), effects)
-        self.ordering.changed(effects)
+        self.ordering.changed(client, effects)
 
     def _unsubscribe(self, client: Address, side: ClientSide, name: Name, effects: Effects) -> None:
         for command in side.joining:
@@ -136,7 +136,7 @@ class Broker:
             effects.send.append((client, say.Subscribed(name)))
         effects.send.append((client, say.Unsubscribed(name, side.held.pop(id).number)))
         effects.send.extend(self.tables.unwant(client, id))
-        self.ordering.changed(effects)
+        self.ordering.changed(client, effects)
 
     def _advertise(self, client: Address, side: ClientSide, name: Name, where: Where, effects: Effects) -> bool:
         if not self._is_new(client, say.Advertise(name, where), side.offers, effects):
@@ -217,12 +217,14 @@ class Broker:
         match message:
             case say.Interest(id, where):
                 effects.send.extend(self.tables.want(source, id, where))
-                self.ordering.changed(effects)
+                self.ordering.changed(source, effects)
             case say.Disinterest(id):
                 effects.send.extend(self.tables.unwant(source, id))
-                self.ordering.changed(effects)
+                self.ordering.changed(source, effects)
             case say.Advertisement():
                 self._offer(source, message, "", effects)
+            case say.Late(id):
+                self._late(source, id, effects)
             case say.Withdrawal(id):
                 self._withdraw(source, id, effects)
             case say.Sound(token, where, clock):
@@ -247,13 +249,25 @@ class Broker:
         others = {each for each in self.place.neighbours if each != direction}
         echo = Echo(direction, others, True, name, keys=self.ordering.unanswered())
         self._ask(message, echo, effects)
-        self.ordering.changed(effects)
+        self.ordering.changed(None, effects)
+
+    def _late(self, direction: Address, id: Id, effects: Effects) -> None:
+        """Something may have been published that nobody here could ask for: whoever would have is told of a gap."""
+        advertised = self.state.routes.offered.get(direction, {}).get(id)
+        if advertised is None:
+            return
+        reason = f"{advertised.owner} may have published before {self.place.name} had heard of its advertisement"
+        for client, ids in sorted(self.tables.wanting(advertised.where).items()):
+            if client not in self.place.neighbours:
+                self.miss(client, ids, reason, effects)
+        others = [each for each in self.place.neighbours if each != direction]
+        effects.send.extend((neighbour, say.Late(id)) for neighbour in others)
 
     def _withdraw(self, direction: Address, id: Id, effects: Effects) -> None:
         effects.send.extend(self.tables.unoffer(direction, id))
         others = [each for each in self.place.neighbours if each != direction]
         effects.send.extend((neighbour, say.Withdrawal(id)) for neighbour in others)
-        self.ordering.changed(effects)
+        self.ordering.changed(None, effects)
 
     # ── questions that go round ───────────────────────────────────────────────────────────────────────────────────
 
@@ -264,6 +278,8 @@ class Broker:
         echo.waits_for -= silent
         echo.unreachable |= silent
         token = message.id if isinstance(message, say.Advertisement) else message.token
+        if echo.is_advertisement:
+            effects.send.extend((neighbour, say.Late(token)) for neighbour in sorted(silent))
         self.state.echoes[token] = echo
         self._answer(token, echo, effects)
 
@@ -333,6 +349,8 @@ class Broker:
         match message:
             case say.Suspect(neighbour) if neighbour in self.place.neighbours:
                 self._suspect(neighbour, effects)
+            case say.Answers(neighbour):
+                self.state.suspected.discard(neighbour)
             case say.Forget(client):
                 self._forget(client, effects)
             case _:
@@ -345,8 +363,10 @@ class Broker:
             if neighbour in echo.waits_for:
                 echo.waits_for.discard(neighbour)
                 echo.unreachable.add(neighbour)
+                if echo.is_advertisement:
+                    effects.send.append((neighbour, say.Late(token)))
                 self._answer(token, echo, effects)
-        self.ordering.changed(effects)
+        self.ordering.changed(None, effects)
 
     def _forget(self, client: Address, effects: Effects) -> None:
         """A client is gone: its subscriptions end now, its advertisements behind what it has published."""
@@ -363,5 +383,5 @@ class Broker:
         side.joining.clear()
         published = [each for each in side.queue if isinstance(each, say.Publish)]
         side.queue = [*published, *(say.Unadvertise(name) for name in side.offers)]
-        self.ordering.changed(effects)
+        self.ordering.changed(client, effects)
         self._serve(client, side, effects)

@@ -108,10 +108,22 @@ class Suspect(Struct, frozen=True, tag=True):
     neighbour: Address
 
 
+class Answers(Struct, frozen=True, tag=True):
+    """To a broker, from its driver: there is a connection to this neighbour again."""
+
+    neighbour: Address
+
+
 class Forget(Struct, frozen=True, tag=True):
     """To a broker, from its driver: this client is gone for ever."""
 
     client: Address
+
+
+class Reached(Struct, frozen=True, tag=True):
+    """To a node, from its driver: there is a new connection to this address. Not recorded: it changes no state."""
+
+    address: Address
 
 
 # ── between brokers: who wants and who has what ───────────────────────────────────────────────────────────────────
@@ -123,6 +135,13 @@ class Advertisement(Struct, frozen=True, tag=True):
     id: Id
     owner: Address
     where: Where
+
+
+class Late(Struct, frozen=True, tag=True):
+    """The flood, behind an advertisement: it was acknowledged without you. What was published under it since then has
+    not come to you, whoever wanted it."""
+
+    id: Id
 
 
 class Withdrawal(Struct, frozen=True, tag=True):
@@ -217,6 +236,7 @@ Answer: TypeAlias = Subscribed | Unsubscribed | Advertised | Unadvertised | Publ
 ToClient: TypeAlias = Answer | Deliver
 Between: TypeAlias = (
     Advertisement
+    | Late
     | Withdrawal
     | Interest
     | Disinterest
@@ -229,7 +249,7 @@ Between: TypeAlias = (
     | Inquire
     | Promise
 )
-Told: TypeAlias = Suspect | Forget
+Told: TypeAlias = Suspect | Answers | Forget
 
 
 class Stepped(Struct, frozen=True, tag=True):

@@ -95,8 +95,8 @@ class Ordering:
     def hear(self, clock: Clock) -> None:
         """Somebody's clock."""
 
-    def changed(self, effects: Effects) -> None:
-        """Who wants or has what is different now, or a neighbour does not answer."""
+    def changed(self, direction: Address | None, effects: Effects) -> None:
+        """What this direction wants is different now; None: who has what, or a neighbour does not answer."""
 
     def explain(self) -> list[str]:
         """What waits here, and for what."""

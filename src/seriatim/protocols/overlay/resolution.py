@@ -180,9 +180,13 @@ class ResolutionOrder(Ordering):
     def begins_at_once(self) -> bool:
         return False
 
-    def changed(self, effects: Effects) -> None:
-        self._sources.clear()
-        self._beyond.clear()
+    def changed(self, direction: Address | None, effects: Effects) -> None:
+        if direction is None:
+            self._sources.clear()
+            self._beyond.clear()
+        else:
+            self._sources.pop(direction, None)
+            self._beyond.pop(direction, None)
         for gone in [client for client in self.broker.state.merge.done if client not in self.broker.state.clients]:
             del self.broker.state.merge.done[gone]
         self._go_on(effects)

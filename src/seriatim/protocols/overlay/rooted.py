@@ -175,12 +175,15 @@ class RootedOrder(Ordering):
         """Who has not heard of an advertisement may have notified early. Nothing of it may come before that is back."""
         return {key for key, climbing in self.broker.state.climbing.items() if climbing.told}
 
-    def changed(self, effects: Effects) -> None:
-        self._owners.clear()
+    def changed(self, direction: Address | None, effects: Effects) -> None:
+        if direction is None:
+            self._owners.clear()
+        else:
+            self._owners.pop(direction, None)
 
     def explain(self) -> list[str]:
-        climbing = self.broker.state.climbing
-        return [f"{key} of {each.origin}: climbed, and has not come back" for key, each in sorted(climbing.items())]
+        above = sorted(self._above.items())
+        return [f"{count} publications of {origin}: climbed, and have not come back" for origin, count in above]
 
 
 class CentralOrder(RootedOrder):

@@ -54,6 +54,13 @@ class Tables:
             found.setdefault(direction, []).append(id)
         return found
 
+    def wanting(self, where: Where) -> dict[Address, list[Id]]:
+        """The subscriptions that can match something of this, by direction."""
+        found: dict[Address, list[Id]] = {}
+        for direction, id in self._wanted.intersecting(filter_of(where)):
+            found.setdefault(direction, []).append(id)
+        return found
+
     def offers(self, neighbour: Address, where: Where) -> bool:
         """Whether something advertised from there can match this."""
         return self._offered_by[neighbour].intersects_any(filter_of(where))

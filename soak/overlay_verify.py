@@ -1,0 +1,69 @@
+"""What is promised of a round of an overlay, checked from its logs: by the auditor, and by who was always there."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from seriatim.audit import audit, read_history
+from soak.overlay_child import Stream, count_gaps, matching, read_sent
+
+GUARANTEES = ("fifo", "per-topic", "tno", "integrity")
+
+
+class OverlayVerdict(Struct):
+    """What the logs of a round show. No violation: all promises were kept."""
+
+    violations: list[str] = field(default_factory=list)
+    answers: dict[str, str] = field(default_factory=dict)
+    published: int = 0
+    confirmed: int = 0
+    notified: int = 0
+    subscriptions: int = 0
+    owed: int = 0
+    """Notifications that the subscriptions which were there all the time must have got."""
+
+    gaps: int = 0
+    """Of these: told as gaps."""
+
+
+def verify_overlay(folder: Path) -> OverlayVerdict:
+    """Order of everything, and completeness for the steady subscriptions: what did not come was told as a gap."""
+    history = read_history(folder / "log")
+    report = audit(history)
+    sent = read_sent(folder)
+    verdict = OverlayVerdict(
+        published=len(history.publications),
+        confirmed=len(sent),
+        notified=len(history.deliveries),
+        subscriptions=len({row.subscriber for row in history.deliveries}),
+        answers={name: report.verdicts[name].answer for name in GUARANTEES},
+    )
+    for name in GUARANTEES:
+        if verdict.answers[name] != "valid":
+            verdict.violations.append(f"{name}: {verdict.answers[name]}: {report.verdicts[name].reason}")
+    verdict.violations += [f"{anomaly.name}: {anomaly.sentence}" for anomaly in report.anomalies_against(GUARANTEES)]
+    streams = folder / "streams.json"
+    if not streams.exists():
+        verdict.violations.append("nothing is shown: the steady clients did not finish")
+        return verdict
+    seen: dict[str, set[str]] = {}
+    for row in history.deliveries:
+        seen.setdefault(row.subscriber, set()).add(row.event_id)
+    for stream in msgspec.json.decode(streams.read_bytes(), type=list[Stream]):
+        owed = matching(stream.where, sent)
+        got = seen.get(stream.subscriber, set())
+        told = count_gaps(stream.gaps)
+        verdict.owed += len(owed)
+        verdict.gaps += told
+        lost = sorted(owed - got)
+        if len(lost) > told:
+            verdict.violations.append(
+                f"lost: {stream.subscriber} ({stream.where}) was not notified of {lost[0]} and {len(lost) - 1} more, "
+                f"and was told of {told} gaps"
+            )
+        if any(first == 0 for first, _, _ in stream.gaps):
+            verdict.violations.append(f"begun anew: {stream.subscriber}, which nobody harmed: {stream.gaps[0][2]}")
+    if verdict.owed == 0:
+        verdict.violations.append("nothing is shown: nothing was owed")
+    return verdict

@@ -1,0 +1,1 @@
+"""Brokers of an overlay and their clients, over real sockets."""

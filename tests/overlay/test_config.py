@@ -1,0 +1,63 @@
+"""What is wrong with an overlay.toml is said before anything runs, with the path of the key and the fix."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from seriatim.model import InputError
+from seriatim.overlay import load_overlay, parse_overlay
+from seriatim.protocols.overlay import OverlayError
+
+
+def place(port: int, parent: str = "") -> dict[str, str]:
+    return {"address": f"127.0.0.1:{port}", "parent": parent}
+
+
+def test_the_smallest_file() -> None:
+    config = parse_overlay({"brokers": {"B1": "127.0.0.1:7600"}})
+    assert config.overlay.root == "B1" and config.options.order == "rooted"
+
+
+def test_a_cycle_is_refused_and_named() -> None:
+    brokers = {"R": place(1), "A": place(2, "C"), "B": place(3, "A"), "C": place(4, "B")}
+    with pytest.raises(OverlayError, match="cycle A → C → B → A"):
+        parse_overlay({"brokers": brokers})
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({}, "brokers: there are none"),
+        ({"brokers": {"A": place(1), "B": place(2)}}, "more than one root: A, B"),
+        ({"brokers": {"A": place(1), "B": place(2, "X")}}, "its parent 'X' is unknown"),
+        ({"brokers": {"A": place(1), "B": place(1, "A")}}, "brokers.B.address: '127.0.0.1:1' is also broker A's"),
+        ({"brokers": {"A": place(0)}}, "give every broker a port above 0"),
+        ({"brokers": {"A": "nowhere"}}, "brokers.A.address"),
+        ({"brokers": {"A b": place(1)}}, "brokers.A b: the key is not a name"),
+        ({"brokers": {"broker": place(1)}}, "brokers.broker: the key is not a name"),
+        ({"brokers": {"A": {"parent": "B"}}}, "brokers.A.address: is missing"),
+        ({"brokers": {"A": 7}}, "brokers.A: 7 is not an address"),
+        ({"brokers": {"A": {**place(1), "adress": "x"}}}, "did you mean 'address'"),
+        ({"brokers": {"A": place(1)}, "options": {"order": "best"}}, "options.order: 'best' does not fit"),
+        ({"brokers": {"A": place(1)}, "options": {"remember_s": 0}}, "options.remember_s: 0 does not fit"),
+        ({"brokers": {"A": place(1)}, "option": {}}, "did you mean 'options'"),
+        ({"brokers": {"A": place(1)}, "security": {"token_file": "none"}}, "token_file"),
+    ],
+)
+def test_mistakes_are_named(raw: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        parse_overlay(raw).load_security()
+
+
+def test_two_brokers_of_one_name(tmp_path: Path) -> None:
+    path = tmp_path / "overlay.toml"
+    path.write_text('[brokers]\nB1 = "127.0.0.1:1"\nB1 = "127.0.0.1:2"\n', encoding="utf-8")
+    with pytest.raises(InputError, match="is not TOML"):
+        load_overlay(path)
+
+
+def test_a_broker_that_is_not_in_the_file() -> None:
+    config = parse_overlay({"brokers": {"B1": "127.0.0.1:7600"}})
+    with pytest.raises(InputError, match="there is no broker 'B2' in the list"):
+        config.check_broker("B2")

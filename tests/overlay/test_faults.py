@@ -1,0 +1,162 @@
+"""Connections that break, brokers that restart, clients that are forgotten: nothing is lost in silence."""
+
+import asyncio
+from pathlib import Path
+
+from seriatim.model import Gap
+from seriatim.overlay import LiveBroker, load_overlay
+from tests.overlay.world import brokers, bus_of, run, until, write_overlay
+
+PAIR = {"A": "", "B": "A"}
+
+
+def test_a_broken_connection_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_overlay(tmp_path, PAIR)
+        async with (
+            brokers(path) as running,
+            bus_of(path, "A") as publisher,
+            bus_of(path, "B") as subscriber,
+            subscriber.subscribe("t") as events,
+        ):
+            for n in range(30):
+                if n % 10 == 5:
+                    for broker in running.values():
+                        assert broker._listener is not None
+                        for visitor in list(broker._listener.connected.values()):
+                            visitor.abort("broken by the test")
+                await publisher.publish("t", str(n).encode())
+            got = [await events.next() for _ in range(30)]
+            assert [int(event.data) for event in got] == list(range(30))
+            assert [event.number for event in got] == list(range(1, 31)) and not events.gaps
+
+    run(main())
+
+
+def test_a_broker_goes_on_from_its_journal(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_overlay(tmp_path, {"A": "", "B": "A", "C": "A"})
+        config = load_overlay(path)
+        async with brokers(path, "A", "C") as running, bus_of(path, "C") as publisher:
+            first = LiveBroker(config, "B")
+            await first.start()
+            await until(lambda: "B" in running["A"].connected, "B is connected")
+            async with bus_of(path, "B") as subscriber, subscriber.subscribe(where="n > 1") as events:
+                await publisher.publish("t", b"", attributes={"n": 2})
+                assert (await events.next()).number == 1
+                await first.stop()
+                for n in range(1, 4):
+                    await publisher.publish("t", str(n).encode(), attributes={"n": n})
+                second = LiveBroker(config, "B")
+                await second.start()
+                try:
+                    assert second.epoch > first.epoch
+                    got = [await events.next() for _ in range(2)]
+                    assert [(event.data, event.number) for event in got] == [(b"2", 2), (b"3", 3)]
+                    assert not events.gaps
+                finally:
+                    await subscriber.close()
+                    await second.stop()
+
+    run(main())
+
+
+def test_a_snapshot_stands_for_what_came_before(tmp_path: Path) -> None:
+    """Restarted from a snapshot and the records behind it, a broker is the same as from all records."""
+
+    async def main() -> None:
+        path = write_overlay(tmp_path, PAIR)
+        config = load_overlay(path)
+        async with brokers(path, "A") as running, bus_of(path, "A") as publisher:
+            first = LiveBroker(config, "B")
+            await first.start()
+            assert first._driver is not None
+            first._driver._snapshot_bytes_min = 2_000
+            async with bus_of(path, "B") as subscriber, subscriber.subscribe("t") as events:
+                for _ in range(60):
+                    await publisher.publish("t", b"x" * 100)
+                for n in range(60):
+                    assert (await events.next()).number == n + 1
+                await first.stop()
+                assert list(config.journal("B").glob("snapshot-*.bin")), "there was a snapshot"
+                await publisher.publish("t", b"after")
+                second = LiveBroker(config, "B")
+                await second.start()
+                try:
+                    event = await events.next()
+                    assert (event.data, event.number) == (b"after", 61) and not events.gaps
+                    assert running["A"].machine.amnesiacs == {}
+                finally:
+                    await subscriber.close()
+                    await second.stop()
+
+    run(main())
+
+
+def test_a_forgotten_client_is_told_of_a_gap_and_goes_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_overlay(tmp_path, PAIR)
+        config = load_overlay(path)
+        async with brokers(path, "A"), bus_of(path, "A") as publisher:
+            first = LiveBroker(config, "B")
+            await first.start()
+            async with bus_of(path, "B") as subscriber, subscriber.subscribe("t", show_gaps=True) as events:
+                await publisher.publish("t", b"before")
+                assert (await events.next()).data == b"before"
+                first._forget(subscriber.name, "the test says so")
+                gap = await events.next()
+                assert isinstance(gap, Gap) and "has forgotten" in gap.reason
+                async with asyncio.timeout(30):
+                    while events.unread == 0:  # what is published before it has begun anew is missed
+                        await publisher.publish("t", b"after")
+                        await asyncio.sleep(0.01)
+                event = await events.next()
+                assert (event.data, event.number) == (b"after", 1)
+                await subscriber.publish("t", b"mine")
+            await first.stop()
+
+    run(main())
+
+
+def test_who_stays_away_is_forgotten_and_nothing_is_kept_for_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_overlay(tmp_path, {"A": ""}, options="remember_s = 0.2\n")
+        async with brokers(path) as running, bus_of(path, "A") as bus, bus.subscribe("t"):
+            assert bus._attachment is not None
+            await bus._attachment._dialer.stop()  # it is cut off
+            machine = running["A"].machine
+            await until(lambda: not machine.clients, "the client is forgotten")
+            assert machine.inner.state.routes.wanted == {} and machine.inner.state.clients == {}
+
+    run(main())
+
+
+def test_nobody_waits_for_a_dead_broker_and_it_is_told(tmp_path: Path) -> None:
+    """A subscription beyond which a broker is dead begins, says so, and gets everything once the broker is back."""
+
+    async def main() -> None:
+        path = write_overlay(tmp_path, {"A": "", "B": "A", "C": "A"}, options="suspect_after_ms = 300\n")
+        config = load_overlay(path)
+        async with brokers(path, "A", "C") as running, bus_of(path, "C") as subscriber:
+            first = LiveBroker(config, "B")
+            await first.start()
+            async with bus_of(path, "B") as publisher:
+                await publisher.publish("t", b"nobody wants it")
+                await first.stop()
+                await until(lambda: "B" in running["A"].machine.inner.state.suspected, "B is suspected")
+                async with subscriber.subscribe("t") as events:
+                    assert "B did not answer" in events.gaps[-1].reason
+                    second = LiveBroker(config, "B")
+                    await second.start()
+                    try:
+                        await until(lambda: not running["A"].machine.inner.state.suspected, "B is back")
+                        async with asyncio.timeout(30):
+                            while events.unread == 0:
+                                await publisher.publish("t", b"again")
+                                await asyncio.sleep(0.01)
+                        assert (await events.next()).data == b"again"
+                    finally:
+                        await publisher.close()
+                        await second.stop()
+
+    run(main())
