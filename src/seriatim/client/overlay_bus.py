@@ -306,8 +306,8 @@ class OverlayBus(Bus):
         if not topics and where is None:
             raise InputError("where", "neither topics nor a filter are given", "give topics, where=..., or both")
         names = names_of(topics) if topics else frozenset()
-        given = parse(where) if isinstance(where, str) else where
-        filter = given if given is not None else EVERYTHING
+        asked = parse(where) if isinstance(where, str) else where
+        filter = asked if asked is not None else EVERYTHING
         text = str(filter & parse(topic_filter(names)) if names else filter)
         wishes = Wishes(
             topics=names,
