@@ -85,7 +85,7 @@ class PaperOrder(Ordering):
             case _:
                 raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
 
-    def changed(self, effects: Effects) -> None:
+    def changed(self, direction: Address | None, effects: Effects) -> None:
         self._found.clear()
 
     # ── a publication ─────────────────────────────────────────────────────────────────────────────────────────────
