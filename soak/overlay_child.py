@@ -147,7 +147,7 @@ class Clients:
             await asyncio.gather(*(publisher._bus.flush() for publisher in publishers))
             await self._until("fleeting-over", taking)
             await self._until_all_came(streams, taking)
-            rows = [Stream(each.log_name, each.where, self.gaps.get(each.name, [])) for each in streams]
+            rows = [Stream(each.log_name, each.text, self.gaps.get(each.name, [])) for each in streams]
             (self.folder / "streams.json").write_bytes(msgspec.json.encode(rows))
             (self.folder / "drained-steady").touch()
             await self._until("end", taking)
@@ -167,7 +167,7 @@ class Clients:
         """Or until it is clear that something never will; who judges finds out what."""
         end = asyncio.get_running_loop().time() + DRAIN_S
         sent = read_sent(self.folder)
-        owed = {stream.name: matching(stream.where, sent) for stream in streams}
+        owed = {stream.name: matching(stream.text, sent) for stream in streams}
         while asyncio.get_running_loop().time() < end:
             await self._look(taking)
             lacking = [owed[each.name] - self.received.get(each.name, set()) for each in streams]

@@ -160,3 +160,39 @@ def test_nobody_waits_for_a_dead_broker_and_it_is_told(tmp_path: Path) -> None:
                         await second.stop()
 
     run(main())
+
+
+def test_who_could_not_hear_of_an_advertisement_is_told_of_a_gap(tmp_path: Path) -> None:
+    """A publisher that begins while a broker is dead is not kept waiting; who was beyond that broker is told."""
+
+    async def main() -> None:
+        path = write_overlay(tmp_path, {"A": "", "B": "A", "C": "B"}, options="suspect_after_ms = 300\n")
+        config = load_overlay(path)
+        async with brokers(path, "A", "C") as running:
+            first = LiveBroker(config, "B")
+            await first.start()
+            await until(lambda: "B" in running["C"].connected, "C is connected")
+            async with (
+                bus_of(path, "C") as subscriber,
+                subscriber.subscribe("t", show_gaps=True) as events,
+                subscriber.subscribe("u") as others,
+                bus_of(path, "A") as publisher,
+            ):
+                await first.stop()
+                await publisher.publish("t", b"missed")
+                assert any("B did not answer" in line for line in publisher.explain().notes)
+                second = LiveBroker(config, "B")
+                await second.start()
+                try:
+                    gap = await events.next()
+                    assert isinstance(gap, Gap) and (gap.first, gap.last) == (1, 1)
+                    assert "before C had heard of its advertisement" in gap.reason
+                    await publisher.publish("t", b"comes")
+                    event = await events.next()
+                    assert (event.data, event.number) == (b"comes", 2) and not others.gaps
+                finally:
+                    await subscriber.close()
+                    await publisher.close()
+                    await second.stop()
+
+    run(main())

@@ -140,7 +140,7 @@ class OverlayBus(Bus):
         """For a subscription."""
         self._streams[stream.key] = stream
         try:
-            return await self._ask(Subscribe(stream.key, stream.where), stream.key, timeout_s)
+            return await self._ask(Subscribe(stream.key, stream.text), stream.key, timeout_s)
         except BaseException:
             del self._streams[stream.key]
             raise
@@ -190,7 +190,7 @@ class OverlayBus(Bus):
         for stream in self._streams.values():
             if ("Subscribe", stream.key) not in self._waits:  # else it has not begun, and has missed nothing
                 stream.renewed(f"{attachment.name}/{stream.key}", reason)
-            attachment.command(Subscribe(stream.key, stream.where))
+            attachment.command(Subscribe(stream.key, stream.text))
         for asked, future in self._waits.items():
             if asked[0] in ("Unsubscribe", "Unadvertise") and not future.done():
                 future.set_result(())
@@ -306,9 +306,9 @@ class OverlayBus(Bus):
         if not topics and where is None:
             raise InputError("where", "neither topics nor a filter are given", "give topics, where=..., or both")
         names = names_of(topics) if topics else frozenset()
-        given = parse(where) if isinstance(where, str) else where
-        filter = given if given is not None else EVERYTHING
-        text = str(filter & parse(topic_filter(names)) if names else filter)
+        wanted = parse(where) if isinstance(where, str) else where
+        whole = wanted if wanted is not None else EVERYTHING
+        text = str(whole & parse(topic_filter(names)) if names else whole)
         wishes = Wishes(
             topics=names,
             durable=None,
@@ -318,6 +318,7 @@ class OverlayBus(Bus):
             acknowledge="next",
             log=Path(log) if log is not None else None,
             start="now",
+            where=wanted,
             stamp_key=None,
             limits=self._settings.limits,
             timeout_s=self._settings.timeout_s,

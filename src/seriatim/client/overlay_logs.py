@@ -6,14 +6,14 @@ their topic, so the rows have none; which topics a filter matches is seen from w
 from its first event on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from seriatim.client.events import Event
-from seriatim.client.inbox import Starts
+from seriatim.client.inbox import NOTHING, Starts
 from seriatim.client.logs import Gathered, RowFile, padded, table_paths
 from seriatim.model import Address, Delivery, Number, Publication, Subscription, Topic
 from seriatim.runtime import Clock
@@ -42,7 +42,7 @@ class OverlayDeliveries:
 
     # ── what happens, in the order in which the application gets it ───────────────────────────────────────────────
 
-    def handed(self, events: Sequence[Event], received_at: float | None) -> None:
+    def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None:
         """The application is given these. LogError: too many rows could not be written, and these are not accepted."""
         self._gathered.make_room()
         for position, event in enumerate(events, self.position):

@@ -34,13 +34,13 @@ class Holder(Protocol):
 
 
 class OverlaySubscription(Subscription):
-    """Made by `OverlayBus.subscribe`. `key`: what the broker calls it, `where`: its filter, as text."""
+    """Made by `OverlayBus.subscribe`. `key`: what the broker calls it, `text`: the whole filter, topics included."""
 
     def __init__(
         self,
         name: Address,
         key: str,
-        where: str,
+        text: str,
         wishes: Wishes,
         holder: Holder,
         clock: Clock,
@@ -58,8 +58,8 @@ class OverlaySubscription(Subscription):
             on_close=on_close,
         )
         self.key = key
-        self.where = where
-        self._names = {where} if where else set(wishes.topics)  # for messages
+        self.text = text
+        self._names = {text}  # for messages
         self._holder = holder
         self._deliveries = log
         self._inbox = Inbox(show_gaps=self._stops_at_gaps, log=log)
@@ -133,7 +133,7 @@ class OverlaySubscription(Subscription):
 
     def missed(self, first: Number, last: Number, reason: str) -> None:
         """These numbers never come; 0: it is not known how many."""
-        gap = Gap(self.where or ", ".join(sorted(self._wishes.topics)), first, last, reason)
+        gap = Gap(self.text, first, last, reason)
         self.gaps.append(gap)
         self._inbox.put_gap(gap)
         self._arrived.set()

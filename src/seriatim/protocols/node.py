@@ -93,8 +93,8 @@ class Node:
         effects = self._framed(self.inner.tick(now), now)
         while self._resends and self._resends[0][0] <= now:
             due, address = self._resends.popleft()
-            link = self.state.links[address]
-            if link.resend_due == due:
+            link = self.state.links.get(address)  # a link may be forgotten meanwhile
+            if link is not None and link.resend_due == due:
                 frames = link.resend(self.state.epoch, now, self.retry_ms)
                 effects.send.extend((address, frame) for frame in frames)
                 self._plan_resend(address, link)
@@ -162,8 +162,13 @@ class Node:
             link = self.state.links[address] = Link()
         return link
 
+    def _drop_link(self, address: Address) -> None:
+        """Whoever is there begins anew, if it ever comes back. Seldom: all that is to be repeated is looked at."""
+        if self.state.links.pop(address, None) is not None:
+            self._resends = deque(each for each in self._resends if each[1] != address)
+
     def _wish(self, effects: Effects) -> None:
         resends, links = self._resends, self.state.links
-        while resends and links[resends[0][1]].resend_due != resends[0][0]:
+        while resends and ((link := links.get(resends[0][1])) is None or link.resend_due != resends[0][0]):
             resends.popleft()
         effects.wake_at = resends[0][0] if resends else None

@@ -252,16 +252,25 @@ class Broker:
         self.ordering.changed(effects)
 
     def _late(self, direction: Address, id: Id, effects: Effects) -> None:
-        """Something may have been published that nobody here could ask for: whoever would have is told of a gap."""
+        """Something may have been published that nobody here could ask for: whoever would have is told of a gap.
+
+        Not before everybody in that direction knows what is wanted here: until then more can pass by.
+        """
         advertised = self.state.routes.offered.get(direction, {}).get(id)
         if advertised is None:
             return
-        reason = f"{advertised.owner} may have published before {self.place.name} had heard of its advertisement"
-        for client, ids in sorted(self.tables.wanting(advertised.where).items()):
-            if client not in self.place.neighbours:
-                self.miss(client, ids, reason, effects)
         others = [each for each in self.place.neighbours if each != direction]
         effects.send.extend((neighbour, say.Late(id)) for neighbour in others)
+        if any(client not in self.place.neighbours for client in self.tables.wanting(advertised.where)):
+            token = self._id(self.place.name, "late")
+            echo = Echo(self.place.name, {direction}, False, advertised.owner, where=advertised.where)
+            self._ask(say.Sound(token, advertised.where), echo, effects)
+
+    def _tell_late(self, echo: Echo, effects: Effects) -> None:
+        reason = f"{echo.name} may have published before {self.place.name} had heard of its advertisement"
+        for client, ids in sorted(self.tables.wanting(echo.where).items()):
+            if client not in self.place.neighbours:
+                self.miss(client, ids, reason, effects)
 
     def _withdraw(self, direction: Address, id: Id, effects: Effects) -> None:
         effects.send.extend(self.tables.unoffer(direction, id))
@@ -291,6 +300,9 @@ class Broker:
         if echo.source in self.place.neighbours:
             clock = max(echo.clock, self.state.clock)
             effects.send.append((echo.source, say.Heard(token, clock, unreachable)))
+            return
+        if echo.source == self.place.name:
+            self._tell_late(echo, effects)
             return
         side = self.state.clients.get(echo.source)
         if side is None or (side.forgotten and not echo.is_advertisement):

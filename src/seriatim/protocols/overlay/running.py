@@ -62,6 +62,7 @@ class ConnectedNode(Node):
             effects.send = [(address, frame) for frame in frames or [link.acknowledgement(epoch)]]
             if link.unacknowledged:
                 link.resend_due = now + self.retry_ms
+                self._plan_resend(address, link)
         self._wish(effects)
         return effects
 

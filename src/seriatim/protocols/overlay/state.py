@@ -68,7 +68,8 @@ class ClientSide(Struct, array_like=True):
 class Echo(Struct, array_like=True):
     """A question that went on to others: who asked, who has not answered yet, and what was heard so far.
 
-    `keys`: publications that were notified early and have to come back before it is answered.
+    `keys`: publications that were notified early and have to come back before it is answered. `where`: of a question of
+    the broker itself, behind a late advertisement.
     """
 
     source: Address
@@ -78,6 +79,7 @@ class Echo(Struct, array_like=True):
     clock: Clock = 0
     unreachable: set[Address] = field(default_factory=set)
     keys: set[Key] = field(default_factory=set)
+    where: Where = ""
 
 
 class Climbing(Struct, array_like=True):
