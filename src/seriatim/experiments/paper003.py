@@ -182,6 +182,7 @@ FIG6 = Experiment(
     measures=DETECTION,
     axes=_axes(FAST, 10),
     run=run_detection,
+    seeds=1,
     limit_s=1_800.0,
     facts=(
         *(
@@ -317,6 +318,7 @@ DEGREE = Experiment(
     ),
     is_wanted=_is_degree,
     run=run_degree,
+    seeds=1,
     limit_s=1_800.0,
     facts=(
         same("per publisher: conflicts for each publication", 1.0 / 14.0, "conflicts", _hop(FIFO)),
