@@ -28,6 +28,7 @@ TOPICS = ("t0", "t1", "t2", "t3")
 SIZE = 64
 WAIT_S = 120.0
 CHUNK = 2_000
+CAUSAL_FEWER = 50  # a causal publisher has one message under way, and here each event has another topic than the last
 
 
 class Kind(NamedTuple):
@@ -137,7 +138,8 @@ async def measure(events: int, rounds: int, lone: int) -> None:
             for _ in range(rounds):
                 for kind in KINDS:
                     with served(kind, server.url, Path(name)):
-                        each = await rate(server.url, kind, events)
+                        count = events // CAUSAL_FEWER if "causal = true" in kind.lines else events
+                        each = await rate(server.url, kind, count)
                         found[kind.name].append((each, *await latencies(server.url, kind, lone)))
                     (Path(name) / f"{kind.cluster}.ready").unlink()
     best = {name: max(each for each, _, _ in rows) for name, rows in found.items()}

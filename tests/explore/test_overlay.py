@@ -76,6 +76,9 @@ CAUGHT = {
     "no-echo": {"loss"},
     "no-uncovering": {"loss"},
     "no-own-numbers": {"gap", "hole"},
+    "no-single-source": {"inversion"},
+    "no-late-joining": {"inversion"},
+    "no-late-withdrawal": {"loss"},
     "no-merge": {"gap", "inversion"},
     "no-asking-beyond": {"gap"},
     "no-raised-clock": {"gap"},
@@ -102,7 +105,7 @@ def test_every_variant_is_caught_somewhere() -> None:
 def test_random_worlds_meet_every_fault_and_kind_of_change() -> None:
     kinds: set[str] = set()
     seen: set[object] = set()
-    for index in range(100):
+    for index in range(150):
         walked = walk_world(11, index, None, "overlay")
         plan = walked.plan
         assert isinstance(plan, OverlayWorld)

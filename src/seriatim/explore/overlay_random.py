@@ -48,6 +48,54 @@ def random_overlay(random: Random, name: str, orders: tuple[Order, ...] = ("root
     )
 
 
+def random_meeting(random: Random, name: str, orders: tuple[Order, ...] = ("rooted",)) -> OverlayWorld:
+    """A world about somebody who hears one publisher and then another, while what was told on the way up is above.
+
+    The rules about that need several things to happen in one order, which larger worlds hardly ever meet.
+    """
+    overlay = Overlay({"b1": None, "b2": "b1", "b3": "b2", "b4": "b2"})
+    clients = {"c1": "b3", "c2": "b3", "c3": "b3", "c4": "b4", "c5": "b4", "c6": "b1"}
+    kinds = ["x = 0", "x = 1", "x in (0, 1)", "true"]
+    strange = random.choice(kinds), random.choice(kinds)
+    first, second = random.choice([strange, ("x = 0", "x = 1"), ("x in (0, 1)", "x = 2")])
+    scripts: dict[Address, list[Command]] = {
+        "c1": _publications(random, "c1", first, random.randint(3, 8)),
+        "c2": _joinings(random),
+        "c3": [Subscribe("s", "true")] if random.random() < 0.5 else [],
+        "c4": _publications(random, "c4", second, random.randint(1, 5)),
+        "c5": [Subscribe("s", "true")],
+        "c6": [Subscribe("s", random.choice(["x = 0", "x = 1", "x = 2"]))],
+    }
+    return OverlayWorld(
+        name=name,
+        overlay=overlay,
+        clients=clients,
+        options=OverlayOptions(order=random.choice(orders)),
+        scripts=scripts,
+        one_at_a_time=frozenset(client for client in clients if random.random() < 0.5),
+    )
+
+
+def _publications(random: Random, client: Address, where: str, count: int) -> list[Command]:
+    """Publish, and sometimes withdraw, or withdraw and advertise again."""
+    script: list[Command] = [Advertise("a", where)]
+    for i in range(1, count + 1):
+        script.append(publish(client, f"{client}.{i}", **random_match(random, parse(where))))
+        if random.random() < 0.15:
+            script += [Unadvertise("a"), Advertise("a", where)]
+    return script + ([Unadvertise("a")] if random.random() < 0.3 else [])
+
+
+def _joinings(random: Random) -> list[Command]:
+    """Hear of one kind, then of others, and of one again."""
+    script: list[Command] = [Subscribe("s0", "x = 0")]
+    for i in range(1, random.randint(1, 4) + 1):
+        script.append(Subscribe(f"s{i}", random.choice(["x = 1", "x = 2", "x in (0, 1)"])))
+        if random.random() < 0.5:
+            script.append(Unsubscribe(f"s{i}"))
+    return script
+
+
 def _tree(random: Random, size: int) -> Overlay:
     deep = random.random() < 0.5
     parents: dict[Address, Address | None] = {"b1": None}

@@ -16,7 +16,7 @@ from seriatim.explore.atoms_random import AtomsWalk, random_atoms, random_forest
 from seriatim.explore.atoms_variants import atoms_cast_of
 from seriatim.explore.checks import Violation
 from seriatim.explore.overlay import OverlayWorld
-from seriatim.explore.overlay_random import OverlayWalk, random_overlay
+from seriatim.explore.overlay_random import OverlayWalk, random_meeting, random_overlay
 from seriatim.explore.overlay_variants import orders_of, overlay_cast_of
 from seriatim.explore.random_worlds import Walk, random_of, random_story, random_world
 from seriatim.explore.run import Run
@@ -39,6 +39,8 @@ PROTOCOLS = ("tree", "vcube", "atoms", "overlay")
 
 # Of six worlds of atoms two are about atoms that are put in and taken out, one is about trees that join and come apart.
 KINDS_OF_ATOMS, RETIREMENTS, FOREST = 6, (2, 5), 4
+
+MEETING_EVERY = 3  # of the worlds of the overlay, every third is about hearing of another publisher
 
 STORY_EVERY = 8  # every eighth world is a quiet story about leaving
 
@@ -139,7 +141,8 @@ def walk_world(seed: int, index: int, variant: str | None = None, protocol: str 
         world = atoms.build(atoms_cast_of(variant))
         return _go(atoms, world, AtomsWalk(Run(world), random))
     if protocol == "overlay":
-        overlay = random_overlay(random, name, orders_of(variant))
+        is_meeting = index % MEETING_EVERY == MEETING_EVERY - 1
+        overlay = (random_meeting if is_meeting else random_overlay)(random, name, orders_of(variant))
         world = overlay.build(overlay_cast_of(variant))
         return _go(overlay, world, OverlayWalk(Run(world), random))
     if index % STORY_EVERY == STORY_EVERY - 1:
