@@ -40,7 +40,7 @@ def test_only_what_matches_in_the_order_of_everybody(ordered: bool) -> None:
             assert data(await take(dear, 3)) == ["120", "101", "100.5"]
             assert data(await take(cheap, 2)) == ["80", "3"]
             assert len(await take(all_of_them, 8)) == 8
-            assert str(dear.where) == "price > 100"
+            assert str(dear.filter) == "price > 100"
             await until("all were looked at", lambda: dear.left_out == 5)
             with pytest.raises(TimedOut):
                 await dear.next(0.05)
@@ -146,7 +146,7 @@ def test_a_durable_subscription_remembers_its_filter(tmp_path: Path) -> None:
                 await kill(events)
             await publish(bus, "a", 3, 150)
             async with reader.subscribe("a", durable="d", log=tmp_path) as events:
-                assert events.where == parse("price > 100")
+                assert events.filter == parse("price > 100")
                 assert data(await take(events, 3)) == ["130", "140", "150"]
                 await events.acknowledge()
             async with reader.subscribe("a", durable="d", where="price > 100.0", log=tmp_path) as events:

@@ -73,7 +73,7 @@ class AtomsPublisher(LinkedNode):
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if isinstance(message, Forgotten):
-            self.state.links.pop(source, None)  # what was under way has no answer any more, and its time will be over
+            self._drop_link(source)  # what was under way has no answer any more, and its time will be over
             return Effects()
         effects = super().step(source, message, now)
         return self._wishing(effects)

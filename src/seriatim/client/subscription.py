@@ -135,7 +135,7 @@ class Subscription(UsedOnce):
         return self._feed.left_out if self._feed is not None else 0
 
     @property
-    def where(self) -> Filter | None:
+    def filter(self) -> Filter | None:
         """The filter; a durable subscription that was resumed has the one it remembers."""
         return self._where
 

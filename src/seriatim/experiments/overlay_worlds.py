@@ -5,7 +5,8 @@ it. Clients are no machines here: they publish at given times, and what they are
 takes no time: everybody has advertised and subscribed, and is acknowledged, before the first publication.
 
 Subscribers and publishers are spread evenly over the edges. Everything at an edge is about one group; an edge conflicts
-with the edges of its own group. One group is the paper's 100 %, two are 50 %, four are 25 %.
+with the edges of its own group. One group is the paper's 100 %, two are 50 %, four are 25 %. Where everybody is apart,
+each publisher is a group of its own, with subscribers at any edges: nothing conflicts with anything.
 """
 
 from collections import Counter, deque
@@ -14,11 +15,11 @@ from random import Random
 
 from msgspec import Struct
 
-from seriatim.experiments.overlay_paper import PaperBroker, PaperOrder, PlainPaperOrder, SlowPaperOrder
+from seriatim.experiments.overlay_paper import FastBroker, FastOrder, PlainBroker, ProgressiveBroker
 from seriatim.filters import headers_of
 from seriatim.model import Address, Event
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions
+from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions, Place
 from seriatim.protocols.overlay import messages as say
 from seriatim.sim import Simulator
 from seriatim.sim.delays import Constant
@@ -29,7 +30,7 @@ PLAIN, PROGRESSIVE, FAST = "paper, unoptimised", "paper, progressive", "paper, f
 FIFO, SEQUENCER = "per publisher", "central sequencer"
 ROOTED, RESOLUTION, CENTRAL = "rooted", "resolution", "central root"
 
-PAPERS: dict[str, type[PaperOrder]] = {PLAIN: PlainPaperOrder, PROGRESSIVE: SlowPaperOrder, FAST: PaperOrder}
+PAPERS: dict[str, type[FastBroker]] = {PLAIN: PlainBroker, PROGRESSIVE: ProgressiveBroker, FAST: FastBroker}
 OPTIONS = {
     FIFO: OverlayOptions(order="fifo"),
     SEQUENCER: OverlayOptions(order="fifo"),
@@ -38,7 +39,6 @@ OPTIONS = {
     CENTRAL: OverlayOptions(order="central"),
 }
 EDGES_PER_CORE = 5
-PUBLICATIONS = (say.Publish, say.Spread, say.Climb, say.Descend)
 
 
 class Costs(Struct, frozen=True, kw_only=True):
@@ -59,8 +59,10 @@ class OverlayLoad(Struct, frozen=True, kw_only=True):
     subscriptions: int = 150
     advertisements: int = 150
     groups: int = 1
+    apart: bool = False
     interval_ms: float = 4_000.0  # from one publication of a publisher to its next
     seconds: float = 20.0
+    covers: bool = False  # whether brokers of the paper keep to themselves what another subscription covers
     seed: int = 1
     costs: Costs = Costs()
 
@@ -81,6 +83,7 @@ class Seen(Struct):
     busy_ms: float = 0.0
     rows: int = 0
     detection_ms: float = 0.0  # waiting for it included, over all publications
+    detection_ms_max: float = 0.0
 
 
 class BusyBroker:
@@ -132,9 +135,11 @@ class BusyBroker:
         seen.sent += copies
         seen.busy_ms += took
         seen.rows += rows
-        if rows or isinstance(message, PUBLICATIONS) or hasattr(message, "publication"):
+        if isinstance(message, say.Publish) or hasattr(message, "publication"):
             seen.publications += 1
-            seen.detection_ms += now - arrived + costs.row_ms * rows
+            detection_ms = now - arrived + costs.row_ms * rows
+            seen.detection_ms += detection_ms
+            seen.detection_ms_max = max(seen.detection_ms_max, detection_ms)
         self._done_at = now + took
 
     def _leave(self, now: float, effects: Effects) -> None:
@@ -153,7 +158,7 @@ def _counts(message: Payload) -> bool:
 
 def _rows(broker: Broker) -> int:
     ordering = broker.ordering
-    return ordering.rows if isinstance(ordering, PaperOrder) else 0
+    return ordering.rows if isinstance(ordering, FastOrder) else 0
 
 
 class CentralSequencer:
@@ -182,6 +187,7 @@ class OverlayWorld:
         self.overlay = chain_of_cores(load.cores)
         self.edges = [name for name in self.overlay.parents if name.startswith("edge")]
         self.at: dict[Address, Address] = {}
+        self.group: dict[Address, int] = {}
         self.simulator = Simulator(load.seed, Link(Constant(load.costs.link_ms)))
         self.brokers: dict[Address, BusyBroker] = {}
         self.published: dict[str, tuple[float, Address]] = {}  # when, at which broker
@@ -216,8 +222,8 @@ class OverlayWorld:
 
     def owed(self) -> int:
         """How many notifications all publications so far are worth."""
-        wanting = Counter(self._group(self.at[subscriber]) for subscriber in self.subscribers)
-        return sum(wanting[self._group(broker)] for _, broker in self.published.values())
+        wanting = Counter(self.group[subscriber] for subscriber in self.subscribers)
+        return sum(wanting[self.group[id.rpartition(" ")[0]]] for id in self.published)
 
     def on(self, kind: str) -> list[Seen]:
         """What the brokers of a kind did: core or edge."""
@@ -225,31 +231,29 @@ class OverlayWorld:
 
     # ── setting up ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _broker(self, place: object) -> Broker:
-        system = self.load.system
-        if system in PAPERS:
-            paper = type("Paper", (PaperBroker,), {"orderings": {"resolution": PAPERS[system]}})
-            broker: Broker = paper(place, OPTIONS[RESOLUTION])
-            return broker
-        return Broker(place, OPTIONS[system])  # type: ignore[arg-type]
-
-    def _group(self, edge: Address) -> int:
-        return self.edges.index(edge) % self.load.groups
+    def _broker(self, place: Place) -> Broker:
+        paper = PAPERS.get(self.load.system)
+        if paper is None:
+            return Broker(place, OPTIONS[self.load.system])
+        return paper(place, OPTIONS[RESOLUTION], self.load.covers)
 
     def _settle(self) -> None:
         """Everybody advertises, then everybody subscribes, in random order; messages arrive at once."""
         for name, where in self._clients(self.publishers):
-            self._tell(name, say.Advertise("a", where))
+            self.tell(name, say.Advertise("a", where))
         for name, where in self._clients(self.subscribers):
-            self._tell(name, say.Subscribe("s", where))
+            self.tell(name, say.Subscribe("s", where))
 
     def _clients(self, names: list[Address]) -> Iterator[tuple[Address, str]]:
         for number, name in enumerate(names):
-            self.at[name] = self.edges[number % len(self.edges)]
+            edge = self.random.randrange(len(self.edges)) if self.load.apart else number % len(self.edges)
+            self.at[name] = self.edges[edge]
+            self.group[name] = number % self.load.advertisements if self.load.apart else edge % self.load.groups
         for name in self.random.sample(names, len(names)):
-            yield name, f"group = {self._group(self.at[name])}"
+            yield name, f"group = {self.group[name]}"
 
-    def _tell(self, client: Address, command: Payload) -> None:
+    def tell(self, client: Address, command: Payload) -> None:
+        """A command of a client and everything it leads to, without any time passing."""
         waiting = deque([(client, self.at[client], command)])
         while waiting:
             source, target, message = waiting.popleft()
@@ -271,7 +275,7 @@ class OverlayWorld:
     def _publishing(self, name: Address, number: int) -> Callable[[], None]:
         broker = self.at[name]
         id = f"{name} {number}"
-        event = Event(id, "", name, headers=headers_of({"group": self._group(broker)}))
+        event = Event(id, "", name, headers=headers_of({"group": self.group[name]}))
 
         def publish() -> None:
             self.simulator.command(broker, FromClient(name, say.Publish(event)))

@@ -162,6 +162,11 @@ class Node:
             link = self.state.links[address] = Link()
         return link
 
+    def _drop_link(self, address: Address) -> None:
+        """Whoever is there begins anew, if it ever comes back. Seldom: all that is to be repeated is looked at."""
+        if self.state.links.pop(address, None) is not None:
+            self._resends = deque(each for each in self._resends if each[1] != address)
+
     def _wish(self, effects: Effects) -> None:
         resends, links = self._resends, self.state.links
         while resends and ((link := links.get(resends[0][1])) is None or link.resend_due != resends[0][0]):

@@ -110,6 +110,6 @@ class StationNode(LinkedNode):
             effects.persist.append(Step(source, message, now, framed))
             return effects
         if isinstance(message, Forget):  # nothing that was decided before goes to clients, so no name is remembered
-            self.state.links.pop(message.receiver, None)
+            self._drop_link(message.receiver)
             self.state.gone.discard(message.receiver)
         return effects
