@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 import seriatim
-from seriatim.model import Closed, InputError, RequestRefused
+from seriatim.model import Closed, ConnectionFailed, Event, InputError, RequestRefused
 from seriatim.protocols.atoms import GraphError, plan_of
-from seriatim.protocols.atoms.messages import Carry, Item
+from seriatim.protocols.atoms.live_messages import Join
+from seriatim.protocols.atoms.messages import Carry, Item, Publish
 from seriatim.protocols.atoms.written import Written, as_written, write
 from seriatim.protocols.link import Frame
 from seriatim.server.atoms_plan import placement_of, read_atoms_plan
@@ -50,6 +51,7 @@ def parse(**more: Any) -> Any:
         ("only atoms have roles", {"order": "tree", "nodes": {"one": {"roles": ["host"]}}}),
         ('give "tree" or "atoms"', {"order": "clock"}),
         ("nodes.one.roles", {"nodes": {"one": {"roles": ["king"]}}}),
+        ("nodes.broker: is what nodes call somebody else", {"nodes": {"broker": {}}}),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(where: str, more: dict[str, Any]) -> None:
@@ -223,7 +225,30 @@ def test_a_message_for_a_retired_path_harms_nobody(tmp_path: Path) -> None:
     run(test())
 
 
-def seriatim_event() -> Any:
-    from seriatim.model import Event
+@pytest.mark.parametrize("name", ["coordinator", "two", "broker"])
+def test_no_client_is_called_what_a_part_of_the_cluster_is(tmp_path: Path, name: str) -> None:
+    async def test() -> None:
+        cluster = new_cluster()
+        async with stations(tmp_path, cluster) as server, connect(cluster) as bus, bus.subscribe(*"abcd") as events:
+            impostor = connect(cluster)
+            impostor.name = name
+            with pytest.raises(ConnectionFailed, match=f"'{name}' is not a name for a client"):
+                async with impostor:
+                    pass
+            for each in server.served:  # and past the door
+                host = station(server, each)
+                known = set(host.machine.state.links)
+                for number, topic in enumerate("abcd", 1):
+                    wish = Join(topic) if number % 2 else Publish(Event(f"x{number}", topic, name, b"x"))
+                    server.served[each].switchboard.deliver(name, each, Frame(9, number, 0, wish))
+                await host.driver.settled()
+                assert set(host.machine.state.links) == known
+            await bus.publish_many([(topic, topic.encode()) for topic in "abcd"])
+            assert sorted(data(await take(events, 4))) == list("abcd")
+            assert [each.role for each in server.served.values()] == ["active", "active"]
 
+    run(test())
+
+
+def seriatim_event() -> Any:
     return Event("lost", "gone", "p", b"x")
