@@ -250,5 +250,40 @@ def test_no_client_is_called_what_a_part_of_the_cluster_is(tmp_path: Path, name:
     run(test())
 
 
+@pytest.mark.parametrize("topic", ["ü" * 100, "x" * 300, "two words"])
+def test_a_topic_that_can_have_no_stream_harms_nobody(tmp_path: Path, topic: str) -> None:
+    async def test() -> None:
+        cluster = new_cluster()
+        async with stations(tmp_path, cluster) as server, connect(cluster) as bus, bus.subscribe("a") as events:
+            for name in server.served:
+                host = station(server, name)
+                known = set(host.machine.state.links)
+                for source, wish in (("eve", Join(topic)), ("mallory", Publish(Event("x", topic, "mallory", b"x")))):
+                    server.served[name].switchboard.deliver(source, name, Frame(1, 1, 0, wish))
+                await host.driver.settled()
+                assert set(host.machine.state.links) == known, "it is not in the journal, either"
+            await bus.publish("a", b"1")
+            assert data(await take(events, 1)) == ["1"]
+        async with stations(tmp_path, cluster) as server:
+            assert [each.role for each in server.served.values()] == ["active", "active"]
+
+    run(test())
+
+
+def test_a_station_outlives_what_the_broker_does_not_take(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster = new_cluster()
+        async with stations(tmp_path, cluster) as server, connect(cluster) as bus, bus.subscribe("a") as events:
+            long, served = "ü" * 100, server.served.values()
+            station(server, "one").driver.deliver("eve", Frame(1, 1, 0, Join(long)))  # as journals of old may say
+            refused = "the name of its stream would have"
+            await until("it is refused", lambda: any(refused in line for each in served for line in each.explain()))
+            await bus.publish("a", b"1")
+            assert data(await take(events, 1)) == ["1"]
+            assert [each.role for each in served] == ["active", "active"]
+
+    run(test())
+
+
 def seriatim_event() -> Any:
     return Event("lost", "gone", "p", b"x")

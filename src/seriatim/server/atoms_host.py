@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 
 from seriatim.brokers import Broker
-from seriatim.brokers.naming import check_topic
 from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
 from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Join, Leave, Nonsense, Place
@@ -154,7 +153,7 @@ class LiveStation:
         """What is journaled is carried out at every start again, so what cannot be must not get that far."""
         if source in (*self._stations, COORDINATOR, BROKER, APPLICATION):
             raise InputError("name", f"{source!r} is not a name for a client", "choose another one")
-        check_topic(topic)
+        self._broker.check_slots(topic)
 
     def _send(self, source: Address, target: Address, message: Payload) -> None:
         if target == BROKER:
