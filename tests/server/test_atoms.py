@@ -75,11 +75,12 @@ def test_who_plays_what() -> None:
 # ── plans ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MEMBERS = {"a": ["ann", "bob"], "b": ["ann", "bob"]}
+OTHERS = {"a": ["ann", "eve"], "b": ["ann", "eve"]}
 
 
-def made_for(members: dict[str, list[str]], hosts: tuple[str, ...] = ("one", "two")) -> Written:
-    placement = {"a.1&b.1": "two"} if hosts == ("one", "two") and members == MEMBERS else None
-    plan = plan_of(members, hosts, hosts, placement=placement)
+def made_for(members: dict[str, list[str]], at: str = "two") -> Written:
+    hosts = ("one", "two")
+    plan = plan_of(members, hosts, hosts, placement={"a.1&b.1": at})
     return as_written(plan.graph, hosts)
 
 
@@ -147,19 +148,41 @@ def test_atoms_live_where_the_plan_puts_them_and_a_plan_for_others_is_refused(tm
             await ann.publish_many([("a", b"1"), ("b", b"2")])
             assert data(await take(hers, 2)) == data(await take(his, 2))
             at = {name: set(station(server, name).machine.inner.state.host.atoms) for name in server.served}
-            assert at["one"] == set() or all("a." in atom and "a." in atom.partition("&")[2] for atom in at["one"])
+            assert not any(atom.startswith("a.") and "&b." in atom for atom in at["one"])
             assert any(atom.startswith("a.") and "&b." in atom for atom in at["two"])
             await station(server, "one").driver.settled()
             # the process ends as if it were killed: nobody leaves
             for each in (hers, his):
                 await each._opened()._driver.stop()
             await server.stop()
-        other = made_for({"a": ["ann", "eve"], "b": ["ann", "eve"]})
+        other = made_for(OTHERS, at="one")
         with pytest.raises(GraphError, match="but not those of the plan"):
             async with stations(tmp_path, cluster, plan=other):
                 pass
         async with stations(tmp_path, cluster, plan=plan):  # and nothing was harmed by trying
             pass
+
+    run(test())
+
+
+def test_a_plan_that_was_taken_is_not_refused_when_others_are_there(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster, plan = new_cluster(), made_for(MEMBERS)
+        async with (
+            stations(tmp_path, cluster, plan=plan) as server,
+            connect(cluster, "ann") as ann,
+            ann.subscribe("a", "c") as hers,
+        ):
+            await ann.publish("a", b"1")
+            assert data(await take(hers, 1)) == ["1"]
+            await hers._opened()._driver.stop()  # the process ends as if it were killed: she does not leave
+            await server.stop()
+        async with stations(tmp_path, cluster, plan=plan) as server:
+            registrar = station(server, "one").machine.inner.registrar
+            assert (set(registrar.state.wanted), registrar.state.placement) == ({"a", "c"}, {"a b": "two"})
+        with pytest.raises(GraphError, match="topic 'a': has 1 members, the plan is for 2"):
+            async with stations(tmp_path, cluster, plan=made_for(OTHERS, at="one")):
+                pass
 
     run(test())
 

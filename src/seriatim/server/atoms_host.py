@@ -129,8 +129,9 @@ class LiveStation:
         registrar = machine.inner.registrar
         if self._plan is None or registrar is None:
             return None
-        placement = placement_of(self._plan, registrar.state.wanted, self._founded.hosts, self.options.threshold)
-        return placement if placement != registrar.state.placement else None
+        wanted, known = registrar.state.wanted, registrar.state.placement
+        placement = placement_of(self._plan, wanted, self._founded.hosts, self.options.threshold, known)
+        return placement if placement != known else None
 
     # ── in and out ────────────────────────────────────────────────────────────────────────────────────────────────
 
