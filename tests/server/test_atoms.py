@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 import seriatim
-from seriatim.model import Closed, InputError, RequestRefused
+from seriatim.model import Closed, ConnectionFailed, Event, InputError, RequestRefused
 from seriatim.protocols.atoms import GraphError, plan_of
-from seriatim.protocols.atoms.messages import Carry, Item
+from seriatim.protocols.atoms.live_messages import Join
+from seriatim.protocols.atoms.messages import Carry, Item, Publish
 from seriatim.protocols.atoms.written import Written, as_written, write
 from seriatim.protocols.link import Frame
 from seriatim.server.atoms_plan import placement_of, read_atoms_plan
@@ -50,6 +51,7 @@ def parse(**more: Any) -> Any:
         ("only atoms have roles", {"order": "tree", "nodes": {"one": {"roles": ["host"]}}}),
         ('give "tree" or "atoms"', {"order": "clock"}),
         ("nodes.one.roles", {"nodes": {"one": {"roles": ["king"]}}}),
+        ("nodes.broker: is what nodes call somebody else", {"nodes": {"broker": {}}}),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(where: str, more: dict[str, Any]) -> None:
@@ -73,11 +75,12 @@ def test_who_plays_what() -> None:
 # ── plans ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MEMBERS = {"a": ["ann", "bob"], "b": ["ann", "bob"]}
+OTHERS = {"a": ["ann", "eve"], "b": ["ann", "eve"]}
 
 
-def made_for(members: dict[str, list[str]], hosts: tuple[str, ...] = ("one", "two")) -> Written:
-    placement = {"a.1&b.1": "two"} if hosts == ("one", "two") and members == MEMBERS else None
-    plan = plan_of(members, hosts, hosts, placement=placement)
+def made_for(members: dict[str, list[str]], at: str = "two") -> Written:
+    hosts = ("one", "two")
+    plan = plan_of(members, hosts, hosts, placement={"a.1&b.1": at})
     return as_written(plan.graph, hosts)
 
 
@@ -145,19 +148,41 @@ def test_atoms_live_where_the_plan_puts_them_and_a_plan_for_others_is_refused(tm
             await ann.publish_many([("a", b"1"), ("b", b"2")])
             assert data(await take(hers, 2)) == data(await take(his, 2))
             at = {name: set(station(server, name).machine.inner.state.host.atoms) for name in server.served}
-            assert at["one"] == set() or all("a." in atom and "a." in atom.partition("&")[2] for atom in at["one"])
+            assert not any(atom.startswith("a.") and "&b." in atom for atom in at["one"])
             assert any(atom.startswith("a.") and "&b." in atom for atom in at["two"])
             await station(server, "one").driver.settled()
             # the process ends as if it were killed: nobody leaves
             for each in (hers, his):
                 await each._opened()._driver.stop()
             await server.stop()
-        other = made_for({"a": ["ann", "eve"], "b": ["ann", "eve"]})
+        other = made_for(OTHERS, at="one")
         with pytest.raises(GraphError, match="but not those of the plan"):
             async with stations(tmp_path, cluster, plan=other):
                 pass
         async with stations(tmp_path, cluster, plan=plan):  # and nothing was harmed by trying
             pass
+
+    run(test())
+
+
+def test_a_plan_that_was_taken_is_not_refused_when_others_are_there(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster, plan = new_cluster(), made_for(MEMBERS)
+        async with (
+            stations(tmp_path, cluster, plan=plan) as server,
+            connect(cluster, "ann") as ann,
+            ann.subscribe("a", "c") as hers,
+        ):
+            await ann.publish("a", b"1")
+            assert data(await take(hers, 1)) == ["1"]
+            await hers._opened()._driver.stop()  # the process ends as if it were killed: she does not leave
+            await server.stop()
+        async with stations(tmp_path, cluster, plan=plan) as server:
+            registrar = station(server, "one").machine.inner.registrar
+            assert (set(registrar.state.wanted), registrar.state.placement) == ({"a", "c"}, {"a b": "two"})
+        with pytest.raises(GraphError, match="topic 'a': has 1 members, the plan is for 2"):
+            async with stations(tmp_path, cluster, plan=made_for(OTHERS, at="one")):
+                pass
 
     run(test())
 
@@ -223,7 +248,65 @@ def test_a_message_for_a_retired_path_harms_nobody(tmp_path: Path) -> None:
     run(test())
 
 
-def seriatim_event() -> Any:
-    from seriatim.model import Event
+@pytest.mark.parametrize("name", ["coordinator", "two", "broker"])
+def test_no_client_is_called_what_a_part_of_the_cluster_is(tmp_path: Path, name: str) -> None:
+    async def test() -> None:
+        cluster = new_cluster()
+        async with stations(tmp_path, cluster) as server, connect(cluster) as bus, bus.subscribe(*"abcd") as events:
+            impostor = connect(cluster)
+            impostor.name = name
+            with pytest.raises(ConnectionFailed, match=f"'{name}' is not a name for a client"):
+                async with impostor:
+                    pass
+            for each in server.served:  # and past the door
+                host = station(server, each)
+                known = set(host.machine.state.links)
+                for number, topic in enumerate("abcd", 1):
+                    wish = Join(topic) if number % 2 else Publish(Event(f"x{number}", topic, name, b"x"))
+                    server.served[each].switchboard.deliver(name, each, Frame(9, number, 0, wish))
+                await host.driver.settled()
+                assert set(host.machine.state.links) == known
+            await bus.publish_many([(topic, topic.encode()) for topic in "abcd"])
+            assert sorted(data(await take(events, 4))) == list("abcd")
+            assert [each.role for each in server.served.values()] == ["active", "active"]
 
+    run(test())
+
+
+@pytest.mark.parametrize("topic", ["ü" * 100, "x" * 300, "two words"])
+def test_a_topic_that_can_have_no_stream_harms_nobody(tmp_path: Path, topic: str) -> None:
+    async def test() -> None:
+        cluster = new_cluster()
+        async with stations(tmp_path, cluster) as server, connect(cluster) as bus, bus.subscribe("a") as events:
+            for name in server.served:
+                host = station(server, name)
+                known = set(host.machine.state.links)
+                for source, wish in (("eve", Join(topic)), ("mallory", Publish(Event("x", topic, "mallory", b"x")))):
+                    server.served[name].switchboard.deliver(source, name, Frame(1, 1, 0, wish))
+                await host.driver.settled()
+                assert set(host.machine.state.links) == known, "it is not in the journal, either"
+            await bus.publish("a", b"1")
+            assert data(await take(events, 1)) == ["1"]
+        async with stations(tmp_path, cluster) as server:
+            assert [each.role for each in server.served.values()] == ["active", "active"]
+
+    run(test())
+
+
+def test_a_station_outlives_what_the_broker_does_not_take(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster = new_cluster()
+        async with stations(tmp_path, cluster) as server, connect(cluster) as bus, bus.subscribe("a") as events:
+            long, served = "ü" * 100, server.served.values()
+            station(server, "one").driver.deliver("eve", Frame(1, 1, 0, Join(long)))  # as journals of old may say
+            refused = "the name of its stream would have"
+            await until("it is refused", lambda: any(refused in line for each in served for line in each.explain()))
+            await bus.publish("a", b"1")
+            assert data(await take(events, 1)) == ["1"]
+            assert [each.role for each in served] == ["active", "active"]
+
+    run(test())
+
+
+def seriatim_event() -> Any:
     return Event("lost", "gone", "p", b"x")

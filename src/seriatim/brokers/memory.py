@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from seriatim.brokers.naming import check_buckets, ordered_topic
+from seriatim.brokers.naming import check_buckets, check_topic, ordered_topic
 from seriatim.brokers.seam import Deliver, HomeOf, Mode, OnError
 from seriatim.model import APPLICATION, Address, Closed, InputError, RemoteError, RequestRefused, SeriatimError, Topic
 from seriatim.protocols.machine import Payload
@@ -93,6 +93,9 @@ class MemoryBroker:
 
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
+
+    def check_slots(self, topic: Topic) -> None:
+        check_topic(topic)
 
     async def capture(self, names: Iterable[Topic]) -> None:
         """Everything is."""

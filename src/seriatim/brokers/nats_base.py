@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from nats.aio.msg import Msg
 
-from seriatim.brokers.naming import Names, ordered_topic
+from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats_credentials import NatsCredentials
 from seriatim.brokers.nats_link import NatsLink, no_responders
 from seriatim.brokers.seam import Deliver, HomeOf, Mode, OnError
@@ -75,6 +75,10 @@ class NatsBroker(Generic[P]):
 
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self.names.buckets)
+
+    def check_slots(self, topic: Topic) -> None:
+        check_topic(topic)
+        self.names.slots_stream(topic)
 
     async def capture(self, names: Iterable[Topic]) -> None:
         """Where nothing is kept, or every topic has a stream of its own, there is nothing to prepare."""

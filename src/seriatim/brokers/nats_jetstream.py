@@ -301,7 +301,12 @@ class JetStreamPort(NatsPort):
         if problem := self._problem_with(message, len(body) + headers_size(headers)):
             self._refuse_soon(message, RequestRefused(problem))
             return
-        if not self._streams.knows(self._names.slots_stream(message.topic)):
+        try:
+            is_known = self._streams.knows(self._names.slots_stream(message.topic))
+        except InputError as error:
+            self._refuse_soon(message, error)
+            return
+        if not is_known:
             self._prepare("slots", message)
             return
         subject = slot_subject(self._names, message.topic, message.number)

@@ -77,6 +77,10 @@ class Broker(Protocol):
         """
         ...
 
+    def check_slots(self, topic: Topic) -> None:
+        """InputError: this topic cannot have slots here. Whoever writes only later asks before it promises to."""
+        ...
+
     async def capture(self, names: Iterable[Topic]) -> None:
         """Returns when the broker keeps, and orders, whatever anybody publishes under these names from now on.
 

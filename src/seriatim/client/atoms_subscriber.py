@@ -24,7 +24,7 @@ from seriatim.protocols.atoms.live_messages import (
 )
 from seriatim.protocols.atoms.messages import Forget, Gone, Item
 from seriatim.protocols.atoms.node import Node as LinkedNode
-from seriatim.protocols.atoms.overlaps import Group, incarnation_of, topic_of
+from seriatim.protocols.atoms.overlaps import Group, group_of, incarnation_of, topic_of
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.messages import Change, Changed, Delivered, Listen, Listening, Rejected, Trimmed, Unlisten
 
@@ -62,10 +62,11 @@ class Holding(Struct):
 
     version: int
     is_heard: bool = False
-    since: int | None = None  # nothing before this incarnation is ours
+    since: int | None = None  # nothing before this incarnation is ours, or can still be
     begins: int | None = None  # the incarnation with which it begins for the application; None: not known yet
     start: Number | None = None  # how many events the topic had had then; None: it has not begun
     ours: set[int] = field(default_factory=set)  # incarnations that are not gone
+    gone: set[int] = field(default_factory=set)  # from `since` on; an earlier one may linger behind a later one
     early: list[Item] = field(default_factory=list)
     is_left: bool = False  # the application has left it; the end of its last group is still to come
 
@@ -81,7 +82,6 @@ class Membership:
         self.leaving: set[Topic] = set()
         self.version = 0
         self._coordinator = coordinator
-        self._gone: dict[Topic, int] = {}  # the last incarnation that is gone
         self._foreign: set[Group] = set()  # groups that this receiver is not a member of
         self._changing = False
         self._has_departed = False
@@ -198,10 +198,21 @@ class Membership:
     def _on_gone(self, message: Gone, now: float, effects: Effects) -> None:
         topic, incarnation = topic_of(message.group), incarnation_of(message.group)
         self.receiver.step(COORDINATOR, message, now)
-        self._gone[topic] = max(self._gone.get(topic, 0), incarnation)
         if (holding := self.holdings.get(topic)) is not None:
             holding.ours.discard(incarnation)
+            holding.gone.add(incarnation)
+            self._forget_the_first(topic, holding)
             self._let_go(topic, effects)
+
+    def _forget_the_first(self, topic: Topic, holding: Holding) -> None:
+        """Incarnations that nothing is taken of any more need no memory of their own, if none before them lingers."""
+        while holding.since is not None:
+            group = group_of(topic, holding.since)
+            if holding.since not in holding.gone and group not in self._foreign:
+                return
+            holding.gone.discard(holding.since)
+            self._foreign.discard(group)
+            holding.since += 1
 
     def _let_go(self, topic: Topic, effects: Effects) -> None:
         """A topic that was left is heard until all its groups are gone: closed ones can still be marked."""
@@ -233,7 +244,7 @@ class Membership:
         """If it is of one of our groups, the receiver decides."""
         group, topic, incarnation = item.group, topic_of(item.group), incarnation_of(item.group)
         holding = self.holdings[topic]
-        if incarnation < (holding.since or 0) or incarnation <= self._gone.get(topic, 0) or group in self._foreign:
+        if incarnation < (holding.since or 0) or incarnation in holding.gone or group in self._foreign:
             return
         notice = item.notice
         if notice is not None and notice.opens and self.name not in notice.members:

@@ -9,7 +9,7 @@ connected is told; with none left, everybody is sent away to try elsewhere.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -70,7 +70,8 @@ class Listener(Door):
     """Listens on one address or several. Of one switchboard there is one listener: it knows who speaks for whom.
 
     `backlog`: what waits in the nodes here besides what the switchboard has queued. `neighbours`: who may speak to
-    whom, where that is not along the tree. `decoders`: what they say.
+    whom, where that is not along the tree. `decoders`: what they say. `reserved`: what no client may be called, besides
+    the names of nodes.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class Listener(Door):
         backlog: Callable[[], int] | None = None,
         neighbours: Mapping[Node, frozenset[Node]] | None = None,
         decoders: Decoders = TREE,
+        reserved: Iterable[Address] = (),
     ) -> None:
         self.options = options if options is not None else ListenerOptions()
         along_the_tree = {node: frozenset(tree.neighbours(node)) for node in tree.parents}
         self.neighbours_of: Mapping[Node, frozenset[Node]] = neighbours if neighbours is not None else along_the_tree
         self.decoders = decoders
         self._known = self.neighbours_of.keys()
+        self._reserved = frozenset((*self._known, BROKER, APPLICATION, *reserved))
         super().__init__(
             bind,
             security=security,
@@ -162,7 +165,7 @@ class Listener(Door):
             return Problem("name", f"names have 1 to {NAME_CHARACTERS_MAX} printable characters")
         if hello.role == "node":
             return self._problem_with_node(name, hello.epoch)
-        if name in self._known or name in (BROKER, APPLICATION):
+        if name in self._reserved:
             return Problem("name", f"{name!r} is not a name for a client")
         if not self.nodes:
             return Problem("standby", "no node is active here", retry=True)
@@ -183,7 +186,7 @@ class Listener(Door):
 
     def claim(self, guest: "Guest", address: Address) -> None:
         """`address` belongs to this connection from now on. RemoteError: it must not."""
-        if address in self._known or address in (BROKER, APPLICATION) or len(address) > ADDRESS_CHARACTERS_MAX:
+        if address in self._reserved or len(address) > ADDRESS_CHARACTERS_MAX:
             raise RemoteError(f"{address[:SHOWN_MAX]!r} is not an address of a client")
         older = self.owners.get(address)
         if older is not None:

@@ -9,10 +9,9 @@ import time
 from collections.abc import Sequence
 
 from seriatim.brokers import Broker
-from seriatim.brokers.naming import check_topic
-from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node
-from seriatim.protocols.atoms import AtomsOptions
-from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Join, Nonsense, Place
+from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node, Topic
+from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
+from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Join, Leave, Nonsense, Place
 from seriatim.protocols.atoms.messages import Forget, Publish, Refused, Stray
 from seriatim.protocols.atoms.station_node import StationNode
 from seriatim.protocols.atoms.written import Written
@@ -47,6 +46,7 @@ class LiveStation:
         self.options = options
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self._founded = founded
+        self._stations = {founded.coordinator, *founded.ingresses, *founded.hosts}
         self._plan = plan
         self._broker = broker
         self._switchboard = switchboard
@@ -129,8 +129,9 @@ class LiveStation:
         registrar = machine.inner.registrar
         if self._plan is None or registrar is None:
             return None
-        placement = placement_of(self._plan, registrar.state.wanted, self._founded.hosts, self.options.threshold)
-        return placement if placement != registrar.state.placement else None
+        wanted, known = registrar.state.wanted, registrar.state.placement
+        placement = placement_of(self._plan, wanted, self._founded.hosts, self.options.threshold, known)
+        return placement if placement != known else None
 
     # ── in and out ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,14 +142,19 @@ class LiveStation:
                 self._switchboard.send(self.node, source, said)
             return
         body = message.body if isinstance(message, Frame) else message
-        topic = body.topic if isinstance(body, Join) else body.event.topic if isinstance(body, Publish) else None
-        if topic is not None:
+        if isinstance(body, Publish | Join | Leave):
             try:
-                check_topic(topic)
+                self._check_client(source, body.event.topic if isinstance(body, Publish) else body.topic)
             except InputError as error:  # no client of ours asks for it; whoever does, waits
                 logger.warning("refused", extra={"at": self.node, "source": source, "reason": str(error)})
                 return
         self.driver.deliver(source, message)
+
+    def _check_client(self, source: Address, topic: Topic) -> None:
+        """What is journaled is carried out at every start again, so what cannot be must not get that far."""
+        if source in (*self._stations, COORDINATOR, BROKER, APPLICATION):
+            raise InputError("name", f"{source!r} is not a name for a client", "choose another one")
+        self._broker.check_slots(topic)
 
     def _send(self, source: Address, target: Address, message: Payload) -> None:
         if target == BROKER:
@@ -185,9 +191,7 @@ class LiveStation:
             self._sweep(time.monotonic())
 
     def _sweep(self, now_s: float) -> None:
-        founded = self._founded
-        stations = {founded.coordinator, *founded.ingresses, *founded.hosts}
-        clients = self.machine.links_of_clients(stations)
+        clients = self.machine.links_of_clients(self._stations)
         self._unreached = {
             client: self._unreached.get(client, now_s) for client in clients if not self._switchboard.reaches(client)
         }

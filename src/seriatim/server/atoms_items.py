@@ -40,7 +40,11 @@ class ItemPort:
             return
         topic, slot, id = topic_of(item.group), slot_of(item), f"{item.group}/{item.number}"
         self._under_way[topic, slot] = (frame.number, id)
-        self._port.send(Write(topic, slot, {}, Event(id, topic, self._station, encode_item(item))))
+        write = Write(topic, slot, {}, Event(id, topic, self._station, encode_item(item)))
+        try:
+            self._port.send(write)
+        except SeriatimError as error:  # a broker must not; that it does is no reason for a station to end
+            self._refused(write, error)
 
     async def close(self) -> None:
         """Nothing more is written."""

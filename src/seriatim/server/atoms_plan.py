@@ -32,20 +32,27 @@ def given_name(receiver: Address) -> str:
 
 
 def placement_of(
-    plan: Written, members: Mapping[Topic, Iterable[Address]], hosts: Sequence[Node], threshold: int
+    plan: Written,
+    members: Mapping[Topic, Iterable[Address]],
+    hosts: Sequence[Node],
+    threshold: int,
+    known: Mapping[str, Node] | None = None,
 ) -> dict[str, Node]:
-    """By pairs of topics. GraphError: the plan is for other hosts, another order, or other members than there are."""
+    """By pairs of topics. GraphError: the plan is for other hosts, another order, or other members than there are.
+
+    `known`: where atoms belong already. A plan that says the same changes nothing, whoever has come or gone since.
+    """
     if set(plan.hosts) != set(hosts):
         there = ", ".join(sorted(set(plan.hosts) ^ set(hosts)))
         raise GraphError("hosts", f"the plan and the cluster differ in {there}", "plan again for these hosts")
     if plan.threshold != threshold:
         problem = f"the plan couples topics that share {plan.threshold}, the cluster those that share {threshold}"
         raise GraphError("threshold", problem, "plan again, with or without causal order as the cluster")
-    if members:
-        names = {topic: {given_name(each) for each in who} for topic, who in members.items()}
-        matches(plan, {topic: (len(who), digest_of(who)) for topic, who in names.items()})
     found = {}
     for atom in graph_of(plan).atoms.values():
         one, other = atom.pair
         found[pair_name(topic_of(one), topic_of(other))] = atom.host
+    if members and found != known:
+        names = {topic: {given_name(each) for each in who} for topic, who in members.items()}
+        matches(plan, {topic: (len(who), digest_of(who)) for topic, who in names.items()})
     return found

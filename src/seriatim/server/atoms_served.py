@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import structs
 
 from seriatim.model import Address, Node
-from seriatim.protocols.atoms import AtomsOptions
+from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
 from seriatim.runtime import Journal
 from seriatim.runtime.atoms_wire import ATOMS
 from seriatim.runtime.dialer import Dialer, Peer
@@ -47,6 +47,7 @@ class ServedStation(ServedNode):
             backlog=self._backlog,
             neighbours={node: everybody - {node} for node in everybody},
             decoders=ATOMS,
+            reserved=[COORDINATOR],
         )
 
     def dial(self, parent: Node) -> None:

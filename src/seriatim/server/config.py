@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, field
 
 from seriatim.brokers.naming import BUCKETS_MAX, bucket_of, check_topic, is_bucket
 from seriatim.brokers.urls import shown
-from seriatim.model import InputError, Node, Topic, TreeError
+from seriatim.model import APPLICATION, BROKER, InputError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime.addresses import split_address
@@ -355,6 +355,9 @@ def _check_tree(config: ClusterConfig) -> None:
         convert_value(Annotated[str, Meta(pattern=NODE_NAME, description=described)], name, f"nodes.{name}")
     if "none" in config.nodes:
         raise InputError("nodes.none", "means no node at all", "choose another name")
+    for name in (BROKER, APPLICATION):
+        if name in config.nodes:
+            raise InputError(f"nodes.{name}", "is what nodes call somebody else", "choose another name")
     try:
         if config.order == "tree":
             SequencingTree({name: node.parent for name, node in config.nodes.items()}, {})

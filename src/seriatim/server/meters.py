@@ -139,6 +139,7 @@ class MeteredBroker:
         self._broker = broker
         self._meter = meter
         self.ordered_topic = broker.ordered_topic
+        self.check_slots = broker.check_slots
         self.capture = broker.capture
         self.know = broker.know
         self.configure = broker.configure

@@ -214,6 +214,22 @@ def test_what_makes_no_sense_is_passed_over_also_by_the_journal() -> None:
     assert world.seen["r"] == ["e1"]
 
 
+def test_a_client_or_a_node_may_be_called_coordinator_without_being_it() -> None:
+    world = Stations(names=("one", "coordinator"))
+    world.join("r", *"abcdef")
+    world.join("s", *"abcdef")
+    assert {world.plan.ingress_of(topic) for topic in "abcdef"} >= {"coordinator"}
+    for number, topic in enumerate("abcdef"):
+        world.publish("p", topic, f"e{number}")
+    assert world.seen["r"] == world.seen["s"] == [f"e{number}" for number in range(6)]
+    world = Stations()
+    world.join("r", "a")
+    world.publish("coordinator", "a", "e1")
+    world.publish("coordinator", "b", "e2")
+    assert [type(each) for each in world.said["coordinator"]] == [Numbered, Declined]
+    assert world.seen["r"] == ["e1"]
+
+
 def test_only_its_own_membership_can_be_given_up() -> None:
     world = Stations()
     world.join("r", "a")

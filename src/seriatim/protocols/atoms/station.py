@@ -204,7 +204,7 @@ class Station:
             done: Effects = role.step(source, message, now)
             effects.notify += done.notify
             for target, each in done.send:
-                if target == COORDINATOR:
+                if target == COORDINATOR and isinstance(each, FOR_COORDINATOR):  # else a client or a node is called so
                     target = self._coordinator
                 if target == self.name:
                     work.append((self.name, each))
