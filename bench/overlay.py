@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 from time import process_time_ns
+from typing import Any
 
 import msgspec
 
@@ -40,18 +41,19 @@ from seriatim.protocols.overlay.state import Advertised
 from seriatim.protocols.overlay.tables import filter_of
 
 SYSTEMS = (FIFO, ROOTED, RESOLUTION, CENTRAL, FAST)
-WORKLOADS = {
+WORKLOADS: dict[str, dict[str, Any]] = {
     "all conflict": {"groups": 1},
     "half": {"groups": 2},
     "a quarter": {"groups": 4},
+    "by region": {"near": True},
     "nothing conflicts": {"apart": True},
 }
 SECONDS = 8.0
 PROBES = 300
 
 
-def world_of(system: str, seed: int, **workload: int) -> OverlayWorld:
-    load = OverlayLoad(system=system, seconds=SECONDS, covers=True, seed=seed, **workload)  # type: ignore[arg-type]
+def world_of(system: str, seed: int, **workload: Any) -> OverlayWorld:
+    load = OverlayLoad(system=system, seconds=SECONDS, covers=True, seed=seed, **workload)
     return OverlayWorld(load)
 
 

@@ -2,8 +2,9 @@
 and go; exit code 1 if a promise was broken.
 
 A round starts all brokers anew, lets clients at every one of them subscribe, lets them publish under faults, lets
-everything arrive, and judges the logs. The steady clients are never harmed: they must miss nothing that they are not
-told of. What is done follows from the seed; what the machine does in between is its own.
+everything arrive, and judges the logs. The steady clients are never harmed: they must miss nothing, but for what was
+published by somebody who began while a broker was down, and then they are told of a gap. What is done follows from the
+seed; what the machine does in between is its own.
 """
 
 import argparse

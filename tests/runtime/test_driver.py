@@ -271,7 +271,7 @@ async def test_wrong_input_is_refused_and_harms_nothing(caplog: pytest.LogCaptur
             rig.driver.command("s", message)
         with caplog.at_level(logging.WARNING):
             rig.driver.deliver("s", message)
-        assert caplog.records[-1].message == "refused"
+        assert caplog.records[-1].getMessage() == "refused"
     rig.add()
     await rig.driver.settled()
     assert rig.out == [("t", 1, 1)] and not rig.driver.failed.done()

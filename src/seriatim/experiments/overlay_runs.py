@@ -74,14 +74,16 @@ def run_comparison(parameters: Parameters, seed: int) -> Measures:
 def run_degree(parameters: Parameters, seed: int) -> Measures:
     """96 brokers, 240 publishers, one subscriber at each edge; a hop takes `hop_ms`, half of it at the broker.
 
+    Fewer `cores` have fewer of all.
+
     Random pairs of subscribers are compared over every `WINDOW` publications.
     """
-    half = float(parameters["hop_ms"]) / 2.0
+    half, cores = float(parameters["hop_ms"]) / 2.0, int(parameters.get("cores", 16))
     load = OverlayLoad(
         system=str(parameters["system"]),
-        cores=16,
-        subscriptions=80,
-        advertisements=240,
+        cores=cores,
+        subscriptions=5 * cores,
+        advertisements=15 * cores,
         seconds=float(parameters.get("seconds", 8)),
         covers=True,
         seed=seed,

@@ -5,8 +5,9 @@ it. Clients are no machines here: they publish at given times, and what they are
 takes no time: everybody has advertised and subscribed, and is acknowledged, before the first publication.
 
 Subscribers and publishers are spread evenly over the edges. Everything at an edge is about one group; an edge conflicts
-with the edges of its own group. One group is the paper's 100 %, two are 50 %, four are 25 %. Where everybody is apart,
-each publisher is a group of its own, with subscribers at any edges: nothing conflicts with anything.
+with the edges of its own group. One group is the paper's 100 %, two are 50 %, four are 25 %. Or the edges of each core
+are a group (`near`). Or everybody is apart: each publisher is a group of its own, with subscribers at any edges, and
+nothing conflicts with anything.
 """
 
 from collections import Counter, deque
@@ -59,6 +60,7 @@ class OverlayLoad(Struct, frozen=True, kw_only=True):
     subscriptions: int = 150
     advertisements: int = 150
     groups: int = 1
+    near: bool = False
     apart: bool = False
     interval_ms: float = 4_000.0  # from one publication of a publisher to its next
     seconds: float = 20.0
@@ -248,9 +250,14 @@ class OverlayWorld:
         for number, name in enumerate(names):
             edge = self.random.randrange(len(self.edges)) if self.load.apart else number % len(self.edges)
             self.at[name] = self.edges[edge]
-            self.group[name] = number % self.load.advertisements if self.load.apart else edge % self.load.groups
+            self.group[name] = self._group(number, edge)
         for name in self.random.sample(names, len(names)):
             yield name, f"group = {self.group[name]}"
+
+    def _group(self, number: int, edge: int) -> int:
+        if self.load.apart:
+            return number % self.load.advertisements
+        return edge // EDGES_PER_CORE if self.load.near else edge % self.load.groups
 
     def tell(self, client: Address, command: Payload) -> None:
         """A command of a client and everything it leads to, without any time passing."""

@@ -4,6 +4,7 @@ from seriatim.experiments.atom_counts import run_nodes
 from seriatim.experiments.atom_latency import CLUSTER, run_stretch
 from seriatim.experiments.atom_layouts import EVERY_ROUTER, MACHINES, PRINTED
 from seriatim.experiments.experiment import Axis, Experiment, Measures, Parameters
+from seriatim.experiments.facts import at_most, same
 from seriatim.experiments.memberships import SIZES
 
 STRETCH = {
@@ -31,6 +32,11 @@ SIZES_CHOICE = Experiment(
     ),
     run=_run_sizes,
     seeds=4,
+    facts=tuple(
+        same(f"{sizes}, {groups} groups: stress", 0.2, "stress", {"sizes": sizes, "groups": groups}, band=0.25)
+        for sizes in SIZES
+        for groups in (30, 64)
+    ),
 )
 MACHINES_CHOICE = Experiment(
     id="004-machines",
@@ -47,6 +53,16 @@ MACHINES_CHOICE = Experiment(
     run=run_stretch,
     is_wanted=lambda point: point["machines"] == EVERY_ROUTER or point["cluster"] == CLUSTER,
     seeds=4,
+    facts=tuple(
+        at_most(
+            f"nodes at {machines}, {groups} groups, most",
+            bound,
+            "stretch_max",
+            {"machines": machines, "cluster": CLUSTER, "groups": groups},
+        )
+        for machines in MACHINES
+        for groups, bound in ((8, 2.5), (64, 8.0))
+    ),
 )
 
 EXPERIMENTS = (SIZES_CHOICE, MACHINES_CHOICE)

@@ -13,6 +13,7 @@ PAPERS = (
     "seriatim.experiments.paper001_changes",
     "seriatim.experiments.paper001_choices",
     "seriatim.experiments.paper003",
+    "seriatim.experiments.paper003_choices",
     "seriatim.experiments.paper004",
     "seriatim.experiments.paper004_choices",
 )

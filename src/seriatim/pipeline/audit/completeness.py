@@ -21,15 +21,16 @@ from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.keep import kept
 from seriatim.pipeline.audit.places import ENDLESS, PLACE, pack_place, place_of, shown_place, unpack_place
 
-OWN = ("run", "subscriber", "topic", "since", "until", "start", "end")  # of a subscription, in the order of sorting
+# Of a subscription, in the order of sorting: names, counts, and the filter.
+OWN = ("run", "subscriber", "topic", "since", "until", "start", "end", "where")
 
 
 def different(log: LogTables, runs: DataFrame, salt: int) -> DataFrame:
     """The subscriptions of these runs, each once: q, OWN, s, t, and how many `times` the log has it."""
     rows = log.subscriptions.join(runs, "run", "left_semi").groupBy(*OWN).agg(F.count(F.lit(1)).alias("times"))
-    # A null is passed over by the hash, so it gets a value that no count has.
-    told = (F.coalesce(F.col(name), F.lit(-1)) for name in OWN[3:])
-    own = F.xxhash64(F.lit(salt), *(F.col(name) for name in OWN[:3]), *told)
+    # A null is passed over by the hash, so it gets a value that no count, and no filter, has.
+    told = (F.coalesce(F.col(name), F.lit(-1)) for name in OWN[3:7])
+    own = F.xxhash64(F.lit(salt), *(F.col(name) for name in OWN[:3]), *told, F.coalesce("where", F.lit("")))
     return with_hashes(rows.withColumn("q", own), salt, s="subscriber", t="topic")
 
 

@@ -120,7 +120,7 @@ class Broker:
         effects.send.extend(self.tables.want(client, id, where))
         asked = {each for each in self.place.neighbours if self.tables.offers(each, where)}
         self._ask(say.Sound(id, where), Echo(client, asked, False, name), effects)
-        self.ordering.changed(client, effects)
+        self.ordering.wants_changed(client, effects)
 
     def _unsubscribe(self, client: Address, side: ClientSide, name: Name, effects: Effects) -> None:
         for command in side.joining:
@@ -136,7 +136,7 @@ class Broker:
             effects.send.append((client, say.Subscribed(name)))
         effects.send.append((client, say.Unsubscribed(name, side.held.pop(id).number)))
         effects.send.extend(self.tables.unwant(client, id))
-        self.ordering.changed(client, effects)
+        self.ordering.wants_changed(client, effects)
 
     def _advertise(self, client: Address, side: ClientSide, name: Name, where: Where, effects: Effects) -> bool:
         if not self._is_new(client, say.Advertise(name, where), side.offers, effects):
@@ -217,10 +217,10 @@ class Broker:
         match message:
             case say.Interest(id, where):
                 effects.send.extend(self.tables.want(source, id, where))
-                self.ordering.changed(source, effects)
+                self.ordering.wants_changed(source, effects)
             case say.Disinterest(id):
                 effects.send.extend(self.tables.unwant(source, id))
-                self.ordering.changed(source, effects)
+                self.ordering.wants_changed(source, effects)
             case say.Advertisement():
                 self._offer(source, message, "", effects)
             case say.Late(id):
@@ -249,7 +249,7 @@ class Broker:
         others = {each for each in self.place.neighbours if each != direction}
         echo = Echo(direction, others, True, name, keys=self.ordering.unanswered())
         self._ask(message, echo, effects)
-        self.ordering.changed(None, effects)
+        self.ordering.changed(effects)
 
     def _late(self, direction: Address, id: Id, effects: Effects) -> None:
         """Something may have been published that nobody here could ask for: whoever would have is told of a gap.
@@ -276,7 +276,7 @@ class Broker:
         effects.send.extend(self.tables.unoffer(direction, id))
         others = [each for each in self.place.neighbours if each != direction]
         effects.send.extend((neighbour, say.Withdrawal(id)) for neighbour in others)
-        self.ordering.changed(None, effects)
+        self.ordering.changed(effects)
 
     # ── questions that go round ───────────────────────────────────────────────────────────────────────────────────
 
@@ -378,7 +378,7 @@ class Broker:
                 if echo.is_advertisement:
                     effects.send.append((neighbour, say.Late(token)))
                 self._answer(token, echo, effects)
-        self.ordering.changed(None, effects)
+        self.ordering.changed(effects)
 
     def _forget(self, client: Address, effects: Effects) -> None:
         """A client is gone: its subscriptions end now, its advertisements behind what it has published."""
@@ -395,5 +395,5 @@ class Broker:
         side.joining.clear()
         published = [each for each in side.queue if isinstance(each, say.Publish)]
         side.queue = [*published, *(say.Unadvertise(name) for name in side.offers)]
-        self.ordering.changed(client, effects)
+        self.ordering.wants_changed(client, effects)
         self._serve(client, side, effects)

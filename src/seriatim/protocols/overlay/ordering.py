@@ -95,8 +95,12 @@ class Ordering:
     def hear(self, clock: Clock) -> None:
         """Somebody's clock."""
 
-    def changed(self, direction: Address | None, effects: Effects) -> None:
-        """What this direction wants is different now; None: who has what, or a neighbour does not answer."""
+    def changed(self, effects: Effects) -> None:
+        """Who wants or has what is different now, or a neighbour does not answer."""
+
+    def wants_changed(self, direction: Address, effects: Effects) -> None:
+        """What this direction wants is different now, and nothing else."""
+        self.changed(effects)
 
     def explain(self) -> list[str]:
         """What waits here, and for what."""

@@ -180,15 +180,16 @@ class ResolutionOrder(Ordering):
     def begins_at_once(self) -> bool:
         return False
 
-    def changed(self, direction: Address | None, effects: Effects) -> None:
-        if direction is None:
-            self._sources.clear()
-            self._beyond.clear()
-        else:
-            self._sources.pop(direction, None)
-            self._beyond.pop(direction, None)
-        for gone in [client for client in self.broker.state.merge.done if client not in self.broker.state.clients]:
-            del self.broker.state.merge.done[gone]
+    def changed(self, effects: Effects) -> None:
+        self._sources.clear()
+        self._beyond.clear()
+        self._go_on(effects)
+
+    def wants_changed(self, direction: Address, effects: Effects) -> None:
+        self._sources.pop(direction, None)
+        self._beyond.pop(direction, None)
+        if direction not in self.broker.state.clients:
+            self.broker.state.merge.done.pop(direction, None)
         self._go_on(effects)
 
     def explain(self) -> list[str]:

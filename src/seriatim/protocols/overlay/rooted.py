@@ -175,11 +175,11 @@ class RootedOrder(Ordering):
         """Who has not heard of an advertisement may have notified early. Nothing of it may come before that is back."""
         return {key for key, climbing in self.broker.state.climbing.items() if climbing.told}
 
-    def changed(self, direction: Address | None, effects: Effects) -> None:
-        if direction is None:
-            self._owners.clear()
-        else:
-            self._owners.pop(direction, None)
+    def changed(self, effects: Effects) -> None:
+        self._owners.clear()
+
+    def wants_changed(self, direction: Address, effects: Effects) -> None:
+        self._owners.pop(direction, None)
 
     def explain(self) -> list[str]:
         above = sorted(self._above.items())
