@@ -8,15 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 
 import seriatim
 from seriatim.audit import audit
 from seriatim.audit.logs import read_history
+from seriatim.brokers.naming import Names
 from seriatim.brokers.nats_server import NatsServer
 from seriatim.client import GapPolicy
 from seriatim.filters import headers_of
-from seriatim.model import InputError, QueueFull, RequestRefused, TimedOut
+from seriatim.model import Closed, InputError, QueueFull, RequestRefused, TimedOut
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
 from tests.brokers.nats_world import new_cluster, shared_server
@@ -336,5 +338,37 @@ def test_what_was_given_up_is_not_published_later(tmp_path: Path) -> None:
                 assert data(await take(seen, 3)) == ["once", "once", "last"]
         finally:
             await running.stop()
+
+    run(test())
+
+
+def test_a_subscriber_that_retention_has_overtaken_is_told(tmp_path: Path) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        client = await nats.connect(server.url)
+        stream = Names(cluster).slots_stream("a")
+
+        async def last() -> int:
+            return (await client.jetstream().stream_info(stream)).state.last_seq
+
+        async with (
+            stations(server, cluster, tmp_path, ("alone",)),
+            seriatim.connect(server.url, cluster=cluster, order="atoms", timeout_s=60.0) as bus,
+            bus.subscribe("a") as slow,
+            bus.subscribe("a") as quick,
+        ):
+            before = await last()
+            port = slow._opened()._port
+            port.pause()
+            for _ in range(16):  # more than is on its way already when reading is paused
+                await bus.publish("a", b"x" * 200_000)
+            await take(quick, 16)
+            await client.jetstream().purge_stream(stream, seq=before + 16)
+            port.resume()
+            with pytest.raises(Closed, match="has dropped items of a before this subscriber had read them"):
+                await take(slow, 16)
+            await bus.publish("a", b"y")  # others have read what is gone
+            assert data(await take(quick, 1)) == ["y"]
+        await client.close()
 
     run(test())

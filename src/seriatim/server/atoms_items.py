@@ -72,8 +72,8 @@ class ItemPort:
             self._end(
                 JournalError(
                     f"on the broker, the place of {id} is filled: {message.event_id}, written by a station with "
-                    f"another journal. The journal of {self._station} was lost, or is not the one that belongs to what the "
-                    "broker keeps. Restore it; or begin anew, with empty journals on all nodes and a new cluster name"
+                    f"another journal. The journal of {self._station} was lost, or does not belong to what the broker "
+                    "keeps. Restore it; or begin anew, with empty journals on all nodes and a new cluster name"
                 )
             )
             return
