@@ -1,20 +1,24 @@
 """Sequencing atoms as applications use them: in this process, and on a real NATS server."""
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 
 import seriatim
 from seriatim.audit import audit
 from seriatim.audit.logs import read_history
+from seriatim.brokers.naming import Names
 from seriatim.brokers.nats_server import NatsServer
 from seriatim.client import GapPolicy
 from seriatim.filters import headers_of
-from seriatim.model import InputError, RequestRefused
+from seriatim.model import Closed, InputError, QueueFull, RequestRefused, TimedOut
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
 from tests.brokers.nats_world import new_cluster, shared_server
@@ -293,5 +297,78 @@ def test_the_broker_is_killed_while_events_flow(tmp_path: Path) -> None:
             seen, also_seen = await take(one, 30), await take(two, 30)
             assert [event.id for event in seen] == [event.id for event in also_seen]
             assert sorted(event.id for event in seen) == sorted(receipt.id for receipt in published)
+
+    run(test())
+
+
+def test_what_was_given_up_is_not_published_later(tmp_path: Path) -> None:
+    """Nor twice, if it is tried again; and it counts as waiting until the ingress is past it."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        limits = seriatim.Limits(queue_events=4)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        nodes = {"alone": {"address": address}}
+        config = parse_config({"cluster": cluster, "broker": server.url, "order": "atoms", "nodes": nodes}, tmp_path)
+
+        def connect(timeout_s: float, **more: Any) -> seriatim.Bus:
+            return seriatim.connect(server.url, cluster=cluster, order="atoms", timeout_s=timeout_s, **more)
+
+        running = SequencerServer(config)
+        await running.start()
+        try:
+            async with connect(60.0) as one, connect(1.0, limits=limits) as two, one.subscribe("a") as seen:
+                first = await two.publish("a", b"once", id="payment-0")
+                assert await two.publish("a", b"once", id="payment-0") == first
+                await running.stop()
+                for _ in range(4):
+                    with pytest.raises(TimedOut, match="unknown"):
+                        await two.publish("a", b"once", id="payment-1")
+                with pytest.raises(QueueFull, match="4 events"):
+                    two.publish_nowait("a", b"no more")
+                running = SequencerServer(config)
+                await running.start()
+                for _ in range(60):  # each waits for a second
+                    with contextlib.suppress(TimedOut):
+                        await two.publish("a", b"once", id="payment-1")
+                        break
+                await one.publish("a", b"last")
+                assert data(await take(seen, 3)) == ["once", "once", "last"]
+        finally:
+            await running.stop()
+
+    run(test())
+
+
+def test_a_subscriber_that_retention_has_overtaken_is_told(tmp_path: Path) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        client = await nats.connect(server.url)
+        stream = Names(cluster).slots_stream("a")
+
+        async def last() -> int:
+            return (await client.jetstream().stream_info(stream)).state.last_seq
+
+        async with (
+            stations(server, cluster, tmp_path, ("alone",)),
+            seriatim.connect(server.url, cluster=cluster, order="atoms", timeout_s=60.0) as bus,
+            bus.subscribe("a") as slow,
+            bus.subscribe("a") as quick,
+        ):
+            before = await last()
+            port = slow._opened()._port
+            port.pause()
+            for _ in range(16):  # more than is on its way already when reading is paused
+                await bus.publish("a", b"x" * 200_000)
+            await take(quick, 16)
+            await client.jetstream().purge_stream(stream, seq=before + 16)
+            port.resume()
+            with pytest.raises(Closed, match="has dropped items of a before this subscriber had read them"):
+                await take(slow, 16)
+            await bus.publish("a", b"y")  # others have read what is gone
+            assert data(await take(quick, 1)) == ["y"]
+        await client.close()
 
     run(test())

@@ -1,6 +1,7 @@
 """Clusters of sequencing atoms as they are served: what a file may say, plans, restarts, clients that are gone."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import seriatim
-from seriatim.model import Closed, ConnectionFailed, Event, InputError, RequestRefused
+from seriatim.model import Closed, ConnectionFailed, Event, InputError, JournalError, RequestRefused, TimedOut
 from seriatim.protocols.atoms import GraphError, plan_of
 from seriatim.protocols.atoms.live_messages import Join
 from seriatim.protocols.atoms.messages import Carry, Item, Publish
@@ -197,6 +198,35 @@ def test_a_station_goes_on_from_its_journal_and_refuses_another_cluster(tmp_path
         with pytest.raises(InputError, match=r"causal: the journal of one was written with False, not True"):
             async with stations(tmp_path, cluster, causal=True):
                 pass
+
+    run(test())
+
+
+def test_a_station_without_its_journal_does_not_take_what_the_broker_has_for_its_own(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster = new_cluster()
+        nodes = {"alone": {"address": "127.0.0.1:0"}}
+        for _ in range(2):  # a restart with the journal is not that
+            async with (
+                stations(tmp_path, cluster, nodes=nodes),
+                connect(cluster) as bus,
+                bus.subscribe("a") as events,
+            ):
+                await bus.publish("a", b"1")
+                assert data(await take(events, 1)) == ["1"]
+        for journal in tmp_path.iterdir():
+            shutil.rmtree(journal)
+        for is_first in (True, False):
+            async with stations(tmp_path, cluster, nodes=nodes) as server:
+                if is_first:  # the second one finds out by what it repeats
+                    short = seriatim.connect(shared_server().url, cluster=cluster, order="atoms", timeout_s=3.0)
+                    with pytest.raises(TimedOut):
+                        async with short as bus, bus.subscribe("a"):
+                            pass
+                failed = await asyncio.wait_for(server.served["alone"].failed, 60.0)
+                assert isinstance(failed, JournalError)
+                assert "written by a station with another journal. The journal of alone was lost" in str(failed)
+                assert any("Restore it; or begin anew" in line for line in server.served["alone"].explain())
 
     run(test())
 

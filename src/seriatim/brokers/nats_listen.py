@@ -277,10 +277,14 @@ class SlotListening(TopicListening):
             if state.first > 1:
                 await self._tell_trimmed(stream, after)
         self._after = after if after is not None else 0
+        self._position = max(1, position) - 1  # the last that was read
         await self._read(stream, None, max(1, position), self._take).ready()
 
-    def _take(self, _position: int, message: Msg) -> None:
+    def _take(self, position: int, message: Msg) -> None:
         number = _number_of(message.subject)
+        if self.listen.tells_losses and position > self._position + 1:
+            self._deliver(Trimmed(self.topic, number or 0))
+        self._position = position
         if number is None or number <= self._after:
             return
         if message.subject != slot_subject(self._names, self.topic, number):

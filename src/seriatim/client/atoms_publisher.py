@@ -9,7 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from seriatim.model import APPLICATION, Address, Event, Node, RemoteError, Topic
-from seriatim.protocols.atoms.live_messages import Alive, Declined, Forgotten, Numbered
+from seriatim.protocols.atoms.live_messages import Alive, Declined, Forgotten, Numbered, Withdrawn
 from seriatim.protocols.atoms.messages import Publish as Number
 from seriatim.protocols.atoms.node import Node as LinkedNode
 from seriatim.protocols.machine import Effects, Payload
@@ -70,11 +70,14 @@ class AtomsPublisher(LinkedNode):
         super().__init__(Awaited(ingresses), retry_ms, journals=False)
         self._alive_ms = alive_ms
         self._alive_due = 0.0
+        self._given_up: set[tuple[Address, int]] = set()  # places on links
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if isinstance(message, Forgotten):
             self._drop_link(source)  # what was under way has no answer any more, and its time will be over
             return Effects()
+        if isinstance(message, Withdraw):
+            self._give_up(message)
         effects = super().step(source, message, now)
         return self._wishing(effects)
 
@@ -87,6 +90,28 @@ class AtomsPublisher(LinkedNode):
 
     def explain(self) -> list[str]:
         return self.inner.explain()
+
+    @property
+    def given_up(self) -> int:
+        """How many messages that nobody waits for any more still have a place on their links."""
+        if self._given_up:
+            links = self.state.links
+            self._given_up = {
+                (address, number)
+                for address, number in self._given_up
+                if address in links and number in links[address].unacknowledged
+            }
+        return len(self._given_up)
+
+    def _give_up(self, message: Withdraw) -> None:
+        """Nothing of it is sent again. The ingress may have it: then it drops what is in its place, as a repeat."""
+        ingress = self.inner.ingress_of(message.topic)
+        waiting = self.state.links[ingress].unacknowledged if ingress in self.state.links else {}
+        for number, body in waiting.items():
+            if isinstance(body, Number) and body.event.id == message.event_id:
+                waiting[number] = Withdrawn()
+                self._given_up.add((ingress, number))
+                return
 
     def _wishing(self, effects: Effects) -> Effects:
         wishes = [self._alive_due] if effects.wake_at is None else [self._alive_due, effects.wake_at]

@@ -12,7 +12,7 @@ remembers nothing over a restart: who restarts is another receiver, under a new 
 from msgspec import Struct, field
 
 from seriatim.client.atoms_publisher import signs_of_life
-from seriatim.model import APPLICATION, BROKER, Address, Gap, InputError, Node, Notification, Number, RemoteError, Topic
+from seriatim.model import APPLICATION, BROKER, Address, InputError, Node, Notification, Number, RemoteError, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, Receiver, SequencingGraph
 from seriatim.protocols.atoms.live_messages import (
     Forgotten,
@@ -118,9 +118,8 @@ class Membership:
             case Gone() if source == self._coordinator:
                 self._on_gone(message, now, effects)
             case Trimmed(topic) if source == BROKER:
-                if topic in self.holdings:
-                    reason = "the broker dropped items before they were read; what follows them waits for ever"
-                    effects.notify.append(Gap(topic, 0, 0, reason))
+                if topic in self.holdings:  # whether what is gone was for us cannot be known: it ends
+                    effects.notify.append(message)
             case _:
                 raise RemoteError(f"{source} sent a subscriber what it does not understand: {message!r}")
         return effects
@@ -168,7 +167,7 @@ class Membership:
                 effects.send.append((self._coordinator, Join(topic)))
             else:
                 self.holdings[topic] = Holding(self.version)
-                effects.send.append((BROKER, Listen(topic, None, self.version)))
+                effects.send.append((BROKER, Listen(topic, None, self.version, tells_losses=True)))
         self._finish(effects)
 
     def _on_joined(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
@@ -302,7 +301,8 @@ class AtomsSubscriber(LinkedNode):
             effects.send.extend(signs_of_life(self.state.links))
         if self._listen_due is not None and now >= self._listen_due:
             self._listen_due = None
-            effects.send.extend((BROKER, Listen(topic, None, version)) for topic, version in self.inner.unheard())
+            unheard = self.inner.unheard()
+            effects.send.extend((BROKER, Listen(topic, None, version, tells_losses=True)) for topic, version in unheard)
         return self._wishing(effects, now)
 
     def explain(self) -> list[str]:

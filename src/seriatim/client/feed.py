@@ -42,7 +42,7 @@ from seriatim.model import (
 from seriatim.protocols.atoms.live_messages import Forgotten
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Subscriber
-from seriatim.protocols.tree.messages import Answer, Change, Changed, Delivered, Listen, Refused, Rejected
+from seriatim.protocols.tree.messages import Answer, Change, Changed, Delivered, Listen, Refused, Rejected, Trimmed
 from seriatim.runtime import Clock, Driver, Journal
 
 logger = logging.getLogger(__name__)
@@ -311,6 +311,9 @@ class Feed:
                 case Forgotten():
                     reason = "this subscriber was silent for too long, and the coordinator has forgotten it"
                     self._fail(Closed(f"{reason}; subscribe again"))
+                case Trimmed():
+                    reason = f"the broker has dropped items of {notice.topic} before this subscriber had read them"
+                    self._fail(Closed(f"{reason}; read faster, or let it keep them for longer, and subscribe again"))
                 case Refused():
                     logger.warning("request refused", extra={"at": self.address, "reason": notice.reason})
                     self._refuse(RequestRefused(f"a sequencer refused: {notice.reason}"))

@@ -5,7 +5,8 @@ in the next one. Nothing lingers: a lone event goes out at once, as a plain mess
 for all topics, since the publisher's own order over topics counts.
 
 Every event has a deadline. One that is still queued then was never sent. One that is in a message under way may be on
-the broker or not, and TimedOut says so; the message is given up when nobody waits for it any more.
+the broker or not, and TimedOut says so; the message is given up when nobody waits for it any more. With atoms it keeps
+its place in the line to its ingress, and counts as one that waits until the ingress is past it.
 """
 
 import asyncio
@@ -135,7 +136,7 @@ class Outbox:
         pending = self._checked(topic, data, headers, id)
         if self._for_room or not self._has_room():
             raise QueueFull(
-                f"{self.events_waiting} events of {self.bytes_waiting} bytes wait to be published; "
+                f"{self._waiting()} events of {self.bytes_waiting} bytes wait to be published; "
                 "await some of them first, or use publish(), which waits"
             )
         future: asyncio.Future[Published] = self._loop.create_future()
@@ -209,18 +210,23 @@ class Outbox:
         return pending
 
     def _has_room(self) -> bool:
-        return self.events_waiting < self._limits.queue_events and self.bytes_waiting < self._limits.queue_bytes
+        return self._waiting() < self._limits.queue_events and self.bytes_waiting < self._limits.queue_bytes
+
+    def _waiting(self) -> int:
+        return self.events_waiting + (self._machine.given_up if isinstance(self._machine, AtomsPublisher) else 0)
 
     async def _room(self) -> None:
         """In turn: who came first gets the room first."""
         turn: asyncio.Future[None] = self._loop.create_future()
         self._for_room.append(turn)
+        if self._sweeper is None:  # room comes without an answer when an ingress is past what was given up
+            self._sweeper = self._loop.call_later(self._timeout_s / SWEEPS, self._sweep)
         try:
             async with asyncio.timeout(self._timeout_s):
                 await turn
         except TimeoutError:
             raise TimedOut(
-                f"waited {self._timeout_s} s for room: {self.events_waiting} events of {self.bytes_waiting} bytes wait "
+                f"waited {self._timeout_s} s for room: {self._waiting()} events of {self.bytes_waiting} bytes wait "
                 "to be published before this one; it was not sent"
             ) from None
         except asyncio.CancelledError:
@@ -437,7 +443,8 @@ class Outbox:
                 event = lane.queue.popleft()
                 reason = f"waited {self._timeout_s} s for the events of {event.topic} before it; it was not sent"
                 self._answer(event, TimedOut(f"{reason}{self._why(event.topic)}"))
-        if self.events_waiting:
+        self._wake_for_room()
+        if self.events_waiting or self._for_room:
             self._sweeper = self._loop.call_later(self._timeout_s / SWEEPS, self._sweep)
 
     def _sweep_message(self, under_way: UnderWay, now: float) -> None:

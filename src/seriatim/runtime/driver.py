@@ -147,6 +147,10 @@ class Driver:
             self._fail(error)
             raise
 
+    def end(self, error: JournalError) -> None:
+        """The journal is whole, but not of what is outside: nothing of what waits may leave."""
+        self._fail(error)
+
     async def settled(self, timeout_s: float = SETTLED_S) -> None:
         """Wait until everything so far is durable and sent. Raises what ended the driver."""
         if not await self._until_released(timeout_s):

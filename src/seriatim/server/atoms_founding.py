@@ -4,10 +4,11 @@ As founding.py does for nodes of a tree. A station's journal means something onl
 parts, and under the same order; so these are its first record, and others are refused.
 """
 
+import secrets
 from functools import partial
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from seriatim.model import InputError, JournalError, Node
 from seriatim.protocols.atoms import AtomsOptions, Plan, SequencingGraph
@@ -18,13 +19,18 @@ from seriatim.runtime import Recovered
 
 
 class Founded(Struct, frozen=True, tag="FoundedStation", kw_only=True):
-    """From here on the journal is of this station, among these."""
+    """From here on the journal is of this station, among these.
+
+    `founding` is drawn once per journal, and is in the id of all that the station writes to the broker: a station that
+    begins anew counts from 1 again, and must not take what is there for its own.
+    """
 
     node: Node
     coordinator: Node
     ingresses: tuple[Node, ...]
     hosts: tuple[Node, ...]
     causal: bool
+    founding: str = ""
     plan: SequencingGraph = msgspec.field(default_factory=SequencingGraph)
 
     @property
@@ -50,6 +56,7 @@ class Rebuilt(Struct):
     is_new: bool
 
 
+FOUNDING_BYTES = 8
 _record: msgspec.msgpack.Decoder[Step | TookOver | Founded] = msgspec.msgpack.Decoder(Step | TookOver | Founded)
 _snapshot = msgspec.msgpack.Decoder(StationSnapshot)
 _encode = msgspec.msgpack.Encoder().encode
@@ -83,7 +90,8 @@ def rebuild(now: Founded, options: AtomsOptions, recovered: Recovered) -> Rebuil
         raise JournalError(f"the journal of {now.node} does not begin with what it was founded with")
     create = partial(_station, then, options)
     if snapshot is None and not records:
-        return Rebuilt(StationNode(create(), options.retry_ms), 0.0, now, True)
+        founded = structs.replace(now, founding=secrets.token_hex(FOUNDING_BYTES))
+        return Rebuilt(StationNode(create(), options.retry_ms), 0.0, founded, True)
     _check(then, now)
     steps = [record for record in records if not isinstance(record, Founded)]
     machine = StationNode.restore(create, options.retry_ms, snapshot.state if snapshot is not None else None, steps)

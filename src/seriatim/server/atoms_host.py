@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from seriatim.brokers import Broker
-from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, Node, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Closed, InputError, JournalError, Node, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions
 from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Join, Leave, Nonsense, Place
 from seriatim.protocols.atoms.messages import Forget, Publish, Refused, Stray
@@ -88,7 +88,9 @@ class LiveStation:
         machine, founded, clock = rebuilt.machine, rebuilt.founded, Clock(rebuilt.at_least)
         link = machine.state.links.get(BROKER)
         received = link.sent - len(link.unacknowledged) if link is not None else 0
-        self._port = ItemPort(self.node, self._broker, self._acknowledged, received)
+        self._port = ItemPort(
+            self.node, self._broker, self._acknowledged, self._end, received=received, founding=founded.founding
+        )
         self._driver = driver = Driver(
             self.node,
             machine,
@@ -165,6 +167,9 @@ class LiveStation:
 
     def _acknowledged(self, received: int) -> None:
         self.driver.deliver(BROKER, Frame(BROKER_EPOCH, 0, received))
+
+    def _end(self, error: JournalError) -> None:
+        self.driver.end(error)
 
     def _told(self, notices: Sequence[Payload]) -> None:
         """What is wrong, and is none of a client's business, is for whoever runs this."""

@@ -1,6 +1,7 @@
 """The far end of a station's link to the broker: items become slots of their topics, filled slots acknowledgements.
 
-A slot is filled once, whoever writes it how often; so whatever a restarted station repeats changes nothing.
+A slot is filled once, whoever writes it how often; so whatever a restarted station repeats changes nothing. The id of
+an item names the journal it comes from (`founding`): a slot that was filled from another one cannot be ours any more.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from seriatim.brokers import Broker
-from seriatim.model import Event, Node, Number, SeriatimError, Topic
+from seriatim.model import Event, JournalError, Node, Number, SeriatimError, Topic
 from seriatim.protocols.atoms.live_messages import encode_item, slot_of
 from seriatim.protocols.atoms.messages import Item
 from seriatim.protocols.atoms.overlaps import topic_of
@@ -20,13 +21,27 @@ logger = logging.getLogger(__name__)
 
 
 class ItemPort:
-    """`acknowledge` is told how many frames the broker has, without holes. `received`: how many it had already."""
+    """`acknowledge` is told how many frames the broker has, without holes. `received`: how many it had already.
 
-    def __init__(self, station: Node, broker: Broker, acknowledge: Callable[[int], None], received: int) -> None:
+    `end` is told that nothing can be written any more, and why.
+    """
+
+    def __init__(
+        self,
+        station: Node,
+        broker: Broker,
+        acknowledge: Callable[[int], None],
+        end: Callable[[JournalError], None],
+        *,
+        received: int,
+        founding: str,
+    ) -> None:
         self.received = received
         self.refused: str = ""  # why the broker last said no
         self._station = station
         self._acknowledge = acknowledge
+        self._end = end
+        self._suffix = f"/{founding}" if founding else ""  # journals of before foundings had ids
         self._under_way: dict[tuple[Topic, Number], tuple[int, str]] = {}
         self._done: set[int] = set()
         self._is_telling = False
@@ -38,7 +53,7 @@ class ItemPort:
         if item is None or frame.number <= self.received:
             self._tell_soon()
             return
-        topic, slot, id = topic_of(item.group), slot_of(item), f"{item.group}/{item.number}"
+        topic, slot, id = topic_of(item.group), slot_of(item), f"{item.group}/{item.number}{self._suffix}"
         self._under_way[topic, slot] = (frame.number, id)
         write = Write(topic, slot, {}, Event(id, topic, self._station, encode_item(item)))
         try:
@@ -57,6 +72,15 @@ class ItemPort:
         if found is None:
             return
         number, id = found
+        if message.event_id != id and _has_place_of(id.removesuffix(self._suffix), message.event_id):
+            self._end(
+                JournalError(
+                    f"on the broker, the place of {id} is filled: {message.event_id}, written by a station with "
+                    f"another journal. The journal of {self._station} was lost, or does not belong to what the broker "
+                    "keeps. Restore it; or begin anew, with empty journals on all nodes and a new cluster name"
+                )
+            )
+            return
         if message.event_id != id:
             extra = {"at": self._station, "topic": message.topic, "item": id, "found": message.event_id}
             logger.error(
@@ -82,3 +106,8 @@ class ItemPort:
     def _tell(self) -> None:
         self._is_telling = False
         self._acknowledge(self.received)
+
+
+def _has_place_of(item: str, found: str | None) -> bool:
+    """Whether this is the id of the same item, of any founding."""
+    return found is not None and (found == item or found.startswith(f"{item}/"))

@@ -22,7 +22,7 @@ from seriatim.protocols.atoms.live_messages import (
 )
 from seriatim.protocols.atoms.messages import Carry, Forget, Idle, Item, Publish, Started, Stray, TookOver
 from seriatim.protocols.atoms.receiver import Receiver
-from seriatim.protocols.atoms.station import Station, StationState
+from seriatim.protocols.atoms.station import IDS_REMEMBERED, Station, StationState
 from seriatim.protocols.atoms.station_node import LinkedState, StationNode, Step
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Effects
@@ -268,3 +268,55 @@ def test_who_is_forgotten_is_told() -> None:
     assert "r" not in node.state.links
     world.say("r", "one", Started("a.1"))  # too late: nothing is made of it
     assert "r" not in node.state.links
+
+
+def test_an_id_that_is_published_again_is_numbered_once() -> None:
+    for causal in (False, True):
+        world = Stations(causal)
+        world.join("r", "a", "b")
+        world.join("s", "a", "b")
+        ingress = world.plan.ingress_of("a")
+        world.publish("p", "a", "payment-1")
+        world.publish("p", "a", "payment-1")
+        world.crash(ingress)
+        world.publish("p", "a", "payment-1")
+        world.snapshot(ingress)
+        world.crash(ingress)
+        world.publish("p", "a", "payment-1")
+        assert world.seen["r"] == world.seen["s"] == ["payment-1"]
+        assert world.said["p"] == [Numbered("payment-1", 1)] * 4
+        world.publish("q", "a", "payment-1")  # somebody else's: another event
+        world.publish("p", "b", "payment-1")
+        assert world.seen["r"] == ["payment-1"] * 3
+
+
+def test_the_ids_that_are_remembered_are_bounded_and_end_with_their_publisher() -> None:
+    world = Stations(names=("one",))
+    world.join("r", "a")
+    for number in range(IDS_REMEMBERED + 10):
+        world.publish("p", "a", f"e{number}")
+        world.publish("p", "a", f"p-{number}")  # counted by the publisher: never used again
+    state = world.nodes["one"].inner.state.ingress
+    assert state is not None and len(state.recent["p"]) == IDS_REMEMBERED
+    assert not [id for id in state.recent["p"] if id.startswith("p-")]
+    world.say("p", "one", Forget("p"))
+    assert not state.recent
+
+
+def test_an_answer_that_is_owed_is_not_given_early_to_a_repeat() -> None:
+    world = Stations(causal=True)
+    world.join("r", "a", "b", "c", "d")
+    world.join("s", "a", "b", "c", "d")
+    ingress, topic = next(
+        (name, topic)
+        for name in NAMES
+        for topic, group in world.nodes[name].inner.state.ingress.topics.items()  # type: ignore[union-attr]
+        if world.nodes[name].inner.state.ingress.inlets[group].entry_host != name  # type: ignore[union-attr]
+    )
+    first, again = (Frame(1, number, 0, Publish(Event("e", topic, "p", b"x"))) for number in (1, 2))
+    effects = world.nodes[ingress].step("p", first, 0.0)
+    world._carry_out(ingress, effects)  # on its way to an atom elsewhere
+    world._carry_out(ingress, world.nodes[ingress].step("p", again, 0.0))
+    assert not any(isinstance(frame.body, Numbered) for _, _, frame in world.wire)
+    world.deliver("nobody", ingress, Frame(1, 0, 0))
+    assert world.seen["r"] == ["e"] and world.said["p"] == [Numbered("e", 1)]

@@ -85,6 +85,10 @@ class Declined(Struct, frozen=True, tag=True):
     reason: str
 
 
+class Withdrawn(Struct, frozen=True, tag=True):
+    """From a publisher, in the place of an event that it has given up: a link cannot leave a number out."""
+
+
 class Out(Struct, frozen=True, tag=True):
     """Causal order, last host → ingress: this item has left the graph, so whatever is sent now comes after it."""
 
@@ -123,7 +127,7 @@ class Amnesia(Struct, frozen=True, tag=True):
     known: int
 
 
-ToStation: TypeAlias = Publish | Join | Leave | Started | Finished | Forget
+ToStation: TypeAlias = Publish | Withdrawn | Join | Leave | Started | Finished | Forget
 ToClient: TypeAlias = Numbered | Declined | Joined | Left | Gone
 BetweenStations: TypeAlias = (
     Carry
@@ -146,6 +150,7 @@ BetweenStations: TypeAlias = (
 Input: TypeAlias = (
     Place
     | Publish
+    | Withdrawn
     | Join
     | Leave
     | Started

@@ -18,7 +18,7 @@ from seriatim.protocols.atoms.host import AtomHost
 from seriatim.protocols.atoms.host import _first_state as first_host
 from seriatim.protocols.atoms.ingress import Ingress
 from seriatim.protocols.atoms.ingress import _first_state as first_ingress
-from seriatim.protocols.atoms.live_messages import Declined, Join, Leave, Numbered, Out, Place
+from seriatim.protocols.atoms.live_messages import Declined, Join, Leave, Numbered, Out, Place, Withdrawn
 from seriatim.protocols.atoms.messages import (
     Carry,
     Close,
@@ -46,9 +46,11 @@ from seriatim.protocols.atoms.registrar import Registrar, RegistrarState
 from seriatim.protocols.atoms.state import HostState, IngressState
 from seriatim.protocols.machine import Effects, Payload
 
-FOR_INGRESS = (Publish, Open, Close, Mark, Enter, Out)
+FOR_INGRESS = (Publish, Withdrawn, Open, Close, Mark, Enter, Out)
 FOR_HOST = (Carry, Install, Reroute, Idle, Uninstall)
 FOR_COORDINATOR = (Done, Drained, Started, Finished, Join, Leave, Place)
+
+IDS_REMEMBERED = 1_024  # of each publisher: far more than it can have tried before it was answered
 
 
 class Owed(Struct, array_like=True):
@@ -63,6 +65,7 @@ class StationIngressState(IngressState, array_like=True):
 
     places: dict[Topic, Number] = field(default_factory=dict)  # events so far, over all incarnations
     owed: dict[Group, dict[Number, Owed]] = field(default_factory=dict)
+    recent: dict[Address, dict[str, tuple[Topic, Number]]] = field(default_factory=dict)  # ids and places, by publisher
 
 
 class StationIngress(Ingress):
@@ -79,9 +82,12 @@ class StationIngress(Ingress):
         match message:
             case Publish(event):
                 self._take(source, event, effects)
+            case Withdrawn():
+                pass
             case Out(group, number):
                 self._left(group, number, effects)
             case Forget(receiver):
+                self.state.recent.pop(receiver, None)
                 for owed in self.state.owed.values():
                     for number in [number for number, each in owed.items() if each.publisher == receiver]:
                         del owed[number]
@@ -91,6 +97,11 @@ class StationIngress(Ingress):
         return effects
 
     def _take(self, source: Address, event: Event, effects: Effects) -> None:
+        known = self.state.recent.get(source, {}).get(event.id)
+        if known is not None and known[0] == event.topic:
+            if not self._owes(source, event.id):  # else the answer is still to come, and is this one's too
+                effects.send.append((source, Numbered(event.id, known[1])))
+            return
         group = self.state.topics.get(event.topic)
         if group is None:
             reason = "nobody is subscribed to it"
@@ -98,10 +109,28 @@ class StationIngress(Ingress):
             return
         number = self._issue(group, event, None, effects)
         answer = Numbered(event.id, self.state.places[event.topic])
+        self._remember(source, event, answer.place)
         if self.options.causal and self.state.inlets[group].entry is not None:
             self.state.owed.setdefault(group, {})[number] = Owed(source, answer)
         else:
             effects.send.append((source, answer))
+
+    def _remember(self, source: Address, event: Event, place: Number) -> None:
+        """An id that the application gave can come again, after an unknown outcome. Those a publisher counts cannot."""
+        if event.id.startswith(f"{source}-"):
+            return
+        recent = self.state.recent.setdefault(source, {})
+        recent.pop(event.id, None)
+        recent[event.id] = (event.topic, place)
+        if len(recent) > IDS_REMEMBERED:
+            del recent[next(iter(recent))]
+
+    def _owes(self, source: Address, event_id: str) -> bool:
+        return any(
+            each.publisher == source and each.answer.event_id == event_id
+            for owed in self.state.owed.values()
+            for each in owed.values()
+        )
 
     def _left(self, group: Group, number: Number, effects: Effects) -> None:
         owed = self.state.owed.get(group, {})

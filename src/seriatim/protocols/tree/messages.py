@@ -145,11 +145,14 @@ class Listen(Struct, frozen=True, tag=True):
     """Subscriber → broker: deliver this topic; after number `after` if the broker keeps what was, else from now on.
 
     `version` is the subscriber's; the answer repeats it, so that it is not taken for the answer to a later request.
+    `tells_losses`: slots have no order of their own, so who cannot tell by the numbers that retention was faster than
+    its reading asks to be told.
     """
 
     topic: Topic
     after: Number | None = None
     version: int = 0
+    tells_losses: bool = False
 
 
 class Listening(Struct, frozen=True, tag=True):
