@@ -105,7 +105,7 @@ class Stage:
         await asyncio.to_thread(self.broker.launch)
         ports: set[int] = set()
         while len(ports) < len(NODES):
-            ports.add(free_port(self.dice))
+            ports.add(free_port())
         lines = [f'broker = "{self.broker.url}"', 'order = "atoms"', f"causal = {str(self.causal).lower()}"]
         lines += [f'nodes.{name}.address = "127.0.0.1:{port}"' for name, port in zip(NODES, sorted(ports), strict=True)]
         lines += ["[times]", "retry_ms = 200", "subscriber_lease_ms = 3000"]

@@ -125,10 +125,13 @@ async def wait_for(is_so: Callable[[], bool], timeout_s: float, what: str) -> fl
     return now() - began
 
 
-def free_port(source: random.Random) -> int:
-    """A port nobody listens on, below those that the system gives to outgoing connections."""
+def free_port() -> int:
+    """A port nobody listens on, below those that the system gives to outgoing connections.
+
+    Never from a seed: two runs of one seed side by side would take each other's.
+    """
     while True:
-        port = source.randrange(15_000, 32_000)
+        port = random.randrange(15_000, 32_000)
         with socket.socket() as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

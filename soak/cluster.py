@@ -237,7 +237,7 @@ class Cluster:
 
     def unused_address(self) -> str:
         """Where nobody listens."""
-        return f"127.0.0.1:{free_port(self._random)}"
+        return f"127.0.0.1:{free_port()}"
 
     # ── making ────────────────────────────────────────────────────────────────────────────────────────────────────
 

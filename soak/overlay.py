@@ -56,7 +56,7 @@ class OverlaySystem:
         tree = TREE if tree is None else tree
         ports: list[int] = []
         while len(ports) < len(tree):
-            if (port := free_port(self.random)) not in ports:
+            if (port := free_port()) not in ports:
                 ports.append(port)
         places = zip(tree.items(), ports, strict=True)
         lines = [f'{name} = {{ address = "127.0.0.1:{port}", parent = "{above}" }}' for (name, above), port in places]

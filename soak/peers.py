@@ -54,7 +54,7 @@ class PeerSystem:
         folder.mkdir(parents=True)
         ports: list[int] = []
         while len(ports) < count:
-            if (port := free_port(self.random)) not in ports:
+            if (port := free_port()) not in ports:
                 ports.append(port)
         lines = [f'{id} = "127.0.0.1:{port}"' for id, port in enumerate(ports)]
         options = f"[options]\nsuspect_after_ms = {SUSPECT_AFTER_MS}\n"
