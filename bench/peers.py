@@ -10,7 +10,6 @@ Run: python -m bench.peers [--peers 8] [--delay-ms 10] [--seconds 4] [--rounds 2
 
 import argparse
 import asyncio
-import random
 import tempfile
 import time
 from collections.abc import Sequence
@@ -39,10 +38,9 @@ async def measure(count: int, delay_ms: float, window: int, seconds: float) -> R
     """Events per second from one peer to all."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        source = random.Random()
         ports: list[int] = []
         while len(ports) < count:
-            if (port := free_port(source)) not in ports:
+            if (port := free_port()) not in ports:
                 ports.append(port)
         lines = [Line(port, delay_ms) for port in ports]
         for line in lines:
