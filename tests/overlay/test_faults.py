@@ -3,7 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from seriatim.model import Gap
+import pytest
+
+from seriatim.model import Gap, TimedOut
 from seriatim.overlay import LiveBroker, load_overlay
 from tests.overlay.world import brokers, bus_of, run, until, write_overlay
 
@@ -194,5 +196,30 @@ def test_who_could_not_hear_of_an_advertisement_is_told_of_a_gap(tmp_path: Path)
                     await subscriber.close()
                     await publisher.close()
                     await second.stop()
+
+    run(main())
+
+
+def test_what_timed_out_or_was_cancelled_is_taken_back_at_the_broker(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_overlay(tmp_path, PAIR, options="suspect_after_ms = 600000\n")
+        async with brokers(path) as running, bus_of(path, "A") as publisher:
+            routes = running["B"].machine.inner.state.routes
+            await publisher.advertise('topic = "t"')
+            async with bus_of(path, "B", timeout_s=2.0) as bus:
+                await running["A"].stop()  # and is not suspected: who needs its answer waits
+                cancelled = asyncio.ensure_future(bus.subscribe("t")._open())
+                await until(lambda: any(routes.wanted.get(bus.name, {})), "it has come to the broker")
+                cancelled.cancel()
+                await until(lambda: not any(routes.wanted.get(bus.name, {})), "the one that was cancelled is gone")
+                with pytest.raises(TimedOut):
+                    await bus.subscribe("t")._open()
+                await until(lambda: not any(routes.wanted.get(bus.name, {})), "the one that timed out is gone")
+                with pytest.raises(TimedOut):
+                    await bus.advertise('topic = "u"')
+                assert any(routes.offered.get(bus.name, {}))
+                running["A"] = LiveBroker(load_overlay(path), "A")
+                await running["A"].start()
+                await until(lambda: not any(routes.offered.get(bus.name, {})), "so is the advertisement")
 
     run(main())
