@@ -3,7 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from seriatim.model import Gap
+import pytest
+
+from seriatim.model import Gap, TimedOut
 from seriatim.overlay import LiveBroker, load_overlay
 from tests.overlay.world import brokers, bus_of, run, until, write_overlay
 
@@ -131,6 +133,39 @@ def test_who_stays_away_is_forgotten_and_nothing_is_kept_for_it(tmp_path: Path) 
     run(main())
 
 
+def test_what_was_acknowledged_before_a_restart_does_not_count_as_waiting(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_overlay(tmp_path, {"A": ""}, options="suspect_after_ms = 600000\nremember_events = 10\n")
+        async with (
+            brokers(path) as running,
+            bus_of(path, "A") as publisher,
+            bus_of(path, "A") as subscriber,
+            subscriber.subscribe("t") as events,
+        ):
+            for _ in range(30):
+                await publisher.publish("t", b"")
+                await events.next()
+            await running["A"].stop()
+            broker = running["A"] = LiveBroker(load_overlay(path), "A")
+            await broker.start()
+            assert broker.machine.unacknowledged(subscriber.name) > 10
+            for _ in range(3):
+                broker._look(asyncio.get_running_loop().time())  # before anybody is back
+            await publisher.publish("t", b"")
+            assert (await events.next()).number == 31 and not events.gaps
+            await until(lambda: not broker._unheard, "all have answered")
+            await until(lambda: broker.machine.unacknowledged(subscriber.name) == 0, "and have everything")
+            assert subscriber._attachment is not None
+            await subscriber._attachment._dialer.stop()  # it is cut off, and now too much does wait
+            for _ in range(30):
+                await publisher.publish("t", b"")
+            for _ in range(2):
+                broker._look(asyncio.get_running_loop().time())
+            await until(lambda: not broker.machine.knows(subscriber.name), "it is forgotten")
+
+    run(main())
+
+
 def test_nobody_waits_for_a_dead_broker_and_it_is_told(tmp_path: Path) -> None:
     """A subscription beyond which a broker is dead begins, says so, and gets everything once the broker is back."""
 
@@ -194,5 +229,30 @@ def test_who_could_not_hear_of_an_advertisement_is_told_of_a_gap(tmp_path: Path)
                     await subscriber.close()
                     await publisher.close()
                     await second.stop()
+
+    run(main())
+
+
+def test_what_timed_out_or_was_cancelled_is_taken_back_at_the_broker(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_overlay(tmp_path, PAIR, options="suspect_after_ms = 600000\n")
+        async with brokers(path) as running, bus_of(path, "A") as publisher:
+            routes = running["B"].machine.inner.state.routes
+            await publisher.advertise('topic = "t"')
+            async with bus_of(path, "B", timeout_s=2.0) as bus:
+                await running["A"].stop()  # and is not suspected: who needs its answer waits
+                cancelled = asyncio.ensure_future(bus.subscribe("t")._open())
+                await until(lambda: any(routes.wanted.get(bus.name, {})), "it has come to the broker")
+                cancelled.cancel()
+                await until(lambda: not any(routes.wanted.get(bus.name, {})), "the one that was cancelled is gone")
+                with pytest.raises(TimedOut):
+                    await bus.subscribe("t")._open()
+                await until(lambda: not any(routes.wanted.get(bus.name, {})), "the one that timed out is gone")
+                with pytest.raises(TimedOut):
+                    await bus.advertise('topic = "u"')
+                assert any(routes.offered.get(bus.name, {}))
+                running["A"] = LiveBroker(load_overlay(path), "A")
+                await running["A"].start()
+                await until(lambda: not any(routes.offered.get(bus.name, {})), "so is the advertisement")
 
     run(main())

@@ -10,6 +10,7 @@ first publication on a topic advertises that topic.
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -141,8 +142,9 @@ class OverlayBus(Bus):
         self._streams[stream.key] = stream
         try:
             return await self._ask(Subscribe(stream.key, stream.text), stream.key, timeout_s)
-        except BaseException:
+        except BaseException as error:
             del self._streams[stream.key]
+            self._take_back(Unsubscribe(stream.key), error)
             raise
 
     async def end(self, stream: OverlaySubscription, timeout_s: float) -> None:
@@ -167,6 +169,12 @@ class OverlayBus(Bus):
         finally:
             if self._waits.get(asked) is future:
                 del self._waits[asked]
+
+    def _take_back(self, command: Unsubscribe | Unadvertise, error: BaseException) -> None:
+        """Nobody waits any more for what was asked for, and the broker may still do it: undo it, without waiting."""
+        if not isinstance(error, RequestRefused):
+            with suppress(Closed):  # then the broker forgets it by itself
+                self._attached.command(command)
 
     def _give(self, event: Event) -> None:
         """An event, behind the advertisement that it implies."""
@@ -254,7 +262,8 @@ class OverlayBus(Bus):
         """What this bus is going to publish, as a filter; returns when every broker knows.
 
         From the first call on, publications outside all advertisements are refused. Without any, a publication implies
-        one: its topic. Leave it (`async with`) or `withdraw` it when everything under it is published.
+        one: its topic. TimedOut: it is withdrawn. Leave it (`async with`) or `withdraw` it when everything under it is
+        published.
         """
         self._opened()
         text = str(parse(where) if isinstance(where, str) else where)
@@ -264,9 +273,10 @@ class OverlayBus(Bus):
         self._offers[name] = text
         try:
             unreachable = await self._ask(Advertise(name, text), name, self._settings.timeout_s)
-        except RequestRefused:
-            del self._offers[name]
+        except BaseException as error:
+            self._offers.pop(name, None)
             self._is_advertising = was_advertising
+            self._take_back(Unadvertise(name), error)
             raise
         return Advertisement(self, name, text, unreachable)
 

@@ -56,6 +56,9 @@ class LiveBroker:
         self._watching: asyncio.Task[None] | None = None
         self._epochs: dict[Address, int] = {}  # the latest that each neighbour has shown
         self._missing: dict[Address, float] = {}  # neighbours and clients that are not connected, since when
+        self._unheard: set[Address] = set()  # clients of an earlier process that have not said how far they are
+        self._unjudged: set[Address] = set()  # … at the last look
+        self._started_at = 0.0
 
     # ── beginning and ending ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -77,6 +80,9 @@ class LiveBroker:
             logger.warning("every machine that reaches this port may be a client", extra={"fix": "set a token_file"})
         now = asyncio.get_running_loop().time()
         self._missing = dict.fromkeys([*self.place.neighbours, *rebuilt.machine.clients], now)
+        self._unheard = set(rebuilt.machine.clients)
+        self._unjudged = set(self._unheard)
+        self._started_at = now
         self._driver = driver  # from here on it can be spoken to, and must be stopped
         driver.start()
         await driver.settled()
@@ -201,6 +207,7 @@ class LiveBroker:
 
     def take(self, source: Address, message: Payload) -> None:
         if self._driver is not None and not self.failed.done():
+            self._unheard.discard(source)
             self._driver.deliver(source, message)
 
     def reached(self, address: Address) -> None:
@@ -221,6 +228,7 @@ class LiveBroker:
 
     def _look(self, now: float) -> None:
         options, state = self.config.options, self.machine.inner.state
+        most = options.remember_events
         for neighbour in self.place.neighbours:
             if self._is_missing(neighbour, now, options.suspect_after_ms / 1000.0) and neighbour not in state.suspected:
                 logger.warning("not connected: nobody waits for it", extra={"broker": neighbour})
@@ -228,8 +236,18 @@ class LiveBroker:
         for client in self.machine.clients:
             if self._is_missing(client, now, options.remember_s):
                 self._forget(client, f"it was not connected for {options.remember_s:g} s")
-            elif (kept := self.machine.unacknowledged(client)) > options.remember_events:
-                self._forget(client, f"{kept} messages wait for it, and {options.remember_events} are the most")
+            elif client not in self._unjudged and (kept := self.machine.unacknowledged(client)) > most:
+                self._forget(client, f"{kept} messages wait for it, and {most} are the most")
+        self._judge(now)
+
+    def _judge(self, now: float) -> None:
+        """After a restart nothing counts as acknowledged: how much waits for a client is known when it has answered.
+
+        Its answer is on its way into the machine when it comes, so it counts from the look after the next one on.
+        """
+        if now - self._started_at > self.config.options.remember_s:  # connected, and says nothing
+            self._unheard.clear()
+        self._unjudged = set(self._unheard)
 
     def _is_missing(self, address: Address, now: float, longer_than_s: float) -> bool:
         if self._is_connected(address):

@@ -95,8 +95,7 @@ class Node:
             due, address = self._resends.popleft()
             link = self.state.links.get(address)  # a link may be forgotten meanwhile
             if link is not None and link.resend_due == due:
-                frames = link.resend(self.state.epoch, now, self.retry_ms)
-                effects.send.extend((address, frame) for frame in frames)
+                effects.send.extend((address, frame) for frame in self._resend(address, link, now))
                 self._plan_resend(address, link)
         self._wish(effects)
         return effects
@@ -151,6 +150,10 @@ class Node:
         if not waits:
             self._plan_resend(target, link)
         return frame
+
+    def _resend(self, address: Address, link: Link[Any], now: float) -> list[Frame[Any]]:
+        """What to send again, now that it is time."""
+        return link.resend(self.state.epoch, now, self.retry_ms)
 
     def _plan_resend(self, address: Address, link: Link[Any]) -> None:
         if link.resend_due is not None:

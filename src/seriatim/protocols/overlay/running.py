@@ -1,7 +1,8 @@
 """Brokers and clients as live processes run them: over connections that lose nothing while they last.
 
 What node.py does for every machine, and in addition: whatever the last connection lost is sent again as soon as there
-is a new one, so the clock is only the last resort; something senseless is passed over, in the journal too, instead of
+is a new one, so the clock is only the last resort; of a large backlog so much is under way as a connection can hold
+(window.py); something senseless is passed over, in the journal too, instead of
 blocking the link it came on; a neighbour that has lost its journal is told of; and the link to a client that is
 forgotten is forgotten.
 """
@@ -18,6 +19,7 @@ from seriatim.protocols.overlay.client import Client
 from seriatim.protocols.overlay.messages import Between, Forget, Reached, ToClient
 from seriatim.protocols.overlay.node import Node
 from seriatim.protocols.overlay.state import BrokerState
+from seriatim.protocols.overlay.window import Window
 
 
 class Nonsense(Struct, frozen=True, tag=True):
@@ -45,20 +47,52 @@ class LinkedState(Struct, array_like=True):
 
 
 class ConnectedNode(Node):
-    """A machine whose links are told of new connections."""
+    """A machine whose links are told of new connections, and have no more under way than one can hold."""
+
+    def __init__(self, inner: Any, retry_ms: float, journals: bool = True) -> None:
+        super().__init__(inner, retry_ms, journals)
+        self._windows: dict[Address, Window] = {}
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if isinstance(message, Reached):
             return self._repeat(message.address, now)
-        return super().step(source, message, now)
+        effects = super().step(source, message, now)
+        if type(message) is Frame:
+            window, link = self._windows.get(source), self.state.links.get(source)
+            if window is not None and link is not None:
+                effects.send.extend((source, frame) for frame in window.go_on(link, self.state.epoch))
+        elif isinstance(message, Forget):
+            self._windows.pop(message.client, None)
+        return effects
+
+    def _framed(self, effects: Effects, now: float) -> Effects:
+        """What finds no room is left out here; its link keeps it until its turn comes."""
+        effects = super()._framed(effects, now)
+        effects.send = [(target, frame) for target, frame in effects.send if self._window(target).admits(frame)]
+        return effects
+
+    def _window(self, address: Address) -> Window:
+        window = self._windows.get(address)
+        if window is None:
+            window = self._windows[address] = Window(self.state.links[address])
+        return window
+
+    def _resend(self, address: Address, link: Link[Any], now: float) -> list[Frame[Any]]:
+        link.resend_due = now + self.retry_ms
+        return self._window(address).repeat(link, self.state.epoch)
+
+    def _replay(self, record: Any) -> None:
+        super()._replay(record)
+        self._windows.clear()  # nothing is under way
 
     def _repeat(self, address: Address, now: float) -> Effects:
-        """All of it, in order, and how far we are: what went out before the connection was there is lost."""
+        """All that there is room for, in order, and how far we are: what went out before the connection is lost."""
         effects = Effects()
         link = self.state.links.get(address)
         if link is not None:
             epoch = self.state.epoch
-            frames = [Frame(epoch, number, link.received, body) for number, body in link.unacknowledged.items()]
+            window = self._windows[address] = Window(link)
+            frames = window.go_on(link, epoch)
             effects.send = [(address, frame) for frame in frames or [link.acknowledgement(epoch)]]
             if link.unacknowledged:
                 link.resend_due = now + self.retry_ms
