@@ -3,6 +3,7 @@
 import pytest
 
 from seriatim.model import APPLICATION, Event, Gap, Notification, RemoteError
+from seriatim.protocols.link import Frame
 from seriatim.protocols.overlay import Broker, Client, Overlay, OverlayError, OverlayOptions, Place
 from seriatim.protocols.overlay.messages import (
     Advertised,
@@ -20,7 +21,9 @@ from seriatim.protocols.overlay.messages import (
     Turned,
     Unadvertised,
     Unsubscribed,
+    Withdrawal,
 )
+from seriatim.protocols.overlay.running import BrokerNode, Nonsense
 from tests.protocols.overlay.net import Net
 
 CHAIN = {"b1": None, "b2": "b1", "b3": "b2"}
@@ -291,3 +294,14 @@ def test_attributes_that_cannot_be_are_refused() -> None:
     net.publish("p", "small")
     assert [(each.name, each.error) for each in net.told("p", Refused)] == [("large", "InputError")]
     assert net.seen("s") == ["small"]
+
+
+@pytest.mark.parametrize("message", [Disinterest("b2/x.1"), Withdrawal("b2/x.1")])
+def test_a_neighbour_that_ends_what_never_was_is_passed_over(message: Disinterest | Withdrawal) -> None:
+    place = Overlay(CHAIN).places["b1"]
+    node = BrokerNode(Broker(place, OverlayOptions()), 500.0)
+    effects = node.step("b2", Frame(1, 1, 0, message), 0.0)
+    assert [type(each) for each in effects.notify] == [Nonsense] and len(effects.persist) == 1
+    again = BrokerNode.take_over(lambda: Broker(place, OverlayOptions()), 500.0, effects.persist)
+    assert again.state.links["b2"].received == node.state.links["b2"].received == 1
+    assert again.inner.state == node.inner.state
