@@ -4,9 +4,10 @@ import pytest
 
 from seriatim.model import APPLICATION, Event, Gap, Notification, RemoteError
 from seriatim.protocols.link import Frame
-from seriatim.protocols.overlay import Broker, Client, Overlay, OverlayError, OverlayOptions, Place
+from seriatim.protocols.overlay import Broker, Client, Order, Overlay, OverlayError, OverlayOptions, Place
 from seriatim.protocols.overlay.messages import (
     Advertised,
+    Advertisement,
     Climb,
     Deliver,
     Descend,
@@ -305,3 +306,38 @@ def test_a_neighbour_that_ends_what_never_was_is_passed_over(message: Disinteres
     again = BrokerNode.take_over(lambda: Broker(place, OverlayOptions()), 500.0, effects.persist)
     assert again.state.links["b2"].received == node.state.links["b2"].received == 1
     assert again.inner.state == node.inner.state
+
+
+def test_a_neighbours_filter_that_nobody_can_read_is_passed_over_in_the_journal_too() -> None:
+    place = Overlay(CHAIN).places["b1"]
+    node = BrokerNode(Broker(place, OverlayOptions()), 500.0)
+    messages = [Interest("b2/x.1", "price >"), Advertisement("b2/x.2", "b2/x", "price >"), Interest("b2/x.3", "x > 1")]
+    messages += [Interest("b2/x.3", "x > 2"), Interest("b2/x.4", "x < 1")]
+    journal, passed_over = [], 0
+    for number, message in enumerate(messages, start=1):
+        effects = node.step("b2", Frame(1, number, 0, message), 0.0)
+        journal += effects.persist
+        passed_over += sum(isinstance(each, Nonsense) for each in effects.notify)
+    assert passed_over == 3 and node.inner.state.routes.wanted == {"b2": {"b2/x.3": "x > 1", "b2/x.4": "x < 1"}}
+    again = BrokerNode.take_over(lambda: Broker(place, OverlayOptions()), 500.0, journal)
+    assert again.state.links["b2"].received == node.state.links["b2"].received == 5
+    assert again.inner.state == node.inner.state
+
+
+@pytest.mark.parametrize("order", ["rooted", "resolution"])
+def test_clients_of_two_brokers_may_have_the_same_name(order: Order) -> None:
+    """Side by side, as the brokers see them: nobody else knows that the one is not the other."""
+    options = OverlayOptions(order=order)
+    net = Net(STAR, {"same": "left"}, options)
+    for side in ("left", "right"):
+        net.machines["same"] = Client("same", side)
+        net.subscribe("same", "x > 0")
+        net.advertise("same", "x > 0")
+    root = net.machines["root"]
+    assert {len(root.state.routes.wanted[side]) for side in ("left", "right")} == {1}
+    assert {each for side in ("left", "right") for each in root.state.routes.offered[side]} == {
+        "left/same/a.2",
+        "right/same/a.2",
+    }
+    assert root.tables.owners("true") == {"left/same", "right/same"}
+    assert len(net.told("same", Subscribed)) == len(net.told("same", Advertised)) == 2

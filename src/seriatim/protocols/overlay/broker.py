@@ -143,7 +143,7 @@ class Broker:
             return True
         id = self._id(client, name)
         side.offers[name] = Offer(id)
-        self._offer(client, say.Advertisement(id, client, where), name, effects)
+        self._offer(client, say.Advertisement(id, self._origin(client), where), name, effects)
         return True
 
     def _unadvertise(self, client: Address, side: ClientSide, name: Name, effects: Effects) -> bool:
@@ -161,7 +161,7 @@ class Broker:
         return True
 
     def _is_under_way(self, client: Address) -> bool:
-        return self.ordering.is_under_way(client)
+        return self.ordering.is_under_way(self._origin(client))
 
     def _publish(self, client: Address, side: ClientSide, event: Event, effects: Effects) -> bool:
         """It must match what the client advertised, and everybody must have heard of that."""
@@ -181,7 +181,8 @@ class Broker:
         self.state.serial += 1
         key = f"{self.place.name}.{self.state.serial}"
         effects.send.append((client, say.Published(event.id)))
-        self.ordering.accept(Publication(key, client, event, self.ordering.stamp()), effects)
+        publication = Publication(key, self._origin(client), event, self.ordering.stamp())
+        self.ordering.accept(client, publication, effects)
         return True
 
     def _may_publish(self, fitting: list[Offer]) -> bool:
@@ -209,7 +210,11 @@ class Broker:
 
     def _id(self, client: Address, name: Name) -> Id:
         self.state.serial += 1
-        return f"{client}/{name}.{self.state.serial}"
+        return f"{self._origin(client)}/{name}.{self.state.serial}"
+
+    def _origin(self, client: Address) -> Address:
+        """What other brokers call it: clients name themselves, and another broker may have one of the same name."""
+        return f"{self.place.name}/{client}"
 
     # ── neighbours ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -352,8 +357,8 @@ class Broker:
         for client in sorted(climbing.told):
             if (side := self.state.clients.get(client)) is not None:
                 self._join(client, side, effects)
-        if (side := self.state.clients.get(climbing.origin)) is not None:
-            self._serve(climbing.origin, side, effects)
+        if (side := self.state.clients.get(climbing.direction)) is not None:
+            self._serve(climbing.direction, side, effects)
 
     # ── what the driver says ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -81,7 +81,9 @@ class Tables:
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def want(self, direction: Address, id: Id, where: Where) -> Sends:
-        """A subscription from there."""
+        """A subscription from there. RemoteError: it is known already; FilterError: nobody can read it."""
+        if id in self.routes.wanted.get(direction, {}):
+            raise RemoteError(f"{direction} wants {id[:QUOTED_MAX]!r} for the second time")
         filter = filter_of(where)
         self.routes.wanted.setdefault(direction, {})[id] = where
         self._index_wanted(direction, id, filter)
@@ -116,7 +118,9 @@ class Tables:
         return sends
 
     def offer(self, direction: Address, id: Id, advertised: Advertised) -> Sends:
-        """An advertisement from there: it has to be told who wants such things."""
+        """An advertisement from there: it has to be told who wants such things. Raises as `want` does."""
+        if id in self.routes.offered.get(direction, {}):
+            raise RemoteError(f"{direction} advertises {id[:QUOTED_MAX]!r} for the second time")
         filter = filter_of(advertised.where)
         self.routes.offered.setdefault(direction, {})[id] = advertised
         self._index_offered(direction, id, filter)
