@@ -2,9 +2,11 @@
 
 import pytest
 
-from seriatim.model import APPLICATION, Event, Gap, Notification, RemoteError
+from seriatim.filters import headers_of
+from seriatim.model import APPLICATION, Event, Gap, InputError, Notification, RemoteError
 from seriatim.protocols.link import Frame
 from seriatim.protocols.overlay import Broker, Client, Order, Overlay, OverlayError, OverlayOptions, Place
+from seriatim.protocols.overlay.bounds import NAME_MAX
 from seriatim.protocols.overlay.messages import (
     Advertised,
     Advertisement,
@@ -341,3 +343,49 @@ def test_clients_of_two_brokers_may_have_the_same_name(order: Order) -> None:
     }
     assert root.tables.owners("true") == {"left/same", "right/same"}
     assert len(net.told("same", Subscribed)) == len(net.told("same", Advertised)) == 2
+
+
+def test_a_client_publishes_in_its_own_name_and_under_the_topic_it_is_matched_by() -> None:
+    net = Net(STAR, {"p": "left", "s": "right"})
+    net.advertise("p")
+    net.subscribe("s", "true")
+    headers = headers_of({"topic": "t"})
+    net.tell("p", Publish(Event("as another", "t", "victim", headers=headers)))
+    net.tell("p", Publish(Event("elsewhere", "payroll", "p", headers=headers)))
+    net.tell("p", Publish(Event("honest", "t", "p", headers=headers)))
+    assert [(each.name, each.error) for each in net.told("p", Refused)] == [
+        ("as another", "ForgedPublisher"),
+        ("elsewhere", "TopicMismatch"),
+    ]
+    assert net.seen("s") == ["honest"]
+
+
+def test_names_and_how_many_of_them_are_bounded() -> None:
+    options = OverlayOptions(subscriptions_max=2, advertisements_max=2)
+    net = Net(STAR, {"c": "left", "other": "left"}, options)
+    net.hold(("root", "left"))  # so that advertisements wait to be heard, and what is behind them waits too
+    for name in ("n" * (NAME_MAX + 1), "1", "2", "3"):
+        net.subscribe("c", "x > 0", name)
+        net.advertise("c", "x > 0", name)
+    net.release()
+    errors = [(each.command, each.error) for each in net.told("c", Refused)]
+    assert errors == [
+        ("Subscribe", "NameTooLong"),
+        ("Advertise", "NameTooLong"),
+        ("Subscribe", "TooManySubscriptions"),
+        ("Advertise", "TooManyAdvertisements"),
+    ]
+    net.unsubscribe("c", "1")
+    net.unadvertise("c", "1")
+    net.subscribe("c", "x > 0", "4")
+    net.advertise("c", "x > 0", "4")
+    net.subscribe("other", "x > 0")
+    assert [each.name for each in net.told("c", Subscribed)] == ["1", "2", "4"]
+    assert [each.name for each in net.told("c", Advertised)] == ["1", "2", "4"]
+    assert len(net.told("c", Refused)) == 4 and len(net.told("other", Subscribed)) == 1
+
+
+@pytest.mark.parametrize("bound", ["held_max", "subscriptions_max", "advertisements_max"])
+def test_bounds_that_cannot_be(bound: str) -> None:
+    with pytest.raises(InputError, match=bound):
+        OverlayOptions(**{bound: 0})

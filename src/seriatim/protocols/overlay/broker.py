@@ -11,6 +11,7 @@ from seriatim.filters import FilterError, attributes_of
 from seriatim.model import APPLICATION, Address, Event, InputError, RemoteError
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay import messages as say
+from seriatim.protocols.overlay.bounds import forged, too_much
 from seriatim.protocols.overlay.messages import Id, Key, Name, Publication, Where
 from seriatim.protocols.overlay.options import Order, OverlayOptions
 from seriatim.protocols.overlay.ordering import Ordering
@@ -72,6 +73,10 @@ class Broker:
         if client in self.state.forgotten:  # it was not gone after all: it needs another name
             return
         side = self.state.clients.setdefault(client, ClientSide())
+        if isinstance(message, say.Command) and (problem := too_much(side, message, self.options)) is not None:
+            name = message.event.id if isinstance(message, say.Publish) else message.name
+            self._refuse(client, message, name, *problem, effects)
+            return
         match message:
             case say.Unsubscribe(name):
                 self._unsubscribe(client, side, name, effects)
@@ -79,10 +84,6 @@ class Broker:
                 side.joining.append(message)
                 self._join(client, side, effects)
             case say.Advertise() | say.Unadvertise() | say.Publish():
-                if isinstance(message, say.Publish) and len(side.queue) >= self.options.held_max:
-                    reason = f"{len(side.queue)} commands wait; publish more slowly"
-                    self._refuse(client, message, message.event.id, "QueueFull", reason, effects)
-                    return
                 side.queue.append(message)
                 self._serve(client, side, effects)
             case _:
@@ -169,6 +170,9 @@ class Broker:
         attributes = attributes_of(event.headers, problems)
         if problems:
             self._refuse(client, say.Publish(event), event.id, type(problems[0]).__name__, str(problems[0]), effects)
+            return True
+        if (problem := forged(client, event, attributes)) is not None:
+            self._refuse(client, say.Publish(event), event.id, *problem, effects)
             return True
         offered = self.state.routes.offered.get(client, {})
         fitting = [offer for offer in side.offers.values() if filter_of(offered[offer.id].where).matches(attributes)]
