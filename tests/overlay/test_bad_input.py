@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.client import GapPolicy
 from seriatim.client.overlay_bus import OverlayBus
 from seriatim.filters import Contradiction, FilterError
 from seriatim.model import ConnectionFailed, Event, InputError, JournalError, RequestRefused
@@ -105,8 +106,16 @@ def test_what_an_overlay_has_not(tmp_path: Path) -> None:
             for options in ({"durable": "d"}, {"ordered": False}, {"start": "first"}, {"acknowledge": "manual"}):
                 with pytest.raises(InputError, match="overlay://"):
                     bus.subscribe("t", **options)
+            for policy in (GapPolicy.wait(), GapPolicy.skip(after_s=1.0), GapPolicy.raise_(after_s=1.0)):
+                with pytest.raises(InputError, match=r"gaps: .*overlay://"):
+                    bus.subscribe("t", gaps=policy)
+            for policy in (GapPolicy.skip(), GapPolicy.raise_()):
+                async with bus.subscribe("t", gaps=policy):
+                    pass
         with pytest.raises(InputError, match="means nothing in an overlay"):
             bus_of(path, "A", sequencers=["127.0.0.1:1"])
+        with pytest.raises(InputError, match="gaps: means nothing in an overlay"):
+            bus_of(path, "A", gaps=GapPolicy.skip(after_s=1.0))
         with pytest.raises(InputError, match="there is no broker 'X'"):
             async with bus_of(path, "X"):
                 pass
