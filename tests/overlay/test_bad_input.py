@@ -193,3 +193,26 @@ def test_a_frame_too_large_ends_only_that_connection(tmp_path: Path) -> None:
             await still_works(bus)
 
     run(main())
+
+
+def test_a_journal_is_not_replayed_under_other_bounds(tmp_path: Path) -> None:
+    """What was taken then would be refused now, and neighbours know of it."""
+
+    async def main() -> None:
+        path = write_overlay(tmp_path, ONE, "subscriptions_max = 2\n")
+        async with brokers(path), bus_of(path, "A") as bus:
+            async with bus.subscribe("t"), bus.subscribe("u"):
+                with pytest.raises(RequestRefused, match="TooManySubscriptions"):
+                    async with bus.subscribe("v"):
+                        pass
+            await still_works(bus)
+        path.write_text(path.read_text(encoding="utf-8").replace("_max = 2", "_max = 1"), encoding="utf-8")
+        other = LiveBroker(load_overlay(path), "A")
+        with pytest.raises(InputError, match="other bounds"):
+            await other.start()
+        await other.stop()
+        path.write_text(path.read_text(encoding="utf-8").replace("_max = 1", "_max = 2"), encoding="utf-8")
+        async with brokers(path), bus_of(path, "A") as bus:
+            await still_works(bus)
+
+    run(main())
