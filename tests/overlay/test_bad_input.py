@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.client import GapPolicy
 from seriatim.client.overlay_bus import OverlayBus
 from seriatim.filters import Contradiction, FilterError
 from seriatim.model import ConnectionFailed, Event, InputError, JournalError, RequestRefused
@@ -105,8 +106,16 @@ def test_what_an_overlay_has_not(tmp_path: Path) -> None:
             for options in ({"durable": "d"}, {"ordered": False}, {"start": "first"}, {"acknowledge": "manual"}):
                 with pytest.raises(InputError, match="overlay://"):
                     bus.subscribe("t", **options)
+            for policy in (GapPolicy.wait(), GapPolicy.skip(after_s=1.0), GapPolicy.raise_(after_s=1.0)):
+                with pytest.raises(InputError, match=r"gaps: .*overlay://"):
+                    bus.subscribe("t", gaps=policy)
+            for policy in (GapPolicy.skip(), GapPolicy.raise_()):
+                async with bus.subscribe("t", gaps=policy):
+                    pass
         with pytest.raises(InputError, match="means nothing in an overlay"):
             bus_of(path, "A", sequencers=["127.0.0.1:1"])
+        with pytest.raises(InputError, match="gaps: means nothing in an overlay"):
+            bus_of(path, "A", gaps=GapPolicy.skip(after_s=1.0))
         with pytest.raises(InputError, match="there is no broker 'X'"):
             async with bus_of(path, "X"):
                 pass
@@ -181,6 +190,29 @@ def test_a_frame_too_large_ends_only_that_connection(tmp_path: Path) -> None:
         async with brokers(path) as running, bus_of(path, "A", timeout_s=2.0) as bad, bus_of(path, "A") as bus:
             bad._attached.command(Publish(Event("e", "t", bad.name, b"x" * 2_000, None)))
             await until(lambda: running["A"].refusals.get("client", 0) > 0, "it is sent away")
+            await still_works(bus)
+
+    run(main())
+
+
+def test_a_journal_is_not_replayed_under_other_bounds(tmp_path: Path) -> None:
+    """What was taken then would be refused now, and neighbours know of it."""
+
+    async def main() -> None:
+        path = write_overlay(tmp_path, ONE, "subscriptions_max = 2\n")
+        async with brokers(path), bus_of(path, "A") as bus:
+            async with bus.subscribe("t"), bus.subscribe("u"):
+                with pytest.raises(RequestRefused, match="TooManySubscriptions"):
+                    async with bus.subscribe("v"):
+                        pass
+            await still_works(bus)
+        path.write_text(path.read_text(encoding="utf-8").replace("_max = 2", "_max = 1"), encoding="utf-8")
+        other = LiveBroker(load_overlay(path), "A")
+        with pytest.raises(InputError, match="other bounds"):
+            await other.start()
+        await other.stop()
+        path.write_text(path.read_text(encoding="utf-8").replace("_max = 1", "_max = 2"), encoding="utf-8")
+        async with brokers(path), bus_of(path, "A") as bus:
             await still_works(bus)
 
     run(main())

@@ -103,7 +103,8 @@ def command(
     async def subscribe() -> None:
         from seriatim import GapPolicy
 
-        policy = {"wait": GapPolicy.wait, "skip": GapPolicy.skip, "raise": GapPolicy.raise_}[gaps]()
+        # None is to wait, too; where nothing can be waited for, as in an overlay, gaps are passed.
+        policy = {"wait": None, "skip": GapPolicy.skip(), "raise": GapPolicy.raise_()}[gaps]
         async with (
             client.connect(name=name, journals=places, stamp_key=key) as bus,
             bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder) as events,

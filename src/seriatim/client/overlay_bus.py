@@ -45,6 +45,7 @@ Asked: TypeAlias = tuple[str, str]  # the name of a command, and what it names
 Unreachable: TypeAlias = tuple[Address, ...]
 Wait: TypeAlias = "asyncio.Future[Unreachable]"
 
+GAPS = GapPolicy.skip(), GapPolicy.raise_()
 IMPLIED = "topic:"  # names of the advertisements that publishing implies
 
 
@@ -310,6 +311,7 @@ class OverlayBus(Bus):
             ("acknowledge", acknowledge != "next", "only durable subscriptions remember it"),
             ("start", start != "now", "no broker keeps what was published before"),
             ("log", log == "broker:", "a broker of an overlay keeps no logs"),
+            ("gaps", gaps not in (None, *GAPS), "gaps are told at once, in their place: GapPolicy.skip() or raise_()"),
         ):
             if given:
                 raise InputError(name, f"{problem} (overlay://)", "leave it out")
@@ -406,6 +408,7 @@ def _check_settings(settings: Settings) -> None:
         ("sequencers", settings.sequencers is not None, "leave it out: there are none"),
         ("journals", settings.journals is not None, "leave it out: a client remembers nothing over a restart"),
         ("publication_log", settings.publication_log == "broker:", "give a folder: brokers keep no logs"),
+        ("gaps", settings.gaps.after_s is not None, "leave after_s out: a gap is told in its place, at once"),
     ):
         if given:
             raise InputError(name, "means nothing in an overlay (overlay://)", fix)

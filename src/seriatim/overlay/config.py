@@ -63,6 +63,12 @@ class BrokersOptions(Struct, frozen=True, kw_only=True):
     waiting_max: Annotated[
         int, Meta(ge=1, description="how many commands of one client may wait at its broker, 1 or more")
     ] = 10_000
+    subscriptions_max: Annotated[
+        int, Meta(ge=1, description="how many subscriptions one client may have, 1 or more")
+    ] = 10_000
+    advertisements_max: Annotated[
+        int, Meta(ge=1, description="how many advertisements one client may have, 1 or more")
+    ] = 10_000
     payload_bytes_max: Annotated[
         int, Meta(ge=1, le=PAYLOAD_BYTES_MAX, description=f"the most bytes of one event, up to {PAYLOAD_BYTES_MAX}")
     ] = 1024 * 1024
@@ -80,7 +86,14 @@ class BrokersOptions(Struct, frozen=True, kw_only=True):
     @property
     def protocol(self) -> OverlayOptions:
         """What the machines are given."""
-        return OverlayOptions(order=self.order, early=self.early, held_max=self.waiting_max, retry_ms=RETRY_MS)
+        return OverlayOptions(
+            order=self.order,
+            early=self.early,
+            held_max=self.waiting_max,
+            subscriptions_max=self.subscriptions_max,
+            advertisements_max=self.advertisements_max,
+            retry_ms=RETRY_MS,
+        )
 
 
 class OverlaySecurity(Struct, frozen=True, kw_only=True):

@@ -17,11 +17,16 @@ FIX = "start it as it was, or give it an empty journal together with all others"
 
 
 class Founded(Struct, frozen=True, tag=True):
-    """The journal is of this broker, among these neighbours, with this order."""
+    """The journal is of this broker, among these neighbours, with this order.
+
+    `bounds`: what was refused depends on them, so under others the same inputs would make another broker. Journals from
+    before they were recorded have none; ids were made otherwise then.
+    """
 
     place: Place
     order: str
     early: bool
+    bounds: tuple[int, ...] = ()
 
 
 class Snapshot(Struct):
@@ -61,7 +66,8 @@ def rebuild(place: Place, options: OverlayOptions, recovered: Recovered) -> Rebu
 
     JournalError: this is not the journal of a broker. InputError: it is, but not of the one that is to be started.
     """
-    now = Founded(place, options.order, options.early)
+    bounds = options.held_max, options.subscriptions_max, options.advertisements_max
+    now = Founded(place, options.order, options.early, bounds)
     snapshot, records = _decoded(place, recovered)
     if snapshot is None and not records:
         node = BrokerNode.take_over(lambda: Broker(place, options), options.retry_ms, [])
@@ -108,3 +114,7 @@ def _check_same(then: Founded, now: Founded) -> None:
     if (then.order, then.early) != (now.order, now.early):
         problem = f"the journal of {now.place.name} was written with order {then.order!r} and early {then.early}"
         raise InputError("options.order", problem, FIX)
+    if then.bounds != now.bounds:
+        before = ", ".join(map(str, then.bounds)) or "none, by an earlier version"
+        problem = f"the journal of {now.place.name} was written with other bounds ({before})"
+        raise InputError("options.waiting_max, subscriptions_max, advertisements_max", problem, FIX)

@@ -1,11 +1,16 @@
 """Brokers and clients of the overlay: routing, what is acknowledged when, numbers, and what is refused."""
 
+import msgspec
 import pytest
 
-from seriatim.model import APPLICATION, Event, Gap, Notification, RemoteError
-from seriatim.protocols.overlay import Broker, Client, Overlay, OverlayError, OverlayOptions, Place
+from seriatim.filters import headers_of
+from seriatim.model import APPLICATION, Event, Gap, InputError, Notification, RemoteError
+from seriatim.protocols.link import Frame
+from seriatim.protocols.overlay import Broker, Client, Order, Overlay, OverlayError, OverlayOptions, Place
+from seriatim.protocols.overlay.bounds import NAME_MAX
 from seriatim.protocols.overlay.messages import (
     Advertised,
+    Advertisement,
     Climb,
     Deliver,
     Descend,
@@ -20,7 +25,9 @@ from seriatim.protocols.overlay.messages import (
     Turned,
     Unadvertised,
     Unsubscribed,
+    Withdrawal,
 )
+from seriatim.protocols.overlay.running import BrokerNode, Nonsense
 from tests.protocols.overlay.net import Net
 
 CHAIN = {"b1": None, "b2": "b1", "b3": "b2"}
@@ -291,3 +298,95 @@ def test_attributes_that_cannot_be_are_refused() -> None:
     net.publish("p", "small")
     assert [(each.name, each.error) for each in net.told("p", Refused)] == [("large", "InputError")]
     assert net.seen("s") == ["small"]
+
+
+@pytest.mark.parametrize("message", [Disinterest("b2/x.1"), Withdrawal("b2/x.1")])
+def test_a_neighbour_that_ends_what_never_was_is_passed_over(message: Disinterest | Withdrawal) -> None:
+    place = Overlay(CHAIN).places["b1"]
+    node = BrokerNode(Broker(place, OverlayOptions()), 500.0)
+    effects = node.step("b2", Frame(1, 1, 0, message), 0.0)
+    assert [type(each) for each in effects.notify] == [Nonsense] and len(effects.persist) == 1
+    again = BrokerNode.take_over(lambda: Broker(place, OverlayOptions()), 500.0, effects.persist)
+    assert again.state.links["b2"].received == node.state.links["b2"].received == 1
+    assert again.inner.state == node.inner.state
+
+
+def test_a_neighbours_filter_that_nobody_can_read_is_passed_over_in_the_journal_too() -> None:
+    place = Overlay(CHAIN).places["b1"]
+    node = BrokerNode(Broker(place, OverlayOptions()), 500.0)
+    messages = [Interest("b2/x.1", "price >"), Advertisement("b2/x.2", "b2/x", "price >"), Interest("b2/x.3", "x > 1")]
+    messages += [Interest("b2/x.3", "x > 2"), Interest("b2/x.4", "x < 1")]
+    journal, passed_over = [], 0
+    for number, message in enumerate(messages, start=1):
+        effects = node.step("b2", Frame(1, number, 0, message), 0.0)
+        journal += effects.persist
+        passed_over += sum(isinstance(each, Nonsense) for each in effects.notify)
+    assert passed_over == 3 and node.inner.state.routes.wanted == {"b2": {"b2/x.3": "x > 1", "b2/x.4": "x < 1"}}
+    again = BrokerNode.take_over(lambda: Broker(place, OverlayOptions()), 500.0, journal)
+    assert again.state.links["b2"].received == node.state.links["b2"].received == 5
+    assert again.inner.state == node.inner.state
+
+
+@pytest.mark.parametrize("order", ["rooted", "resolution"])
+def test_clients_of_two_brokers_may_have_the_same_name(order: Order) -> None:
+    """Side by side, as the brokers see them: nobody else knows that the one is not the other."""
+    options = OverlayOptions(order=order)
+    net = Net(STAR, {"same": "left"}, options)
+    for side in ("left", "right"):
+        net.machines["same"] = Client("same", side)
+        net.subscribe("same", "x > 0")
+        net.advertise("same", "x > 0")
+    root = net.machines["root"]
+    assert {len(root.state.routes.wanted[side]) for side in ("left", "right")} == {1}
+    assert {each for side in ("left", "right") for each in root.state.routes.offered[side]} == {
+        "left/same/a.2",
+        "right/same/a.2",
+    }
+    assert root.tables.owners("true") == {"left/same", "right/same"}
+    assert len(net.told("same", Subscribed)) == len(net.told("same", Advertised)) == 2
+
+
+def test_a_client_publishes_in_its_own_name_and_under_the_topic_it_is_matched_by() -> None:
+    net = Net(STAR, {"p": "left", "s": "right"})
+    net.advertise("p")
+    net.subscribe("s", "true")
+    headers = headers_of({"topic": "t"})
+    net.tell("p", Publish(Event("as another", "t", "victim", headers=headers)))
+    net.tell("p", Publish(Event("elsewhere", "payroll", "p", headers=headers)))
+    net.tell("p", Publish(Event("honest", "t", "p", headers=headers)))
+    assert [(each.name, each.error) for each in net.told("p", Refused)] == [
+        ("as another", "ForgedPublisher"),
+        ("elsewhere", "TopicMismatch"),
+    ]
+    assert net.seen("s") == ["honest"]
+
+
+def test_names_and_how_many_of_them_are_bounded() -> None:
+    options = OverlayOptions(subscriptions_max=2, advertisements_max=2)
+    net = Net(STAR, {"c": "left", "other": "left"}, options)
+    net.hold(("root", "left"))  # so that advertisements wait to be heard, and what is behind them waits too
+    for name in ("n" * (NAME_MAX + 1), "1", "2", "3"):
+        net.subscribe("c", "x > 0", name)
+        net.advertise("c", "x > 0", name)
+    net.release()
+    errors = [(each.command, each.error) for each in net.told("c", Refused)]
+    assert errors == [
+        ("Subscribe", "NameTooLong"),
+        ("Advertise", "NameTooLong"),
+        ("Subscribe", "TooManySubscriptions"),
+        ("Advertise", "TooManyAdvertisements"),
+    ]
+    net.unsubscribe("c", "1")
+    net.unadvertise("c", "1")
+    net.subscribe("c", "x > 0", "4")
+    net.advertise("c", "x > 0", "4")
+    net.subscribe("other", "x > 0")
+    assert [each.name for each in net.told("c", Subscribed)] == ["1", "2", "4"]
+    assert [each.name for each in net.told("c", Advertised)] == ["1", "2", "4"]
+    assert len(net.told("c", Refused)) == 4 and len(net.told("other", Subscribed)) == 1
+
+
+@pytest.mark.parametrize("bound", ["held_max", "subscriptions_max", "advertisements_max"])
+def test_bounds_that_cannot_be(bound: str) -> None:
+    with pytest.raises(InputError, match=bound):
+        msgspec.structs.replace(OverlayOptions(), **{bound: 0})

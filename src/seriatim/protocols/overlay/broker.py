@@ -11,6 +11,7 @@ from seriatim.filters import FilterError, attributes_of
 from seriatim.model import APPLICATION, Address, Event, InputError, RemoteError
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay import messages as say
+from seriatim.protocols.overlay.bounds import forged, too_much
 from seriatim.protocols.overlay.messages import Id, Key, Name, Publication, Where
 from seriatim.protocols.overlay.options import Order, OverlayOptions
 from seriatim.protocols.overlay.ordering import Ordering
@@ -72,6 +73,10 @@ class Broker:
         if client in self.state.forgotten:  # it was not gone after all: it needs another name
             return
         side = self.state.clients.setdefault(client, ClientSide())
+        if isinstance(message, say.Command) and (problem := too_much(side, message, self.options)) is not None:
+            name = message.event.id if isinstance(message, say.Publish) else message.name
+            self._refuse(client, message, name, *problem, effects)
+            return
         match message:
             case say.Unsubscribe(name):
                 self._unsubscribe(client, side, name, effects)
@@ -79,10 +84,6 @@ class Broker:
                 side.joining.append(message)
                 self._join(client, side, effects)
             case say.Advertise() | say.Unadvertise() | say.Publish():
-                if isinstance(message, say.Publish) and len(side.queue) >= self.options.held_max:
-                    reason = f"{len(side.queue)} commands wait; publish more slowly"
-                    self._refuse(client, message, message.event.id, "QueueFull", reason, effects)
-                    return
                 side.queue.append(message)
                 self._serve(client, side, effects)
             case _:
@@ -143,7 +144,7 @@ class Broker:
             return True
         id = self._id(client, name)
         side.offers[name] = Offer(id)
-        self._offer(client, say.Advertisement(id, client, where), name, effects)
+        self._offer(client, say.Advertisement(id, self._origin(client), where), name, effects)
         return True
 
     def _unadvertise(self, client: Address, side: ClientSide, name: Name, effects: Effects) -> bool:
@@ -161,7 +162,7 @@ class Broker:
         return True
 
     def _is_under_way(self, client: Address) -> bool:
-        return self.ordering.is_under_way(client)
+        return self.ordering.is_under_way(self._origin(client))
 
     def _publish(self, client: Address, side: ClientSide, event: Event, effects: Effects) -> bool:
         """It must match what the client advertised, and everybody must have heard of that."""
@@ -169,6 +170,9 @@ class Broker:
         attributes = attributes_of(event.headers, problems)
         if problems:
             self._refuse(client, say.Publish(event), event.id, type(problems[0]).__name__, str(problems[0]), effects)
+            return True
+        if (problem := forged(client, event, attributes)) is not None:
+            self._refuse(client, say.Publish(event), event.id, *problem, effects)
             return True
         offered = self.state.routes.offered.get(client, {})
         fitting = [offer for offer in side.offers.values() if filter_of(offered[offer.id].where).matches(attributes)]
@@ -181,7 +185,8 @@ class Broker:
         self.state.serial += 1
         key = f"{self.place.name}.{self.state.serial}"
         effects.send.append((client, say.Published(event.id)))
-        self.ordering.accept(Publication(key, client, event, self.ordering.stamp()), effects)
+        publication = Publication(key, self._origin(client), event, self.ordering.stamp())
+        self.ordering.accept(client, publication, effects)
         return True
 
     def _may_publish(self, fitting: list[Offer]) -> bool:
@@ -209,7 +214,11 @@ class Broker:
 
     def _id(self, client: Address, name: Name) -> Id:
         self.state.serial += 1
-        return f"{client}/{name}.{self.state.serial}"
+        return f"{self._origin(client)}/{name}.{self.state.serial}"
+
+    def _origin(self, client: Address) -> Address:
+        """What other brokers call it: clients name themselves, and another broker may have one of the same name."""
+        return f"{self.place.name}/{client}"
 
     # ── neighbours ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -352,8 +361,8 @@ class Broker:
         for client in sorted(climbing.told):
             if (side := self.state.clients.get(client)) is not None:
                 self._join(client, side, effects)
-        if (side := self.state.clients.get(climbing.origin)) is not None:
-            self._serve(climbing.origin, side, effects)
+        if (side := self.state.clients.get(climbing.direction)) is not None:
+            self._serve(climbing.direction, side, effects)
 
     # ── what the driver says ──────────────────────────────────────────────────────────────────────────────────────
 

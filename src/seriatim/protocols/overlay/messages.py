@@ -186,7 +186,10 @@ class Heard(Struct, frozen=True, tag=True):
 
 
 class Publication(Struct, frozen=True):
-    """One event on its way. `clock` counts only in the order by resolution."""
+    """One event on its way. `clock` counts only in the order by resolution.
+
+    `origin`: the client, behind its broker's name (`B2/client`); so is the owner of an advertisement.
+    """
 
     key: Key
     origin: Address

@@ -21,6 +21,12 @@ class OverlayOptions(Struct, frozen=True, kw_only=True):
     held_max: int = 10_000
     """Commands of one client that may wait at its broker; more publications are refused."""
 
+    subscriptions_max: int = 10_000
+    """Subscriptions of one client; more are refused."""
+
+    advertisements_max: int = 10_000
+    """Advertisements of one client; more are refused."""
+
     retry_ms: float = 500.0
     """A message that is not acknowledged after this time is sent again."""
 
@@ -31,5 +37,6 @@ class OverlayOptions(Struct, frozen=True, kw_only=True):
             )
         if self.retry_ms <= 0:
             raise InputError("retry_ms", f"{self.retry_ms:g} is not positive", "give a number above 0")
-        if self.held_max < 1:
-            raise InputError("held_max", f"{self.held_max} is too small", "give at least 1")
+        for name in ("held_max", "subscriptions_max", "advertisements_max"):
+            if getattr(self, name) < 1:
+                raise InputError(name, f"{getattr(self, name)} is too small", "give at least 1")

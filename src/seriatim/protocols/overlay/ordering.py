@@ -46,9 +46,9 @@ class Ordering:
 
     # ── publications ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def accept(self, publication: Publication, effects: Effects) -> None:
+    def accept(self, client: Address, publication: Publication, effects: Effects) -> None:
         """From a client of this broker."""
-        self._spread(publication, publication.origin, effects)
+        self._spread(publication, client, effects)
 
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
         """From a neighbour."""
@@ -69,7 +69,7 @@ class Ordering:
 
     # ── what the rest of the broker asks ──────────────────────────────────────────────────────────────────────────
 
-    def is_under_way(self, client: Address) -> bool:
+    def is_under_way(self, origin: Address) -> bool:
         """Whether something of this publisher is under way that its withdrawal could overtake."""
         return False
 

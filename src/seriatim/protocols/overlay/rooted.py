@@ -32,8 +32,8 @@ class RootedOrder(Ordering):
             self._count(climbing, 1)
         self._owners: dict[Address, set[Address]] = {}  # by client: whose events it can get; known again when asked
 
-    def accept(self, publication: Publication, effects: Effects) -> None:
-        self._climb(publication, publication.origin, False, effects)
+    def accept(self, client: Address, publication: Publication, effects: Effects) -> None:
+        self._climb(publication, client, False, effects)
 
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
         match message:
@@ -157,8 +157,8 @@ class RootedOrder(Ordering):
 
     # ── what the rest of the broker asks ──────────────────────────────────────────────────────────────────────────
 
-    def is_under_way(self, client: Address) -> bool:
-        return self._above[client] > 0
+    def is_under_way(self, origin: Address) -> bool:
+        return self._above[origin] > 0
 
     def may_subscribe(self, client: Address) -> bool:
         """Not as long as it was notified early of something that has not come back."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.model import Address, RemoteError
+from seriatim.model import Address, InputError, RemoteError
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay.broker import Broker
@@ -180,7 +180,7 @@ class BrokerNode(ConnectedNode):
             self.state.gone.discard(client)  # since an earlier step: nothing more can be for it
         try:
             effects = super()._step(source, message, now, framed)
-        except RemoteError as error:
+        except (RemoteError, InputError) as error:  # of a filter, say, that nobody can read
             effects = Effects()
             effects.notify.append(Nonsense(source, str(error)))
             effects.persist.append(self.stepped(source, message, now, framed))

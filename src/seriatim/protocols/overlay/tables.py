@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from seriatim.filters import Attributes, Filter, MatchIndex, OverlapIndex, parse
-from seriatim.model import Address
+from seriatim.model import Address, RemoteError
 from seriatim.protocols.overlay.messages import Disinterest, Id, Interest, Where
 from seriatim.protocols.overlay.state import Advertised, Routes
+
+QUOTED_MAX = 100  # characters of somebody's name in a message
 
 Sends = list[tuple[Address, Interest | Disinterest]]
 
@@ -79,7 +81,9 @@ class Tables:
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def want(self, direction: Address, id: Id, where: Where) -> Sends:
-        """A subscription from there."""
+        """A subscription from there. RemoteError: it is known already; FilterError: nobody can read it."""
+        if id in self.routes.wanted.get(direction, {}):
+            raise RemoteError(f"{direction} wants {id[:QUOTED_MAX]!r} for the second time")
         filter = filter_of(where)
         self.routes.wanted.setdefault(direction, {})[id] = where
         self._index_wanted(direction, id, filter)
@@ -90,7 +94,9 @@ class Tables:
         return sends
 
     def unwant(self, direction: Address, id: Id) -> Sends:
-        """It is over. What only it covered has to be told first."""
+        """It is over. What only it covered has to be told first. RemoteError: there is none; nothing was changed."""
+        if id not in self.routes.wanted.get(direction, {}):
+            raise RemoteError(f"{direction} wants no more of {id[:QUOTED_MAX]!r}, which it never wanted")
         where = self.routes.wanted[direction].pop(id)
         if not self.routes.wanted[direction]:
             del self.routes.wanted[direction]
@@ -112,7 +118,9 @@ class Tables:
         return sends
 
     def offer(self, direction: Address, id: Id, advertised: Advertised) -> Sends:
-        """An advertisement from there: it has to be told who wants such things."""
+        """An advertisement from there: it has to be told who wants such things. Raises as `want` does."""
+        if id in self.routes.offered.get(direction, {}):
+            raise RemoteError(f"{direction} advertises {id[:QUOTED_MAX]!r} for the second time")
         filter = filter_of(advertised.where)
         self.routes.offered.setdefault(direction, {})[id] = advertised
         self._index_offered(direction, id, filter)
@@ -124,7 +132,9 @@ class Tables:
         return sends
 
     def unoffer(self, direction: Address, id: Id) -> Sends:
-        """It is withdrawn: what nobody there can match any more need not be known there."""
+        """It is withdrawn: what nobody there can match any more need not be known there. RemoteError: as above."""
+        if id not in self.routes.offered.get(direction, {}):
+            raise RemoteError(f"{direction} withdraws {id[:QUOTED_MAX]!r}, which it never advertised")
         filter = filter_of(self.routes.offered[direction].pop(id).where)
         if not self.routes.offered[direction]:
             del self.routes.offered[direction]

@@ -37,8 +37,8 @@ class PrintedState(BrokerState, array_like=True):
 class PrintedOrder(Ordering):
     """Conflict detection and resolution."""
 
-    def accept(self, publication: Publication, effects: Effects) -> None:
-        self._forward(Carry(publication), publication.origin, effects)
+    def accept(self, client: Address, publication: Publication, effects: Effects) -> None:
+        self._forward(Carry(publication), client, effects)
 
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
         match message:
@@ -169,4 +169,4 @@ class UnacknowledgedBroker(PrintedBroker):
 
 def publication_id(publication: Publication) -> tuple[Address, int]:
     """The publisher's id and its counter: publications are sorted by these."""
-    return publication.origin, int(publication.key.rpartition(".")[2])
+    return publication.origin.partition("/")[2], int(publication.key.rpartition(".")[2])
