@@ -66,7 +66,7 @@ def test_a_wrong_file_is_exit_code_2(tmp_path: Path, text: str, words: list[str]
         (["pub", "orders", "{{m}}"], "DATA: {{m}} is unknown; use {{n}}, {{time}}, {{time_ns}}"),
         (["pub", "orders", "x", "--header", "k"], "--header: 'k' is not a header; write it as key=value"),
         (["pub", "orders", "x", "--url", "ftp://x"], "url: "),
-        (["sub"], "Missing argument 'TOPIC...'"),
+        (["sub"], "TOPIC: none is named; name topics, or give --where on an overlay:// URL"),
         (["sub", "a", "--url", "nats"], "url: "),
         (["bench", "--topics", "2", "--hold", "3"], "--hold: 3 of 2 topics"),
         (["up", "--tree", "no.toml"], "no.toml: there is no such file"),
