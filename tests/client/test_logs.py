@@ -105,6 +105,32 @@ def test_causal_runs_say_what_the_publisher_had_seen(tmp_path: Path) -> None:
     run(test())
 
 
+def test_what_a_publication_says_was_seen_is_in_the_log_before_it(tmp_path: Path) -> None:
+    """Deliveries are gathered for a second; a process that is killed in it must not leave a publication that came after
+    deliveries nobody finds."""
+
+    async def test() -> None:
+        async with (
+            world(causal=True) as w,
+            w.bus(publication_log=tmp_path) as bus,
+            bus.subscribe("a", log=tmp_path) as events,
+        ):
+            await bus.publish("a", b"first")
+            await take(events, 1)
+            assert not read_history(tmp_path).deliveries, "it is not written yet"
+            await bus.publish("a", b"second")
+            history = read_history(tmp_path)  # as a kill would leave it
+            assert [row.seen for row in history.publications] == [0, 1] and len(history.deliveries) == 1
+            with full_disk(0):
+                await take(events, 1)
+                with pytest.raises(LogError, match="make room on the disk"):
+                    await bus.publish("a", b"third")
+            await bus.publish("a", b"fourth")
+        assert verdicts(tmp_path, "causal-total") == {"causal-total": "valid"}
+
+    run(test())
+
+
 def test_bucketed_names_are_audited_by_name(tmp_path: Path) -> None:
     async def test() -> None:
         async with (

@@ -149,11 +149,12 @@ class Bus(UsedOnce):
         await self._opened().flush()
 
     def _seen(self) -> int | None:
-        """For the log of a causal system: how many events this publisher had been given."""
+        """For the log of a causal system: how many events this publisher had been given. LogError: they cannot be
+        written, so nothing can be published that says it came after them."""
         if self._publications is None or self._cluster is None or not self._cluster.description.causal:
             return None
         logged = [each for each in self._subscriptions if each.log_name == self.name]
-        return logged[0].position if logged else 0
+        return logged[0].events_logged() if logged else 0
 
     # ── subscribing ───────────────────────────────────────────────────────────────────────────────────────────────
 

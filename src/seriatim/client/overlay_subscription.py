@@ -77,11 +77,6 @@ class OverlaySubscription(Subscription):
         """Always 0: what a broker cannot have sent ends the connection."""
         return 0
 
-    @property
-    def position(self) -> int:
-        """How many events the delivery log has; 0 without one."""
-        return self._deliveries.position if self._deliveries is not None else 0
-
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _open(self) -> None:

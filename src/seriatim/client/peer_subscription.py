@@ -75,11 +75,6 @@ class PeerSubscription(Subscription):
         self._failure: SeriatimError | None = None
 
     @property
-    def position(self) -> int:
-        """Always 0: logs of peers count by topic and life."""
-        return 0
-
-    @property
     def rejected(self) -> int:
         """Always 0: what no peer can have sent ends the connection it came from."""
         return 0

@@ -139,10 +139,13 @@ class Subscription(UsedOnce):
         """The filter; a durable subscription that was resumed has the one it remembers."""
         return self._where
 
-    @property
-    def position(self) -> int:
-        """How many events the delivery log has; 0 without one."""
-        return self._log.position if self._log is not None else 0
+    def events_logged(self) -> int:
+        """How many events the application was given; 0 without a delivery log. They are in it from here on:
+        what is said to have been seen must be found there, even if this process is killed now."""
+        if self._log is None:
+            return 0
+        self._log.flush()
+        return self._log.position
 
     @property
     def _stops_at_gaps(self) -> bool:
