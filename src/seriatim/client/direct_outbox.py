@@ -13,7 +13,7 @@ from seriatim.client.events import Published
 from seriatim.client.options import Limits, check_headers, check_topic
 from seriatim.client.pending import Pending, Receipts
 from seriatim.client.room import Room
-from seriatim.model import Address, Closed, InputError, LogError, QueueFull, SeriatimError, TimedOut, Topic
+from seriatim.model import Address, Closed, InputError, LogError, QueueFull, SeriatimError, TimedOut, Topic, event_bytes
 
 ID_BYTES_MAX = 255
 SWEEPS = 4  # within one timeout: how often it is looked whose time is over
@@ -216,8 +216,3 @@ class DirectOutbox(ABC):
             self._answer(pending, TimedOut(f"{waited}; {self.unknown}"))
         if self._unanswered and self._closed is None:
             self._sweeper = self._loop.call_later(self._timeout_s / SWEEPS, self._sweep)
-
-
-def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
-    """What counts against the limit: payload and headers, as they travel."""
-    return len(payload) + sum(len(name.encode()) + len(value.encode()) for name, value in (headers or {}).items())

@@ -18,7 +18,7 @@ from seriatim.model.errors import (
     Unreachable,
     Unsettled,
 )
-from seriatim.model.events import Event, Gap, Notification
+from seriatim.model.events import Event, Gap, Notification, event_bytes
 from seriatim.model.names import APPLICATION, BROKER, Address, Entries, Node, Number, Topic
 from seriatim.model.records import Delivery, History, Message, Publication, Subscription
 
@@ -54,4 +54,5 @@ __all__ = [
     "UnknownTopic",
     "Unreachable",
     "Unsettled",
+    "event_bytes",
 ]

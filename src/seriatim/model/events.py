@@ -1,5 +1,7 @@
 """Events as publishers make them and as subscribers are notified of them."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from seriatim.model.names import Entries, Number, Topic
@@ -14,6 +16,11 @@ class Event(Struct, frozen=True):
     payload: bytes = b""
     headers: dict[str, str] | None = None
     subject: Topic | None = None  # what it was published as, where several names share one ordered topic (a bucket)
+
+
+def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
+    """What counts against a limit where no broker sets one: payload and headers, as they travel."""
+    return len(payload) + sum(len(name.encode()) + len(value.encode()) for name, value in (headers or {}).items())
 
 
 class Notification(Struct, frozen=True, tag=True):

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from seriatim.model import APPLICATION, BROKER, Address, Node, RemoteError
+from seriatim.model import APPLICATION, BROKER, Address, Node, RemoteError, event_bytes
 from seriatim.overlay.report import OverlayDescription, decode_report, difference
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
@@ -222,7 +222,7 @@ class BrokerVisitor(Visitor):
         if older is not None:
             older.close("replaced", Refusal("replaced: there is a newer connection of the same name"))
         self.post(Welcome(VERSION, cluster, [name], most, host.epoch, host.process))
-        self._outlet = _outlet_to(self, self.name)
+        self._outlet = self.carry
         host.switchboard.plug(self.name, self._outlet)
         logger.info("connected", extra={"who": self.name, "role": ROLES[self.role]})
         host.reached(self.name)
@@ -245,20 +245,6 @@ def check_size(frame: Frame[object], most: int) -> None:
         size = event_bytes(frame.body.event.payload, frame.body.event.headers)
         if size > most:
             raise RemoteError(f"an event of {size} bytes, and {most} are the most")
-
-
-def event_bytes(payload: bytes, headers: dict[str, str] | None) -> int:
-    """What counts against the limit: payload and headers, as they travel."""
-    return len(payload) + sum(len(name.encode()) + len(value.encode()) for name, value in (headers or {}).items())
-
-
-def _outlet_to(connection: Visitor, name: Address) -> Outlet:
-    """Whatever is for this neighbour or client goes out here."""
-
-    def outlet(source: Address, message: Payload) -> None:
-        connection.post(Envelope(source, name, message))
-
-    return outlet
 
 
 class BrokerDialer(Dialer):

@@ -174,19 +174,10 @@ class PeerVisitor(Visitor):
         if older is not None:
             older.close("replaced", Refusal("replaced: there is a newer connection of the same peer"))
         self.post(Welcome(VERSION, cluster, [name], FRAME_BYTES_MAX, host.births, host.process))
-        self._outlet = outlet_to(self, self.name)
+        self._outlet = self.carry
         host.switchboard.plug(self.name, self._outlet)
         logger.info("connected", extra={"peer": self.name, "life": hello.epoch})
         host.command(APPLICATION, Connected(id, hello.epoch))
-
-
-def outlet_to(connection: Visitor, name: Address) -> Outlet:
-    """Whatever is for this peer goes out here."""
-
-    def outlet(source: Address, message: Payload) -> None:
-        connection.post(Envelope(source, name, message))
-
-    return outlet
 
 
 class PeerDialer(Dialer):

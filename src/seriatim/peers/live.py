@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, SeriatimError, Topic
+from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, SeriatimError, Topic, event_bytes
 from seriatim.peers.config import PeersConfig, is_exposed
 from seriatim.peers.connecting import PeerDialer, PeerListener
 from seriatim.peers.report import PeerReport, encode_report
@@ -25,7 +25,6 @@ from seriatim.protocols.vcube.linked import (
     LinkedPeer,
     LinkOptions,
     Parcel,
-    event_bytes,
     publication_in,
 )
 from seriatim.protocols.vcube.messages import Born, Replaced

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seriatim.model import ConnectionFailed, InputError
+from seriatim.model import Address, ConnectionFailed, InputError
+from seriatim.protocols.machine import Payload
 from seriatim.runtime.addresses import bound_address, listen_on, split_address
 from seriatim.runtime.connection import Connection, Throttle, TransportOptions
 from seriatim.runtime.security import SecurityOptions
-from seriatim.runtime.wire import HELLO_BYTES_MAX, Refusal
+from seriatim.runtime.wire import HELLO_BYTES_MAX, Envelope, Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -237,6 +238,10 @@ class Visitor(Connection):
         if self.role:
             extra = {"peer": self.peer, "role": self.role, "who": self.name, "reason": reason}
             logger.info("disconnected", extra=extra)
+
+    def carry(self, source: Address, message: Payload) -> None:
+        """To whoever is at the other end: what a switchboard is given as its outlet."""
+        self.post(Envelope(source, self.name, message))
 
     def has_said_hello(self) -> None:
         """No need to wait for it any longer."""

@@ -47,7 +47,7 @@ class Coordinator:
         self.plan = plan
         self.name = name
         self.options = options
-        self.state = state if state is not None else _first_state(plan)
+        self.state = state if state is not None else first_state(plan)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -395,7 +395,7 @@ def _decay(work: Work) -> Decay:
     return work.decay
 
 
-def _first_state(plan: Plan) -> CoordinatorState:
+def first_state(plan: Plan) -> CoordinatorState:
     """What there is when the system begins. The graph is copied: it will change here, not in the plan."""
     graph = plan.graph
     atoms = {name: Atom(atom.pair, atom.next, atom.host) for name, atom in graph.atoms.items()}

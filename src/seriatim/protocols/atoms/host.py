@@ -39,7 +39,7 @@ class AtomHost:
     def __init__(self, plan: Plan, name: Node, options: AtomsOptions, state: HostState | None = None) -> None:
         self.name = name
         self.options = options
-        self.state = state if state is not None else _first_state(plan, name)
+        self.state = state if state is not None else first_state(plan, name)
         self._work: deque[tuple[AtomId, str, Passing]] = deque()
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
@@ -211,7 +211,7 @@ class AtomHost:
             self._pass(name, stray.source, stray.passing, effects)
 
 
-def _first_state(plan: Plan, name: Node) -> HostState:
+def first_state(plan: Plan, name: Node) -> HostState:
     """The atoms that live here when the system begins."""
     state = HostState()
     for atom_name, atom in plan.graph.atoms.items():

@@ -34,7 +34,7 @@ class Ingress:
     def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: IngressState | None = None) -> None:
         self.name = name
         self.options = options
-        self.state = state if state is not None else _first_state(plan, name)
+        self.state = state if state is not None else first_state(plan, name)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -121,7 +121,7 @@ class Ingress:
             effects.send.append((message.entry_host, Carry(message.entry, message.group, begin)))
 
 
-def _first_state(plan: Plan, name: Address) -> IngressState:
+def first_state(plan: Plan, name: Address) -> IngressState:
     """The topics that enter here when the system begins."""
     state = IngressState()
     for group, route in plan.graph.groups.items():

@@ -21,7 +21,7 @@ class Receiver:
     def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: ReceiverState | None = None) -> None:
         self.name = name
         self.options = options
-        self.state = state if state is not None else _first_state(plan, name)
+        self.state = state if state is not None else first_state(plan, name)
         self._waiting: dict[tuple[str, Number], list[tuple[str, Number]]] = {}
         for group, items in self.state.held.items():
             for number, held in items.items():
@@ -114,7 +114,7 @@ class Receiver:
         return woken
 
 
-def _first_state(plan: Plan, name: Address) -> ReceiverState:
+def first_state(plan: Plan, name: Address) -> ReceiverState:
     """The groups that this receiver belongs to when the system begins, and the atoms between them."""
     state = ReceiverState()
     state.done = {group: 0 for group, route in plan.graph.groups.items() if name in route.members}

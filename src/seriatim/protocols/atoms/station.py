@@ -14,10 +14,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Event, Node, Number, RemoteError, Topic
+from seriatim.protocols.atoms import host, ingress
 from seriatim.protocols.atoms.host import AtomHost
-from seriatim.protocols.atoms.host import _first_state as first_host
 from seriatim.protocols.atoms.ingress import Ingress
-from seriatim.protocols.atoms.ingress import _first_state as first_ingress
 from seriatim.protocols.atoms.live_messages import Declined, Join, Leave, Numbered, Out, Place, Withdrawn
 from seriatim.protocols.atoms.messages import (
     Carry,
@@ -74,7 +73,7 @@ class StationIngress(Ingress):
     state: StationIngressState
 
     def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: StationIngressState | None = None):
-        first = first_ingress(plan, name)
+        first = ingress.first_state(plan, name)
         super().__init__(plan, name, options, state or StationIngressState(first.topics, first.inlets))
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
@@ -157,7 +156,7 @@ class StationHost(AtomHost):
     """Hands items to the broker where their path ends."""
 
     def __init__(self, plan: Plan, name: Node, options: AtomsOptions, state: HostState | None = None) -> None:
-        super().__init__(plan, name, options, state or first_host(plan, name))
+        super().__init__(plan, name, options, state or host.first_state(plan, name))
         self.plan = plan
 
     def _distribute(self, item: Item, members: Members, effects: Effects) -> None:

@@ -18,12 +18,11 @@ something we sent it is not acknowledged, and nothing comes from it.
 is under way to one peer, first sent or repeated, is bounded in bytes too; the rest is kept until its turn comes.
 """
 
-from collections.abc import Mapping
 from math import inf
 
 from msgspec import Struct
 
-from seriatim.model import APPLICATION, Address, InputError, RemoteError
+from seriatim.model import APPLICATION, Address, InputError, RemoteError, event_bytes
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.vcube.cube import Id, Life, address_of, births_of, id_at, id_of, life_of, name_of
@@ -444,11 +443,6 @@ def publication_in(body: Body | None) -> Pub | None:
     if isinstance(body, Cast):
         return body.content if isinstance(body.content, Pub) else None
     return body.pub if isinstance(body, Orphan | Spare) else None
-
-
-def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
-    """What counts against the limit: payload and headers, as they travel."""
-    return len(payload) + sum(len(name.encode()) + len(value.encode()) for name, value in (headers or {}).items())
 
 
 def bytes_of(body: Body) -> int:
