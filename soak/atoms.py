@@ -7,24 +7,20 @@ again from their journals. Then everything arrives, and the logs are judged. Rou
 only, in turn. What is done follows from the seed; what the machine does in between is its own.
 """
 
-import argparse
 import asyncio
 import random
-import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-
-from msgspec import Struct, field
 
 import seriatim
 from seriatim.audit import audit, read_history
 from seriatim.brokers.nats_server import NatsServer
 from seriatim.model import History, RequestRefused, SeriatimError, TimedOut
-from seriatim.runtime.loop import run
-from soak.children import Child, free_port, wait_for
+from soak.children import Child, free_ports, wait_for
+from soak.loop import Judged, Orders, Outcome, play, round_folder, soak, soak_parser
 from soak.rows import now
 
 NODES = ("one", "two", "three")
@@ -39,20 +35,6 @@ GUEST_S = 4.0  # at most
 TIMEOUT_S = 120.0
 TOTAL = ("fifo", "per-topic", "tno", "integrity", "completeness")
 CAUSAL = (*TOTAL, "fifo-across-topics", "causal", "acyclic")
-
-
-class AtomsRound(Struct):
-    """What came of one round."""
-
-    number: int
-    folder: Path
-    causal: bool
-    faults: Counter[str] = field(default_factory=Counter)
-    published: int = 0
-    notified: int = 0
-    answers: dict[str, str] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 class Steady:
@@ -89,25 +71,29 @@ class Steady:
 
 
 class Stage:
-    """The processes of one round: the broker, the stations, and guests."""
+    """One round: the broker, the stations, and guests as processes; those who are there all the time in this one."""
 
-    def __init__(self, folder: Path, seed: int, causal: bool) -> None:
+    def __init__(self, folder: Path, seed: int, rate: float, causal: bool) -> None:
         self.folder = folder
-        self.dice = random.Random(f"{seed}/{folder.name}")
         folder.mkdir(parents=True)
         self.broker = NatsServer(folder / "nats")
         self.causal = causal
         self.stations: dict[str, Child] = {}
         self.guests: list[Child] = []
+        self._plan = f"{seed}/{folder.name}"
+        self._rate = rate
+        self._steady: list[Steady] = []
+        self._subscriptions: list[seriatim.Subscription] = []
+        self._readers: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.Task[None]] = []
+        self._is_over = asyncio.Event()
 
     async def start(self) -> None:
-        """The broker, then the stations, until each is ready."""
+        """The broker, then the stations, then the steady subscribers, until each is ready."""
         await asyncio.to_thread(self.broker.launch)
-        ports: set[int] = set()
-        while len(ports) < len(NODES):
-            ports.add(free_port())
         lines = [f'broker = "{self.broker.url}"', 'order = "atoms"', f"causal = {str(self.causal).lower()}"]
-        lines += [f'nodes.{name}.address = "127.0.0.1:{port}"' for name, port in zip(NODES, sorted(ports), strict=True)]
+        places = zip(NODES, free_ports(len(NODES)), strict=True)
+        lines += [f'nodes.{name}.address = "127.0.0.1:{port}"' for name, port in places]
         lines += ["[times]", "retry_ms = 200", "subscriber_lease_ms = 3000"]
         (self.folder / "cluster.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
         for name in NODES:
@@ -116,6 +102,22 @@ class Stage:
             self.stations[name] = Child(name, "seriatim.cli", words, self.folder / f"{name}.log")
             self.stations[name].start()
         await wait_for(self._is_ready, TIMEOUT_S, "all stations to serve")
+        for index in range(STEADY):
+            await self._settle(index, random.Random(f"{self._plan}/steady/{index}"))
+
+    async def _settle(self, index: int, dice: random.Random) -> None:
+        """One more who is there all the time."""
+        log = self.folder / "log"
+        bus = seriatim.connect(
+            self.broker.url, order="atoms", name=f"steady{index}", publication_log=log, timeout_s=TIMEOUT_S
+        )
+        await bus.__aenter__()
+        steady = Steady(bus, dice.sample(TOPICS, 3), dice)
+        self._steady.append(steady)
+        events = bus.subscribe(*steady.topics, log=log)
+        await events.__aenter__()
+        self._subscriptions.append(events)
+        self._readers.append(asyncio.create_task(steady.read(events)))
 
     def _is_ready(self) -> bool:
         self.check_alive()
@@ -126,118 +128,93 @@ class Stage:
         for child in (*self.stations.values(), *self.guests):
             if child.died and child.code != 0:
                 raise SeriatimError(f"{child.name} ended by itself with code {child.code}:\n{child.last_lines()}")
+        for task in (*self._readers, *self._writers):
+            if task.done():
+                task.result()  # raises what ended it
+                if not self._is_over.is_set():
+                    raise SeriatimError("a steady subscriber ended by itself")
 
     async def harm(self, seconds: float, faults: Counter[str]) -> None:
-        """Kill stations and start them again, one after another or two at a time; at the end all run."""
+        """Publications, kills and guests; at the end all stations run."""
+        self._writers = [asyncio.create_task(each.publish(self._rate, self._is_over)) for each in self._steady]
+        await asyncio.gather(
+            self._kill(seconds, random.Random(f"{self._plan}/kills"), faults),
+            self._invite(seconds, random.Random(f"{self._plan}/guests"), faults),
+        )
+
+    async def _kill(self, seconds: float, dice: random.Random, faults: Counter[str]) -> None:
+        """Stations, one after another or two at a time; they are started again."""
         end = now() + seconds
         while now() < end:
-            await asyncio.sleep(min(self.dice.expovariate(1.0 / FAULT_EVERY_S), max(0.0, end - now())))
+            await asyncio.sleep(min(dice.expovariate(1.0 / FAULT_EVERY_S), max(0.0, end - now())))
             self.check_alive()
-            victims = self.dice.sample(NODES, self.dice.choice((1, 1, 1, 2)))
+            victims = dice.sample(NODES, dice.choice((1, 1, 1, 2)))
             for name in victims:
                 self.stations[name].kill()
                 faults["kill"] += 1
-            await asyncio.sleep(self.dice.uniform(0.0, DOWN_S))
+            await asyncio.sleep(dice.uniform(0.0, DOWN_S))
             for name in victims:
                 self.stations[name].start()
 
-    async def invite(self, seconds: float, faults: Counter[str]) -> None:
+    async def _invite(self, seconds: float, dice: random.Random, faults: Counter[str]) -> None:
         """Guests, each for a while; half of them are killed."""
         end = now() + seconds
         while now() < end:
-            await asyncio.sleep(min(self.dice.expovariate(1.0 / GUEST_EVERY_S), max(0.0, end - now())))
+            await asyncio.sleep(min(dice.expovariate(1.0 / GUEST_EVERY_S), max(0.0, end - now())))
             number = len(self.guests)
             words = ["--url", self.broker.url, "--log", str(self.folder / "log"), "--seed", f"{number}"]
-            stay_s = self.dice.uniform(1.0, GUEST_S)
+            stay_s = dice.uniform(1.0, GUEST_S)
             words += ["--seconds", f"{stay_s}"]
             guest = Child(f"guest {number}", "soak.atoms_guest", words, self.folder / f"guest-{number}.log")
             guest.start()
             self.guests.append(guest)
             faults["guest"] += 1
-            if self.dice.random() < 0.5:
+            if dice.random() < 0.5:
                 asyncio.get_running_loop().call_later(stay_s, guest.kill)
                 faults["killed guest"] += 1
 
+    async def drain(self) -> None:
+        """No more publications; all that were made arrive; all leave."""
+        self._is_over.set()
+        await asyncio.gather(*self._writers)
+        try:
+            await wait_for(self._is_complete, TIMEOUT_S, "everything to arrive everywhere")
+        except TimedOut as error:
+            waits = [str(each.bus.explain()) for each in self._steady]
+            raise TimedOut(f"{error}: {'; '.join(waits)}") from None
+        await self._leave()
+
+    def _is_complete(self) -> bool:
+        """Whether each has got the last event of all its topics."""
+        self.check_alive()
+        last: dict[str, int] = {}
+        for each in self._steady:
+            for topic, number in each.published.items():
+                last[topic] = max(number, last.get(topic, 0))
+        return all(each.last.get(topic, 0) >= last.get(topic, 0) for each in self._steady for topic in each.topics)
+
+    async def _leave(self) -> None:
+        for task in (*self._readers, *self._writers):
+            task.cancel()
+        for events in self._subscriptions:
+            await events.close()
+        for each in self._steady:
+            await each.bus.close()
+
     async def stop(self) -> None:
         """Whatever still runs."""
+        with suppress(SeriatimError):  # it has been said already
+            await self._leave()
         for child in (*self.guests, *self.stations.values()):
             if child.running:
                 child.kill()
         await self.broker.stop()
 
 
-async def run_atoms_round(
-    folder: Path, number: int, seconds: float, seed: int, rate: float, causal: bool
-) -> AtomsRound:
-    """A round from beginning to end. Whatever goes wrong in it becomes a violation."""
-    began = now()
-    result = AtomsRound(number, folder / f"round-{number:03}", causal)
-    stage = Stage(result.folder, seed, causal)
-    try:
-        await stage.start()
-        await _perform(stage, result, seconds, rate)
-    except TimedOut as error:
-        result.violations.append(f"stuck: {error}")
-    except SeriatimError as error:
-        result.violations.append(f"died: {error}")
-    finally:
-        await stage.stop()
-    if (result.folder / "log").exists():
-        judge(result)
-    result.seconds = now() - began
-    return result
-
-
-async def _perform(stage: Stage, result: AtomsRound, seconds: float, rate: float) -> None:
-    log = stage.folder / "log"
-    async with asyncio.TaskGroup() as tasks:
-        everybody, readers = [], []
-        buses, subscriptions = [], []
-        for index in range(STEADY):
-            dice = random.Random(f"{stage.dice.random()}")
-            bus = seriatim.connect(
-                stage.broker.url, order="atoms", name=f"steady{index}", publication_log=log, timeout_s=TIMEOUT_S
-            )
-            await bus.__aenter__()
-            buses.append(bus)
-            topics = dice.sample(TOPICS, 3)
-            events = bus.subscribe(*topics, log=log)
-            await events.__aenter__()
-            subscriptions.append(events)
-            everybody.append(Steady(bus, topics, dice))
-            readers.append(tasks.create_task(everybody[-1].read(events)))
-        is_over = asyncio.Event()
-        writers = [tasks.create_task(each.publish(rate, is_over)) for each in everybody]
-        await asyncio.gather(stage.harm(seconds, result.faults), stage.invite(seconds, result.faults))
-        is_over.set()
-        await asyncio.gather(*writers)
-        try:
-            await wait_for(lambda: is_complete(everybody), TIMEOUT_S, "everything to arrive everywhere")
-        except TimedOut as error:
-            waits = [str(each.bus.explain()) for each in everybody]
-            raise TimedOut(f"{error}: {'; '.join(waits)}") from None
-        finally:
-            for reader in readers:
-                reader.cancel()
-            for events in subscriptions:
-                await events.close()
-            for bus in buses:
-                await bus.close()
-
-
-def is_complete(everybody: Sequence[Steady]) -> bool:
-    """Whether each has got the last event of all its topics."""
-    last: dict[str, int] = {}
-    for each in everybody:
-        for topic, number in each.published.items():
-            last[topic] = max(number, last.get(topic, 0))
-    return all(each.last.get(topic, 0) >= last.get(topic, 0) for each in everybody for topic in each.topics)
-
-
-def judge(result: AtomsRound) -> None:
+def judge(folder: Path, causal: bool) -> Judged:
     """What the logs show. Guests that were killed never said what they had left: only of the others is known that
     nothing is missing."""
-    history = read_history(result.folder / "log")
+    history = read_history(folder / "log")
     report = audit(history)
     steady = History(
         [row for row in history.deliveries if row.subscriber.startswith("steady")],
@@ -246,79 +223,21 @@ def judge(result: AtomsRound) -> None:
     )
     if report.verdicts["completeness"].answer == "unknown":
         report.verdicts["completeness"] = audit(steady).verdicts["completeness"]
-    result.published, result.notified = len(history.publications), len(history.deliveries)
-    guarantees = CAUSAL if result.causal else TOTAL
-    result.answers = {name: report.verdicts[name].answer for name in guarantees}
-    for name, answer in result.answers.items():
-        if answer != "valid":
-            result.violations.append(f"{name}: {answer}: {report.verdicts[name].reason}")
-    result.violations += [f"{each.name}: {each.sentence}" for each in report.anomalies_against(guarantees)]
-    if result.violations:
-        text = "\n".join(result.violations) + "\n"
-        (result.folder / "violations.txt").write_text(text, encoding="utf-8")
+    verdict = Judged()
+    verdict.take(history, CAUSAL if causal else TOTAL, report)
+    return verdict
+
+
+async def run_round(orders: Orders, causal: bool) -> Outcome:
+    """A broker, stations and steady subscribers, begun anew."""
+    stage = Stage(round_folder(orders), orders.seed, orders.rate, causal)
+    return await play(stage, orders, lambda: judge(stage.folder, causal), "causal" if causal else "total")
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run, print, and say how it went."""
-    parser = argparse.ArgumentParser(prog="python -m soak.atoms", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
-    parser.add_argument("--round-s", type=float, default=ROUND_S, help="seconds of faults in a round")
-    parser.add_argument("--rate", type=float, default=RATE, help="events per second of each steady subscriber")
-    parser.add_argument("--folder", type=Path, default=None, help="keep everything here (default: a temporary folder)")
-    arguments = parser.parse_args(words)
-    if arguments.minutes <= 0 or arguments.round_s <= 0 or arguments.rate <= 0:
-        parser.error("give minutes, seconds and a rate above 0")
-    seed = random.SystemRandom().getrandbits(31) if arguments.seed is None else arguments.seed
-    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="seriatim-soak-"))
-    say(f"soak of atoms, {arguments.minutes:g} minutes, seed {seed}; files in {folder}")
-    try:
-        rounds = run(_soak(arguments, folder, seed))
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; files kept in {folder}")
-        return 130
-    failed = [each for each in rounds if each.violations]
-    faults: Counter[str] = Counter()
-    for each in rounds:
-        faults += each.faults
-    say(f"\n{len(rounds)} rounds: {', '.join(f'{count} {kind}s' for kind, count in sorted(faults.items()))}")
-    say(f"published {sum(each.published for each in rounds):,}, notified {sum(each.notified for each in rounds):,}")
-    for name in CAUSAL:
-        answers = Counter(each.answers[name] for each in rounds if name in each.answers)
-        said = ", ".join(f"{answer} in {count} rounds" for answer, count in sorted(answers.items())) or "not judged"
-        say(f"{name:<18} {said}")
-    say(f"violations {sum(len(each.violations) for each in rounds)}")
-    for each in failed:
-        say(f"round {each.number}: history kept in {each.folder}; the same plan again: --seed {seed}")
-    if not failed and arguments.folder is None:
-        shutil.rmtree(folder)
-    return 1 if failed else 0
-
-
-async def _soak(arguments: argparse.Namespace, folder: Path, seed: int) -> list[AtomsRound]:
-    end = now() + 60.0 * arguments.minutes
-    rounds: list[AtomsRound] = []
-    while not rounds or now() < end:
-        seconds = min(arguments.round_s, max(5.0, end - now()))
-        number = len(rounds) + 1
-        result = await run_atoms_round(folder, number, seconds, seed, arguments.rate, causal=number % 2 == 1)
-        rounds.append(result)
-        faults = ", ".join(f"{count} {kind}s" for kind, count in sorted(result.faults.items())) or "no faults"
-        say(
-            f"round {number}: {'causal' if result.causal else 'total'}, {faults}, {result.published:,} published, "
-            f"{result.notified:,} notified, {result.seconds:.0f} s: "
-            f"{'broken' if result.violations else 'all promises kept'}"
-        )
-        for line in result.violations[:10]:
-            say(f"  {line}")
-        if not result.violations:
-            shutil.rmtree(result.folder)
-    return rounds
-
-
-def say(line: str) -> None:
-    """One line, at once."""
-    print(line, flush=True)
+    arguments = soak_parser("soak.atoms", __doc__, ROUND_S, RATE, "each steady subscriber").parse_args(words)
+    return soak("atoms", "soak.atoms", arguments, CAUSAL, lambda orders: run_round(orders, orders.number % 2 == 1))
 
 
 if __name__ == "__main__":

@@ -139,3 +139,11 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def free_ports(count: int) -> list[int]:
+    """As many, no two alike."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return sorted(ports)

@@ -13,7 +13,6 @@ what happens to them is being killed.
 import asyncio
 import contextlib
 import os
-import random
 import shutil
 import signal
 import urllib.request
@@ -51,7 +50,6 @@ class Cluster:
         self.proxies: dict[str, FaultProxy] = {}  # "east>root", "east>nats", "billing>nats"
         self.addresses: dict[Node, list[str]] = {}
         self._admin: dict[str, str] = {}  # by name of the node's process
-        self._random = random.Random(f"{seed}/ports/{os.getpid()}")
 
     async def __aenter__(self) -> "Cluster":
         try:

@@ -7,22 +7,17 @@ published by somebody who began while a broker was down, and then they are told 
 seed; what the machine does in between is its own.
 """
 
-import argparse
 import asyncio
 import random
-import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import Struct, field
-
-from seriatim.model import SeriatimError, TimedOut
-from seriatim.runtime.loop import run
-from soak.children import Child, free_port, wait_for
-from soak.overlay_verify import GUARANTEES, OverlayVerdict, verify_overlay
+from seriatim.model import SeriatimError
+from soak.children import Child, free_ports, wait_for
+from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
+from soak.overlay_verify import GUARANTEES, verify_overlay
 from soak.rows import now
 
 # The root has three below it; the deepest brokers are three links away from it.
@@ -36,16 +31,6 @@ DRAIN_S = 300.0
 DOWN_S = 1.5 * SUSPECT_AFTER_MS / 1000.0
 
 
-class OverlayRound(Struct):
-    """What came of one round."""
-
-    number: int
-    folder: Path
-    faults: Counter[str] = field(default_factory=Counter)
-    verdict: OverlayVerdict = field(default_factory=OverlayVerdict)
-    seconds: float = 0.0
-
-
 class OverlaySystem:
     """The processes of one round."""
 
@@ -54,11 +39,7 @@ class OverlaySystem:
         self.random = random.Random(f"{seed}/{folder.name}")
         folder.mkdir(parents=True)
         tree = TREE if tree is None else tree
-        ports: list[int] = []
-        while len(ports) < len(tree):
-            if (port := free_port()) not in ports:
-                ports.append(port)
-        places = zip(tree.items(), ports, strict=True)
+        places = zip(tree.items(), free_ports(len(tree)), strict=True)
         lines = [f'{name} = {{ address = "127.0.0.1:{port}", parent = "{above}" }}' for (name, above), port in places]
         text = f"[options]\nsuspect_after_ms = {SUSPECT_AFTER_MS}\n\n[brokers]\n" + "\n".join(lines) + "\n"
         (folder / "overlay.toml").write_text(text, encoding="utf-8")
@@ -164,104 +145,23 @@ class OverlaySystem:
         self.check_alive()
         return (self.folder / "drained-steady").exists()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Whatever still runs."""
         for child in self.children:
             if child.running:
                 child.kill()
 
 
-async def run_overlay_round(folder: Path, number: int, seconds: float, seed: int, rate: float = RATE) -> OverlayRound:
-    """A round from beginning to end. Whatever goes wrong in it becomes a violation."""
-    began = now()
-    result = OverlayRound(number, folder / f"round-{number:03}")
-    system = OverlaySystem(result.folder, seed, rate)
-    trouble: list[str] = []
-    try:
-        await system.start()
-        await system.harm(seconds, result.faults)
-        await system.drain()
-    except TimedOut as error:
-        trouble.append(f"stuck: {error}")
-    except SeriatimError as error:
-        trouble.append(f"died: {error}")
-    finally:
-        system.stop()
-    result.verdict = verify_overlay(result.folder)
-    result.verdict.violations = trouble + result.verdict.violations
-    result.seconds = now() - began
-    if result.verdict.violations:
-        (result.folder / "violations.txt").write_text("\n".join(result.verdict.violations) + "\n", encoding="utf-8")
-    return result
+async def run_round(orders: Orders) -> Outcome:
+    """All brokers, begun anew."""
+    system = OverlaySystem(round_folder(orders), orders.seed, orders.rate)
+    return await play(system, orders, lambda: verify_overlay(system.folder))
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run, print, and say how it went."""
-    parser = argparse.ArgumentParser(prog="python -m soak.overlay", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
-    parser.add_argument("--round-s", type=float, default=ROUND_S, help="seconds of faults in a round")
-    parser.add_argument("--rate", type=float, default=RATE, help="events per second of the steady clients")
-    parser.add_argument("--folder", type=Path, default=None, help="keep everything here (default: a temporary folder)")
-    arguments = parser.parse_args(words)
-    if arguments.minutes <= 0 or arguments.round_s <= 0 or arguments.rate <= 0:
-        parser.error("give minutes, seconds and a rate above 0")
-    seed = random.SystemRandom().getrandbits(31) if arguments.seed is None else arguments.seed
-    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="seriatim-soak-"))
-    say(f"soak of {len(TREE)} brokers, {arguments.minutes:g} minutes, seed {seed}; files in {folder}")
-    try:
-        rounds = run(_soak(arguments, folder, seed))
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; files kept in {folder}")
-        return 130
-    failed = [each for each in rounds if each.verdict.violations]
-    _show(rounds)
-    for each in failed:
-        again = f"python -m soak.overlay --seed {seed} --round-s {arguments.round_s:g}"
-        say(f"round {each.number}: history kept in {each.folder}; the same plan again: {again}")
-    if not failed and arguments.folder is None:
-        shutil.rmtree(folder)
-    return 1 if failed else 0
-
-
-async def _soak(arguments: argparse.Namespace, folder: Path, seed: int) -> list[OverlayRound]:
-    end = now() + 60.0 * arguments.minutes
-    rounds: list[OverlayRound] = []
-    while not rounds or now() < end:
-        seconds = min(arguments.round_s, max(10.0, end - now()))
-        result = await run_overlay_round(folder, len(rounds) + 1, seconds, seed, rate=arguments.rate)
-        rounds.append(result)
-        verdict = result.verdict
-        faults = ", ".join(f"{count} {kind}s" for kind, count in sorted(result.faults.items())) or "no faults"
-        say(
-            f"round {result.number}: {faults}, {verdict.published:,} published, {verdict.notified:,} notified to "
-            f"{verdict.subscriptions} subscriptions, {verdict.owed:,} owed, {verdict.gaps} told as gaps, "
-            f"{result.seconds:.0f} s: {'broken' if verdict.violations else 'all promises kept'}"
-        )
-        for line in verdict.violations[:10]:
-            say(f"  {line}")
-        if not verdict.violations:
-            shutil.rmtree(result.folder)
-    return rounds
-
-
-def _show(rounds: Sequence[OverlayRound]) -> None:
-    faults: Counter[str] = Counter()
-    for each in rounds:
-        faults += each.faults
-    verdicts = [each.verdict for each in rounds]
-    say(f"\n{len(rounds)} rounds: {', '.join(f'{count} {kind}s' for kind, count in sorted(faults.items()))}")
-    say(f"published {sum(each.published for each in verdicts):,}, notified {sum(each.notified for each in verdicts):,}")
-    say(f"owed {sum(each.owed for each in verdicts):,}, told as gaps {sum(each.gaps for each in verdicts)}")
-    for name in GUARANTEES:
-        answers = Counter(each.answers.get(name, "not judged") for each in verdicts)
-        say(f"{name:<10} {', '.join(f'{answer} in {count} rounds' for answer, count in sorted(answers.items()))}")
-    say(f"violations {sum(len(each.violations) for each in verdicts)}")
-
-
-def say(line: str) -> None:
-    """One line, at once."""
-    print(line, flush=True)
+    arguments = soak_parser("soak.overlay", __doc__, ROUND_S, RATE, "all steady clients together").parse_args(words)
+    return soak(f"{len(TREE)} brokers", "soak.overlay", arguments, GUARANTEES, run_round)
 
 
 if __name__ == "__main__":

@@ -3,22 +3,18 @@
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
 
-from seriatim.audit import audit, read_history
+from seriatim.audit import read_history
+from soak.loop import Judged
 from soak.overlay_child import Stream, count_gaps, matching, read_sent
 
 GUARANTEES = ("fifo", "per-topic", "tno", "integrity")
 
 
-class OverlayVerdict(Struct):
-    """What the logs of a round show. No violation: all promises were kept."""
+class OverlayVerdict(Judged):
+    """What the logs of a round of an overlay show."""
 
-    violations: list[str] = field(default_factory=list)
-    answers: dict[str, str] = field(default_factory=dict)
-    published: int = 0
     confirmed: int = 0
-    notified: int = 0
     subscriptions: int = 0
     owed: int = 0
     """Notifications that the subscriptions which were there all the time must have got."""
@@ -26,23 +22,17 @@ class OverlayVerdict(Struct):
     gaps: int = 0
     """What they were told of besides: publishers that had begun while a broker was down."""
 
+    def numbers(self) -> dict[str, int]:
+        """What was owed, and what became of it."""
+        return {"subscriptions": self.subscriptions, "owed": self.owed, "told as gaps": self.gaps}
+
 
 def verify_overlay(folder: Path) -> OverlayVerdict:
     """Order of everything, and completeness for the steady subscriptions."""
     history = read_history(folder / "log")
-    report = audit(history)
     sent = read_sent(folder)
-    verdict = OverlayVerdict(
-        published=len(history.publications),
-        confirmed=len(sent),
-        notified=len(history.deliveries),
-        subscriptions=len({row.subscriber for row in history.deliveries}),
-        answers={name: report.verdicts[name].answer for name in GUARANTEES},
-    )
-    for name in GUARANTEES:
-        if verdict.answers[name] != "valid":
-            verdict.violations.append(f"{name}: {verdict.answers[name]}: {report.verdicts[name].reason}")
-    verdict.violations += [f"{anomaly.name}: {anomaly.sentence}" for anomaly in report.anomalies_against(GUARANTEES)]
+    verdict = OverlayVerdict(confirmed=len(sent), subscriptions=len({row.subscriber for row in history.deliveries}))
+    verdict.take(history, GUARANTEES)
     streams = folder / "streams.json"
     if not streams.exists():
         verdict.violations.append("nothing is shown: the steady clients did not finish")

@@ -3,22 +3,19 @@
 from collections import Counter
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import field
 
-from seriatim.audit import audit, read_history
+from seriatim.audit import read_history
+from soak.loop import Judged
 from soak.peer_child import MAIN
 
 GUARANTEES = ("causal", "fifo", "integrity")
 
 
-class PeerVerdict(Struct):
-    """What the logs of a round show. No violation: all promises were kept."""
+class PeerVerdict(Judged):
+    """What the logs of a round of peers show."""
 
-    violations: list[str] = field(default_factory=list)
-    answers: dict[str, str] = field(default_factory=dict)
-    published: int = 0
     acknowledged: int = 0
-    notified: int = 0
     lives: int = 0
     stable: int = 0
     """Peers that held the topic all the time, in one life."""
@@ -26,21 +23,16 @@ class PeerVerdict(Struct):
     suspected: list[int] = field(default_factory=list)
     """Peers that nobody harmed, and that were held for dead: too slow a machine."""
 
+    def numbers(self) -> dict[str, int]:
+        """Peers by what became of them."""
+        return {"lives": self.lives, "peers there all the time": self.stable, "suspected wrongly": len(self.suspected)}
+
 
 def verify_peers(folder: Path, unharmed: list[int]) -> PeerVerdict:
     """`unharmed`: the peers that were neither killed nor frozen, and joined before anything was published."""
     history = read_history(folder / "log")
-    report = audit(history)
-    verdict = PeerVerdict(
-        published=len(history.publications),
-        notified=len(history.deliveries),
-        lives=len({row.subscriber.partition("/")[0] for row in history.subscriptions}),
-        answers={name: report.verdicts[name].answer for name in GUARANTEES},
-    )
-    for name in GUARANTEES:
-        if verdict.answers[name] != "valid":
-            verdict.violations.append(f"{name}: {verdict.answers[name]}: {report.verdicts[name].reason}")
-    verdict.violations += [f"{anomaly.name}: {anomaly.sentence}" for anomaly in report.anomalies_against(GUARANTEES)]
+    verdict = PeerVerdict(lives=len({row.subscriber.partition("/")[0] for row in history.subscriptions}))
+    verdict.take(history, GUARANTEES)
     seen: dict[str, list[str]] = {}
     for row in history.deliveries:
         if row.topic == MAIN:

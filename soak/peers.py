@@ -6,22 +6,17 @@ arrive, and judges the logs. Every second peer is never harmed: it must miss not
 seed; what the machine does in between is its own.
 """
 
-import argparse
 import asyncio
 import random
-import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import Struct, field
-
-from seriatim.model import SeriatimError, TimedOut
-from seriatim.runtime.loop import run
-from soak.children import Child, free_port, wait_for
-from soak.peer_verify import PeerVerdict, verify_peers
+from seriatim.model import SeriatimError
+from soak.children import Child, free_ports, wait_for
+from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
+from soak.peer_verify import GUARANTEES, verify_peers
 from soak.rows import now
 
 PEERS = 32
@@ -35,16 +30,6 @@ DRAIN_S = 240.0
 FROZEN_S = 1.5 * SUSPECT_AFTER_MS / 1000.0
 
 
-class PeerRound(Struct):
-    """What came of one round."""
-
-    number: int
-    folder: Path
-    faults: Counter[str] = field(default_factory=Counter)
-    verdict: PeerVerdict = field(default_factory=PeerVerdict)
-    seconds: float = 0.0
-
-
 class PeerSystem:
     """The processes of one round."""
 
@@ -52,11 +37,7 @@ class PeerSystem:
         self.folder = folder
         self.random = random.Random(f"{seed}/{folder.name}")
         folder.mkdir(parents=True)
-        ports: list[int] = []
-        while len(ports) < count:
-            if (port := free_port()) not in ports:
-                ports.append(port)
-        lines = [f'{id} = "127.0.0.1:{port}"' for id, port in enumerate(ports)]
+        lines = [f'{id} = "127.0.0.1:{port}"' for id, port in enumerate(free_ports(count))]
         options = f"[options]\nsuspect_after_ms = {SUSPECT_AFTER_MS}\n"
         (folder / "peers.toml").write_text("\n".join(["[peers]", *lines, "", options]), encoding="utf-8")
         self.unharmed = list(range(0, count, 2))
@@ -135,107 +116,27 @@ class PeerSystem:
         self.check_alive()
         return sum((self.folder / f"drained-{id}").exists() for id in range(len(self.children)))
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Whatever still runs."""
         for child in self.children:
             if child.running:
                 child.kill()
 
 
-async def run_peers_round(
-    folder: Path, number: int, count: int, seconds: float, seed: int, rate: float = RATE
-) -> PeerRound:
-    """A round from beginning to end. Whatever goes wrong in it becomes a violation."""
-    began = now()
-    result = PeerRound(number, folder / f"round-{number:03}")
-    system = PeerSystem(result.folder, count, seed, rate)
-    trouble: list[str] = []
-    try:
-        await system.start()
-        await system.harm(seconds, result.faults)
-        await system.drain()
-    except TimedOut as error:
-        trouble.append(f"stuck: {error}")
-    except SeriatimError as error:
-        trouble.append(f"died: {error}")
-    finally:
-        system.stop()
-    result.verdict = verify_peers(result.folder, system.unharmed)
-    result.verdict.violations = trouble + result.verdict.violations
-    result.seconds = now() - began
-    if result.verdict.violations:
-        (result.folder / "violations.txt").write_text("\n".join(result.verdict.violations) + "\n", encoding="utf-8")
-    return result
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Run, print, and say how it went."""
-    parser = argparse.ArgumentParser(prog="python -m soak.peers", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser = soak_parser("soak.peers", __doc__, ROUND_S, RATE, "each peer")
     parser.add_argument("--peers", type=int, default=PEERS)
-    parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
-    parser.add_argument("--round-s", type=float, default=ROUND_S, help="seconds of faults in a round")
-    parser.add_argument("--rate", type=float, default=RATE, help="events per second of each peer")
-    parser.add_argument("--folder", type=Path, default=None, help="keep everything here (default: a temporary folder)")
     arguments = parser.parse_args(words)
-    if arguments.minutes <= 0 or arguments.peers < 4 or arguments.round_s <= 0 or arguments.rate <= 0:
-        parser.error("give minutes, seconds and a rate above 0, and at least 4 peers")
-    seed = random.SystemRandom().getrandbits(31) if arguments.seed is None else arguments.seed
-    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="seriatim-soak-"))
-    say(f"soak of {arguments.peers} peers, {arguments.minutes:g} minutes, seed {seed}; files in {folder}")
-    try:
-        rounds = run(_soak(arguments, folder, seed))
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; files kept in {folder}")
-        return 130
-    failed = [each for each in rounds if each.verdict.violations]
-    _show(rounds)
-    for each in failed:
-        again = f"python -m soak.peers --peers {arguments.peers} --seed {seed} --round-s {arguments.round_s:g}"
-        say(f"round {each.number}: history kept in {each.folder}; the same plan again: {again}")
-    if not failed and arguments.folder is None:
-        shutil.rmtree(folder)
-    return 1 if failed else 0
+    if arguments.peers < 4:
+        parser.error("give at least 4 peers")
 
+    async def run_round(orders: Orders) -> Outcome:
+        system = PeerSystem(round_folder(orders), arguments.peers, orders.seed, orders.rate)
+        return await play(system, orders, lambda: verify_peers(system.folder, system.unharmed))
 
-async def _soak(arguments: argparse.Namespace, folder: Path, seed: int) -> list[PeerRound]:
-    end = now() + 60.0 * arguments.minutes
-    rounds: list[PeerRound] = []
-    while not rounds or now() < end:
-        seconds = min(arguments.round_s, max(10.0, end - now()))
-        result = await run_peers_round(folder, len(rounds) + 1, arguments.peers, seconds, seed, rate=arguments.rate)
-        rounds.append(result)
-        verdict = result.verdict
-        faults = ", ".join(f"{count} {kind}s" for kind, count in sorted(result.faults.items())) or "no faults"
-        say(
-            f"round {result.number}: {faults}, {verdict.lives} lives, {verdict.published:,} published, "
-            f"{verdict.notified:,} notified, {verdict.stable} peers were there all the time, "
-            f"{result.seconds:.0f} s: {'broken' if verdict.violations else 'all promises kept'}"
-        )
-        for line in verdict.violations[:10]:
-            say(f"  {line}")
-        if not verdict.violations:
-            shutil.rmtree(result.folder)
-    return rounds
-
-
-def _show(rounds: Sequence[PeerRound]) -> None:
-    faults: Counter[str] = Counter()
-    for each in rounds:
-        faults += each.faults
-    verdicts = [each.verdict for each in rounds]
-    say(f"\n{len(rounds)} rounds: {', '.join(f'{count} {kind}s' for kind, count in sorted(faults.items()))}")
-    say(f"published {sum(each.published for each in verdicts):,}, notified {sum(each.notified for each in verdicts):,}")
-    say(f"unharmed peers that were suspected: {sum(len(each.suspected) for each in verdicts)}")
-    for name in ("causal", "fifo", "integrity"):
-        answers = Counter(each.answers.get(name, "not judged") for each in verdicts)
-        say(f"{name:<10} {', '.join(f'{answer} in {count} rounds' for answer, count in sorted(answers.items()))}")
-    say(f"violations {sum(len(each.violations) for each in verdicts)}")
-
-
-def say(line: str) -> None:
-    """One line, at once."""
-    print(line, flush=True)
+    again = f"soak.peers --peers {arguments.peers}"
+    return soak(f"{arguments.peers} peers", again, arguments, GUARANTEES, run_round)
 
 
 if __name__ == "__main__":

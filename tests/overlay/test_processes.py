@@ -31,7 +31,7 @@ def round_with_kills(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 system.brokers[name].start()
             await system.drain()
         finally:
-            system.stop()
+            await system.stop()
 
     run(main(), timeout_s=400.0)
     return folder

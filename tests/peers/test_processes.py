@@ -41,7 +41,7 @@ def test_killed_and_restarted_under_load_nothing_is_lost_to_who_stays(tmp_path: 
                 await until(ready.exists, f"peer {victim} is back and holds the topic", 240.0)
             await system.drain()
         finally:
-            system.stop()
+            await system.stop()
         verdict = verify_peers(folder, system.unharmed)
         assert verdict.violations == []
         assert verdict.answers == {"causal": "valid", "fifo": "valid", "integrity": "valid"}
@@ -68,7 +68,7 @@ def valid_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
             await until(lambda: told(folder, 0) > 40, "everybody publishes")
             await system.drain()
         finally:
-            system.stop()
+            await system.stop()
 
     run(main(), timeout_s=600.0)
     assert verify_peers(folder, [0, 2]).violations == []

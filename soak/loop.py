@@ -1,0 +1,212 @@
+"""What the soaks of peers, of atoms and of overlays share: rounds for so many minutes, each judged, and a table.
+
+A soak brings its processes (`System`), its judge, and the names of the guarantees it is judged by. What is done follows
+from the seed; what the machine does in between is its own.
+"""
+
+import argparse
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from seriatim.audit import Report, audit
+from seriatim.model import History, SeriatimError, TimedOut
+from seriatim.runtime.loop import run
+from soak.rows import now
+
+SHORTEST_ROUND_S = 10.0
+VIOLATIONS_SHOWN = 10
+INTERRUPTED = 130
+
+
+class Judged(Struct):
+    """What the logs of a round show. No violation: all promises were kept."""
+
+    violations: list[str] = field(default_factory=list)
+    answers: dict[str, str] = field(default_factory=dict)
+    published: int = 0
+    notified: int = 0
+
+    def numbers(self) -> dict[str, int]:
+        """What else is counted, and added up over rounds."""
+        return {}
+
+    def take(self, history: History, guarantees: Sequence[str], report: Report | None = None) -> Report:
+        """What the auditor says of these guarantees."""
+        report = audit(history) if report is None else report
+        self.published, self.notified = len(history.publications), len(history.deliveries)
+        for name in guarantees:
+            found = report.verdicts[name]
+            self.answers[name] = found.answer
+            if found.answer != "valid":
+                self.violations.append(f"{name}: {found.answer}: {found.reason}")
+        self.violations += [f"{each.name}: {each.sentence}" for each in report.anomalies_against(guarantees)]
+        return report
+
+
+class Outcome(Struct):
+    """What came of one round."""
+
+    number: int
+    folder: Path
+    kind: str = ""
+    faults: Counter[str] = field(default_factory=Counter)
+    verdict: Judged = field(default_factory=Judged)
+    seconds: float = 0.0
+
+
+class Orders(Struct, frozen=True):
+    """What one round has to do."""
+
+    folder: Path
+    number: int
+    seconds: float
+    seed: int
+    rate: float
+
+
+class System(Protocol):
+    """The processes of one round."""
+
+    async def start(self) -> None:
+        """Until everything is ready."""
+
+    async def harm(self, seconds: float, faults: Counter[str]) -> None:
+        """Faults under load; at the end everything runs."""
+
+    async def drain(self) -> None:
+        """Until everything has arrived."""
+
+    async def stop(self) -> None:
+        """Whatever still runs."""
+
+
+RunRound = Callable[[Orders], Awaitable[Outcome]]
+
+
+def round_folder(orders: Orders) -> Path:
+    """Where the files of a round are."""
+    return orders.folder / f"round-{orders.number:03}"
+
+
+async def play(system: System, orders: Orders, judge: Callable[[], Judged], kind: str = "") -> Outcome:
+    """A round from beginning to end. Whatever goes wrong in it becomes a violation."""
+    began = now()
+    result = Outcome(orders.number, round_folder(orders), kind)
+    trouble: list[str] = []
+    try:
+        await system.start()
+        await system.harm(orders.seconds, result.faults)
+        await system.drain()
+    except TimedOut as error:
+        trouble.append(f"stuck: {error}")
+    except SeriatimError as error:
+        trouble.append(f"died: {error}")
+    finally:
+        await system.stop()
+    try:
+        result.verdict = judge()
+    except SeriatimError as error:
+        trouble.append(f"nothing is shown: {error}")
+    result.verdict.violations = trouble + result.verdict.violations
+    result.seconds = now() - began
+    if result.verdict.violations:
+        (result.folder / "violations.txt").write_text("\n".join(result.verdict.violations) + "\n", encoding="utf-8")
+    return result
+
+
+def soak_parser(command: str, about: str | None, round_s: float, rate: float, whose: str) -> argparse.ArgumentParser:
+    """The options that all of them have; `whose` rate it is."""
+    parser = argparse.ArgumentParser(prog=f"python -m {command}", description=(about or "").partition("\n\n")[0])
+    parser.add_argument("--minutes", type=_above_zero, default=10.0)
+    parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
+    parser.add_argument("--round-s", type=_above_zero, default=round_s, help="seconds of faults in a round")
+    parser.add_argument("--rate", type=_above_zero, default=rate, help=f"events per second of {whose}")
+    parser.add_argument("--folder", type=Path, default=None, help="keep everything here (default: a temporary folder)")
+    return parser
+
+
+def _above_zero(word: str) -> float:
+    number = float(word)
+    if number <= 0:
+        raise argparse.ArgumentTypeError("give a number above 0")
+    return number
+
+
+def soak(what: str, command: str, arguments: argparse.Namespace, guarantees: Sequence[str], run_round: RunRound) -> int:
+    """Run, print, and say how it went: the exit code. `command` does the same again."""
+    seed = random.SystemRandom().getrandbits(31) if arguments.seed is None else arguments.seed
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="seriatim-soak-"))
+    say(f"soak of {what}, {arguments.minutes:g} minutes, seed {seed}; files in {folder}")
+    try:
+        rounds = run(_rounds(arguments, folder, seed, run_round))
+    except KeyboardInterrupt:
+        say(f"\ninterrupted; files kept in {folder}")
+        return INTERRUPTED
+    _show(rounds, guarantees)
+    failed = [each for each in rounds if each.verdict.violations]
+    again = f"python -m {command} --seed {seed} --round-s {arguments.round_s:g} --rate {arguments.rate:g}"
+    for each in failed:
+        say(f"round {each.number}: history kept in {each.folder}; the same plan again: {again}")
+    if not failed and arguments.folder is None:
+        shutil.rmtree(folder)
+    return 1 if failed else 0
+
+
+async def _rounds(arguments: argparse.Namespace, folder: Path, seed: int, run_round: RunRound) -> list[Outcome]:
+    end = now() + 60.0 * arguments.minutes
+    rounds: list[Outcome] = []
+    while not rounds or now() < end:
+        seconds = min(arguments.round_s, max(SHORTEST_ROUND_S, end - now()))
+        result = await run_round(Orders(folder, len(rounds) + 1, seconds, seed, arguments.rate))
+        rounds.append(result)
+        _say_round(result)
+        if not result.verdict.violations:
+            shutil.rmtree(result.folder)
+    return rounds
+
+
+# ── what people see ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def say(line: str) -> None:
+    """One line, at once."""
+    print(line, flush=True)
+
+
+def _say_round(result: Outcome) -> None:
+    verdict = result.verdict
+    counted = {"published": verdict.published, "notified": verdict.notified} | verdict.numbers()
+    numbers = ", ".join(f"{count:,} {name}" for name, count in counted.items())
+    faults = _counts(result.faults) or "no faults"
+    said = "broken" if verdict.violations else "all promises kept"
+    name = f"round {result.number}" + (f" ({result.kind})" if result.kind else "")
+    say(f"{name}: {faults}, {numbers}, {result.seconds:.0f} s: {said}")
+    for line in verdict.violations[:VIOLATIONS_SHOWN]:
+        say(f"  {line}")
+
+
+def _show(rounds: Sequence[Outcome], guarantees: Sequence[str]) -> None:
+    faults: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
+    for each in rounds:
+        faults += each.faults
+        numbers.update({"published": each.verdict.published, "notified": each.verdict.notified})
+        numbers.update(each.verdict.numbers())
+    say(f"\n{len(rounds)} rounds: {_counts(faults)}")
+    say(", ".join(f"{count:,} {name}" for name, count in numbers.items()))
+    for name in guarantees:
+        answers = Counter(each.verdict.answers[name] for each in rounds if name in each.verdict.answers)
+        said = ", ".join(f"{answer} in {count} rounds" for answer, count in sorted(answers.items())) or "not judged"
+        say(f"{name:<18} {said}")
+    say(f"violations {sum(len(each.verdict.violations) for each in rounds)}")
+
+
+def _counts(faults: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}s" for kind, count in sorted(faults.items()))
