@@ -1,24 +1,21 @@
 """A subscription by content, of a client of an overlay: what its broker notifies it of, numbered for it alone.
 
-A hole in these numbers is a gap, and is told in its place. What the application does not take is kept up to a bound;
-who is slower than that is cut off, because its broker would keep everything for it.
+A hole in these numbers is a gap, and is told in its place. Who takes too slowly is cut off, because its broker would
+keep everything for it.
 """
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from seriatim.client.cluster import Cluster, Network
+from seriatim.client.direct_subscription import DirectSubscription
 from seriatim.client.events import Event
-from seriatim.client.explain import Explanation
-from seriatim.client.inbox import Inbox, Item
 from seriatim.client.overlay_logs import OverlayDeliveries
 from seriatim.client.subscription import LEAVE_S, Subscription, Wishes
-from seriatim.model import Address, Closed, Gap, InputError, Number, QueueFull, SeriatimError, Topic
+from seriatim.model import Address, Gap, InputError, Number, SeriatimError, Topic
 from seriatim.model import Event as PublishedEvent
-from seriatim.runtime import Clock, Journal
+from seriatim.runtime import Clock
 
 FIX = "close this one, and subscribe again with another filter"
 
@@ -33,7 +30,7 @@ class Holder(Protocol):
         """Returns when the broker knows that it is over."""
 
 
-class OverlaySubscription(Subscription):
+class OverlaySubscription(DirectSubscription):
     """Made by `OverlayBus.subscribe`. `key`: what the broker calls it, `text`: the whole filter, topics included."""
 
     def __init__(
@@ -47,35 +44,18 @@ class OverlaySubscription(Subscription):
         log: OverlayDeliveries | None,
         on_close: Callable[[Subscription], None],
     ) -> None:
-        super().__init__(
-            name,
-            wishes,
-            cluster=_no_cluster,
-            network=_no_network,
-            open_journal=_no_journal,
-            clock=clock,
-            log_name=name,
-            on_close=on_close,
-        )
+        super().__init__(name, wishes, clock, log, on_close)
         self.key = key
         self.text = text
         self._names = {text}  # for messages
         self._holder = holder
         self._deliveries = log
-        self._inbox = Inbox(show_gaps=self._stops_at_gaps, log=log)
-        self._arrived = asyncio.Event()
-        self._failure: SeriatimError | None = None
         self._begun = False
 
     @property
     def topics(self) -> frozenset[Topic]:
         """Those it was limited to; empty: whatever the filter matches."""
         return self._wishes.topics
-
-    @property
-    def rejected(self) -> int:
-        """Always 0: what a broker cannot have sent ends the connection."""
-        return 0
 
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -94,11 +74,6 @@ class OverlaySubscription(Subscription):
             if self._deliveries is not None:
                 self._deliveries.close()
 
-    async def unsubscribe(self) -> None:
-        """Leave, and close."""
-        self._check_open()
-        await self.close()
-
     async def add(self, *topics: Topic) -> None:
         """A filter does not change."""
         raise InputError("topics", "the filter of a subscription does not change (overlay://)", FIX)
@@ -111,27 +86,13 @@ class OverlaySubscription(Subscription):
 
     def notified(self, event: PublishedEvent, number: Number, received_at: float) -> None:
         """The next event that matches."""
-        if self._failure is not None:
-            return
         stamp = {self.key: number}
         handed = Event(event.topic, event.payload, event.headers, event.id, event.publisher, stamp, number)
-        self._inbox.put([handed], len(event.payload), received_at)
-        self._arrived.set()
-        limits = self._wishes.limits
-        if self._inbox.events > limits.unread_events or self._inbox.bytes > limits.unread_bytes:
-            self.fail(
-                QueueFull(
-                    f"{self._inbox.events} events of {self._inbox.bytes} bytes wait to be taken, which is more than "
-                    "may; the subscription has ended: take events faster, or connect(limits=...)"
-                )
-            )
+        self._keep(handed, received_at)
 
     def missed(self, first: Number, last: Number, reason: str) -> None:
         """These numbers never come; 0: it is not known how many."""
-        gap = Gap(self.text, first, last, reason)
-        self.gaps.append(gap)
-        self._inbox.put_gap(gap)
-        self._arrived.set()
+        self._miss(Gap(self.text, first, last, reason))
 
     def unreachable(self, brokers: tuple[Address, ...]) -> None:
         """Nobody waits for these: what is published beyond them may come late, or not at all."""
@@ -145,46 +106,3 @@ class OverlaySubscription(Subscription):
         self.log_name = name
         if self._deliveries is not None:
             self._inbox.put_news(partial(self._deliveries.renew, name))
-
-    def fail(self, error: SeriatimError) -> None:
-        """It cannot go on: nothing more is kept for it, and who iterates is told after what came before."""
-        if self._failure is None:
-            self._failure = error
-            self._arrived.set()
-
-    # ── iterating ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _next(self, count: int) -> list[Item] | None:
-        """At least one item, or None: closed. What came before a failure is handed out first."""
-        while True:
-            if self._state == "closed":
-                return None
-            self._check_open()
-            if items := self._inbox.take(count):
-                return self._checked(items)
-            if self._failure is not None:
-                raise self._failure
-            if not self._inbox:
-                self._arrived.clear()
-                await self._arrived.wait()
-
-    async def acknowledge(self) -> None:
-        """There is nothing to acknowledge: a client remembers nothing over a restart."""
-        self._check_open()
-        raise InputError("acknowledge", "only durable subscriptions remember it", "an overlay has none; leave it out")
-
-    def explain(self) -> Explanation:
-        """The bus itself explains what waits (`bus.explain`); what was missed is in `gaps`."""
-        return Explanation()
-
-
-def _no_cluster() -> Cluster:
-    raise Closed("an overlay has no cluster of sequencers")
-
-
-def _no_network(name: Address | None) -> Network:
-    raise Closed("an overlay has no sequencers to connect to")
-
-
-def _no_journal(durable: str) -> Journal:
-    raise Closed("subscriptions of an overlay are not durable")
