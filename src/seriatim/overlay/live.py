@@ -17,7 +17,7 @@ from seriatim.model import APPLICATION, Address, Closed, SeriatimError
 from seriatim.overlay.config import OverlayConfig, is_exposed
 from seriatim.overlay.connecting import BrokerDialer, BrokerListener
 from seriatim.overlay.founding import Rebuilt, encode_founded, encode_snapshot, rebuild
-from seriatim.overlay.report import BrokerReport, encode_report
+from seriatim.overlay.report import BrokerReport
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.overlay.messages import Answers, Forget, Reached, Suspect
 from seriatim.protocols.overlay.running import Amnesia, BrokerNode, Nonsense
@@ -25,6 +25,7 @@ from seriatim.runtime import Clock, Driver, FileJournal, Journal, Switchboard
 from seriatim.runtime.connection import Throttle, TransportOptions
 from seriatim.runtime.dialer import DialerOptions
 from seriatim.runtime.door import Problem
+from seriatim.runtime.system import encode_report
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import msgspec
 from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, SeriatimError, Topic, event_bytes
 from seriatim.peers.config import PeersConfig, is_exposed
 from seriatim.peers.connecting import PeerDialer, PeerListener
-from seriatim.peers.report import PeerReport, encode_report
+from seriatim.peers.report import PeerReport
 from seriatim.peers.roster import Roster
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Peer, address_of
@@ -31,6 +31,7 @@ from seriatim.protocols.vcube.messages import Born, Replaced
 from seriatim.runtime import Clock, Driver, FileJournal, Journal, Switchboard
 from seriatim.runtime.connection import TransportOptions
 from seriatim.runtime.dialer import DialerOptions
+from seriatim.runtime.system import encode_report
 
 logger = logging.getLogger(__name__)
 
@@ -131,8 +132,8 @@ class LivePeer:
         return name_of(self.life)
 
     @property
-    def births(self) -> int:
-        """Of the present life."""
+    def epoch(self) -> int:
+        """How often this peer was born, the present life included."""
         return births_of(self.life)
 
     @property

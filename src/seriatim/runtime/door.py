@@ -1,7 +1,7 @@
 """A port that lets strangers in only after they have said who they are: listening, accepting, TLS, bounds, closing.
 
 What somebody must say, and what it may do then, is for the subclass: `Listener` for sequencers (listener.py),
-`PeerListener` for peers (peers/listener.py).
+`SystemDoor` for peers and for brokers of an overlay (system_door.py).
 """
 
 import asyncio
@@ -249,12 +249,12 @@ class Visitor(Connection):
             self._hello_timer.cancel()
         self._door.no_stranger(self)
 
-    def refuse(self, problem: Problem, role: str, who: str) -> None:
-        """It is not let in, and told why."""
+    def refuse(self, problem: Problem, role: str, who: str, report: bytes = b"") -> None:
+        """It is not let in, and told why. What time does not mend is for somebody to read."""
         self._door.refused[problem.kind] += 1
         extra = {"peer": self.peer, "role": role, "who": who, "reason": problem.reason}
-        logger.info("not let in", extra=extra)
-        self.close(problem.reason, Refusal(problem.reason, problem.retry))
+        logger.log(logging.INFO if problem.retry else logging.WARNING, "not let in", extra=extra)
+        self.close(problem.reason, Refusal(problem.reason, problem.retry, report))
 
     def _too_late(self) -> None:
         self._door.refused["no hello"] += 1

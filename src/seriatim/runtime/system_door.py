@@ -1,0 +1,181 @@
+"""The port of a process that must be given the same file as its others (system.py): who is let in, and how it ends.
+
+Handshake: `Hello` and `Welcome` say version, cluster, name, epoch and process of either side, the digest of what they
+were given, and the token of the role. Whoever is refused hears why; nobody else is affected. Observers are told how the
+process is, and may say nothing.
+"""
+
+import logging
+from abc import abstractmethod
+from typing import Any, Protocol
+
+from seriatim.model import Address, RemoteError
+from seriatim.runtime.connection import Throttle, TransportOptions
+from seriatim.runtime.door import Door, Problem, Visitor
+from seriatim.runtime.security import SecurityOptions
+from seriatim.runtime.switchboard import Outlet, Switchboard
+from seriatim.runtime.system import SystemDescription
+from seriatim.runtime.wire import UNREADABLE, VERSION, Envelope, Hello, Ping, Refusal, Welcome, decode_hello
+
+logger = logging.getLogger(__name__)
+
+SHOWN_MAX = 100  # characters of what somebody else wrote, in a reason or the log
+STRANGERS_MAX = 256
+OBSERVERS_MAX = 64
+
+
+class Host(Protocol):
+    """The process behind a port, as its connections see it."""
+
+    process: str
+    switchboard: Switchboard
+
+    @property
+    def description(self) -> SystemDescription:
+        """What it was given."""
+
+    @property
+    def epoch(self) -> int:
+        """Which of its lives this is."""
+
+    def report(self) -> bytes:
+        """For who asks."""
+
+
+class SystemDoor(Door):
+    """The port of one process: others of its system connect there, and observers. `kind`: what it is called;
+    `others_max`: how many may be connected besides observers."""
+
+    def __init__(
+        self,
+        host: Host,
+        bind: str,
+        *,
+        kind: str,
+        name: Address,
+        security: SecurityOptions,
+        transport: TransportOptions,
+        others_max: int,
+    ) -> None:
+        super().__init__(
+            bind,
+            security=security,
+            transport=transport,
+            strangers_max=STRANGERS_MAX,
+            sockets_max=2 * STRANGERS_MAX + OBSERVERS_MAX + others_max,
+        )
+        self.host = host
+        self.kind = kind
+        self.name = name
+        self.connected: dict[Address, SystemVisitor] = {}
+        self.observers = 0
+
+    def opened(self) -> None:
+        """Nothing else to open."""
+
+    def closing(self) -> None:
+        """Nothing else to close."""
+
+    def problem(self, hello: Hello) -> Problem | None:
+        """Why somebody may not come in. The token first: others learn nothing about the system."""
+        if hello.version != VERSION:
+            return Problem("version", f"it speaks version {hello.version}, and this {self.kind} {VERSION}")
+        if (problem := self.security.problem_with(hello.role, hello.token)) is not None:
+            return Problem("token", problem.replace("node", self.kind))
+        if hello.role == "observer":
+            if self.observers >= OBSERVERS_MAX:
+                return Problem("observers", f"{self.observers} observers are connected already", retry=True)
+            return None
+        if (problem_with_role := self.problem_with_role(hello)) is not None:
+            return problem_with_role
+        cluster = self.host.description.cluster
+        if hello.cluster != cluster:
+            return Problem("cluster", f"this is {cluster!r}, not {hello.cluster[:SHOWN_MAX]!r}")
+        return self.problem_with_other(hello)
+
+    @abstractmethod
+    def problem_with_role(self, hello: Hello) -> Problem | None:
+        """Whether such a one may connect here at all."""
+
+    @abstractmethod
+    def problem_with_other(self, hello: Hello) -> Problem | None:
+        """Whether it is who it says, and may be here."""
+
+    def report_for(self, problem: Problem) -> bytes:
+        """What somebody is given with its refusal: how this process is, if they were not given the same."""
+        return self.host.report() if problem.kind == "description" else b""
+
+
+class SystemVisitor(Visitor):
+    """A connection that another process of the system, or an observer, has made."""
+
+    def __init__(self, door: SystemDoor, throttle: Throttle | None) -> None:
+        super().__init__(door, throttle)
+        self.process = ""
+        self._system = door
+        self._outlet: Outlet | None = None
+
+    @abstractmethod
+    def prepare(self, hello: Hello) -> int:
+        """It is let in, and not an observer: the largest frame that it may send."""
+
+    @abstractmethod
+    def settled(self, hello: Hello) -> None:
+        """It is connected from now on."""
+
+    @abstractmethod
+    def decode(self, body: bytes) -> Ping | Envelope[Any]:
+        """What it says; it is not an observer."""
+
+    @abstractmethod
+    def heard(self, envelope: Envelope[Any]) -> None:
+        """It has said this, in its own name. RemoteError: it must not."""
+
+    def take(self, body: bytes) -> None:
+        try:
+            if not self.role:
+                self._introduce(decode_hello(body))
+                return
+            if self.role == "observer":
+                raise RemoteError("an observer only asks")
+            frame = self.decode(body)
+        except UNREADABLE as error:
+            raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+        if type(frame) is Envelope:
+            if frame.source != self.name:
+                raise RemoteError(f"{self.name} speaks for {frame.source[:SHOWN_MAX]!r}")
+            self.heard(frame)
+
+    def ended(self, reason: str) -> None:
+        door = self._system
+        if self.role == "observer":
+            door.observers -= 1
+        elif self._outlet is not None:
+            door.host.switchboard.unplug(self.name, self._outlet)
+            if door.connected.get(self.name) is self:
+                del door.connected[self.name]
+        super().ended(reason)
+
+    def _introduce(self, hello: Hello) -> None:
+        door, host = self._system, self._system.host
+        problem = door.problem(hello)
+        if problem is not None:
+            self.refuse(problem, hello.role, hello.name[:SHOWN_MAX], door.report_for(problem))
+            return
+        self.has_said_hello()
+        self.role, self.name, self.process = hello.role, hello.name, hello.process
+        cluster = host.description.cluster
+        if hello.role == "observer":
+            door.observers += 1
+            self.post(Welcome(VERSION, cluster, [door.name], report=host.report()))
+            return
+        most = self._framing.body_bytes_max = self.prepare(hello)
+        older = door.connected.get(self.name)
+        door.connected[self.name] = self
+        if older is not None:
+            older.close("replaced", Refusal("replaced: there is a newer connection of the same name"))
+        self.post(Welcome(VERSION, cluster, [door.name], most, host.epoch, host.process))
+        self._outlet = self.carry
+        host.switchboard.plug(self.name, self._outlet)
+        logger.info("connected", extra={"role": self.role, "who": self.name, "epoch": hello.epoch})
+        self.settled(hello)
