@@ -8,10 +8,15 @@ from msgspec.structs import replace
 
 from seriatim.model import InputError
 from seriatim.peers import PeersConfig, load_peers, parse_peers
-from seriatim.peers.config import PeersOptions, PeersSecurity, is_exposed
+from seriatim.peers.config import PeersOptions, PeersSecurity
 from seriatim.peers.report import PeersDescription, difference
 from seriatim.runtime.security import SecurityOptions
 from seriatim.runtime.tables import description, fields_of
+
+
+def is_exposed(config: PeersConfig, id: int) -> bool:
+    return config.peers[id].is_exposed(config.load_security())
+
 
 TWO = {"0": "127.0.0.1:7500", "1": "127.0.0.1:7501"}
 

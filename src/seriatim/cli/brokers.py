@@ -1,13 +1,10 @@
 """`seriatim status` and `seriatim explain` on overlay:// URLs: every broker of a file is asked, or the one named."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import click
-
-from seriatim.cli.common import run_until_interrupted, show_json
-from seriatim.cli.tables import table
+from seriatim.cli.answers import Asked, Files, exit_code, explain_answers, show_rows
+from seriatim.cli.common import run_until_interrupted
 from seriatim.model import ConnectionFailed, RemoteError
 from seriatim.overlay.config import load_overlay
 from seriatim.overlay.report import BrokerReport, observe_broker
@@ -17,10 +14,8 @@ HEADINGS = (
     "broker", "role", "epoch", "address", "connected", "clients", "subscriptions", "advertisements", "waits",
 )  # fmt: skip
 COLOURS = {"alive": "green", "silent": "red"}
-EXIT_SILENT = 1
 
-Files: TypeAlias = Mapping[str, str | None]
-Asked: TypeAlias = tuple[str, str, BrokerReport | str]  # name, address, report or why there is none
+Answer: TypeAlias = Asked[str, BrokerReport]
 
 
 def is_overlay(url: str) -> bool:
@@ -31,30 +26,13 @@ def is_overlay(url: str) -> bool:
 def show_brokers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
     """Each broker in one line. The exit code: 0 all have answered."""
     answers = _ask_all(url, files, timeout_s)
-    rows = [_row(*answer) for answer in answers]
-    if as_json:
-        for row in rows:
-            show_json(dict(zip(HEADINGS, row, strict=True)))
-    else:
-        for line in table(HEADINGS, rows, COLOURS):
-            click.echo(line)
-    return _exit_code(answers)
+    show_rows(HEADINGS, [_row(*answer) for answer in answers], COLOURS, as_json)
+    return exit_code(answers)
 
 
 def explain_brokers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
     """What each broker waits for. The exit code: 0 all have answered."""
-    answers = _ask_all(url, files, timeout_s)
-    for name, _, report in answers:
-        lines = [report] if isinstance(report, str) else list(report.waits)
-        if isinstance(report, BrokerReport) and report.left_out:
-            lines.append(f"and {report.left_out:,} more")
-        if as_json:
-            for line in lines:
-                show_json({"broker": name, "waits": line})
-        else:
-            for line in lines or ["nothing waits"]:
-                click.echo(f"{name}: {line}")
-    return _exit_code(answers)
+    return explain_answers("broker", _ask_all(url, files, timeout_s), as_json)
 
 
 def _row(name: str, address: str, report: BrokerReport | str) -> tuple[str, ...]:
@@ -75,7 +53,7 @@ def _row(name: str, address: str, report: BrokerReport | str) -> tuple[str, ...]
     )
 
 
-def _ask_all(url: str, files: Files, timeout_s: float) -> list[Asked]:
+def _ask_all(url: str, files: Files, timeout_s: float) -> list[Answer]:
     """Files that are given count more than those that overlay.toml names, as in `connect`."""
     from seriatim.client.overlay_urls import parse_overlay_url  # lazily: most clusters are no overlay
 
@@ -91,13 +69,13 @@ def _ask_all(url: str, files: Files, timeout_s: float) -> list[Asked]:
         names = [config.check_broker(place.broker)] if place.broker else list(config.brokers)
         addresses = {name: config.brokers[name].address for name in names}
 
-    async def ask() -> list[Asked]:
+    async def ask() -> list[Answer]:
         return list(await asyncio.gather(*(_ask(*each, security, timeout_s) for each in addresses.items())))
 
     return run_until_interrupted(ask)
 
 
-async def _ask(name: str, address: str, security: SecurityOptions, timeout_s: float) -> Asked:
+async def _ask(name: str, address: str, security: SecurityOptions, timeout_s: float) -> Answer:
     try:
         report = await observe_broker(address, security, timeout_s)
     except (ConnectionFailed, RemoteError) as error:
@@ -105,7 +83,3 @@ async def _ask(name: str, address: str, security: SecurityOptions, timeout_s: fl
     if name and report.broker != name:
         return name, address, f"broker {report.broker} answers at the address of broker {name}"
     return report.broker, address, report
-
-
-def _exit_code(answers: Sequence[Asked]) -> int:
-    return EXIT_SILENT if any(isinstance(report, str) for _, _, report in answers) else 0

@@ -2,13 +2,12 @@
 
 import click
 
+from seriatim.cli.answers import EXIT_SILENT, show_waits
 from seriatim.cli.brokers import explain_brokers, is_overlay
-from seriatim.cli.common import json_option, peer_options, run_until_interrupted, show_json, url_option
+from seriatim.cli.common import json_option, peer_options, run_until_interrupted, url_option
 from seriatim.cli.peers import check_no_files, explain_peers, is_peers
 from seriatim.model import Node
 from seriatim.server.status import NodeExplanation
-
-EXIT_SILENT = 1
 
 HELP = """Say what waits for what in a running cluster.
 
@@ -51,15 +50,7 @@ def command(
     answers = run_until_interrupted(ask)
     for node, explanation in answers:
         if explanation is None:
-            lines = [f"does not answer within {timeout_s:g} s"]
+            show_waits("node", node, node, [f"does not answer within {timeout_s:g} s"], 0, as_json)
         else:
-            lines = list(explanation.waits)
-            if explanation.left_out:
-                lines.append(f"and {explanation.left_out:,} more")
-        if as_json:
-            for line in lines:
-                show_json({"node": node, "waits": line})
-        else:
-            for line in lines or ["nothing waits"]:
-                click.echo(f"{node}: {line}")
+            show_waits("node", node, node, explanation.waits, explanation.left_out, as_json)
     context.exit(EXIT_SILENT if any(explanation is None for _, explanation in answers) else 0)

@@ -1,24 +1,20 @@
 """`seriatim status` and `seriatim explain` on vcube:// URLs: every peer is asked itself, at its address in the list."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import click
-
-from seriatim.cli.common import run_until_interrupted, show_json
-from seriatim.cli.tables import table
+from seriatim.cli.answers import Asked, Files, exit_code, explain_answers, show_rows
+from seriatim.cli.common import run_until_interrupted
 from seriatim.model import ConnectionFailed, InputError, RemoteError
 from seriatim.peers import PeerReport, load_peers, observe
 from seriatim.runtime.security import SecurityOptions
 
-EXIT_SILENT = 1
 COLOURS = {"alive": "green", "dead": "red", "silent": "red"}
 HEADINGS = ("peer", "state", "life", "address", "connected", "topics", "waits")
 
-Files = Mapping[str, str | None]  # what `peer_options` were given
-Asked = tuple[int, str, PeerReport | str]  # id, address, its report or why there is none
+Answer: TypeAlias = Asked[int, PeerReport]
 
 
 def is_peers(url: str) -> bool:
@@ -47,35 +43,16 @@ def show_peers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
         waits = str(len(report.waits) + report.left_out)
         connected = f"{len(report.connected)} of {others}"
         rows.append((str(id), "alive", report.life, address, connected, ", ".join(report.topics), waits))
-    if as_json:
-        for row in rows:
-            show_json(dict(zip(HEADINGS, row, strict=True)))
-    else:
-        for line in table(HEADINGS, rows, COLOURS):
-            click.echo(line)
-    return _exit_code(answers)
+    show_rows(HEADINGS, rows, COLOURS, as_json)
+    return exit_code(answers)
 
 
 def explain_peers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
     """What each peer waits for. The exit code: 0 all have answered."""
-    answers = _ask_all(url, files, timeout_s)
-    for id, _, report in answers:
-        if isinstance(report, PeerReport):
-            lines = list(report.waits)
-            if report.left_out:
-                lines.append(f"and {report.left_out:,} more")
-        else:
-            lines = [report]
-        if as_json:
-            for line in lines:
-                show_json({"peer": id, "waits": line})
-        else:
-            for line in lines or ["nothing waits"]:
-                click.echo(f"peer {id}: {line}")
-    return _exit_code(answers)
+    return explain_answers("peer", _ask_all(url, files, timeout_s), as_json)
 
 
-def _ask_all(url: str, files: Files, timeout_s: float) -> list[Asked]:
+def _ask_all(url: str, files: Files, timeout_s: float) -> list[Answer]:
     """Files that are given count more than those that peers.toml names, as in `connect`."""
     from seriatim.client.peer_urls import parse_peer_url  # lazily: most clusters are none of peers
 
@@ -83,7 +60,7 @@ def _ask_all(url: str, files: Files, timeout_s: float) -> list[Asked]:
     options: dict[str, Any] = {name: value or "" for name, value in files.items()}
     given = SecurityOptions.load(**options)
 
-    async def ask() -> list[Asked]:
+    async def ask() -> list[Answer]:
         if place.file is not None:
             config = load_peers(Path(place.file))
             security = given if any(files.values()) else config.load_security()
@@ -99,7 +76,7 @@ def _ask_all(url: str, files: Files, timeout_s: float) -> list[Asked]:
     return run_until_interrupted(ask)
 
 
-async def _ask(id: int, address: str, security: SecurityOptions, timeout_s: float) -> Asked:
+async def _ask(id: int, address: str, security: SecurityOptions, timeout_s: float) -> Answer:
     try:
         report = await observe(address, security, timeout_s)
     except (ConnectionFailed, RemoteError) as error:
@@ -112,7 +89,3 @@ async def _ask(id: int, address: str, security: SecurityOptions, timeout_s: floa
 def _held_for_dead(reports: Sequence[PeerReport]) -> set[int]:
     """By anybody who answers."""
     return {int(id) for report in reports for id, status in report.statuses.items() if status % 2}
-
-
-def _exit_code(answers: Sequence[Asked]) -> int:
-    return EXIT_SILENT if any(isinstance(report, str) for _, _, report in answers) else 0

@@ -3,13 +3,13 @@
 import click
 import msgspec
 
+from seriatim.cli.answers import EXIT_SILENT
 from seriatim.cli.brokers import is_overlay, show_brokers
 from seriatim.cli.common import json_option, peer_options, run_until_interrupted, show_json, url_option
 from seriatim.cli.peers import check_no_files, is_peers, show_peers
 from seriatim.cli.tables import table
 from seriatim.server.status import NodeStatus
 
-EXIT_SILENT = 1
 COLOURS = {"active": "green", "standby": "cyan", "starting": "yellow", "failed": "red", "silent": "red"}
 HEADINGS = ("node", "role", "epoch", "address", "stamps/s", "topics", "subscribers", "open", "oldest", "journal")
 ATOMS = ("node", "role", "epoch", "address", "plays", "events", "topics", "atoms", "subscribers", "strays", "journal")

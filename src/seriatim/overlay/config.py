@@ -23,7 +23,7 @@ from seriatim.model import APPLICATION, BROKER, Address, InputError
 from seriatim.overlay.report import OverlayDescription
 from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions
 from seriatim.protocols.overlay.options import Order
-from seriatim.runtime.addresses import split_address
+from seriatim.runtime.places import Place, check_places, read_place
 from seriatim.runtime.security import SecurityOptions
 from seriatim.runtime.tables import check_keys, check_table, convert_table, convert_value, fields_of, read_toml
 
@@ -37,14 +37,10 @@ Positive: TypeAlias = Annotated[float, Meta(gt=0)]
 _BROKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-class BrokerPlace(Struct, frozen=True, kw_only=True):
+class BrokerPlace(Place, frozen=True, kw_only=True):
     """Where one broker is, and below whom."""
 
-    address: Annotated[str, Meta(description='"host:port" where clients and neighbours find it')]
     parent: Annotated[str, Meta(description="the broker above it; the root has none")] = ""
-    bind: Annotated[
-        str, Meta(description='"host:port" to listen on where that is not the address itself (containers)')
-    ] = ""
 
 
 class BrokersOptions(Struct, frozen=True, kw_only=True):
@@ -175,7 +171,6 @@ class OverlayConfig(Struct, frozen=True, kw_only=True, dict=True):
 
 
 TABLES: dict[str, type[Struct]] = {"options": BrokersOptions, "security": OverlaySecurity}
-FIX_BROKERS = 'write [brokers] and a line such as B1 = "127.0.0.1:7600" for each'
 
 
 def load_overlay(path: Path) -> OverlayConfig:
@@ -193,7 +188,7 @@ def parse_overlay(raw: Mapping[str, Any], folder: Path = Path()) -> OverlayConfi
     return OverlayConfig(
         **{key: convert_value(hints[key], value, key) for key, value in given.items()},
         **tables,  # type: ignore[arg-type]
-        brokers={key: _place(key, place) for key, place in brokers.items()},
+        brokers={key: read_place(BrokerPlace, "brokers", key, place) for key, place in brokers.items()},
         folder=folder,
     )
 
@@ -201,39 +196,9 @@ def parse_overlay(raw: Mapping[str, Any], folder: Path = Path()) -> OverlayConfi
 # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _place(key: str, place: object) -> BrokerPlace:
-    if isinstance(place, str):
-        return BrokerPlace(address=place)
-    if not isinstance(place, dict):
-        raise InputError(f"brokers.{key}", f"{place!r} is not an address", f'write {key} = "host:port"')
-    if "address" not in place:
-        raise InputError(f"brokers.{key}.address", "is missing", 'give "host:port" where clients find it')
-    return convert_table(BrokerPlace, place, f"brokers.{key}")
-
-
 def _check_brokers(config: OverlayConfig) -> None:
-    if not config.brokers:
-        raise InputError("brokers", "there are none", FIX_BROKERS)
-    taken: dict[str, Address] = {}
-    for name, place in config.brokers.items():
+    for name in config.brokers:
         if not _BROKER.fullmatch(name) or name in (APPLICATION, BROKER):
             raise InputError(f"brokers.{name}", "the key is not a name", "use up to 64 letters, digits, _ and -")
-        path = f"brokers.{name}.address"
-        _, port = split_address(path, place.address)
-        if port == 0:
-            raise InputError(path, f"{place.address!r} is not known to others", "give every broker a port above 0")
-        if place.address in taken:
-            raise InputError(path, f"{place.address!r} is also broker {taken[place.address]}'s", "give each its own")
-        taken[place.address] = name
-        if place.bind:
-            split_address(f"brokers.{name}.bind", place.bind)
+    check_places("broker", config.brokers, 'B1 = "127.0.0.1:7600"')
     config.overlay  # noqa: B018  its own checks
-
-
-def is_exposed(config: OverlayConfig, name: Address, security: SecurityOptions) -> bool:
-    """Whether other machines can reach this broker, and anybody there may be a client: worth a warning."""
-    if security.token or security.require_client_certificate:
-        return False
-    place = config.brokers[name]
-    host, _ = split_address("address", place.bind or place.address)
-    return not host.startswith(("127.", "localhost", "::1"))

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Sequence
 
 from seriatim.model import APPLICATION, Address, Closed, SeriatimError
-from seriatim.overlay.config import OverlayConfig, is_exposed
+from seriatim.overlay.config import OverlayConfig
 from seriatim.overlay.connecting import BrokerDialer, BrokerListener
 from seriatim.overlay.founding import Rebuilt, encode_founded, encode_snapshot, rebuild
 from seriatim.overlay.report import BrokerReport
@@ -77,7 +77,7 @@ class LiveBroker:
         self._listener = BrokerListener(self, place.bind or place.address, self._security, TransportOptions(), throttle)
         parent = self.config.brokers[self.place.parent].address if self.place.parent is not None else ""
         self._dialer = BrokerDialer(self, parent, self._security, DIALING)
-        if is_exposed(self.config, self.name, self._security):
+        if place.is_exposed(self._security):
             logger.warning("every machine that reaches this port may be a client", extra={"fix": "set a token_file"})
         now = asyncio.get_running_loop().time()
         self._missing = dict.fromkeys([*self.place.neighbours, *rebuilt.machine.clients], now)

@@ -21,7 +21,7 @@ from seriatim.model import InputError
 from seriatim.peers.report import PeersDescription
 from seriatim.protocols.vcube import Cube, VCubeOptions
 from seriatim.protocols.vcube.cube import IDS_MAX, Id
-from seriatim.runtime.addresses import split_address
+from seriatim.runtime.places import Place, check_places, read_place
 from seriatim.runtime.security import SecurityOptions
 from seriatim.runtime.tables import check_keys, check_table, convert_table, convert_value, fields_of, read_toml
 
@@ -29,15 +29,6 @@ CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 PAYLOAD_BYTES_MAX = 4 * 1024 * 1024  # half of what fits into a frame
 
 Positive: TypeAlias = Annotated[float, Meta(gt=0)]
-
-
-class PeerPlace(Struct, frozen=True, kw_only=True):
-    """Where one peer is."""
-
-    address: Annotated[str, Meta(description='"host:port" where the other peers find it')]
-    bind: Annotated[
-        str, Meta(description='"host:port" to listen on where that is not the address itself (containers)')
-    ] = ""
 
 
 class PeersOptions(Struct, frozen=True, kw_only=True):
@@ -79,7 +70,7 @@ class PeersConfig(Struct, frozen=True, kw_only=True):
     cluster: Annotated[str, Meta(pattern=CLUSTER_NAME, description="a name of up to 32 letters, digits and -")] = (
         "seriatim"
     )
-    peers: dict[Id, PeerPlace]
+    peers: dict[Id, Place]
     journals: Annotated[str, Meta(description="the folder in which each peer remembers its births")] = "journals"
     options: PeersOptions = PeersOptions()
     security: PeersSecurity = PeersSecurity()
@@ -87,7 +78,7 @@ class PeersConfig(Struct, frozen=True, kw_only=True):
     given: SecurityOptions | None = None
 
     def __post_init__(self) -> None:
-        _check_peers(self)
+        check_places("peer", self.peers, '0 = "127.0.0.1:7500"')
         try:
             self.options.protocol  # noqa: B018  its own checks
         except InputError as error:
@@ -128,7 +119,6 @@ class PeersConfig(Struct, frozen=True, kw_only=True):
 
 
 TABLES: dict[str, type[Struct]] = {"options": PeersOptions, "security": PeersSecurity}
-FIX_PEERS = 'write [peers] and a line such as 0 = "127.0.0.1:7500" for each'
 
 
 def load_peers(path: Path) -> PeersConfig:
@@ -146,7 +136,7 @@ def parse_peers(raw: Mapping[str, Any], folder: Path = Path()) -> PeersConfig:
     return PeersConfig(
         **{key: convert_value(hints[key], value, key) for key, value in given.items()},
         **tables,  # type: ignore[arg-type]
-        peers={_id(key): _place(key, place) for key, place in peers.items()},
+        peers={_id(key): read_place(Place, "peers", key, place) for key, place in peers.items()},
         folder=folder,
     )
 
@@ -166,39 +156,3 @@ def _id(key: str) -> Id:
             f"peers.{key}", "the key is not the id of a peer", f"use whole numbers from 0 to {IDS_MAX - 1}"
         )
     return int(key)
-
-
-def _place(key: str, place: object) -> PeerPlace:
-    if isinstance(place, str):
-        return PeerPlace(address=place)
-    if not isinstance(place, dict):
-        raise InputError(f"peers.{key}", f"{place!r} is not an address", f'write {key} = "host:port"')
-    if "address" not in place:
-        raise InputError(f"peers.{key}.address", "is missing", 'give "host:port" where the other peers find it')
-    return convert_table(PeerPlace, place, f"peers.{key}")
-
-
-def _check_peers(config: PeersConfig) -> None:
-    if not config.peers:
-        raise InputError("peers", "there are none", FIX_PEERS)
-    taken: dict[str, Id] = {}
-    for id, place in sorted(config.peers.items()):
-        path = f"peers.{id}.address"
-        _, port = split_address(path, place.address)
-        if port == 0:
-            raise InputError(path, f"{place.address!r} is not known to others", "give every peer a port above 0")
-        if place.address in taken:
-            raise InputError(path, f"{place.address!r} is also peer {taken[place.address]}'s", "give each its own port")
-        taken[place.address] = id
-        if place.bind:
-            split_address(f"peers.{id}.bind", place.bind)
-
-
-def is_exposed(config: PeersConfig, id: Id) -> bool:
-    """Whether other machines can reach this peer, and anybody there may be one: worth a warning."""
-    security = config.load_security()
-    if security.token or security.require_client_certificate:
-        return False
-    place = config.peers[id]
-    host, _ = split_address("address", place.bind or place.address)
-    return not host.startswith(("127.", "localhost", "::1"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, SeriatimError, Topic, event_bytes
-from seriatim.peers.config import PeersConfig, is_exposed
+from seriatim.peers.config import PeersConfig
 from seriatim.peers.connecting import PeerDialer, PeerListener
 from seriatim.peers.report import PeerReport
 from seriatim.peers.roster import Roster
@@ -99,7 +99,7 @@ class LivePeer:
         )
         driver.failed.add_done_callback(self._on_driver_failed)
         await self._listener.start()
-        if is_exposed(self.config, self.id):
+        if place.is_exposed(self._security):
             logger.warning("every machine that reaches this port may be a peer", extra={"fix": "set a token_file"})
         self._driver = driver  # from here on it can be spoken to, and must be stopped
         driver.start()

@@ -28,6 +28,12 @@ def split_address(field: str, text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach it."""
+    host, _ = split_address("address", address)
+    return host.startswith(("127.", "localhost", "::1"))
+
+
 def join_address(host: str, port: int) -> str:
     """The other way round."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

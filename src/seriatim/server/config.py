@@ -22,7 +22,7 @@ from seriatim.brokers.urls import shown
 from seriatim.model import APPLICATION, BROKER, InputError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
-from seriatim.runtime.addresses import split_address
+from seriatim.runtime.addresses import is_loopback, split_address
 from seriatim.runtime.tables import (
     check_keys,
     check_table,
@@ -456,13 +456,8 @@ def exposed_without_token(config: ClusterConfig) -> list[Node]:
     return [
         name
         for name, node in config.nodes.items()
-        if not all(map(_is_loopback, [node.bind] if node.bind else node.addresses))
+        if not all(map(is_loopback, [node.bind] if node.bind else node.addresses))
     ]
-
-
-def _is_loopback(address: str) -> bool:
-    host, _ = split_address("address", address)
-    return host.startswith(("127.", "localhost", "::1"))
 
 
 def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
