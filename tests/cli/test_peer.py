@@ -42,6 +42,17 @@ def test_peers_talk_and_leave_in_good_order(tmp_path: Path) -> None:
     assert judged.returncode == 0 and "valid" in judged.stdout, judged.stdout + judged.stderr
 
 
+def test_a_peer_that_only_relays_tells_the_others_that_it_goes(tmp_path: Path) -> None:
+    path = write_peers(tmp_path, 2, "suspect_after_ms = 600000\n")  # nobody is missed so soon
+    with peer(path, 0) as zero, peer(path, 1) as one:
+        zero.wait_for_line("holds no topic")
+        one.wait_for_line("holds no topic")
+        assert one.stop() == 0 and "Traceback" not in "".join(one.err), str(one)
+        status = run("status", "--url", f"vcube://{path}", "--json")
+        rows = {row["peer"]: row for row in map(json.loads, status.stdout.splitlines())}
+        assert rows["1"]["state"] == "dead", "it has said so itself"
+
+
 def test_a_second_process_with_the_same_id_is_told_why_it_cannot_be(tmp_path: Path) -> None:
     path = write_peers(tmp_path, 2)
     with peer(path, 0) as first:

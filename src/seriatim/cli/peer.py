@@ -1,5 +1,6 @@
 """`seriatim peer`: be one peer of VCube-PS: hold topics, relay, print what is notified."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -137,4 +138,5 @@ def _say_ready(bus: Any, topics: list[str], ready_file: Path | None, as_json: bo
 
 
 async def _until_failed(bus: Any) -> None:
-    raise await bus.live.failed
+    """Shielded: a signal cancels whoever waits, and not what is waited for, or the peer would be held for failed."""
+    raise await asyncio.shield(bus.live.failed)
