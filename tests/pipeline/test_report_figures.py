@@ -60,7 +60,9 @@ def test_small_whole_numbers_are_exact() -> None:
 )
 def test_names_of_quantiles_stand_apart(values: list[float]) -> None:
     """No name lies over another one, over a number of the axis, or under a line."""
-    drawing = distribution_chart("Time", distribution_of(values), "time", lambda value: f"{value:g} ms", "rows")
+    distribution = distribution_of(values)
+    assert distribution is not None
+    drawing = distribution_chart("Time", distribution, "time", lambda value: f"{value:g} ms", "rows")
     names = []
     for shape in drawing.shapes:
         if isinstance(shape, Label) and not shape.is_upright:
