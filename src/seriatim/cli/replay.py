@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import is_terminal, json_option, run_until_interrupted, show_json
+from seriatim.cli.common import check_jetstream, is_terminal, json_option, run_until_interrupted, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.cli.tables import table
 from seriatim.filters import parse
 from seriatim.model import InputError
+from seriatim.pipeline.requirements import check_requirements
 
 FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
 SHOWN = 20
@@ -98,11 +99,14 @@ def command(
     names = sorted({name.strip() for name in (topics or "").split(",") if name.strip()})
     factor = _factor(pace)
     wanted = parse(where) if where is not None else None
-    with session_of(options, "replay") as spark:
-        from seriatim.pipeline.replay import NO_BOUND, parse_bound
+    if url is not None:
+        check_jetstream(url)
+    check_requirements()
+    from seriatim.pipeline.replay import NO_BOUND, parse_bound
 
-        begin = parse_bound(since, "--from") if since else NO_BOUND
-        end = parse_bound(until, "--to") if until else NO_BOUND
+    begin = parse_bound(since, "--from") if since else NO_BOUND
+    end = parse_bound(until, "--to") if until else NO_BOUND
+    with session_of(options, "replay") as spark:
         replay, pairs = _open(spark, archive, subscriber, names, begin, end, skip_gaps)
         if wanted is not None:
             from seriatim.pipeline.filters import matches_headers
