@@ -31,6 +31,8 @@ def test_help_lists_every_command_without_importing_any() -> None:
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for name, text in cli.COMMANDS.items():
         assert name in shown and text in shown
+    titles = [shown.index(f"\n{title}:\n") for title in cli.GROUPS]
+    assert titles == sorted(titles) and shown.index("\n  demo ") < shown.index("\n  serve ") < shown.index("\n  audit ")
     assert shown.endswith("[]\n")
 
 
