@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from seriatim import cli
 from seriatim.model import InputError
+from tests.cli.examples import unknown_options
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, command: click.Command, *words: str) -> tuple[int, str]:
@@ -41,6 +42,15 @@ def test_every_command_teaches(name: str) -> None:
     result = CliRunner().invoke(cli.main, [name, "--help"])
     assert result.exit_code == 0
     assert f"seriatim {name}" in result.stdout.partition("\n")[2], "show an example call below the usage line"
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_examples_in_help_have_options_that_are_there(name: str) -> None:
+    shown = CliRunner().invoke(cli.main, [name, "--help"]).stdout
+    for line in shown.splitlines():
+        if line.startswith("    seriatim "):
+            example = line.strip().partition("   ")[0]  # what it shows stands far behind it
+            assert not unknown_options(example), example
 
 
 def test_unknown_command_gets_a_suggestion() -> None:
