@@ -44,6 +44,19 @@ def test_every_command_teaches(name: str) -> None:
     assert f"seriatim {name}" in result.stdout.partition("\n")[2], "show an example call below the usage line"
 
 
+def options_without_help(name: str, command: click.Command) -> list[str]:
+    found = [f"{name} {each.opts[0]}" for each in command.params if isinstance(each, click.Option) and not each.help]
+    below = command.commands.items() if isinstance(command, click.Group) else ()
+    return found + [each for inner, one in below for each in options_without_help(f"{name} {inner}", one)]
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_option_is_explained(name: str) -> None:
+    command = cli.main.get_command(click.Context(cli.main), name)
+    assert command is not None and options_without_help(name, command) == []
+    assert "Exit code:" in (command.help or ""), "scripts need it"
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_examples_in_help_have_options_that_are_there(name: str) -> None:
     shown = CliRunner().invoke(cli.main, [name, "--help"]).stdout

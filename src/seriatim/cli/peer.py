@@ -55,7 +55,14 @@ Exit code: 0 ended by a signal, after it has left its topics; 1 it cannot go on 
     help="Write the delivery log here, for audit.",
 )
 @peer_options
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds that finding the seed, joining and leaving may take.",
+)
 @click.option(
     "--ready-file",
     type=click.Path(path_type=Path, dir_okay=False),

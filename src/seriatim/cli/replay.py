@@ -56,7 +56,9 @@ Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could n
 )
 @click.option("--limit", type=click.IntRange(min=1), help=f"Events to show.  [default: {SHOWN}; with --json: all]")
 @click.option("--out", metavar="URI", help="Write all events to files here.")
-@click.option("--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", show_default=True)
+@click.option(
+    "--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", show_default=True, help="Of --out."
+)
 @click.option("--publish", "url", metavar="URL", help="Publish all events again, on this NATS server.")
 @click.option("--pace", default="max", show_default=True, help="original, max, or how many times as fast (2, 0.5).")
 @click.option("--prefix", default="replay", show_default=True, help="Topics are published below this, as one stream.")

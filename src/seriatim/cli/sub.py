@@ -43,7 +43,7 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
 
 
 @click.command(help=HELP)
-@click.argument("topics", nargs=-1, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End if nothing comes for so long.")
 @click.option("--durable", metavar="NAME", help="Go on where the subscriber of this name stopped.")
@@ -99,7 +99,8 @@ def command(
         raise InputError("TOPIC", "none is named", "name topics, or give --where on an overlay:// URL")
     client = Client.of(options)
     key = load_stamp_key("--stamp-key-file", stamp_key_file) if stamp_key_file is not None else None
-    is_kept = durable is not None and not client.url.startswith(("vcube:", "overlay:"))  # these refuse durable itself
+    refuses = client.order == "atoms" or client.url.startswith(("vcube:", "overlay:"))  # then durable is the mistake
+    is_kept = durable is not None and not refuses
     places = journals / client.cluster if is_kept else None
 
     async def subscribe() -> None:

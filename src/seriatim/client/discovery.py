@@ -57,7 +57,7 @@ class TcpNetwork:
         for problem in problems:
             if not isinstance(problem, ConnectionFailed):
                 raise problem
-            logger.warning("begins without a node", extra={"reason": str(problem)})
+            logger.warning("begins without a node: %s", problem)
         if len(problems) == len(self._nodes) and self._nodes:
             await self._dialer.wait_connected(self._nodes[0], max(0.0, self._timeout_s - patience_s))
 

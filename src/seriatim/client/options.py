@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from seriatim.brokers.naming import ordered_topic
 from seriatim.filters import Attributes, headers_of
 from seriatim.model import InputError, Topic
 from seriatim.protocols.tree import TreeOptions
@@ -88,6 +89,11 @@ class Limits(Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             if getattr(self, name) <= 0:
                 raise InputError(f"limits.{name}", f"{getattr(self, name)} is not positive", "give a number above 0")
+
+
+def check_portable_topic(topic: object) -> Topic:
+    """The same, and that every broker would take it: where there is none, a program must still be able to move."""
+    return ordered_topic(check_topic(topic), 0)  # remembers what it has looked at
 
 
 def check_topic(topic: object) -> Topic:
