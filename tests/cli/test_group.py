@@ -78,6 +78,19 @@ def test_unknown_command_like_no_other_gets_the_list() -> None:
     assert f"Choose from {', '.join(sorted(cli.COMMANDS))}." in result.stderr
 
 
+def test_what_spark_could_not_do_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = pytest.importorskip("pyspark.errors")
+
+    @click.command()
+    def command() -> None:
+        raise errors.AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/nowhere.\nlots of\nJava")
+
+    assert run_with(monkeypatch, command) == (
+        1,
+        "Error: Spark: [PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n",
+    )
+
+
 def test_bad_input_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
     @click.command()
     def command() -> None:

@@ -105,6 +105,19 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
+        except Exception as error:
+            if (said := said_by_spark(error)) is None:
+                raise
+            raise Failed(said) from error
+
+
+def said_by_spark(error: Exception) -> str | None:
+    """What Spark could not do, in its own first line; None for an error that is not Spark's. Imports nothing of it."""
+    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        return None
+    java = getattr(error, "java_exception", None)
+    text = str(java.toString() if java is not None else error).strip()
+    return f"Spark: {text.splitlines()[0] if text else type(error).__name__}"
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
