@@ -98,6 +98,10 @@ def check_portable_topic(topic: object) -> Topic:
 
 def check_topic(topic: object) -> Topic:
     """A topic's name, or the error that says what is wrong with it. The broker may be stricter."""
+    if isinstance(topic, (list, tuple, set, frozenset)):
+        raise InputError(
+            "topic", f"{topic!r} is several of them", 'give them one by one: subscribe("orders", "prices")'
+        )
     if not isinstance(topic, str) or not topic:
         raise InputError("topic", f"{topic!r} is not a name", "give a non-empty string")
     if not 0 < utf8_bytes(topic) <= NAME_BYTES_MAX:
