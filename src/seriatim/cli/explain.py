@@ -51,7 +51,7 @@ def command(
     answers = run_until_interrupted(ask)
     for node, explanation in answers:
         if explanation is None:
-            lines = [f"does not answer within {timeout_s:g} s"]
+            lines = ["does not answer: is it running?"]
         else:
             lines = list(explanation.waits)
             if explanation.left_out:

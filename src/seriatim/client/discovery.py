@@ -170,7 +170,7 @@ def check_description(description: ClusterDescription, settings: Settings) -> No
     """Whether the cluster is what the application asked for."""
     if settings.order != description.order:
         by = {"tree": "a sequencing tree", "atoms": "sequencing atoms"}[description.order]
-        fix = f'connect(order="{description.order}"), or use another cluster'
+        fix = f'connect(order="{description.order}") (commands: --order {description.order}), or use another cluster'
         raise InputError("order", f"cluster {description.cluster} orders by {by}", fix)
     if settings.mode is not None and settings.mode != description.mode:
         raise InputError(
