@@ -40,6 +40,12 @@ def test_writing_leaves_nothing_of_an_earlier_run(tmp_path: Path) -> None:
     assert read_history(tmp_path) == History(deliveries=HISTORY.deliveries)
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogError, match=r"file/run: Not a directory; give another folder"):
+        write_history(HISTORY, tmp_path / "file" / "run")
+
+
 def test_only_deliveries_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "deliveries.jsonl").write_text("")
     assert read_history(tmp_path) == History()

@@ -158,10 +158,13 @@ def read_deliveries(path: Path | str, run: str | None = None) -> list[Delivery]:
 def write_history(history: History, folder: Path | str) -> None:
     """Write all four files, so that nothing of an earlier run stays behind. The same rows give the same bytes."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     encoder = msgspec.json.Encoder(order="deterministic")
-    for name in TABLES:
-        (folder / f"{name}.jsonl").write_bytes(encoder.encode_lines(getattr(history, name)))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in TABLES:
+            (folder / f"{name}.jsonl").write_bytes(encoder.encode_lines(getattr(history, name)))
+    except OSError as error:
+        raise LogError(str(folder), error.strerror or "cannot be written", "give another folder") from None
 
 
 def _read_table(path: Path | None, kind: type[T], run: str | None) -> list[T]:
