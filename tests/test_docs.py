@@ -30,6 +30,7 @@ import pytest
 
 from seriatim.cli import COMMANDS
 from seriatim.order import GUARANTEES
+from tests.cli.examples import unknown_options
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = sorted(
@@ -175,7 +176,7 @@ def check_console(block: Block, folder: Path) -> None:
 
 
 def check_exists(block: Block) -> None:
-    """A command that is not run must at least be there."""
+    """A command that is not run must at least be there, and have the options that the page gives it."""
     targets = re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE)
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = set(project["optional-dependencies"])
@@ -186,6 +187,7 @@ def check_exists(block: Block) -> None:
             known = name in targets
         elif program == "seriatim":
             known = name in COMMANDS
+            assert not (wrong := unknown_options(command.words)), f"{block.place}: {command.words}: no option {wrong}"
         elif program == "python":
             known = (REPOSITORY / name).is_file() or name == "-m"
         elif program == "pip":

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.audit import read_deliveries, read_history, write_history
+from seriatim.audit.logs import table_for_spark
 from seriatim.model import Delivery, History, LogError, Message, Publication, Subscription
 
 HISTORY = History(
@@ -37,6 +38,12 @@ def test_writing_leaves_nothing_of_an_earlier_run(tmp_path: Path) -> None:
     write_history(HISTORY, tmp_path)
     write_history(History(deliveries=HISTORY.deliveries), tmp_path)
     assert read_history(tmp_path) == History(deliveries=HISTORY.deliveries)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogError, match=r"file/run: Not a directory; give another folder"):
+        write_history(HISTORY, tmp_path / "file" / "run")
 
 
 def test_only_deliveries_must_be_there(tmp_path: Path) -> None:
@@ -126,10 +133,69 @@ def test_a_bad_stamp_is_named(tmp_path: Path) -> None:
 def test_a_path_that_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="no such file or folder; correct the path"):
         read_history(tmp_path / "none")
-    with pytest.raises(LogError, match=r"no deliveries\.jsonl in this folder"):
+    with pytest.raises(LogError, match=r"no deliveries in this folder; give the folder that has them"):
         read_history(tmp_path)
     with pytest.raises(LogError, match="No such file or directory; check the path"):
         read_deliveries(tmp_path / "none.csv")
     (tmp_path / "log.parquet").write_text("")
-    with pytest.raises(LogError, match=r"cannot read \.parquet; give a \.jsonl or \.csv file"):
+    with pytest.raises(LogError, match=r"only Spark reads Parquet; leave out --engine python"):
         read_history(tmp_path / "log.parquet")
+    (tmp_path / "log.txt").write_text("")
+    with pytest.raises(LogError, match=r"cannot read \.txt; give a \.jsonl, \.csv, \.tsv or \.parquet file"):
+        read_history(tmp_path / "log.txt")
+
+
+DELIVERIES = "subscriber,position,event_id,topic\ns1,0,a,A\n"
+PUBLICATIONS = "event_id,topic,publisher,sequence,seen\na,A,p,0,\n"
+
+
+def test_every_table_may_be_csv(tmp_path: Path) -> None:
+    (tmp_path / "deliveries.csv").write_text(DELIVERIES)
+    (tmp_path / "publications.csv").write_text(PUBLICATIONS)
+    (tmp_path / "subscriptions.jsonl").write_text('{"subscriber": "s1", "topic": "A", "since": 0}\n')
+    history = read_history(tmp_path)
+    assert history.deliveries == [Delivery("s1", 0, "a", "A")]
+    assert history.publications == [Publication("a", "A", "p", sequence=0)]
+    assert history.subscriptions == [Subscription("s1", "A", 0)]
+
+
+def test_a_table_is_not_passed_over(tmp_path: Path) -> None:
+    """A log of which half is read would be judged as if the rest had never been written."""
+    (tmp_path / "publications.csv").write_text(PUBLICATIONS)
+    with pytest.raises(LogError, match="no deliveries beside publications; add deliveries"):
+        read_history(tmp_path)
+    (tmp_path / "deliveries.csv").write_text(DELIVERIES)
+    (tmp_path / "deliveries.jsonl").write_text(GOOD)
+    with pytest.raises(LogError, match=r"deliveries twice: deliveries\.csv and deliveries\.jsonl; keep one"):
+        read_history(tmp_path)
+    (tmp_path / "deliveries.jsonl").unlink()
+    (tmp_path / "publications.csv").rename(tmp_path / "publications.tsv")
+    assert table_for_spark(tmp_path) == tmp_path / "publications.tsv"
+    with pytest.raises(LogError, match=r"publications\.tsv: only Spark reads this table; leave out --engine python"):
+        read_history(tmp_path)
+
+
+def test_runs_in_folders_are_not_taken_for_one(tmp_path: Path) -> None:
+    for name in ("monday", "tuesday"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "deliveries.jsonl").write_text(GOOD)
+    with pytest.raises(LogError, match=r"but in .*monday, .*tuesday; give one of these: an audit is about one run"):
+        read_history(tmp_path)
+
+
+def test_files_of_different_formats_are_no_log(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(DELIVERIES)
+    (tmp_path / "b.jsonl").write_text(GOOD)
+    with pytest.raises(LogError, match=r"files of different formats: csv \(a\.csv\) and jsonl \(b\.jsonl\)"):
+        read_history(tmp_path)
+
+
+def test_columns_of_another_system_need_an_option(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("host,seq,event_id,topic\ns1,0,a,A\n")
+    with pytest.raises(LogError, match=r"no column subscriber; say which one it is with --subscriber .*; its columns"):
+        read_history(path)
+    path = tmp_path / "log.jsonl"
+    path.write_text(GOOD.replace('"topic"', '"title"'))
+    with pytest.raises(LogError, match=r"field topic: .*; add it to the row, or say what it is called there: --topic"):
+        read_history(path)

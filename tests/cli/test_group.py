@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from seriatim import cli
 from seriatim.model import InputError
+from tests.cli.examples import unknown_options
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, command: click.Command, *words: str) -> tuple[int, str]:
@@ -31,6 +32,8 @@ def test_help_lists_every_command_without_importing_any() -> None:
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for name, text in cli.COMMANDS.items():
         assert name in shown and text in shown
+    titles = [shown.index(f"\n{title}:\n") for title in cli.GROUPS]
+    assert titles == sorted(titles) and shown.index("\n  demo ") < shown.index("\n  serve ") < shown.index("\n  audit ")
     assert shown.endswith("[]\n")
 
 
@@ -39,6 +42,28 @@ def test_every_command_teaches(name: str) -> None:
     result = CliRunner().invoke(cli.main, [name, "--help"])
     assert result.exit_code == 0
     assert f"seriatim {name}" in result.stdout.partition("\n")[2], "show an example call below the usage line"
+
+
+def options_without_help(name: str, command: click.Command) -> list[str]:
+    found = [f"{name} {each.opts[0]}" for each in command.params if isinstance(each, click.Option) and not each.help]
+    below = command.commands.items() if isinstance(command, click.Group) else ()
+    return found + [each for inner, one in below for each in options_without_help(f"{name} {inner}", one)]
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_option_is_explained(name: str) -> None:
+    command = cli.main.get_command(click.Context(cli.main), name)
+    assert command is not None and options_without_help(name, command) == []
+    assert "Exit code:" in (command.help or ""), "scripts need it"
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_examples_in_help_have_options_that_are_there(name: str) -> None:
+    shown = CliRunner().invoke(cli.main, [name, "--help"]).stdout
+    for line in shown.splitlines():
+        if line.startswith("    seriatim "):
+            example = line.strip().partition("   ")[0]  # what it shows stands far behind it
+            assert not unknown_options(example), example
 
 
 def test_unknown_command_gets_a_suggestion() -> None:
@@ -51,6 +76,19 @@ def test_unknown_command_like_no_other_gets_the_list() -> None:
     result = CliRunner().invoke(cli.main, ["zzz"])
     assert result.exit_code == 2
     assert f"Choose from {', '.join(sorted(cli.COMMANDS))}." in result.stderr
+
+
+def test_what_spark_could_not_do_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = pytest.importorskip("pyspark.errors")
+
+    @click.command()
+    def command() -> None:
+        raise errors.AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/nowhere.\nlots of\nJava")
+
+    assert run_with(monkeypatch, command) == (
+        1,
+        "Error: Spark: [PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n",
+    )
 
 
 def test_bad_input_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.certificates import Certificates
@@ -40,6 +41,26 @@ def test_peers_talk_and_leave_in_good_order(tmp_path: Path) -> None:
         assert one.stop(signal.SIGINT) == 0, str(one)
     judged = run("audit", log, "--guarantee", "causal")
     assert judged.returncode == 0 and "valid" in judged.stdout, judged.stdout + judged.stderr
+
+
+def test_a_peer_that_only_relays_tells_the_others_that_it_goes(tmp_path: Path) -> None:
+    path = write_peers(tmp_path, 2, "suspect_after_ms = 600000\n")  # nobody is missed so soon
+    with peer(path, 0) as zero, peer(path, 1) as one:
+        zero.wait_for_line("holds no topic")
+        one.wait_for_line("holds no topic")
+        until_status(path, lambda rows: rows["0"]["connected"] == "1 of 1")  # else there is nobody to tell
+        assert one.stop() == 0 and "Traceback" not in "".join(one.err), str(one)
+        until_status(path, lambda rows: rows["1"]["state"] == "dead")  # it has said so itself
+
+
+def until_status(path: Path, holds: Callable[[dict[str, dict[str, str]]], bool]) -> None:
+    """Ask until it is so, bounded."""
+    for _ in range(60):
+        status = run("status", "--url", f"vcube://{path}", "--json")
+        rows = {row["peer"]: row for row in map(json.loads, status.stdout.splitlines())}
+        if holds(rows):
+            return
+    raise AssertionError(status.stdout)
 
 
 def test_a_second_process_with_the_same_id_is_told_why_it_cannot_be(tmp_path: Path) -> None:

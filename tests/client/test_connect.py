@@ -200,7 +200,7 @@ def test_sequencers_are_found_once_they_answer() -> None:
 def test_nobody_answers() -> None:
     async def test() -> None:
         expected = (
-            r"no sequencer answers for cluster 'shop' on nats://h:4222 \(asked on shop\.describe for 0\.1 s\); "
+            r"no sequencer answers for cluster 'shop' on nats://h:4222 \(asked on _shop\.describe for 0\.1 s\); "
             r"start one with `seriatim serve` or `seriatim up`"
         )
         with pytest.raises(ConnectionFailed, match=expected):

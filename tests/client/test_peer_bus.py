@@ -340,7 +340,7 @@ def test_what_cannot_be_sent_is_refused_and_harms_nobody(tmp_path: Path) -> None
                 await one.publish("a", b"1", headers={"file": "half\ud800"})
             with pytest.raises(InputError, match="bytes in one id"):
                 await one.publish("a", b"1", id="x" * 256)
-            for topic in ("half\ud800", "x" * 256):
+            for topic in ("half\ud800", "x" * 256, "a b", "a.*", "_a"):  # as on every broker
                 with pytest.raises(InputError, match="topic"):
                     await one.publish(topic, b"1")
                 with pytest.raises(InputError, match="topic"):

@@ -104,6 +104,8 @@ def test_wrong_changes_are_refused_and_change_nothing() -> None:
         async with world(tree=tree) as w, w.bus() as bus, bus.subscribe("a") as events:
             with pytest.raises(InputError, match="b is not held; name some of a"):
                 await events.remove("a", "b")
+            with pytest.raises(InputError, match=r"several of them; give them one by one: subscribe\("):
+                bus.subscribe(["a", "b"])  # type: ignore[arg-type]
             with pytest.raises(InputError, match="none is named"):
                 await events.add()
             with pytest.raises(InputError, match="no node is home to it"):

@@ -131,12 +131,12 @@ BAD_TREES: dict[str, tuple[Callable[[], SequencingTree], str, str, str]] = {
         "more than one root: a, b",
         "give all but one of them a parent",
     ),
-    "its own parent": (lambda: SequencingTree({"a": "a"}, {}), "parents['a']", "cycle a → a", "or None"),
+    "its own parent": (lambda: SequencingTree({"a": "a"}, {}), "parents['a']", "cycle a → a", "or no parent"),
     "cycle, no root": (
         lambda: SequencingTree({"a": "b", "b": "c", "c": "a"}, {}),
         "parents['a']",
         "cycle a → b → c → a",
-        "a parent outside the cycle, or None",
+        "a parent outside the cycle, or no parent",
     ),
     "disconnected: a cycle apart from the root": (
         lambda: SequencingTree({"root": None, "a": "root", "d": "b", "b": "c", "c": "b"}, {}),

@@ -58,6 +58,19 @@ def test_a_broker_refuses_what_a_client_did_not_check(tmp_path: Path) -> None:
     run(main())
 
 
+def test_topics_are_called_as_on_every_broker(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = write_overlay(tmp_path, ONE)
+        async with brokers(path), bus_of(path, "A") as bus:
+            for topic in ("a b", "a.*", "_a"):
+                with pytest.raises(InputError, match="use words joined by dots"):
+                    await bus.publish(topic, b"1")
+                with pytest.raises(InputError, match="use words joined by dots"):
+                    bus.subscribe(topic)
+
+    run(main())
+
+
 def test_attributes_that_cannot_be(tmp_path: Path) -> None:
     async def main() -> None:
         path = write_overlay(tmp_path, ONE)

@@ -1,5 +1,6 @@
 """Figures of a run: quantiles that are as exact as promised, and the same from rows in memory and on Spark."""
 
+from itertools import combinations
 from math import inf, nan
 from pathlib import Path
 from random import Random
@@ -12,7 +13,9 @@ from tests.pipeline.report_cases import HOSTILE, timed_history, whole_page
 from seriatim.audit import write_history
 from seriatim.model import Delivery, History, Message, Publication
 from seriatim.pipeline.logs import tables_of
+from seriatim.pipeline.report.charts import distribution_chart
 from seriatim.pipeline.report.distribution import Distribution, distribution_of
+from seriatim.pipeline.report.drawing import Label, Line, text_width
 from seriatim.pipeline.report.figures import figures_of, steps_over
 from seriatim.pipeline.report.figures_on_spark import spark_figures
 from seriatim.pipeline.report.png import write_png
@@ -41,6 +44,39 @@ def test_quantiles_are_within_a_hundredth(seed: int) -> None:
 def test_small_whole_numbers_are_exact() -> None:
     values = [float(value) for value in range(50)]
     assert [value for value, _ in known(values, is_whole=True).values()] == values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [12.5] * 80 + [31.0] * 80,  # half of all values are the lowest one
+        [0.0] * 90 + [67.2] * 8 + [188.0] * 2,
+        [1.0] * 60 + [1.5] * 36 + [100.0] * 4,
+        [1.0] * 60 + [20.0] * 36 + [25.0] * 4,
+        [float(value) for value in range(100)],
+        [5.0],
+    ],
+    ids=["lowest", "zero", "near", "close", "even", "one"],
+)
+def test_names_of_quantiles_stand_apart(values: list[float]) -> None:
+    """No name lies over another one, over a number of the axis, or under a line."""
+    distribution = distribution_of(values)
+    assert distribution is not None
+    drawing = distribution_chart("Time", distribution, "time", lambda value: f"{value:g} ms", "rows")
+    names = []
+    for shape in drawing.shapes:
+        if isinstance(shape, Label) and not shape.is_upright:
+            width = text_width(shape.text, shape.size)
+            left = shape.at[0] - {"start": 0.0, "middle": width / 2, "end": width}[shape.anchor]
+            names.append((shape.text, left, left + width, shape.at[1] - 8, shape.at[1]))
+    for (one, *one_box), (other, *other_box) in combinations(names, 2):
+        apart = one_box[0] >= other_box[1] or other_box[0] >= one_box[1]
+        assert apart or one_box[2] >= other_box[3] or other_box[2] >= one_box[3], f"{one} over {other}"
+    for shape in drawing.shapes:
+        if isinstance(shape, Line) and shape.is_dashed:
+            (place, _), (_, end) = shape.points
+            for name, left, right, _, low in names:
+                assert not (left < place < right and low > end + 1 and low < 40), f"a line through {name}"
 
 
 def test_nothing_zero_and_less_are_kept_apart() -> None:

@@ -6,7 +6,11 @@ import nats
 import pytest
 
 import seriatim
+from seriatim.brokers.naming import check_topic
+from seriatim.model import InputError
 from seriatim.protocols.tree.messages import Subscribe, Watch
+from seriatim.runtime.description import describe_subject
+from seriatim.server.status import node_subject
 from tests.brokers.conformance import Probe
 from tests.brokers.nats_world import jetstream_world, new_cluster, shared_server
 from tests.client.test_nats import sequencer
@@ -64,5 +68,22 @@ def test_a_topic_that_is_no_bucket_has_no_log_where_topics_share_buckets() -> No
             probe.send(Watch(frozenset({"stamps-root"})))
             await probe.until(lambda: probe.errors, "a refusal")
             assert "not a bucket" in str(probe.errors[0][1])
+
+    run(test())
+
+
+def test_no_topic_is_where_the_cluster_is_asked(tmp_path: Path) -> None:
+    """The stream of such a topic would answer instead of the sequencers, and nobody could connect any more."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        names = [f"{cluster}.describe", f"{cluster}.status.root", f"{cluster}.explain.root"]
+        async with sequencer(server, cluster, tmp_path):
+            for name in names:
+                async with seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus:
+                    await bus.publish(name, b"1")
+        for subject in (describe_subject(cluster), node_subject(cluster, "status", "root")):
+            with pytest.raises(InputError, match="belong to the broker"):
+                check_topic(subject)
 
     run(test())

@@ -77,7 +77,7 @@ FORBIDDEN = [
     "$JS.API.STREAM.MSG.DELETE.seriatim-topic-orders",
 ]
 
-UNHEARD = ["seriatim.describe", "_INBOX.other.>", "_INBOX.>", "_seriatim.journal.>"]
+UNHEARD = ["_seriatim.describe", "_INBOX.other.>", "_INBOX.>", "_seriatim.journal.>"]
 
 
 @asynchronous

@@ -12,29 +12,38 @@ import click
 
 from seriatim.model import InputError, SeriatimError, TimedOut
 
-COMMANDS = {
-    "archive": "Archive what is on the broker as Parquet, each row exactly once.",
-    "audit": "Check delivery logs: was the order kept?",
-    "bench": "Load a broker: events per second, and how late they are notified.",
-    "broker": "Run one broker of an overlay that filters by content.",
-    "demo": "See subscribers disagree, and the same events ordered.",
-    "explain": "Say what waits for what in a running cluster.",
-    "explore": "Try every interleaving of a small world, or many random ones.",
-    "peer": "Run one peer, without a broker.",
-    "pipeline": "Write a Spark Declarative Pipeline that keeps a log audited.",
-    "plan": "Choose the tree and the homes of topics; what couplings cost.",
-    "pub": "Publish events.",
-    "replay": "Replay an archive: what a subscriber saw, or would have seen.",
-    "report": "Make one page of runs, experiments and plans.",
-    "reproduce": "Run the papers' experiments: theirs and ours side by side.",
-    "serve": "Run sequencer nodes of a cluster.",
-    "simulate": "Run a protocol in a simulated network.",
-    "status": "Show the nodes of a running cluster.",
-    "sub": "Subscribe to topics and print events in their order.",
-    "sweep": "Run a table of experiments on Spark.",
-    "up": "Start a NATS server and a sequencer, ready to use.",
-    "workload": "Make up subscriptions, publications or deliveries, of any size.",
+GROUPS = {
+    "First steps": {
+        "demo": "See subscribers disagree, and the same events ordered.",
+        "up": "Start a NATS server and a sequencer, ready to use.",
+        "pub": "Publish events.",
+        "sub": "Subscribe to topics and print events in their order.",
+    },
+    "Running it": {
+        "serve": "Run sequencer nodes of a cluster.",
+        "peer": "Run one peer, without a broker.",
+        "broker": "Run one broker of an overlay that filters by content.",
+        "status": "Show the nodes of a running cluster.",
+        "explain": "Say what waits for what in a running cluster.",
+        "bench": "Load a broker: events per second, and how late they are notified.",
+    },
+    "Logs and archives": {
+        "audit": "Check delivery logs: was the order kept?",
+        "report": "Make one page of runs, experiments and plans.",
+        "archive": "Archive what is on the broker as Parquet, each row exactly once.",
+        "replay": "Replay an archive: what a subscriber saw, or would have seen.",
+        "plan": "Choose the tree and the homes of topics; what couplings cost.",
+        "pipeline": "Write a Spark Declarative Pipeline that keeps a log audited.",
+        "workload": "Make up subscriptions, publications or deliveries, of any size.",
+    },
+    "Protocols under test": {
+        "simulate": "Run a protocol in a simulated network.",
+        "explore": "Try every interleaving of a small world, or many random ones.",
+        "reproduce": "Run the papers' experiments: theirs and ours side by side.",
+        "sweep": "Run a table of experiments on Spark.",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 INTERRUPTED = 130
 
 
@@ -57,14 +66,16 @@ class Unknown(Failed):
 
 
 class LazyGroup(click.Group):
-    """Lists commands from COMMANDS and imports a command's module only when that command is called."""
+    """Lists commands from GROUPS, and imports a command's module only when that command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -94,6 +105,19 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
+        except Exception as error:
+            if (said := said_by_spark(error)) is None:
+                raise
+            raise Failed(said) from error
+
+
+def said_by_spark(error: Exception) -> str | None:
+    """What Spark could not do, in its own first line; None for an error that is not Spark's. Imports nothing of it."""
+    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        return None
+    java = getattr(error, "java_exception", None)
+    text = str(java.toString() if java is not None else error).strip()
+    return f"Spark: {text.splitlines()[0] if text else type(error).__name__}"
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,8 +8,9 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from seriatim.cli.common import is_terminal, json_option, show_json, url_option
+from seriatim.cli.common import check_jetstream, is_terminal, json_option, show_json, url_option
 from seriatim.cli.spark import session_of, spark_options
+from seriatim.pipeline.requirements import check_requirements
 
 TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
 
@@ -99,22 +100,24 @@ def command(
         return
     if not out or not checkpoint:
         raise click.UsageError("give --out and --checkpoint, for instance --out lake/shop --checkpoint lake/checkpoint")
-    with session_of(options, "archive") as spark:
-        from seriatim.pipeline.archive import ArchiveOptions, Record, archive
+    check_jetstream(url, timeout_s)
+    check_requirements()
+    from seriatim.pipeline.archive import ArchiveOptions, Record, archive
 
-        wishes = ArchiveOptions(
-            url=url,
-            cluster=cluster,
-            out=out,
-            checkpoint=checkpoint,
-            tables=tuple(name.strip() for name in tables.split(",") if name.strip()),
-            topics=topics,
-            gaps=gaps,  # type: ignore[arg-type]  # click has checked it
-            max_messages=max_rows,
-            trigger_s=None if once else trigger_s,
-            credentials={"connect_timeout_s": f"{timeout_s:g}"},
-        )
-        totals = {table: Total(table) for table in wishes.tables}
+    wishes = ArchiveOptions(
+        url=url,
+        cluster=cluster,
+        out=out,
+        checkpoint=checkpoint,
+        tables=tuple(name.strip() for name in tables.split(",") if name.strip()),
+        topics=topics,
+        gaps=gaps,  # type: ignore[arg-type]  # click has checked it
+        max_messages=max_rows,
+        trigger_s=None if once else trigger_s,
+        credentials={"connect_timeout_s": f"{timeout_s:g}"},
+    )
+    totals = {table: Total(table) for table in wishes.tables}
+    with session_of(options, "archive") as spark:
 
         def on_batch(record: Record) -> None:
             total = totals[record.table]

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from seriatim.audit import ANOMALIES, Auditor, Report, Row, read_history
-from seriatim.cli.audit_follow import follow, follow_options
+from seriatim.cli.audit_follow import check_follow, follow, follow_options
 from seriatim.cli.audit_input import Choice, choose_engine, mapping_of, mapping_options
 from seriatim.cli.audit_spark import audit_on_spark
 from seriatim.cli.spark import spark_options
@@ -104,6 +104,7 @@ def command(
     is_complete = True
     try:
         mapping = mapping_of(options)
+        check_follow(context, path, options)
         if options["follow"]:
             report, chosen = follow(path, mapping, limit, table, as_json, options), "spark"
         elif (choice := _engine(path, engine, table)).engine == "spark":

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from seriatim.audit import ColumnMapping, Report
-from seriatim.cli.common import is_terminal, show_json
+from seriatim.brokers.urls import shown
+from seriatim.cli.common import check_jetstream, is_terminal, show_json
 from seriatim.cli.spark import session_of
 from seriatim.model import InputError
 
@@ -44,6 +46,20 @@ def follow_options(function: _Function) -> _Function:
     ):
         function = option(function)
     return function
+
+
+def check_follow(context: click.Context, path: str, options: dict[str, Any]) -> None:
+    """What only means something while a log is written must not be passed over in silence."""
+    if options["follow"]:
+        if path.startswith(("nats:", "tls:")):
+            check_jetstream(path)
+        return
+    for name in ("checkpoint", "trigger", "once", "window"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise InputError(f"--{name}", "means something with --follow only", "add --follow, or leave it out")
+    if path.startswith(("nats:", "tls:", "nats+core:", "tls+core:")):
+        fix = "add --follow --once --checkpoint DIR, or archive it first: seriatim archive"
+        raise InputError(shown(path), "a log on a broker has no end", fix)
 
 
 def milliseconds(text: str) -> int:

@@ -13,7 +13,9 @@ import click
 
 from seriatim.audit import ColumnMapping
 from seriatim.audit.foreign import format_of
+from seriatim.audit.logs import table_for_spark
 from seriatim.audit.mapping import FIELDS
+from seriatim.model import InputError
 
 FILES_MAX = 200  # more than this are read in parallel, by Spark
 BYTES_MAX = 100_000_000  # about a million deliveries; packed files are counted as they lie
@@ -98,7 +100,9 @@ class Choice(NamedTuple):
 def choose_engine(path: str, wanted: str) -> Choice:
     """Spark for what plain Python cannot read, or not in reasonable time."""
     if _SCHEME.match(path):
-        return Choice("spark" if wanted == "auto" else wanted, "a URI", True)
+        if wanted == "python":
+            raise InputError("--engine", f"plain Python does not read {path}", "leave it out: Spark reads URIs")
+        return Choice("spark", "a URI", True)
     files = list(islice(_files(Path(path)), FILES_MAX + 1))
     size = sum(file.stat().st_size for file in files)
     is_small = len(files) <= FILES_MAX and size <= BYTES_MAX
@@ -106,6 +110,8 @@ def choose_engine(path: str, wanted: str) -> Choice:
         return Choice(wanted, "--engine", True, is_small)
     if any(format_of(file) == "parquet" for file in files):
         return Choice("spark", "Parquet", True, is_small)
+    if (table := table_for_spark(path)) is not None:
+        return Choice("spark", table.name, True, is_small)
     if is_small:
         return Choice("python", "a small log", is_small=True)
     return Choice("spark", f"{size / 1e6:,.0f} MB" if size > BYTES_MAX else f"more than {FILES_MAX} files")

@@ -1,5 +1,6 @@
 """`seriatim broker`: be one broker of an overlay that filters by content."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def command(
             if server is not None:
                 await server.start()
             _say_ready(broker, server.url if server is not None else None, ready_file, as_json)
-            raise await broker.failed
+            raise await asyncio.shield(broker.failed)  # a signal cancels whoever waits, and not the broker
         finally:
             if server is not None:
                 await server.stop()

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from seriatim.brokers import Broker
 from seriatim.brokers.urls import open_broker, shown
+from seriatim.cli.common import check_outlives
 from seriatim.model import ConnectionFailed, Node
 from seriatim.runtime.description import ClusterDescription, decode_description, describe_subject
 from seriatim.server.status import NodeExplanation, NodeStatus, node_subject
@@ -57,13 +58,14 @@ class Cluster:
 @asynccontextmanager
 async def find_cluster(url: str, name: str, timeout_s: float) -> AsyncIterator[Cluster]:
     """Connect to the broker and ask who sequences there."""
+    check_outlives(url)
     broker = open_broker(url)
     try:
         async with asyncio.timeout(timeout_s):
             await broker.open()
     except TimeoutError:
         await broker.close()
-        raise ConnectionFailed(f"no broker answers at {shown(url)} within {timeout_s:g} s") from None
+        raise ConnectionFailed(f"no broker answers at {shown(url)} within {timeout_s:g} s; is it running?") from None
     try:
         answer = await broker.request(describe_subject(name), b"", timeout_s)
         if answer is None:

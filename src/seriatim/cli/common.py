@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeVar
 import click
 from msgspec import Struct
 
+from seriatim.model import InputError
+
 DEFAULT_URL = "nats://127.0.0.1:4222"
 DEFAULT_CLUSTER = "seriatim"
 DEFAULT_TIMEOUT_S = 10.0
@@ -100,6 +102,13 @@ def peer_journals(url: str) -> Path | None:
     return None if parse_peer_url(url).file is not None else default_journals() / "peers"
 
 
+def check_outlives(url: str, key: str = "url") -> None:
+    """Refuse a broker that would be inside this process: nobody else can reach it, and it ends with the command."""
+    if url.startswith("memory:"):
+        problem = "memory:// is inside one process, and a command is a process of its own"
+        raise InputError(key, problem, "use nats://host:port; `seriatim up` starts a server")
+
+
 class Client(Struct, frozen=True, kw_only=True):
     """How a command connects; plain values, so that it can be handed to another process."""
 
@@ -128,6 +137,7 @@ class Client(Struct, frozen=True, kw_only=True):
             certificate=self.certificate or "",
             key=self.key or "",
         )
+        check_outlives(self.url)
         if self.url.startswith("vcube:") and more.get("journals") is None:
             more["journals"] = peer_journals(self.url)
         return connect(
@@ -139,6 +149,29 @@ class Client(Struct, frozen=True, kw_only=True):
             order=self.order,
             **more,
         )
+
+
+def check_jetstream(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    """Whether this is JetStream, and answers; asked before Spark is started, which would take longer to say no."""
+    from seriatim.brokers.urls import nats_place, open_broker, shown
+    from seriatim.model import ConnectionFailed
+    from seriatim.runtime.loop import run
+
+    nats_place(url)
+
+    async def look() -> None:
+        broker = open_broker(url)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await broker.open()
+        except TimeoutError:
+            raise ConnectionFailed(
+                f"no broker answers at {shown(url)} within {timeout_s:g} s; is it running?"
+            ) from None
+        finally:
+            await broker.close()
+
+    run(look())
 
 
 def log_option(default: str) -> Callable[[_Function], _Function]:

@@ -50,7 +50,7 @@ def command(
     answers = run_until_interrupted(ask)
     for node, explanation in answers:
         if explanation is None:
-            show_waits("node", node, node, [f"does not answer within {timeout_s:g} s"], 0, as_json)
+            show_waits("node", node, node, ["does not answer: is it running?"], 0, as_json)
         else:
             show_waits("node", node, node, explanation.waits, explanation.left_out, as_json)
     context.exit(EXIT_SILENT if any(explanation is None for _, explanation in answers) else 0)

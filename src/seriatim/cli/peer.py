@@ -1,5 +1,6 @@
 """`seriatim peer`: be one peer of VCube-PS: hold topics, relay, print what is notified."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,14 @@ Exit code: 0 ended by a signal, after it has left its topics; 1 it cannot go on 
     help="Write the delivery log here, for audit.",
 )
 @peer_options
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds that finding the seed, joining and leaving may take.",
+)
 @click.option(
     "--ready-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -137,4 +145,5 @@ def _say_ready(bus: Any, topics: list[str], ready_file: Path | None, as_json: bo
 
 
 async def _until_failed(bus: Any) -> None:
-    raise await bus.live.failed
+    """Shielded: a signal cancels whoever waits, and not what is waited for, or the peer would be held for failed."""
+    raise await asyncio.shield(bus.live.failed)

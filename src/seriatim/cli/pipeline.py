@@ -83,6 +83,9 @@ them up to date. Needs the extra `pipelines`.
 Examples:
   seriatim pipeline my-audit --input /data/consumer-logs/ --subscriber host --event msg_id
   cd my-audit && SPARK_CONF_DIR=conf spark-pipelines run
+
+\b
+Exit code: 0 written, 2 wrong options.
 """
 
 

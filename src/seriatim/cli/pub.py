@@ -49,7 +49,7 @@ Exit code: 0 everything is on the broker, 1 not everything is, 2 wrong options, 
     "attributes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An attribute that filters see, written as in a filter (price=101.5); may be given again.",
+    help="An attribute that filters see: a value as in a filter (101.5), or plain text; may be given again.",
 )
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be given again.")
 @click.option(

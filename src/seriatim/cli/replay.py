@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import is_terminal, json_option, run_until_interrupted, show_json
+from seriatim.cli.common import check_jetstream, is_terminal, json_option, run_until_interrupted, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.cli.tables import table
 from seriatim.filters import parse
 from seriatim.model import InputError
+from seriatim.pipeline.requirements import check_requirements
 
 FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
 SHOWN = 20
@@ -55,7 +56,9 @@ Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could n
 )
 @click.option("--limit", type=click.IntRange(min=1), help=f"Events to show.  [default: {SHOWN}; with --json: all]")
 @click.option("--out", metavar="URI", help="Write all events to files here.")
-@click.option("--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", show_default=True)
+@click.option(
+    "--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", show_default=True, help="Of --out."
+)
 @click.option("--publish", "url", metavar="URL", help="Publish all events again, on this NATS server.")
 @click.option("--pace", default="max", show_default=True, help="original, max, or how many times as fast (2, 0.5).")
 @click.option("--prefix", default="replay", show_default=True, help="Topics are published below this, as one stream.")
@@ -98,11 +101,14 @@ def command(
     names = sorted({name.strip() for name in (topics or "").split(",") if name.strip()})
     factor = _factor(pace)
     wanted = parse(where) if where is not None else None
-    with session_of(options, "replay") as spark:
-        from seriatim.pipeline.replay import NO_BOUND, parse_bound
+    if url is not None:
+        check_jetstream(url)
+    check_requirements()
+    from seriatim.pipeline.replay import NO_BOUND, parse_bound
 
-        begin = parse_bound(since, "--from") if since else NO_BOUND
-        end = parse_bound(until, "--to") if until else NO_BOUND
+    begin = parse_bound(since, "--from") if since else NO_BOUND
+    end = parse_bound(until, "--to") if until else NO_BOUND
+    with session_of(options, "replay") as spark:
         replay, pairs = _open(spark, archive, subscriber, names, begin, end, skip_gaps)
         if wanted is not None:
             from seriatim.pipeline.filters import matches_headers

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from seriatim.cli.common import json_option, log_option, run_service, show_json, write_whole
+from seriatim.cli.common import check_outlives, json_option, log_option, run_service, show_json, write_whole
 from seriatim.model import InputError
 from seriatim.server.config import ClusterConfig, load_config
 from seriatim.server.config_text import config_text
@@ -77,6 +77,7 @@ def command(
         )
     if admin is not None:
         config = msgspec.structs.replace(config, admin=msgspec.structs.replace(config.admin, address=admin))
+    check_outlives(config.broker, "broker")
     check_server(config, nodes or None, place or 0)
     if check:
         _show(config, as_json)

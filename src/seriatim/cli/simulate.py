@@ -41,7 +41,13 @@ Exit code: 0 nothing wrong was seen, 1 something was, 2 wrong options,
 @click.option(
     "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="This many seeds, from --seed on."
 )
-@click.option("--protocol", type=click.Choice(["tree", "paper000"]), default="tree", show_default=True)
+@click.option(
+    "--protocol",
+    type=click.Choice(["tree", "paper000"]),
+    default="tree",
+    show_default=True,
+    help="The sequencing tree, or the algorithm of paper 000 as printed.",
+)
 @click.option("--mode", type=click.Choice(["log", "ticket"]), help="Who numbers events: the broker's log, or tickets.")
 @click.option("--causal/--total", "causal", default=None, help="Causal and total order, or total order only.")
 @click.option(

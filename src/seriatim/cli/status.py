@@ -73,7 +73,7 @@ def command(
             click.echo(line)
         for place, status in answers:
             if status is None:
-                click.echo(f"{place.node} at {place.address} does not answer within {timeout_s:g} s")
+                click.echo(f"{place.node} at {place.address} does not answer: is it running?")
             elif status.reason:
                 click.echo(f"{place.node} at {place.address}: {status.reason}")
     context.exit(0 if served == everybody else EXIT_SILENT)

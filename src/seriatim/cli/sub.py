@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
 
 
 @click.command(help=HELP)
-@click.argument("topics", nargs=-1, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End if nothing comes for so long.")
 @click.option("--durable", metavar="NAME", help="Go on where the subscriber of this name stopped.")
@@ -98,7 +99,9 @@ def command(
         raise InputError("TOPIC", "none is named", "name topics, or give --where on an overlay:// URL")
     client = Client.of(options)
     key = load_stamp_key("--stamp-key-file", stamp_key_file) if stamp_key_file is not None else None
-    places = journals / client.cluster if durable is not None else None
+    refuses = client.order == "atoms" or client.url.startswith(("vcube:", "overlay:"))  # then durable is the mistake
+    is_kept = durable is not None and not refuses
+    places = journals / client.cluster if is_kept else None
 
     async def subscribe() -> None:
         from seriatim import GapPolicy
@@ -109,13 +112,18 @@ def command(
             client.connect(name=name, journals=places, stamp_key=key) as bus,
             bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder) as events,
         ):
-            chosen = [*sorted(topics), *([where] if where is not None else [])]
-            click.echo(f"listening to {', '.join(chosen)}", err=True)
+            click.echo(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}", err=True)
             await print_events(events, count, idle_s, show_stamps, as_json)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
 
     run_until_interrupted(subscribe)
+
+
+def _chosen(topics: Iterable[str], where: str | None, filter: object) -> str:
+    """What is listened to; a durable subscription has the filter it began with, also if none is given."""
+    chosen = where if where is not None else str(filter) if filter is not None else None
+    return ", ".join([*sorted(set(topics)), *([chosen] if chosen is not None else [])])
 
 
 async def print_events(events: Any, count: int | None, idle_s: float | None, show_stamps: bool, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from seriatim.client.events import Published
-from seriatim.client.options import Limits, check_headers, check_topic
+from seriatim.client.options import Limits, check_headers, check_portable_topic
 from seriatim.client.pending import Pending, Receipts
 from seriatim.client.room import Room
 from seriatim.model import Address, Closed, InputError, LogError, QueueFull, SeriatimError, TimedOut, Topic, event_bytes
@@ -138,7 +138,7 @@ class DirectOutbox(ABC):
     def _checked(self, topic: Topic, data: bytes, headers: Mapping[str, str] | None, id: str | None) -> Pending:
         if self._closed is not None:
             raise self._closed
-        check_topic(topic)
+        check_portable_topic(topic)
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InputError("data", f"{type(data).__name__} is not bytes", "encode it first")
         if id is not None and (not isinstance(id, str) or not id or not id.isprintable()):

@@ -57,7 +57,7 @@ class TcpNetwork:
         for problem in problems:
             if not isinstance(problem, ConnectionFailed):
                 raise problem
-            logger.warning("begins without a node", extra={"reason": str(problem)})
+            logger.warning("begins without a node: %s", problem)
         if len(problems) == len(self._nodes) and self._nodes:
             await self._dialer.wait_connected(self._nodes[0], max(0.0, self._timeout_s - patience_s))
 
@@ -170,7 +170,7 @@ def check_description(description: ClusterDescription, settings: Settings) -> No
     """Whether the cluster is what the application asked for."""
     if settings.order != description.order:
         by = {"tree": "a sequencing tree", "atoms": "sequencing atoms"}[description.order]
-        fix = f'connect(order="{description.order}"), or use another cluster'
+        fix = f'connect(order="{description.order}") (commands: --order {description.order}), or use another cluster'
         raise InputError("order", f"cluster {description.cluster} orders by {by}", fix)
     if settings.mode is not None and settings.mode != description.mode:
         raise InputError(

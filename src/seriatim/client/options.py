@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from seriatim.brokers.naming import ordered_topic
 from seriatim.filters import Attributes, headers_of
 from seriatim.model import InputError, Topic
 from seriatim.protocols.tree import TreeOptions
@@ -90,8 +91,17 @@ class Limits(Struct, frozen=True, kw_only=True):
                 raise InputError(f"limits.{name}", f"{getattr(self, name)} is not positive", "give a number above 0")
 
 
+def check_portable_topic(topic: object) -> Topic:
+    """The same, and that every broker would take it: where there is none, a program must still be able to move."""
+    return ordered_topic(check_topic(topic), 0)  # remembers what it has looked at
+
+
 def check_topic(topic: object) -> Topic:
     """A topic's name, or the error that says what is wrong with it. The broker may be stricter."""
+    if isinstance(topic, (list, tuple, set, frozenset)):
+        raise InputError(
+            "topic", f"{topic!r} is several of them", 'give them one by one: subscribe("orders", "prices")'
+        )
     if not isinstance(topic, str) or not topic:
         raise InputError("topic", f"{topic!r} is not a name", "give a non-empty string")
     if not 0 < utf8_bytes(topic) <= NAME_BYTES_MAX:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from seriatim.client.direct_outbox import DirectOutbox
 from seriatim.client.events import Published
-from seriatim.client.options import Limits, check_topic
+from seriatim.client.options import Limits, check_portable_topic
 from seriatim.client.overlay_logs import OverlayPublications
 from seriatim.client.pending import Pending
 from seriatim.filters import HEADER_PREFIX, attributes_of, headers_of
@@ -73,7 +73,7 @@ class OverlayOutbox(DirectOutbox):
 
     def _checked(self, topic: Topic, data: bytes, headers: Mapping[str, str] | None, id: str | None) -> Pending:
         """The topic travels as an attribute, too. What a filter could not read is refused here, with the reason."""
-        check_topic(topic)
+        check_portable_topic(topic)
         if headers and TOPIC_HEADER in headers:
             raise InputError("attributes", "the topic is one of them already", "give the topic as the first argument")
         pending = super()._checked(topic, data, {**(headers or {}), **headers_of({"topic": topic})}, id)

@@ -7,11 +7,14 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from seriatim.brokers.urls import shown
 from seriatim.client.cluster import Cluster, JournalFactory, Journals
 from seriatim.client.logs import log_place
 from seriatim.client.options import GapPolicy, Limits, check_name
 from seriatim.model import InputError
 from seriatim.runtime import Journal
+
+SCHEMES = ("nats", "tls", "nats+core", "tls+core", "memory", "vcube", "overlay")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -57,6 +60,9 @@ def check_settings(
     """The settings, or an InputError that names the argument and the fix."""
     if not isinstance(url, str) or not urlsplit(url).scheme or "://" not in url:
         raise InputError("url", f"{url!r} is not a URL", 'give one such as "nats://127.0.0.1:4222" or "memory://"')
+    if urlsplit(url).scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise InputError("url", f"{shown(url)!r} does not begin with a scheme we know", f"use one of {known}")
     if order not in ("tree", "atoms"):
         raise InputError("order", f"nothing orders by {order!r}", 'use "tree" or "atoms"')
     if mode not in (None, "log", "ticket"):

@@ -26,7 +26,7 @@ from seriatim.client.feed import Feed
 from seriatim.client.inbox import Inbox, Item
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import DeliveryLog, open_delivery_log
-from seriatim.client.options import GapPolicy, Limits, check_topic
+from seriatim.client.options import GapPolicy, Limits, check_portable_topic
 from seriatim.client.unordered import UnorderedSubscriber
 from seriatim.filters import Filter, parse
 from seriatim.model import (
@@ -458,4 +458,4 @@ def remembered(durable: str, asked: Filter | None, past: Past) -> Filter | None:
 def names_of(topics: tuple[Topic, ...]) -> frozenset[Topic]:
     if not topics:
         raise InputError("topics", "none is named", "name at least one")
-    return frozenset(check_topic(topic) for topic in topics)
+    return frozenset(check_portable_topic(topic) for topic in topics)

@@ -131,7 +131,7 @@ def _check_shape(parents: Mapping[Node, Node | None]) -> Node:
         if above in climbed:
             cycle = " → ".join([*climbed[climbed.index(above) :], above])
             raise TreeError(
-                f"parents[{start!r}]", f"cycle {cycle}", "give one of them a parent outside the cycle, or None"
+                f"parents[{start!r}]", f"cycle {cycle}", "give one of them a parent outside the cycle, or no parent"
             )
     return roots[0]
 

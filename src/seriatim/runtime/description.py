@@ -115,8 +115,9 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
 
 
 def describe_subject(cluster: str) -> str:
-    """Where on the broker to ask for the description of a cluster."""
-    return f"{cluster}.describe"
+    """Where on the broker to ask for the description of a cluster. No topic begins with an underscore: a stream of a
+    topic that is called so would answer instead of the sequencers."""
+    return f"_{cluster}.describe"
 
 
 def encode_description(description: ClusterDescription) -> bytes:
@@ -129,7 +130,9 @@ def decode_description(data: bytes) -> ClusterDescription:
     try:
         description = msgspec.json.decode(data, type=ClusterDescription)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RemoteError(f"the description of the cluster cannot be read: {error}") from None
+        raise RemoteError(
+            f"the description of the cluster cannot be read: {error}; something else answers where sequencers are asked"
+        ) from None
     if description.version != VERSION:
         raise RemoteError(
             f"the sequencers describe their cluster in version {description.version}, this client reads {VERSION}; "

@@ -23,7 +23,8 @@ def read_toml(path: Path, example: str = "cluster.toml") -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(str(path), "there is no such file", f"give the path of a {example}") from None
+        article = "an" if example[0] in "aeiou" else "a"
+        raise InputError(str(path), "there is no such file", f"give the path of {article} {example}") from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}", "check the path and its permissions") from None
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """How others find a cluster: its processes answer questions on the broker, so nobody has to know an address.
 
-`<cluster>.describe` is what clients ask first; the command line asks `<cluster>.status.<node>` and
-`<cluster>.explain.<node>`. Answers are JSON and hold no secrets.
+`_<cluster>.describe` is what clients ask first; the command line asks `_<cluster>.status.<node>` and
+`_<cluster>.explain.<node>`. Answers are JSON and hold no secrets.
 """
 
 from collections.abc import Iterable

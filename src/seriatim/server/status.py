@@ -79,11 +79,11 @@ class NodeExplanation(Struct, frozen=True, kw_only=True):
 def node_subject(cluster: str, what: Literal["status", "explain"], node: Node, place: int | None = None) -> str:
     """Where on the broker to ask. Without a place the process that is active answers; with one, the one that was
     given the node's address of that place in the configuration, active or not."""
-    return f"{cluster}.{what}.{node}" + (f".{place}" if place is not None else "")
+    return f"_{cluster}.{what}.{node}" + (f".{place}" if place is not None else "")
 
 
 def encode(value: Struct) -> bytes:
-    """As JSON, so that people can ask too (`nats request seriatim.status.root ''`)."""
+    """As JSON, so that people can ask too (`nats request _seriatim.status.root ''`)."""
     return msgspec.json.encode(value)
 
 

@@ -87,6 +87,10 @@ def test_damaged_parquet(spark: SparkSession, tmp_path: Path) -> None:
     part.write_bytes(b"PAR1" + b"\xff" * 400 + whole[404:])  # the end is whole, the pages are not
     with pytest.raises(LogError, match=f"{part.name}.*damaged, cut off"):
         read_tables(spark, str(tmp_path / "log"))
+    part.write_bytes(whole)
+    (tmp_path / "log" / "more.parquet").write_bytes(b"")  # Spark itself would pass over it
+    with pytest.raises(LogError, match=r"more\.parquet: empty, which no Parquet file is; copy the file again"):
+        read_tables(spark, str(tmp_path / "log"))
 
 
 def test_files_of_different_types_and_formats(spark: SparkSession, tmp_path: Path) -> None:
@@ -118,6 +122,14 @@ def test_paths_that_are_no_log(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "deliveries.csv").write_text("")
     (tmp_path / "deliveries.jsonl").write_text("")
     with pytest.raises(LogError, match="deliveries twice"):
+        read_tables(spark, str(tmp_path))
+
+
+def test_runs_in_folders_are_not_taken_for_one(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("monday", "tuesday"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "deliveries.csv").write_text("subscriber,position,event_id,topic\ns,0,a,A\n")
+    with pytest.raises(LogError, match=r"but in .*monday, .*tuesday; give one of these: an audit is about one run"):
         read_tables(spark, str(tmp_path))
 
 

@@ -61,6 +61,8 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
             total += file.bytes
             if file.bytes:
                 formats.setdefault(_format_of(spark, file), file.name)
+            elif format_of(file.name) == "parquet":  # Spark would pass over it, as if nothing had ever been there
+                raise LogError(file.uri, "empty, which no Parquet file is", "copy the file again, or delete it")
     if len(formats) > 1:
         shown = " and ".join(f"{kind} ({name})" for kind, name in sorted(formats.items()))
         raise LogError(where, f"files of different formats: {shown}", "give one of them: a folder, a file or a pattern")

@@ -11,12 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from seriatim.audit.logs import check_is_one_run
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import Delivery, History, InputError, LogError, Publication, Subscription
 from seriatim.pipeline.archive.reading import read_archive
-from seriatim.pipeline.files import Entry, children
+from seriatim.pipeline.files import Entry, children, files_below
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import Source, columns_of, entries_of, read_raw, source_of, unreadable
+from seriatim.pipeline.logs.reading import LOOKED_AT, Source, columns_of, entries_of, read_raw, source_of, unreadable
 from seriatim.pipeline.schemas import ARCHIVE, HISTORY
 
 EXAMPLES = 3  # rows shown of those that do not fit
@@ -63,6 +64,11 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
     if archive is not None:
         return archive
     by_table = _by_table(spark, entries)
+    if not by_table and not mapping.is_foreign and len(entries) == 1 and entries[0].is_folder:
+        below = [
+            file.uri for file in files_below(spark, entries[0].uri, LOOKED_AT) if file.name.startswith("deliveries.")
+        ]
+        check_is_one_run(uri, [file.rpartition("/")[0] for file in below])
     if by_table and mapping.is_foreign:
         by_table = {"deliveries": by_table["deliveries"]}
     own = ColumnMapping(run=mapping.run, run_column=mapping.run_column)

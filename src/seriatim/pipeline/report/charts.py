@@ -1,7 +1,9 @@
 """The two charts of a report: how values are distributed, and how measures change along an axis."""
 
 from collections.abc import Callable, Sequence
+from itertools import combinations, product
 from math import ceil, log
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +35,7 @@ LEFT, RIGHT, TOP, BOTTOM = 54.0, 14.0, 40.0, 44.0
 BINS_MAX = 40
 DOTS_MAX = 30  # a line of more has no marks
 WHOLE_MAX = 40  # whole numbers up to this many get a bar each
+NAME_ROWS = 3  # above the frame, for names of quantiles
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
 
 
@@ -99,26 +102,53 @@ def _percent(share: float) -> str:
     return f"{number(share * 100)} %"
 
 
+class _Named(NamedTuple):
+    """Where the line of a quantile is, in which row above the frame its name stands, and from where to where."""
+
+    line: float
+    row: int
+    left: float
+    right: float
+
+    def collides(self, other: "_Named") -> bool:
+        """Whether the names overlap, or a line, which ends beside its own name, strikes the other name through."""
+        if self.row == other.row and self.left < other.right + 4 and other.left < self.right + 4:
+            return True
+        return self._strikes(other) or other._strikes(self)
+
+    def _strikes(self, other: "_Named") -> bool:
+        return self.row >= other.row and other.left < self.line < other.right
+
+
 def _quantile_lines(marks: Sequence[tuple[float, str]], x: Scale, show: Callable[[float], str]) -> list[Shape]:
-    """Each line with its name to the left of its upper end, high enough that no line strikes a name through."""
+    """Each line with its name beside its upper end, left of it if that leaves the names of the axis alone."""
+    names = [f"{name} {show(value)}" for value, name in marks]
+    choices = [_places(x(value), text_width(name, SMALL_PX)) for (value, _), name in zip(marks, names, strict=True)]
+    tried = sorted(product(*choices), key=lambda placed: sum(each.row for each in placed))
+    placed = next((each for each in tried if not _any_collides(each)), tried[-1])
     shapes: list[Shape] = []
-    placed: list[tuple[int, float, float, float]] = []  # of those before: row, where the line is, ends of the name
-    for value, name in marks:
-        place = x(value)
-        text = f"{name} {show(value)}"
-        right = max(place - 3, 4 + text_width(text, SMALL_PX))
-        left = right - text_width(text, SMALL_PX)
-        row = 0
-        while any(
-            (row == other and left < end + 4) or (row <= other and left < line < right)
-            for other, line, _, end in placed
-        ):
-            row += 1
-        placed.append((row, place, left, right))
-        height = TOP - 6 - 12 * row
-        shapes.append(Line(((place, HEIGHT - BOTTOM), (place, height - 8)), INK, 1.0, is_dashed=True))
-        shapes.append(Label((right, height), text, "end", INK, SMALL_PX))
+    for name, place in zip(names, placed, strict=True):
+        height = TOP - 6 - 12 * place.row
+        shapes.append(Line(((place.line, HEIGHT - BOTTOM), (place.line, height - 8)), INK, 1.0, is_dashed=True))
+        is_left = place.left < place.line
+        shapes.append(
+            Label((place.right if is_left else place.left, height), name, "end" if is_left else "start", INK, SMALL_PX)
+        )
     return shapes
+
+
+def _places(line: float, width: float) -> list[_Named]:
+    """Where a name may stand, best first; what fits on neither side stands where it is least in the way."""
+    starts = [start for start in (line - 3 - width, line + 3) if start >= LEFT - 3 and start + width <= WIDTH]
+    return [
+        _Named(line, row, start, start + width)
+        for row in range(NAME_ROWS)
+        for start in starts or [max(4.0, line - 3 - width)]
+    ]
+
+
+def _any_collides(placed: Sequence[_Named]) -> bool:
+    return any(one.collides(other) for one, other in combinations(placed, 2))
 
 
 def _bars(distribution: Distribution) -> list[tuple[float, float, int]]:

@@ -1,0 +1,48 @@
+"""What people get wrong first: every command says in one line what to do instead, before it starts anything large."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from seriatim.cli import main
+
+NOWHERE = "nats://127.0.0.1:1"
+INSIDE = "memory:// is inside one process, and a command is a process of its own; use nats://"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["pub", "t", "x", "--url", "memory://"], 2, INSIDE),
+        (["sub", "t", "--url", "memory://"], 2, INSIDE),
+        (["status", "--url", "memory://"], 2, INSIDE),
+        (["pub", "t", "x", "--url", "ftp://host"], 2, "use one of nats://, tls://, nats+core://"),
+        (["pub", "t", "x", "--url", "ftp://host"], 2, "vcube://, overlay://"),
+        (["status", "--url", NOWHERE, "--timeout", "0.5"], 1, f"no broker answers at {NOWHERE} within 0.5 s; is it"),
+        (["audit", "run", "--once"], 2, "--once: means something with --follow only; add --follow, or leave it out"),
+        (["audit", "run", "--checkpoint", "c"], 2, "--checkpoint: means something with --follow only"),
+        (["audit", NOWHERE], 2, "a log on a broker has no end; add --follow --once --checkpoint DIR, or archive it"),
+        (["audit", NOWHERE, "--follow", "--checkpoint", "c"], 1, "no NATS server answers at 127.0.0.1:1"),
+        (["audit", "s3a://bucket/run", "--engine", "python"], 2, "leave it out: Spark reads URIs"),
+        (["archive", "--out", "a", "--checkpoint", "c", "--url", "vcube://h:1"], 2, "is not JetStream; use nats://"),
+        (
+            ["archive", "--out", "a", "--checkpoint", "c", "--url", NOWHERE, "--timeout", "0.5"],
+            1,
+            f"no broker answers at {NOWHERE} within 0.5 s; is it running?",
+        ),
+        (["replay", "a", "--topics", "t", "--publish", "host"], 2, "'host' is not JetStream; use nats://host:port"),
+    ],
+    ids=lambda value: " ".join(value[:3]) if isinstance(value, list) else "",
+)
+def test_mistakes_are_told_at_once(words: list[str], code: int, message: str) -> None:
+    result = CliRunner().invoke(main, words)
+    assert message in result.output
+    assert result.exit_code == code, result.output
+    assert len(result.output.splitlines()) == 1, "one line"
+
+
+def test_sequencers_of_a_broker_that_nobody_reaches(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text('broker = "memory://"\nnodes.root = {}\n')
+    result = CliRunner().invoke(main, ["serve", "--config", str(tmp_path / "cluster.toml"), "--check"])
+    assert result.exit_code == 2 and f"broker: {INSIDE}" in result.output
