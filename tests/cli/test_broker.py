@@ -34,8 +34,8 @@ def test_brokers_choose_by_content_and_go_on_after_a_kill(tmp_path: Path) -> Non
                 reader.wait_for_line("trades 1  at 101")
                 below.stop(signal.SIGKILL)
                 silent = run("status", "--url", f"overlay://{path}", "--json")
-                roles = {row["broker"]: row["role"] for row in map(json.loads, silent.stdout.splitlines())}
-                assert silent.returncode == 1 and roles == {"B1": "alive", "B2": "silent"}
+                states = {row["broker"]: row["state"] for row in map(json.loads, silent.stdout.splitlines())}
+                assert silent.returncode == 1 and states == {"B1": "alive", "B2": "silent"}
                 with Running(*words, "meanwhile", "--attribute", "price=200") as late, broker(path, "B2") as again:
                     again.wait_for_line("(below B1) listens on")
                     reader.wait_for_line("trades 2  meanwhile")

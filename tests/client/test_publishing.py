@@ -309,6 +309,8 @@ def test_closing_fails_what_nobody_confirms() -> None:
         ({"headers": {"Seriatim-Batch": "1"}}, "Seriatim-Batch is reserved"),
         ({"headers": {"nats-msg-id": "1"}}, "nats-msg-id is reserved"),
         ({"headers": {"a": 1}}, "not a string"),
+        ({"headers": [1]}, r"headers: \[1\] is not a mapping"),
+        ({"headers": [1], "attributes": {"price": 1}}, "not a mapping"),
         ({"id": ""}, "id: '' is not an id"),
         ({"id": "a\nb"}, "is not an id"),
     ],
@@ -318,6 +320,17 @@ def test_bad_input_is_refused_before_anything_changes(arguments: dict[str, Any],
         async with world() as w, w.bus() as bus:
             with pytest.raises(InputError, match=named):
                 await bus.publish(**({"topic": "t", "data": b""} | arguments))
+            assert (await bus.publish("t", b"x")).number == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("events", [[("t",)], [7], 7, [("t", b"a", b"b")]])
+def test_many_that_are_not_pairs_are_refused_before_anything_changes(events: Any) -> None:
+    async def test() -> None:
+        async with world() as w, w.bus() as bus:
+            with pytest.raises(InputError, match="not pairs of topic and data"):
+                await bus.publish_many(events)
             assert (await bus.publish("t", b"x")).number == 1
 
     run(test())

@@ -11,7 +11,7 @@ from seriatim.overlay.report import BrokerReport, observe_broker
 from seriatim.runtime.security import SecurityOptions
 
 HEADINGS = (
-    "broker", "role", "epoch", "address", "connected", "clients", "subscriptions", "advertisements", "waits",
+    "broker", "state", "epoch", "address", "connected", "clients", "subscriptions", "advertisements", "waits",
 )  # fmt: skip
 COLOURS = {"alive": "green", "silent": "red"}
 

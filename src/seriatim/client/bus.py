@@ -11,7 +11,7 @@ from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import PublicationFile, log_place, open_publication_log
-from seriatim.client.options import GapPolicy, check_name, with_attributes
+from seriatim.client.options import GapPolicy, check_name, check_pairs, with_attributes
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import Subscription, Wishes, names_of
@@ -131,7 +131,7 @@ class Bus(UsedOnce):
                 raise InputError("data", "nothing to publish", "give a list of bytes")
             pairs: Iterable[tuple[Topic, bytes]] = ((topic, each) for each in data)
         else:
-            pairs = topic
+            pairs = check_pairs(topic)
         results = await self._opened().publish_many(pairs, self._seen())
         errors = [(place, each) for place, each in enumerate(results) if isinstance(each, SeriatimError)]
         if errors:

@@ -1,7 +1,7 @@
 """What an application may choose: what happens at a gap, how much may wait, how long anything may take."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -129,6 +129,8 @@ def check_headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
     """Headers that every broker carries unchanged, as a plain dictionary of their own."""
     if not headers:
         return None
+    if not isinstance(headers, Mapping):
+        raise InputError("headers", f"{headers!r} is not a mapping", 'give names and values, as {"trace": "7"}')
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise InputError(
@@ -152,7 +154,16 @@ def with_attributes(headers: Mapping[str, str] | None, attributes: Attributes | 
     """The headers of an event that has these attributes. InputError names one that cannot be, or is there twice."""
     if attributes is None:
         return headers
-    written = headers_of(attributes)
-    for name in written.keys() & (headers or {}).keys():
+    written, others = headers_of(attributes), check_headers(headers) or {}
+    for name in written.keys() & others.keys():
         raise InputError(f"headers[{name!r}]", "attributes say it, too", "give it once")
-    return {**(headers or {}), **written}
+    return {**others, **written}
+
+
+def check_pairs(events: Iterable[tuple[Topic, bytes]]) -> list[tuple[Topic, bytes]]:
+    """Topic and data of many events; what they are is looked at later, one by one."""
+    try:
+        return [(topic, data) for topic, data in events]
+    except (TypeError, ValueError):
+        fix = 'give [("orders", b"first"), ("prices", b"second")], or a topic and a list of bytes'
+        raise InputError("events", "are not pairs of topic and data", fix) from None
