@@ -39,7 +39,7 @@ from seriatim.protocols.tree.messages import (
 )
 from seriatim.protocols.vcube.linked import Parcel
 
-VERSION = 1
+VERSION = 2  # since 2 a ticket may settle the range before it
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 8 * 1024 * 1024  # of one body
 HELLO_BYTES_MAX = 4 * 1024  # until somebody is known, nobody may make us hold more
