@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from nats.aio.client import Client
 
+from seriatim.brokers.nats_client import TolerantClient
 from seriatim.brokers.nats_credentials import NatsCredentials
-from seriatim.brokers.nats_link import NatsLink, Reply, TolerantClient
+from seriatim.brokers.nats_link import NatsLink, Reply
 from seriatim.brokers.nats_server import NatsServer, ServerTls
 from seriatim.brokers.urls import open_broker
 from seriatim.model import ConnectionFailed, InputError, RequestRefused
