@@ -305,7 +305,9 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
 
 def _nearly_full(folder: Path) -> int:
     """A file size that a journal soon reaches; at once, if it would begin a new file before that."""
-    size = max(folder.glob("segment-*.log")).stat().st_size + FULL_DISK_BYTES
+    path = max(folder.glob("segment-*.log"))
+    scan = read_segment(path, int(path.stem.partition("-")[2]))  # what is beyond its end is only reserved
+    size = (scan.end if scan is not None else 0) + FULL_DISK_BYTES
     return size if size < SNAPSHOT_BYTES_MIN - FULL_DISK_BYTES else FULL_DISK_BYTES
 
 
@@ -320,7 +322,8 @@ def tear(folder: Path, source: random.Random) -> int:
         return 0
     unfinished = frame(scan.next_number, [source.randbytes(source.randrange(1, 400))])
     part = unfinished[: source.randrange(1, len(unfinished))]
-    with path.open("ab") as file:
+    with path.open("r+b") as file:
+        file.seek(scan.end)
         file.write(part)
     return len(part)
 

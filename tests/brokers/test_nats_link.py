@@ -4,15 +4,18 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from random import Random
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from nats.aio.client import Client
 
+from seriatim.brokers.nats_client import TolerantClient
 from seriatim.brokers.nats_credentials import NatsCredentials
-from seriatim.brokers.nats_link import NatsLink, Reply, TolerantClient
+from seriatim.brokers.nats_link import NatsLink, Reply
 from seriatim.brokers.nats_server import NatsServer, ServerTls
 from seriatim.brokers.urls import open_broker
 from seriatim.model import ConnectionFailed, InputError, RequestRefused
@@ -33,6 +36,24 @@ def test_nobody_there_is_said_in_time() -> None:
         await broker.close()
 
     run(body)
+
+
+def test_headers_are_read_as_nats_py_reads_them() -> None:
+    pieces = [b"Nats-Sequence: 7", b"Key:value", b" Key :\tvalue ", b"no colon", b"", b": no name", b"two words: x"]
+    pieces += [
+        b"a\x1cb: x",
+        b"\x1cab: x",
+        b"\xe4: x",
+        b"K: \xc3\xa4 \xff",
+        b"K: a: b",
+        b"\tK\x0b: \r x",
+        b"K:",
+        b"k\x00: x",
+    ]
+    random = Random(7)
+    for _ in range(500):
+        raw = b"\r\n".join(random.choices(pieces, k=random.randrange(5)))
+        assert TolerantClient._parse_header_lines(raw) == Client._parse_header_lines(raw), raw
 
 
 def test_tokens() -> None:

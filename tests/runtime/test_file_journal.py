@@ -1,6 +1,7 @@
 """The file journal: what was appended is there again, snapshots, and folders that cannot be one."""
 
 import asyncio
+import errno
 import os
 import shutil
 import struct
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from seriatim.model import Closed, JournalError
-from seriatim.runtime.file_journal import FileJournal
+from seriatim.runtime.file_journal import RESERVED_BYTES_MIN, FileJournal
 from seriatim.runtime.journal import Recovered
-from seriatim.runtime.journal_files import FORMAT_VERSION, SEGMENT_HEADER_BYTES
+from seriatim.runtime.journal_files import FORMAT_VERSION, SEGMENT_HEADER_BYTES, frame, write_all
 from tests.asynchronous import asynchronous
 from tests.runtime.journals import (
     APPENDS,
+    ends,
     flat,
     opened,
     read,
@@ -80,6 +82,58 @@ async def test_a_cancelled_append_stays_in_its_place(tmp_path: Path) -> None:
     await journal.append([b"next"])
     await journal.close()
     assert (await read(tmp_path)).records[-1] == b"next"
+
+
+@asynchronous
+async def test_room_is_reserved_and_given_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    journal, _ = await opened(tmp_path / "journal", fsync=True)
+    appends = [*APPENDS, [b"ends with zeros" + bytes(100)], [b"x" * (RESERVED_BYTES_MIN + 1)], [bytes(8)]]
+    for records in appends:
+        await journal.append(records)
+        crashed = tmp_path / f"crashed after {records[0][:4].hex()}"
+        shutil.copytree(tmp_path / "journal", crashed)
+        assert segment(crashed).stat().st_size >= RESERVED_BYTES_MIN
+    await journal.close()
+    end = ends()[-1] + sum(
+        len(frame(i, records)) for i, records in enumerate(appends[len(APPENDS) :], len(APPENDS) + 1)
+    )
+    assert segment(tmp_path / "journal").stat().st_size == end
+    assert await read(tmp_path / "journal") == Recovered(None, flat(appends))
+    for count, records in enumerate(appends, start=1):
+        crashed = tmp_path / f"crashed after {records[0][:4].hex()}"
+        journal, recovered = await opened(crashed, fsync=True)
+        assert recovered.records == flat(appends[:count])
+        await journal.append([b"goes on"])
+        await journal.close()
+        assert (await read(crashed)).records == [*flat(appends[:count]), b"goes on"]
+    assert "cut off" not in caplog.text
+
+
+@asynchronous
+async def test_a_segment_with_room_may_be_followed_by_others(tmp_path: Path) -> None:
+    await with_snapshots(tmp_path, 2)
+    for path in tmp_path.glob("segment-*.log"):
+        path.write_bytes(path.read_bytes() + bytes(5_000))
+    snapshot_file(tmp_path, 3).write_bytes(b"")
+    assert await read(tmp_path) == Recovered(b"1", [b"record 2", b"record 3"])
+
+
+@asynchronous
+async def test_without_room_to_reserve_appends_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def little_room(descriptor: int, data: bytes, place: int) -> None:
+        if len(data) >= RESERVED_BYTES_MIN:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_all(descriptor, data, place)
+
+    monkeypatch.setattr("seriatim.runtime.file_journal.write_all", little_room)
+    journal, _ = await opened(tmp_path, fsync=True)
+    for records in APPENDS:
+        await journal.append(records)
+    await journal.close()
+    assert caplog.text.count("no room to reserve") == 1
+    assert (await read(tmp_path)).records == flat(APPENDS)
 
 
 # ── snapshots ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,10 +9,10 @@ from msgspec import structs
 from seriatim.model import Fenced, InputError, JournalError, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Granted, Update, Updated
+from seriatim.protocols.tree.messages import Granted, Stepped, Ticket, Update, Updated
 from seriatim.runtime import FileJournal, Recovered
 from seriatim.runtime.journal import MemoryJournal
-from seriatim.server.founding import Founded, encode_snapshot, found, rebuild
+from seriatim.server.founding import Founded, encode_founded, encode_snapshot, found, rebuild
 from tests.asynchronous import asynchronous
 from tests.server.nodes import TICKETS, TREE, Site
 
@@ -269,6 +269,16 @@ def test_options_of_a_later_version() -> None:
         founded.options_now(TICKETS)
 
 
+def test_a_journal_from_before_tickets_settled_is_read_and_then_says_that_they_do() -> None:
+    """Programs of that time would replay such tickets otherwise, and refuse what has an option they do not know."""
+    now = found(TREE, "root", TICKETS)
+    then = structs.replace(now, options={k: v for k, v in now.options.items() if k != "ticket_settles"})
+    records = [encode_founded(then), msgspec.msgpack.encode(Stepped("p", Ticket(1, "A", 1), 1.0))]
+    rebuilt = rebuild(TREE, "root", TICKETS, Recovered(None, records))
+    assert rebuilt.machine.state.sequencer.homes["A"].issued == 1
+    assert rebuilt.founded == now
+
+
 def test_no_key_is_written() -> None:
     """Options may hold a secret; the journal has only those that replaying needs."""
     assert set(found(TREE, "root", TICKETS).options) == {
@@ -278,6 +288,7 @@ def test_no_key_is_written() -> None:
         "lease_ms",
         "ticket_count_max",
         "open_tickets_max",
+        "ticket_settles",
     }
     assert isinstance(found(TREE, "root", TICKETS), Founded)
 

@@ -28,6 +28,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from seriatim.brokers.nats_client import TolerantClient
 from seriatim.brokers.nats_credentials import NatsCredentials
 from seriatim.model import Closed, ConnectionFailed, InputError, RequestRefused
 
@@ -49,20 +50,6 @@ OnReply: TypeAlias = Callable[[Reply], None]
 Handler: TypeAlias = Callable[[Msg], None]
 # What waits to be written: (subject, data, reply, headers), or something to do with the connection, in its turn.
 Item: TypeAlias = tuple[str, bytes, str, dict[str, str] | None] | Callable[[Client], Coroutine[Any, Any, None]]
-
-
-class TolerantClient(Client):
-    """A client that outlives headers it cannot read. The server stores whatever a publisher sends as headers.
-
-    An error there would end the task that reads, and with it the connection; the next one would be sent the same
-    message, and so on: one such message in a log would stop everybody who reads it.
-    """
-
-    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
-        try:
-            return await super()._process_headers(headers)
-        except (ValueError, LookupError):  # not text, or shorter than any header
-            return None
 
 
 class Asked(Struct):

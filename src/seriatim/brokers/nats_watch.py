@@ -12,9 +12,11 @@ have come in between.
 
 *Pace.* A topic is asked about at most every `pace_ms`, and all busy topics together at most `QUESTIONS_PER_S` times a
 second: with many of them rounds become longer and ranges larger, not questions more frequent. When so many messages
-come that the server has little time left, rounds become up to five times as long again: stamps then come some
-milliseconds later, and the server keeps its time for messages. Questions that are due about the same time go out
-together.
+come that the server has little time left, rounds become longer, up to fifty times `pace_ms`: stamps then come later,
+and the server keeps its time for messages. It grows with the square of the load, so that half of it costs little.
+
+*In step.* A round of one topic costs the home the same wake-ups, journal append and messages as a round of ten. So once
+there is some load all busy topics are asked at the same moments, and go through their rounds together.
 
 *Two questions.* Asking for the last message costs the server a quarter of asking for the state of the stream, but sends
 the message along and says nothing of what was trimmed. So the cheap one is asked while messages are small, the other
@@ -28,6 +30,7 @@ alarm) is found by a slow round of questions: after a second, then less and less
 import asyncio
 import heapq
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -47,8 +50,10 @@ logger = logging.getLogger(__name__)
 PACE_MS = 2.0
 QUESTIONS_PER_S = 1_000
 FULL_LOAD_PER_S = 50_000  # messages a second, over all topics, from which on the pace is slowest
-SLOWER_AT_FULL_LOAD = 5.0
+SLOWER_AT_FULL_LOAD = 50.0
 FEWER_AT_FULL_LOAD = 0.4
+IN_STEP_PER_S = 5_000  # messages a second from which on all topics are asked at the same moments
+IN_STEP_WITHIN = 0.25  # of the pace
 RATE_WINDOW_S = 0.25
 QUIET_S = 0.02  # a topic that was quiet for so long gets its alarm back at once
 AFTER_ALARM_S = (0.001, 0.003, 0.01, 0.05)  # when to ask again if an alarm rang and nothing is new
@@ -191,9 +196,12 @@ class Watcher:
         self._busy.add(each.topic)
         load = min(1.0, self._rate_per_s / FULL_LOAD_PER_S)
         questions_per_s = QUESTIONS_PER_S * (1.0 - load * (1.0 - FEWER_AT_FULL_LOAD))
-        slowest_s = self._pace_s * (1.0 + load * (SLOWER_AT_FULL_LOAD - 1.0))
-        pace_s = max(slowest_s, each.pace_s, len(self._busy) / questions_per_s)
-        after_s = max(after_s, each.asked_at + pace_s - time.monotonic())
+        slowest_s = self._pace_s * (1.0 + load * load * (SLOWER_AT_FULL_LOAD - 1.0))
+        pace_s = max(slowest_s, len(self._busy) / questions_per_s)
+        now = time.monotonic()
+        after_s = max(after_s, each.asked_at + max(pace_s, each.pace_s) - now)
+        if self._rate_per_s > IN_STEP_PER_S:
+            after_s = _next_moment(now + max(0.0, after_s), pace_s) - now
         if after_s > 0:
             self._plan(each, after_s)
         else:
@@ -280,7 +288,8 @@ class Watcher:
         self._counted += messages
         window_s = time.monotonic() - self._counted_since
         if window_s > RATE_WINDOW_S:
-            self._rate_per_s = (self._rate_per_s + self._counted / window_s) / 2.0
+            before = 0.5 ** (window_s / RATE_WINDOW_S)  # after a long silence nothing of what was counts
+            self._rate_per_s = self._rate_per_s * before + self._counted / window_s * (1.0 - before)
             self._counted, self._counted_since = 0, self._counted_since + window_s
 
     def _go_on(self, each: Watched) -> None:
@@ -380,3 +389,10 @@ class Watcher:
 
     def _refuse(self, each: Watched, error: SeriatimError) -> None:
         self._on_error(Watch(frozenset({each.topic})), error)
+
+
+def _next_moment(at_s: float, pace_s: float) -> float:
+    """When topics of this pace are asked, for one that may be asked from then on. Who is a little early still goes with
+    the others. Whole milliseconds, so that most changes of the load do not move the moments."""
+    step_s = max(1.0, round(pace_s * 1000.0)) / 1000.0
+    return math.ceil(at_s / step_s - IN_STEP_WITHIN) * step_s

@@ -7,12 +7,14 @@ drive the same machines, so what one of them shows holds for all of them.
 
 from typing import Any, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from seriatim.model import Address
 
 Payload: TypeAlias = Any  # a frozen Struct from some protocol's messages.py
 
 
-class Effects:
+class Effects(Struct):
     """What a machine asks its driver to do, in order of obligation.
 
     1. `persist`: append these records to the machine's journal, durably, before anything below leaves the process.
@@ -23,16 +25,10 @@ class Effects:
     4. `wake_at`: call `tick` at this time or soon after; replaces any earlier wish. None: no wish.
     """
 
-    __slots__ = ("notify", "persist", "send", "wake_at")
-
-    def __init__(self) -> None:
-        self.persist: list[Payload] = []
-        self.send: list[tuple[Address, Payload]] = []
-        self.notify: list[Payload] = []
-        self.wake_at: float | None = None
-
-    def __repr__(self) -> str:
-        return f"Effects(persist={self.persist}, send={self.send}, notify={self.notify}, wake_at={self.wake_at})"
+    persist: list[Payload] = []
+    send: list[tuple[Address, Payload]] = []
+    notify: list[Payload] = []
+    wake_at: float | None = None
 
 
 class Machine(Protocol):

@@ -21,7 +21,6 @@ from msgspec import Struct
 from seriatim.model import InputError, RemoteError
 from seriatim.runtime.wire import (
     FRAME_BYTES_MAX,
-    LENGTH_BYTES,
     UNWRITABLE,
     Envelope,
     Framing,
@@ -30,6 +29,7 @@ from seriatim.runtime.wire import (
     Refusal,
     Welcome,
     encode_body,
+    encode_length,
 )
 
 logger = logging.getLogger(__name__)
@@ -140,8 +140,7 @@ class Connection(asyncio.Protocol, ABC):
         output = self._output
         if not output:
             self._loop.call_soon(self._flush)
-        output.append(length.to_bytes(LENGTH_BYTES, "big"))
-        output.append(body)
+        output += (encode_length(length), body)
         self.sent += 1
 
     def close(self, reason: str, last: "Refusal | None" = None) -> None:

@@ -70,6 +70,7 @@ class Driver:
         self.address = address
         self.machine = machine
         self.clock = clock
+        self._now_ms = clock.now_ms
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         self.steps = 0
@@ -89,6 +90,7 @@ class Driver:
         self._releasing = False
         self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits until so many were released
         self._dirty = asyncio.Event()
+        self._awaited = False  # somebody waits for what is gathered, and the commit knows
         self._someday: asyncio.TimerHandle | None = None  # an append that nobody waits for
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -127,8 +129,9 @@ class Driver:
         """One input from elsewhere. Never raises: what the machine finds wrong with it is logged, and harms nothing."""
         if not self._running:
             return
+        self.steps += 1
         try:
-            self._step(source, message)
+            self._carry_out(self.machine.step(source, message, self._now_ms()))
         except (RemoteError, InputError) as error:
             logger.warning("refused", extra={"at": self.address, "source": source, "reason": str(error)})
         except MISTAKES as error:
@@ -139,8 +142,9 @@ class Driver:
         if not self._running:
             reason = f": {self.failed.result()}" if self.failed.done() else ""
             raise Closed(f"{self.address} is not running{reason}")
+        self.steps += 1
         try:
-            self._step(source, message)
+            self._carry_out(self.machine.step(source, message, self._now_ms()))
         except (RemoteError, InputError):
             raise
         except MISTAKES as error:
@@ -173,10 +177,6 @@ class Driver:
 
     # ── effects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _step(self, source: Address, message: Payload) -> None:
-        self.steps += 1
-        self._carry_out(self.machine.step(source, message, self.clock.now_ms()))
-
     def _carry_out(self, effects: Effects) -> None:
         if effects.persist and self._journal is not None:
             records, encode = self._records, self._encode
@@ -190,17 +190,20 @@ class Driver:
             if effects.notify:
                 outbox.append((None, effects.notify))
             self._release(outbox)
-        if effects.wake_at is not None:
-            self._wake_at(effects.wake_at)
+        wish = effects.wake_at
+        if wish is not None and (self._timer is None or wish < self._timer_at):
+            self._wake_at(wish)
 
     def _gather(self, effects: Effects) -> None:
         """Keeps what is to be let go and nothing else: what lives long costs the garbage collector time."""
-        self._outbox += effects.send
-        if effects.notify:
-            self._outbox.append((None, effects.notify))
         self._gathered += 1
         if effects.send or effects.notify:
-            self._dirty.set()
+            self._outbox += effects.send
+            if effects.notify:
+                self._outbox.append((None, effects.notify))
+            if not self._awaited:
+                self._awaited = True
+                self._dirty.set()
         elif self._someday is None:
             self._someday = self._loop.call_later(UNTOLD_S, self._dirty.set)
 
@@ -217,6 +220,7 @@ class Driver:
             outbox = []
             if self._journal is None:
                 outbox, self._outbox, self._gathered = self._outbox, [], 0
+                self._awaited = False
         self._releasing = False
 
     async def _commit_forever(self, journal: Journal) -> None:
@@ -234,6 +238,7 @@ class Driver:
         records, self._records = self._records, []
         outbox, self._outbox = self._outbox, []
         self._under_way, self._gathered = self._gathered, 0
+        self._awaited = False
         state = self._state_if_due(journal)
         if records:
             self.appends += 1
@@ -276,7 +281,7 @@ class Driver:
 
     def _wake_at(self, wish: float) -> None:
         """A timer that is early enough stays: when it fires, the machine says what it wants next."""
-        if not self._running or (self._timer is not None and self._timer_at <= wish):
+        if not self._running:
             return
         self._cancel_timer()
         self._timer_at = wish

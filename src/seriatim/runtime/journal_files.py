@@ -11,7 +11,8 @@
 A frame is written by one call and the next one only after it is durable. So a crash can leave at most one unfinished
 frame, at the very end: that one was never acknowledged, and it is cut off. Everything else that does not fit is
 damage, and records that were acknowledged may be behind it: it is reported, never skipped. A frame header has a
-checksum of its own so that a damaged length in the middle is not taken for an unfinished end.
+checksum of its own so that a damaged length in the middle is not taken for an unfinished end. Zeros after the last
+frame are room that was reserved for the next ones.
 """
 
 import errno
@@ -119,7 +120,8 @@ def read_segment(path: Path, index: int) -> Scan | None:
     magic, version, found_index, first_number = _segment_header.unpack_from(data)
     _check_kind(path, magic, SEGMENT_MAGIC, version, found_index, index)
     scan = Scan(first_number, first_number, [], SEGMENT_HEADER_BYTES)
-    while scan.end < len(data) and scan.torn is None:
+    written = len(data.rstrip(b"\0"))
+    while scan.end < written and scan.torn is None:
         _read_frame(path, data, scan)
     return scan
 
@@ -189,11 +191,11 @@ def damage(path: Path, offset: int, what: str) -> Damage:
 # ── the file system ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes, place: int) -> None:
     """Everything, also where the system takes less at once."""
-    written = os.write(descriptor, data)
+    written = os.pwrite(descriptor, data, place)
     while written < len(data):
-        written += os.write(descriptor, memoryview(data)[written:])
+        written += os.pwrite(descriptor, memoryview(data)[written:], place + written)
 
 
 def sync_folder(folder: Path) -> None:

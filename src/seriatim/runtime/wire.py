@@ -12,6 +12,7 @@ trusted before it is checked.
 """
 
 from collections.abc import Callable
+from struct import Struct as Layout
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -39,7 +40,7 @@ from seriatim.protocols.tree.messages import (
 )
 from seriatim.protocols.vcube.linked import Parcel
 
-VERSION = 1
+VERSION = 2  # since 2 a ticket may settle the range before it
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 8 * 1024 * 1024  # of one body
 HELLO_BYTES_MAX = 4 * 1024  # until somebody is known, nobody may make us hold more
@@ -143,13 +144,17 @@ UNWRITABLE = (OverflowError, TypeError, ValueError)
 
 encode_body = msgspec.msgpack.Encoder().encode
 
+_length = Layout(">I")
+encode_length = _length.pack
+_length_at = _length.unpack_from
+
 
 def encode_frame(body: WireFrame) -> bytes:
     """A whole frame, ready to be written."""
     data = encode_body(body)
     if len(data) > FRAME_BYTES_MAX:
         raise InputError("message", f"{len(data)} bytes in one frame", f"send at most {FRAME_BYTES_MAX}")
-    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+    return encode_length(len(data)) + data
 
 
 class Framing:
@@ -180,7 +185,7 @@ class Framing:
         self._needed = LENGTH_BYTES
         while end - position >= LENGTH_BYTES:
             start = position + LENGTH_BYTES
-            length = int.from_bytes(data[position:start], "big")
+            (length,) = _length_at(data, position)
             if length > self.body_bytes_max:
                 raise RemoteError(f"a frame of {length} bytes is announced; at most {self.body_bytes_max} are taken")
             if start + length > end:

@@ -21,6 +21,8 @@ from seriatim.runtime import Recovered
 # Options that decide what replaying a record does. Those of the first group promise something to clients.
 PROMISED = ("mode", "causal", "full_stamps")
 REPLAYED = (*PROMISED, "lease_ms", "ticket_count_max", "open_tickets_max")
+# What records mean, beside the options: a program that would replay them otherwise does not know this and says so.
+MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; without it: nobody had heard of that
 ANY_KEY = b"not the key: only that there was one decides what replaying does"
 
 
@@ -42,6 +44,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
     def options_now(self, options: TreeOptions) -> TreeOptions:
         """These options, but with what decides about replaying as it was."""
         values = dict(self.options)
+        values.pop(MEANING, None)
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
             raise JournalError(
@@ -82,7 +85,7 @@ def found(tree: SequencingTree, node: Node, options: TreeOptions) -> Founded:
         parents=tree.parents,
         homes=tree.homes,
         default_home=tree.default_home,
-        options={name: getattr(options, name) for name in REPLAYED},
+        options={name: getattr(options, name) for name in REPLAYED} | {MEANING: MEANS},
         is_proven=getattr(options, "stamp_key", None) is not None,
     )
 

@@ -6,6 +6,7 @@ host serves the sequencer server and the sequencer embedded in `memory://`.
 
 import asyncio
 import logging
+from collections.abc import Container
 
 from seriatim.brokers import Broker, Port
 from seriatim.brokers.naming import check_topic
@@ -15,6 +16,7 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.messages import Refused, Subscribe, Ticket, Update
 from seriatim.runtime import Clock, Driver, Journal, Switchboard
+from seriatim.runtime.switchboard import Outlet
 from seriatim.server.founding import encode_founded, encode_snapshot, rebuild
 
 logger = logging.getLogger(__name__)
@@ -42,6 +44,8 @@ class NodeHost:
         self._journal = journal
         self._port: Port | None = None
         self._driver: Driver | None = None
+        self._deliver: Outlet
+        self._numbered: Container[Topic]  # topics that have a number here, so their names were taken before
 
     @property
     def driver(self) -> Driver:
@@ -84,6 +88,8 @@ class NodeHost:
             journal=self._journal,
             encode_state=lambda: encode_snapshot(founded, machine, clock.now_ms()),
         )
+        self._deliver = driver.deliver
+        self._numbered = machine.state.sequencer.homes
         driver.failed.add_done_callback(self._on_failed)
         self._switchboard.attach(self.node, self._from_network)
         driver.start()
@@ -100,14 +106,17 @@ class NodeHost:
 
     def _from_network(self, source: Address, message: Payload) -> None:
         """A name that no broker would take goes no further: it would be in the journal, and asked for, for ever."""
+        kind = type(message)
+        if kind is Ticket and message.topic in self._numbered:
+            self._deliver(source, message)  # nearly all that comes
+            return
         named: frozenset[Topic] = frozenset()
-        match message:
-            case Subscribe():
-                named, request = message.topics | message.left | {message.topic}, message.version
-            case Update():
-                named, request = message.topics, message.version
-            case Ticket() if message.topic not in self.machine.state.sequencer.homes:
-                named, request = frozenset({message.topic}), message.request
+        if kind is Subscribe:
+            named, request = message.topics | message.left | {message.topic}, message.version
+        elif kind is Update:
+            named, request = message.topics, message.version
+        elif kind is Ticket:
+            named, request = frozenset({message.topic}), message.request
         for topic in named:
             try:
                 check_topic(topic)
@@ -115,10 +124,10 @@ class NodeHost:
                 logger.warning("refused", extra={"at": self.node, "source": source, "reason": str(error)})
                 self._switchboard.send(self.node, source, Refused(request, topic, str(error)))
                 return
-        self.driver.deliver(source, message)
+        self._deliver(source, message)
 
     def _from_broker(self, message: Payload) -> None:
-        self.driver.deliver(BROKER, message)
+        self._deliver(BROKER, message)
 
     def _send(self, source: Address, target: Address, message: Payload) -> None:
         if target == BROKER:

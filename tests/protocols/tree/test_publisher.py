@@ -56,6 +56,19 @@ def test_ask_write_settle() -> None:
     assert p.effects.wake_at is None
 
 
+def test_a_settled_range_goes_with_the_next_ticket_and_with_its_repeats() -> None:
+    p = Asked(retry_ms=10.0)
+    p.publish("x")
+    p.say("root", Granted(1, "A", 1, 1, {}))
+    assert p.publish("y") == [Ticket(2, "A", 1)]
+    p.publish("z")
+    p.say("root", Granted(2, "A", 2, 2, {}))
+    assert p.say(BROKER, Written("A", 1, "x"), 1.0) == [Write("A", 2, {}, event("y")), Ticket(3, "A", 1, settled=1)]
+    assert messages(p.tick(20.0), Ticket) == [Ticket(3, "A", 1, settled=1)]
+    assert p.say(BROKER, Written("A", 2, "y")) == [Settled("A", 2)], "a ticket is under way already: told apart"
+    assert messages(p.tick(40.0), Ticket) == [Ticket(3, "A", 1, settled=1)]
+
+
 def test_what_gathers_while_a_request_is_under_way_goes_into_the_next_one() -> None:
     p = Asked()
     p.publish("x")
@@ -153,14 +166,14 @@ def test_a_batch_is_written_when_the_one_before_is_on_the_broker_and_what_that_o
     p.publish("z")
     assert p.say("root", Granted(2, "A", 3, 3, {})) == []
     assert p.say(BROKER, Written("A", 1, "x")) == []
-    assert p.say(BROKER, Written("A", 2, None)) == [Settled("A", 1), Write("A", 3, {}, event("y")), Ticket(3, "A", 1)]
+    assert p.say(BROKER, Written("A", 2, None)) == [Write("A", 3, {}, event("y")), Ticket(3, "A", 1, settled=1)]
 
 
 def test_an_event_that_lost_its_slot_asks_for_a_new_number() -> None:
     p = Asked()
     p.publish("x")
     p.say("root", Granted(1, "A", 1, 1, {}))
-    assert p.say(BROKER, Written("A", 1, None)) == [Settled("A", 1), Ticket(2, "A", 1)]
+    assert p.say(BROKER, Written("A", 1, None)) == [Ticket(2, "A", 1, settled=1)]
     assert p.effects.notify == []
     assert p.machine.state.lost_slots == 1
 
@@ -194,7 +207,7 @@ def test_causal_mode_has_one_event_under_way_over_all_topics() -> None:
     p = Asked(causal=True)
     assert p.say(APPLICATION, Publish((event("x"), event("y"), event("a", "B")))) == [Ticket(1, "A", 1)]
     p.say("root", Granted(1, "A", 1, 1, {}))
-    assert p.say(BROKER, Written("A", 1, "x")) == [Settled("A", 1), Ticket(2, "A", 1)]
+    assert p.say(BROKER, Written("A", 1, "x")) == [Ticket(2, "A", 1, settled=1)]
     p.say("root", Granted(2, "A", 2, 2, {}))
     assert p.say(BROKER, Written("A", 2, "y")) == [Settled("A", 2), Ticket(1, "B", 1)]
 
@@ -203,7 +216,7 @@ def test_in_causal_mode_an_event_that_lost_its_slot_goes_again_before_any_other(
     p = Asked(causal=True)
     p.say(APPLICATION, Publish((event("x"), event("a", "B"))))
     p.say("root", Granted(1, "A", 1, 1, {}))
-    assert p.say(BROKER, Written("A", 1, None)) == [Settled("A", 1), Ticket(2, "A", 1)]
+    assert p.say(BROKER, Written("A", 1, None)) == [Ticket(2, "A", 1, settled=1)]
     p.say("root", Granted(2, "A", 2, 2, {}))
     assert p.say(BROKER, Written("A", 2, "x")) == [Settled("A", 2), Ticket(1, "B", 1)]
 

@@ -183,6 +183,20 @@ def test_a_settled_range_is_left_alone() -> None:
     assert inquire(sequencer, 2).state == "published"
 
 
+def test_a_ticket_may_settle_the_range_before_it() -> None:
+    sequencer = home(open_tickets_max=1)
+    ask(sequencer, 1, count=2)
+    (other,) = messages(sequencer.step("q", Ticket(1, "A", 1, settled=1), 0.0), Granted)
+    assert inquire(sequencer, 2).state == "coming", "only its publisher may settle it"
+    ticket = Ticket(2, "A", 1, settled=1)
+    (granted,) = messages(sequencer.step("p", ticket, 0.0), Granted)
+    assert (other.first, granted.first) == (3, 4), "what is settled counts as open no more"
+    assert inquire(sequencer, 2).state == "published"
+    assert messages(sequencer.step("p", ticket, 0.0), Granted) == [granted], "a repeat is a repeat"
+    assert messages(sequencer.step("p", Ticket(3, "A", 0, settled=4), 0.0), Refused)
+    assert inquire(sequencer, 4).state == "published", "what was settled is settled, also if the rest is refused"
+
+
 def test_a_number_past_its_lease_is_voided_with_the_entries_of_its_event() -> None:
     sequencer = home()
     ask(sequencer, 1, "B")

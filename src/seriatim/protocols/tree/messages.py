@@ -181,12 +181,17 @@ class Delivered(Struct, frozen=True, tag=True):
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Ticket(Struct, frozen=True, tag=True):
-    """Publisher → home: `count` numbers of this topic, please. A repeat has the same request number."""
+class Ticket(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Publisher → home: `count` numbers of this topic, please. A repeat has the same request number.
+
+    `settled`: and the range of this topic that begins there is settled, as if `Settled` had come just before; 0: none.
+    Whoever publishes one after the other says both at once, and a message costs a node more than what it says.
+    """
 
     request: int
     topic: Topic
     count: int
+    settled: Number = 0
 
 
 class Granted(Struct, frozen=True, tag=True):

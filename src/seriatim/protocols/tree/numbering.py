@@ -55,6 +55,8 @@ class Numbering(SequencerCore):
         self._firsts: dict[Topic, list[Number]] = {}  # of all ranges, where somebody asked whose a number is
 
     def _on_ticket(self, source: Address, ticket: Ticket, now: float, effects: Effects) -> None:
+        if ticket.settled:
+            self._on_settled(source, Settled(ticket.topic, ticket.settled), now, effects)
         problem = self._problem_with_ticket(ticket)
         if problem is not None:
             self._refuse(source, ticket.request, ticket.topic, problem, effects)

@@ -63,6 +63,8 @@ class Outbox(Struct):
     granted: Granted | None = None  # numbers that wait until the batch before them is on the broker
     batch: Batch | None = None
     withdrawn: int = 0  # of the events asked for, so many will not come
+    settled: Number = 0  # the range that the request under way settles; 0: none
+    untold: Number = 0  # a range that is settled, and its home has not been told in this step
 
     def is_idle(self) -> bool:
         return not self.asked and self.batch is None
@@ -183,6 +185,7 @@ class Publisher:
     def _begin(self, topic: Topic, outbox: Outbox, count: int, effects: Effects) -> None:
         outbox.asked = 1 if self.options.mode == "log" else min(count, self.options.ticket_count_max)
         outbox.request += 1
+        outbox.settled, outbox.untold = outbox.untold, 0
         self._busy[topic] = None
         self._ask(topic, outbox, effects)
 
@@ -190,7 +193,8 @@ class Publisher:
         if self.options.mode == "log":
             effects.send.append((BROKER, Append(outbox.queue.first)))
         else:
-            effects.send.append((self.tree.home(topic), Ticket(outbox.request, topic, outbox.asked)))
+            ticket = Ticket(outbox.request, topic, outbox.asked, outbox.settled)
+            effects.send.append((self.tree.home(topic), ticket))
 
     def _on_granted(self, message: Granted, effects: Effects) -> None:
         outbox = self.state.outboxes.get(message.topic)
@@ -234,14 +238,25 @@ class Publisher:
         self._finish_batch(message.topic, outbox, batch, effects)
 
     def _finish_batch(self, topic: Topic, outbox: Outbox, batch: Batch, effects: Effects) -> None:
+        """A settled range goes with the topic's next ticket, if one is sent now; else its home is told apart."""
+        before = len(effects.send)
         if not batch.slots:
             outbox.batch = None
             if not batch.abandoned:
-                settled = Settled(topic, batch.first, tuple(batch.stolen))
-                effects.send.append((self.tree.home(topic), settled))
+                outbox.untold = batch.first
+            if batch.stolen:
+                self._tell_settled(topic, outbox, tuple(batch.stolen), effects, before)
             self._publish_again(topic, outbox, batch)
             self._write(topic, outbox, effects)
         self._rest(topic, outbox, effects)
+        self._tell_settled(topic, outbox, (), effects, before)
+
+    def _tell_settled(
+        self, topic: Topic, outbox: Outbox, stolen: tuple[Number, ...], effects: Effects, place: int
+    ) -> None:
+        if outbox.untold:
+            effects.send.insert(place, (self.tree.home(topic), Settled(topic, outbox.untold, stolen)))
+            outbox.untold = 0
 
     def _publish_again(self, topic: Topic, outbox: Outbox, batch: Batch) -> None:
         """What lost its slot goes first, in its old order: a request under way is for a count, not for an event."""
