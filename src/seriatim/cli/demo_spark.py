@@ -47,9 +47,16 @@ def early_session() -> Iterator[Callable[[], Any]]:
 
     The demo waits for servers that elect a leader first, and the machine has nothing else to do then.
     """
+
+    def opened() -> Any:
+        check_requirements()
+        from seriatim.pipeline.session import remove_quiet_file
+
+        stack.callback(remove_quiet_file)
+        return stack.enter_context(session_of(LOCAL, "demo", is_small=True))
+
     with ExitStack() as stack, ThreadPoolExecutor(1) as threads:
-        started = threads.submit(lambda: stack.enter_context(session_of(LOCAL, "demo", is_small=True)))
-        yield started.result
+        yield threads.submit(opened).result
 
 
 def audit_again(
