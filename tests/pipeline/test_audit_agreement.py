@@ -41,6 +41,10 @@ SMALL = {
 }
 
 
+# A log of this size is one part of every table, and some steps are left out: so is a large one judged.
+DIVIDED = AuditOptions(undivided_rows=0, keys_max=1)
+
+
 @pytest.fixture
 def small(spark: SparkSession) -> Iterator[SparkSession]:
     with settings(spark, SMALL):
@@ -98,13 +102,17 @@ def test_agrees_with_the_reference_on_logs_with_faults_of_every_kind(small: Spar
             histories[f"story {seed}"] = sound_history(Random(seed))
             tell(told[f"story {seed}"], histories[f"story {seed}"], Random(seed))
         judged = histories if start else histories | {name: history for name, (history, _) in peers.items()}
-        reports = audit_tables(together(small, judged)).reports
+        tables = together(small, judged)
+        reports = audit_tables(tables).reports
+        divided = audit_tables(tables, options=DIVIDED).reports
         for name, (history, answer) in peers.items() if not start else ():
             assert reports[name].verdicts["causal"].answer == answer, name
-            assert same(reports[name]) == same(audit(history)), name
+            assert same(reports[name]) == same(divided[name]) == same(audit(history)), name
         for name, history in histories.items():
             expected = audit(history)
-            assert same(reports[name]) == same(expected), f"SERIATIM_SEED={name.split()[1]} replays {name}\n{history}"
+            replay = f"SERIATIM_SEED={name.split()[1]} replays {name}\n{history}"
+            assert same(reports[name]) == same(expected), replay
+            assert same(divided[name]) == same(expected), f"as a large log; {replay}"
             met.update((guarantee, verdict.answer) for guarantee, verdict in expected.verdicts.items())
             named.update(expected.counts)
         for name, anomaly in told.items():  # what was put in on purpose is called by its name, and nothing else is
@@ -164,7 +172,7 @@ def test_one_log(small: SparkSession) -> None:
 @pytest.mark.long
 def test_coarse_cuts_change_nothing(small: SparkSession) -> None:
     """As if nearly every row were in disorder and no block fitted a task."""
-    options = AuditOptions(keys_max=1, cuts_max=1, block_rows=20, block_rows_max=20, rounds=2)
+    options = AuditOptions(undivided_rows=0, keys_max=1, cuts_max=1, block_rows=20, block_rows_max=20, rounds=2)
     histories = {f"faulty {seed}": faulty_history(seed)[0] for seed in range(20)}
     histories |= {f"cyclic {seed}": cyclic_history(seed) for seed in range(20)}
     reports = audit_tables(together(small, histories), options=options).reports

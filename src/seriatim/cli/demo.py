@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,7 +74,13 @@ def command(
         is_valid = show(SEED if seed is None else seed, as_json)
     else:
         check_installed()
-        is_valid = _show_live(seconds, folder, with_spark, as_json)
+        with ExitStack() as stack:
+            early = None
+            if with_spark:
+                from seriatim.cli.demo_spark import early_session
+
+                early = stack.enter_context(early_session())
+            is_valid = _show_live(seconds, folder, early, as_json)
     if not is_valid:
         context.exit(EXIT_CHECK_FAILED)
 
@@ -90,7 +98,8 @@ def check_installed() -> None:
         raise InputError("seriatim demo", f"needs the NATS client and server, but {error.problem}", fix) from None
 
 
-def _show_live(seconds: float, folder: Path | None, with_spark: bool, as_json: bool) -> bool:
+def _show_live(seconds: float, folder: Path | None, early: Callable[[], Any] | None, as_json: bool) -> bool:
+    """`early` waits for Spark, which was started before; None: without the second audit."""
     from seriatim.audit import write_history
     from seriatim.cli.demo_judge import judge
     from seriatim.cli.demo_page import INTRODUCTION, Narrator, page
@@ -120,7 +129,7 @@ def _show_live(seconds: float, folder: Path | None, with_spark: bool, as_json: b
     if not as_json:
         for line in page(run, judgement):
             click.echo(line)
-    again = audit_again(run.histories, judgement, as_json) if with_spark else None
+    again = audit_again(run.histories, judgement, as_json, early) if early is not None else None
     if as_json:
         shown = {**_as_json(run, judgement), "spark": again.shown() if again is not None else None}
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))

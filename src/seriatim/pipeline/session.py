@@ -100,9 +100,18 @@ def _sharing(options: SparkOptions) -> str:
     return "" if "ArchiveClassesAtExit" in options.java_options else sharing_options(archive_path())
 
 
+def remove_quiet_file() -> None:
+    """For who leaves nothing behind. A JVM has read it by the time it has a session; the next one gets a new file."""
+    _quiet_path().unlink(missing_ok=True)
+
+
+def _quiet_path() -> Path:
+    return Path(tempfile.gettempdir()) / f"seriatim-log4j2-{os.getuid()}.properties"
+
+
 def _quiet_file() -> Path:
     """What Spark may write to stderr: errors. A file, because the JVM reads it before we can talk to it."""
-    path = Path(tempfile.gettempdir()) / f"seriatim-log4j2-{os.getuid()}.properties"
+    path = _quiet_path()
     if not path.exists() or path.read_text(encoding="utf-8") != QUIET:
         beside = path.with_name(f"{path.name}.{os.getpid()}")
         beside.write_text(QUIET, encoding="utf-8")

@@ -1,5 +1,6 @@
 """The auditor at scale: tables in, the reference auditor's report out, and tables of everything behind it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import NamedTuple
@@ -41,10 +42,11 @@ from seriatim.pipeline.audit.completeness import (
     with_voids,
 )
 from seriatim.pipeline.audit.doubts import doubts, summary
-from seriatim.pipeline.audit.events import events, published, subscribers, totals
+from seriatim.pipeline.audit.events import events, published, subscribers, topics, totals
 from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, decode
 from seriatim.pipeline.audit.integrity import (
     contradicted,
+    has_several_places,
     not_held,
     repeats,
     reused,
@@ -54,11 +56,12 @@ from seriatim.pipeline.audit.integrity import (
     uncovered,
     unpublished,
 )
-from seriatim.pipeline.audit.keep import kept, planned_simply
+from seriatim.pipeline.audit.keep import count_few, kept, planned_simply
 from seriatim.pipeline.audit.levels import with_levels
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.audit.order import (
     HINTS,
+    Sizes,
     Walked,
     blocks_of,
     covered_shares,
@@ -71,6 +74,7 @@ from seriatim.pipeline.audit.order import (
     with_hint,
     with_positions,
 )
+from seriatim.pipeline.audit.workers import side_by_side
 from seriatim.pipeline.logs.tables import Tables
 
 SALTS = 3  # tries
@@ -125,10 +129,11 @@ def audit_tables(tables: Tables, limit: int = 10, options: AuditOptions | None =
     if limit < 1:
         raise InputError("limit", f"{limit} is too small", "show at least 1 anomaly of each name")
     options = options or AuditOptions()
-    with planned_simply(tables.deliveries.sparkSession):
+    few = count_few(tables[:3], options.undivided_rows)
+    with planned_simply(tables.deliveries.sparkSession, few):
         for salt in range(options.salt, options.salt + SALTS):
             try:
-                return _Audit(LogTables(tables), limit, replace(options, salt=salt)).result()
+                return _Audit(LogTables(tables, few is not None), limit, replace(options, salt=salt)).result()
             except HashCollision:
                 continue
     raise InputError("salt", f"ids collide with {SALTS} salts", "look at how the ids were made; this is no chance")
@@ -139,6 +144,7 @@ class _Audit:
 
     def __init__(self, log: LogTables, limit: int, options: AuditOptions) -> None:
         self.log = log
+        self.is_undivided = log.is_undivided
         self.limit = limit
         self.options = options
         self.salt = options.salt
@@ -150,29 +156,45 @@ class _Audit:
     def result(self) -> SparkAudit:
         self._count()
         walked = self._walk()
-        self._check_order(walked)
-        self._doubt_order(walked)
-        self._check_integrity(walked)
-        self._check_completeness(walked)
+        side_by_side(
+            self.spark,
+            lambda: self._check_order(walked),
+            lambda: self._doubt_order(walked),
+            lambda: self._check_integrity(walked),
+            lambda: self._check_completeness(walked),
+        )
         return self._report(self._tagged_only(walked))
 
     def _count(self) -> None:
         log = self.log
         self.publications = kept(published(log, self.salt)) if log.has_publications else None
         self.totals = kept(totals(log, self.salt))
-        count = self.totals.agg(F.sum("n")).first()
-        rows = with_levels(self.rows, count[0] or 0 if count is not None else 0)
+        self.subscribers = subscribers(self.totals)
+        counted = self._count_names()
+        rows = with_levels(self.rows, sum(told["deliveries"] for told in counted.values()))
         self.events = kept(events(rows, self.publications, log.has_runs))
-        self.subscribers = kept(subscribers(self.totals))
-        self.hints: list[str] = []
-        self.runs = self._count_runs()
+        self._count_events(counted)
+        lacking = {hint: _taken(counted, f"lacks_{hint}") for hint in HINTS}
+        self.hints = [hint for hint in HINTS if not lacking[hint]]
+        self.several_places = _taken(counted, "several_places")
+        if _taken(counted, "collided"):
+            raise HashCollision
+        self.runs = {name: Run(**told) for name, told in counted.items()}
         self.is_numbered = all(run.numbered == run.deliveries for run in self.runs.values())
+        self.sizes = Sizes(
+            rows=sum(run.deliveries for run in self.runs.values()),
+            events=sum(run.events + run.published for run in self.runs.values()),
+            published=sum(run.published for run in self.runs.values()),
+            is_undivided=self.is_undivided,
+        )
 
     # ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _walk(self) -> Walked:
         hints = self.hints
-        shares = covered_shares(self.rows, self.events, hints, self._sample()) if len(hints) > 1 else {}
+        # Of a small log, to know the best hint takes longer than to go on with any.
+        is_chosen = len(hints) > 1 and not self.is_undivided
+        shares = covered_shares(self.rows, self.events, hints, self._sample()) if is_chosen else {}
         if not hints or min(shares.values(), default=0) > SHARE_BAD:
             self.events = kept(with_positions(self.events, self.rows, self.subscribers, self.log.has_runs))
             hints = [*hints, "place"]
@@ -180,37 +202,39 @@ class _Audit:
                 shares = covered_shares(self.rows, self.events, hints, self._sample())
         hint = min(hints, key=lambda hint: shares.get(hint, 0))
         self.events = with_hint(self.events, hint, self.log.has_publications)
-        count = sum(run.events for run in self.runs.values())
-        return walk(self.rows, self.events, self.log.has_publications, are_few=count <= self.options.keys_max)
+        return walk(self.rows, self.events, self.log.has_publications, self.sizes, self.options.keys_max)
 
     def _sample(self) -> int:
         """Every so-manieth subscriber gives a sample that is large enough, of subscribers that are enough."""
-        rows = sum(run.deliveries for run in self.runs.values())
         subscribers = sum(run.subscribers for run in self.runs.values())
-        return max(1, min(rows // SAMPLE_ROWS, subscribers // SAMPLE_SUBSCRIBERS))
+        return max(1, min(self.sizes.rows // SAMPLE_ROWS, subscribers // SAMPLE_SUBSCRIBERS))
 
     def _check_order(self, walked: Walked) -> None:
-        dirty = blocks_of(walked, self.events, self.options)
+        sizes, options = self.sizes, self.options
+        dirty = blocks_of(walked, self.events, sizes, options)
         if dirty is None:
             return
         blocks, rows = dirty
-        large = too_large(rows, "block", self.options.task_rows_max)
+        large = too_large(rows, "block", options.task_rows_max) if sizes.rows > options.task_rows_max else None
         if large is not None:
             self.doubts.append(size_doubt(self.events, blocks, "block", large, "task_rows_max"))
             blocks = kept(blocks.join(large, "block", "left_anti"))
             rows = kept(rows.join(large, "block", "left_anti"))
-        tangles = tangles_of(rows, walked, blocks, self.options)
-        large = too_large(rows.drop("block").join(tangles, "e"), "tangle", self.options.tangle_rows_max)
+        tangles = tangles_of(rows, walked, blocks, sizes, options)
+        large = None
+        if sizes.rows > options.tangle_rows_max:
+            large = too_large(rows.drop("block").join(tangles, "e"), "tangle", options.tangle_rows_max)
         if large is not None:
             self.doubts.append(size_doubt(self.events, tangles, "tangle", large, "tangle_rows_max"))
             tangles = kept(tangles.join(large, "tangle", "left_anti"))
-        found = explained(self.log, walked, tangles, self.limit, self.salt)
-        if walked.chain_rows is not None and self.publications is not None:
+        found = explained(self.log, walked, tangles, sizes, self.limit, self.salt)
+        has_seen = any(run.seen for run in self.runs.values())
+        if has_seen and walked.chain_rows is not None and self.publications is not None:
             first = hopeless(found, walked.chain_rows, walked.rows, self.salt)
             if first is not None:
                 self.doubts.append(circular_doubt(first, walked.chain_rows, self.publications))
                 unknowable = hopeless_events(first, walked.chain_rows)
-                found = explained(self.log, walked, tangles, self.limit, self.salt, unknowable)
+                found = explained(self.log, walked, tangles, sizes, self.limit, self.salt, unknowable)
         self.found.append(found)
 
     def _doubt_order(self, walked: Walked) -> None:
@@ -244,7 +268,7 @@ class _Audit:
             self.found.append(duplicates)
             self.doubts.append(logged_twice)
         if any(run.reused for run in self.runs.values()):
-            told = kept(reused(log, self.events, salt))
+            told = reused(log, self.events, salt, self.sizes.is_undivided)
             self.found.append(told)
             self.doubts.append(reused_doubt(told))
         if strange := [name for name, run in self.runs.items() if run.published and run.phantoms]:
@@ -252,7 +276,7 @@ class _Audit:
 
     def _check_completeness(self, walked: Walked) -> None:
         log, salt = self.log, self.salt
-        mismatches = contradicted(log, self.rows, self.events, salt)
+        mismatches = contradicted(log, self.rows, self.events, self.several_places, salt)
         confused = {name for name, run in self.runs.items() if run.reused}
         if mismatches is not None:
             mismatches = kept(mismatches)
@@ -270,7 +294,9 @@ class _Audit:
             self.doubts.append(not_subscribed(log, unclear, clear, salt))
         places = kept(ranked(self.events))
         both = kept(with_ease(different(log, clear, salt), got, placed, walked.repeats))
-        held = kept(stays(both, placed, are_simple=both.filter("not is_simple").isEmpty()))
+        are_simple = both.filter("not is_simple").isEmpty()
+        held = stays(both, placed, are_simple)
+        held = held if are_simple else kept(held)
         voids = voids_known(self.publications) if self.publications is not None else None
         judged = kept(with_voids(owed(held, places), voids))
         counts = stay_counts(judged)
@@ -288,88 +314,96 @@ class _Audit:
         """Deliveries with their places, and what each subscriber got of each topic."""
         if self.is_numbered or not self.log.has_publications:
             placed = with_places(self.rows, self.events, has_publications=False)
-            return placed, kept(received_as_numbered(self.totals))
+            return placed, received_as_numbered(self.totals)
         placed = with_places(self.rows, self.events, has_publications=True)
         return placed, kept(received(placed))
 
     # ── the report ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _report(self, tagged_only: set[str]) -> SparkAudit:
-        found = kept(_union(self.found, self.spark.createDataFrame([], FOUND)))
+        found = _union(self.found, self.spark.createDataFrame([], FOUND))
         none = doubts(self.spark.createDataFrame([], "run string"), "order", 0, reason=F.lit(""))
-        doubted = kept(_union(self.doubts, none))
+        doubted = _union(self.doubts, none)
         counts: dict[str, dict[str, int]] = {run: {} for run in self.runs}
         shown: dict[str, list[Anomaly]] = {run: [] for run in self.runs}
         if self.found:
-            for row in found.groupBy("run", "name").agg(F.sum("count").alias("count")).collect():
-                counts[row["run"]][row["name"]] = row["count"]
+            found = kept(found)
             names = list(ANOMALIES)
-            place = Window.partitionBy("run", "name").orderBy("phase", "subscriber", "position", "tie", "sentence")
-            first = found.filter(F.col("sentence").isNotNull()).withColumn("nth", F.row_number().over(place))
-            top = first.filter(F.col("nth") <= self.limit).collect()
-            for row in sorted(top, key=lambda row: (names.index(row["name"]), row["nth"])):
-                witness = tuple(decode(text) for text in row["witness"])
-                shown[row["run"]].append(Anomaly(row["name"], row["sentence"], witness))
+            for row in sorted(_first_of_each(found, self.limit).collect(), key=lambda row: int(row["nth"])):
+                counts[row["run"]][row["name"]] = row["total"]
+                if row["sentence"] is not None:
+                    witness = tuple(decode(text) for text in row["witness"])
+                    shown[row["run"]].append(Anomaly(row["name"], row["sentence"], witness))
+            shown = {run: sorted(told, key=lambda anomaly: names.index(anomaly.name)) for run, told in shown.items()}
         told: dict[str, dict[str, list[tuple[str, int]]]] = {run: {} for run in self.runs}
-        for row in summary(doubted).collect() if self.doubts else ():
-            told[row["run"]].setdefault(row["about"], []).append((row["first"], row["count"]))
+        if self.doubts:
+            doubted = kept(doubted)
+            for row in summary(doubted).collect():
+                told[row["run"]].setdefault(row["about"], []).append((row["first"], row["count"]))
         for name, run in self.runs.items():
             for about, reason in _absent(run, name in tagged_only, name in self.confused):
                 told[name].setdefault(about, []).append((reason, 1))
         reports = {name: _report(run, counts[name], shown[name], told[name]) for name, run in self.runs.items()}
         return SparkAudit(reports, found.filter(F.col("name") != CIRCULAR), doubted)
 
-    def _count_runs(self) -> dict[str, Run]:
-        """Everything that is counted once per run; the driver holds one row for each."""
-        counted: dict[str, dict[str, int]] = {} if self.log.has_runs else {"": {}}
-        delivered, made = F.col("n") > 0, F.col("a").isNotNull()
+    def _count_names(self) -> dict[str, Counter[str]]:
+        """What is counted once per run, from tables with a row for each name; the driver holds one row for each run."""
         frames = [
-            self.totals.groupBy("run").agg(
-                F.sum("n").alias("deliveries"),
-                F.count_distinct("s").alias("subscribers"),
-                F.sum("tagged").alias("out_of_order"),
-                F.sum("numbered").alias("numbered"),
+            _counts(
+                self.subscribers,
+                deliveries=F.sum("n"),
+                subscribers=F.count(F.lit(1)),
+                out_of_order=F.sum("tagged"),
+                numbered=F.sum("numbered"),
+                collided=_count("collided"),
             ),
-            self.events.groupBy("run").agg(
-                _count(delivered).alias("events"),
-                _count("shared").alias("shared"),
-                _count("reused").alias("reused"),
-                F.sum(F.when(~F.col("reused"), F.col("untagged")).otherwise(0)).alias("usable"),
-                _count(made).alias("published"),
-                _count(made & ~F.col("reused")).alias("told"),
-                _count(F.col("seen").isNotNull()).alias("seen"),
-                F.sum(F.when(~made, F.col("n")).otherwise(0)).alias("phantoms"),
-                _count("collided").alias("collided"),
-                *(_count(delivered & lacks_hint(hint)).alias(f"lacks_{hint}") for hint in HINTS),
-            ),
+            _counts(topics(self.totals), collided=_count("collided")),
         ]
         if self.log.has_subscriptions:
-            frames.append(self.log.subscriptions.groupBy("run").agg(F.count(F.lit(1)).alias("subscriptions")))
-        for frame in frames:
-            for row in frame.collect():
-                told = row.asDict()
-                counted.setdefault(told.pop("run"), {}).update(told)
-        lacking = {hint: sum(told.pop(f"lacks_{hint}", 0) for told in counted.values()) for hint in HINTS}
-        self.hints = [hint for hint in HINTS if not lacking[hint]]
-        collided = sum(told.pop("collided", 0) for told in counted.values())
-        if collided or self._names_collide():
-            raise HashCollision
-        return {name: Run(**told) for name, told in counted.items()}
+            frames.append(_counts(self.log.subscriptions, subscriptions=F.count(F.lit(1))))
+        counted: dict[str, Counter[str]] = {} if self.log.has_runs else {"": Counter()}
+        for row in reduce(DataFrame.unionByName, frames).collect():
+            counted.setdefault(row["run"], Counter()).update(row["counts"])
+        return counted
 
-    def _names_collide(self) -> bool:
-        """Whether two subscribers, or two topics, have one hash."""
-        topics = self.totals.select("run", F.col("topic").alias("subscriber"), F.col("t").alias("s")).distinct()
-        names = self.subscribers.select("s", F.lit(0).alias("kind")).unionByName(
-            topics.select("s", F.lit(1).alias("kind"))
+    def _count_events(self, counted: dict[str, Counter[str]]) -> None:
+        """Add what is counted of the events of each run."""
+        delivered, made = F.col("n") > 0, F.col("a").isNotNull()
+        told = _counts(
+            self.events,
+            events=_count(delivered),
+            shared=_count("shared"),
+            reused=_count("reused"),
+            usable=F.sum(F.when(~F.col("reused"), F.col("untagged")).otherwise(0)),
+            published=_count(made),
+            told=_count(made & ~F.col("reused")),
+            seen=_count(F.col("seen").isNotNull()),
+            phantoms=F.sum(F.when(~made, F.col("n")).otherwise(0)),
+            collided=_count("collided"),
+            several_places=_count(has_several_places()),
+            **{f"lacks_{hint}": _count(delivered & lacks_hint(hint)) for hint in HINTS},
         )
-        return not names.groupBy("kind", "s").count().filter("count > 1").isEmpty()
+        for row in told.collect():
+            counted.setdefault(row["run"], Counter()).update(row["counts"])
 
     def _frame(self, runs: Iterable[str]) -> DataFrame:
-        return F.broadcast(self.spark.createDataFrame([(run,) for run in runs], "run string"))
+        return F.broadcast(self.spark.createDataFrame([(run,) for run in runs], "run string").coalesce(1))
 
 
 class HashCollision(Exception):
     """Two names have one hash: the audit is done again with another salt."""
+
+
+def _counts(frame: DataFrame, **columns: Column) -> DataFrame:
+    """Of each run, what these count, by name: run, counts."""
+    counted = frame.groupBy("run").agg(*(column.cast("long").alias(name) for name, column in columns.items()))
+    pairs = [part for name in columns for part in (F.lit(name), F.col(name))]
+    return counted.select("run", F.create_map(*pairs).alias("counts"))
+
+
+def _taken(counted: dict[str, Counter[str]], name: str) -> int:
+    """The sum of this count over all runs, which have it no longer."""
+    return sum(told.pop(name, 0) for told in counted.values())
 
 
 def _count(condition: Column | str) -> Column:
@@ -392,6 +426,17 @@ def _absent(run: Run, is_tagged: bool, is_confused: bool) -> Iterator[tuple[str,
         yield "completeness", "no subscriptions in the log: which events were owed is not known"
     elif is_confused:
         yield "completeness", "ids or numbers contradict each other, so a gap cannot be told"
+
+
+def _first_of_each(found: DataFrame, limit: int) -> DataFrame:
+    """The first anomalies of each run and name, by `nth`, each with the `total` of its name.
+
+    What has no sentence is only counted, and comes last: a name that has nothing else keeps one such row.
+    """
+    each = Window.partitionBy("run", "name")
+    in_order = each.orderBy(F.col("sentence").isNull(), "phase", "subscriber", "position", "tie", "sentence")
+    numbered = found.withColumns({"nth": F.row_number().over(in_order), "total": F.sum("count").over(each)})
+    return numbered.filter(F.col("nth") <= limit)
 
 
 def _union(frames: Iterable[DataFrame], empty: DataFrame) -> DataFrame:

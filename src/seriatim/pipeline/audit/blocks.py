@@ -19,10 +19,12 @@ from pyspark.sql import functions as F
 
 from seriatim.pipeline.audit.keep import kept
 from seriatim.pipeline.audit.walk import NOTIFIED
+from seriatim.pipeline.audit.workers import in_python
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 DIRTY = "e bigint, block bigint"
+DIRTY_SCHEMA = pa.schema([("e", pa.int64()), ("block", pa.int64())])
 
 
 def join_intervals(low: Array, high: Array) -> tuple[Array, Array]:
@@ -38,10 +40,10 @@ def join_intervals(low: Array, high: Array) -> tuple[Array, Array]:
     return low[starts], reached[ends]
 
 
-def dirty_events(all_events: DataFrame, low: Array, high: Array) -> DataFrame:
+def dirty_events(all_events: DataFrame, low: Array, high: Array, is_undivided: bool) -> DataFrame:
     """The events that are in a block with others: e, block. The intervals are those of `join_intervals`."""
     known = all_events.filter(F.col("k").isNotNull()).select("e", "k")
-    return known.mapInArrow(partial(assign, low=low, high=high), DIRTY)
+    return in_python(known, partial(assign, low=low, high=high), DIRTY, DIRTY_SCHEMA, is_undivided)
 
 
 def assign(batches: Iterator[pa.RecordBatch], low: Array, high: Array) -> Iterator[pa.RecordBatch]:
@@ -51,7 +53,7 @@ def assign(batches: Iterator[pa.RecordBatch], low: Array, high: Array) -> Iterat
         block = np.searchsorted(low, keys, side="right") - 1
         inside = (block >= 0) & (keys <= high[np.maximum(block, 0)])
         events = batch.column("e").to_numpy(zero_copy_only=False)[inside]
-        yield pa.record_batch({"e": events, "block": block[inside].astype(np.int64)})
+        yield pa.record_batch([events, block[inside].astype(np.int64)], schema=DIRTY_SCHEMA)
 
 
 def thresholds(events: DataFrame, blocks: int) -> list[float]:

@@ -25,7 +25,7 @@ DEFAULTS: Mapping[str, object] = {"out_of_order": False, "index": 0, "filtered":
 class LogTables:
     """The tables of one or many logs, all columns there, every row with its run."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, is_undivided: bool = False) -> None:
         self.has_runs = RUN in tables.deliveries.columns
         self.deliveries = complete(tables.deliveries, DELIVERIES, "deliveries")
         spark = tables.deliveries.sparkSession
@@ -33,6 +33,11 @@ class LogTables:
         self.subscriptions = complete(
             _or_empty(tables.subscriptions, spark, SUBSCRIPTIONS), SUBSCRIPTIONS, "subscriptions"
         )
+        self.is_undivided = is_undivided
+        if is_undivided:  # then every table made of these is in one part, too, and none is ever shuffled
+            self.deliveries = self.deliveries.coalesce(1)
+            self.publications = self.publications.coalesce(1)
+            self.subscriptions = self.subscriptions.coalesce(1)
         self.has_publications = tables.publications is not None
         self.has_subscriptions = tables.subscriptions is not None
 

@@ -43,10 +43,32 @@ def totals(log: LogTables, salt: int) -> DataFrame:
 
 
 def subscribers(all_totals: DataFrame) -> DataFrame:
-    """One row per subscriber: run, subscriber, s, n rows, the last position, how many rows are tagged."""
-    return all_totals.groupBy("run", "subscriber", "s").agg(
-        F.sum("n").alias("n"), F.max("final").alias("last"), F.sum("tagged").alias("tagged")
+    """One row per subscriber: run, subscriber, s, n rows, the last position, how many rows are tagged and numbered.
+
+    `collided`: another subscriber has the same hash.
+    """
+    return all_totals.groupBy("s").agg(
+        F.min("run").alias("run"),
+        F.min("subscriber").alias("subscriber"),
+        _differ("run", "subscriber").alias("collided"),
+        F.sum("n").alias("n"),
+        F.max("final").alias("last"),
+        F.sum("tagged").alias("tagged"),
+        F.sum("numbered").alias("numbered"),
     )
+
+
+def topics(all_totals: DataFrame) -> DataFrame:
+    """One row per topic: t, run, and `collided`, if another topic has the same hash."""
+    return all_totals.groupBy("t").agg(F.min("run").alias("run"), _differ("run", "topic").alias("collided"))
+
+
+def _differ(*names: str) -> Column:
+    """Whether rows of a group do not all have the same."""
+    differs = F.lit(False)
+    for name in names:
+        differs = differs | (F.min(name) != F.max(name))
+    return differs
 
 
 def published(log: LogTables, salt: int) -> DataFrame:

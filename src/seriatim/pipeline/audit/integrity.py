@@ -12,9 +12,10 @@ from seriatim.pipeline.audit.columns import (
 )
 from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import PUBLICATION_ORDER
-from seriatim.pipeline.audit.explain import FOUND, explain_reused
+from seriatim.pipeline.audit.explain import FOUND, SCHEMA, explain_reused
 from seriatim.pipeline.audit.keep import handed_out, kept
 from seriatim.pipeline.audit.places import shown
+from seriatim.pipeline.audit.workers import in_python
 
 # As the reference auditor sorts the rows of one subscriber.
 ROW_ORDER = ("position", "event_id", "topic", "number", "index", "out_of_order")
@@ -82,7 +83,7 @@ def row_doubts(subscribers: DataFrame, holes: DataFrame | None, tied: DataFrame 
     return made
 
 
-def reused(log: LogTables, all_events: DataFrame, salt: int) -> DataFrame:
+def reused(log: LogTables, all_events: DataFrame, salt: int, is_undivided: bool) -> DataFrame:
     """Ids that stand for two events, and which: the first rows of each kind are enough to tell."""
     ids = all_events.filter("reused").select("e")
     notified = with_hashes(log.deliveries, salt, e="event_id").join(ids, "e")
@@ -94,7 +95,8 @@ def reused(log: LogTables, all_events: DataFrame, salt: int) -> DataFrame:
         of_id = Window.partitionBy("e").orderBy(*PUBLICATION_ORDER)
         made = made.withColumn("nth", F.row_number().over(of_id)).filter("nth <= 2")
         rows = rows.unionByName(made.select("e", "run", "event_id", publication_json().alias("row")))
-    return rows.repartition("e").sortWithinPartitions("e").mapInArrow(explain_reused, FOUND)
+    rows = (rows.coalesce(1) if is_undivided else rows.repartition("e")).sortWithinPartitions("e")
+    return in_python(rows, explain_reused, FOUND, SCHEMA, is_undivided)
 
 
 def reused_doubt(told: DataFrame) -> DataFrame:
@@ -146,25 +148,34 @@ def _covers(span: Column, low: Column, high: Column) -> Column:
     return (span["since"] <= low) & ((span["until"] < 0) | (high < span["until"]))
 
 
-def contradicted(log: LogTables, rows: DataFrame, all_events: DataFrame, salt: int) -> DataFrame | None:
-    """Events whose number is another event's, or that have two numbers. None if there are none."""
-    told = all_events.filter(~F.col("reused"))
+def has_several_places() -> Column:
+    """Whether rows give an event two numbers."""
     several = (F.col("low") != F.col("high")) | (F.col("low") != F.col("published_place"))
+    return F.coalesce(several & ~F.col("reused"), F.lit(False))
+
+
+def contradicted(
+    log: LogTables, rows: DataFrame, all_events: DataFrame, several_count: int, salt: int
+) -> DataFrame | None:
+    """Events whose number is another event's, or that have two numbers (so many have). None if there are none."""
+    told = all_events.filter(~F.col("reused"))
     place = F.coalesce("published_place", "low")
-    several_places = kept(told.filter(several).select("e"))
+    several_places = told.filter(has_several_places()).select("e")
     claims = told.filter(place.isNotNull()).select(
         "e", "t", place["number"].alias("number"), place["index"].alias("index")
     )
-    has_several = not several_places.isEmpty()
-    if has_several:
-        more = rows.filter("number is not null").join(handed_out(several_places), "e", "left_semi")
+    if several_count:
+        several_places = kept(several_places)
+        more = rows.filter("number is not null").join(handed_out(several_places, several_count), "e", "left_semi")
         claims = kept(claims.unionByName(more.select("e", "t", "number", "index").distinct()))
     at_place = ["t", "number", "index"]
     taken = claims.groupBy(*at_place).agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
-    clashing = kept(taken.select(*at_place))
-    if not has_several and clashing.isEmpty():
+    clashing = taken.select(*at_place)
+    if not several_count and clashing.isEmpty():
         return None
-    suspects = several_places.unionByName(claims.join(handed_out(clashing), at_place, "left_semi").select("e"))
+    clashing = kept(clashing)
+    same_place = claims.join(handed_out(clashing, clashing.count()), at_place, "left_semi").select("e")
+    suspects = several_places.unionByName(same_place)
     return _mismatches(log, kept(suspects.distinct()), salt)
 
 

@@ -3,15 +3,37 @@
 Without that, every step would plan all steps before it again, and their number doubles with each join.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
-LEVEL = StorageLevel.MEMORY_AND_DISK
+DEFAULTS = {
+    CONSTRAINTS: "true",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.shuffle.partitions": "200",
+    "spark.sql.autoBroadcastJoinThreshold": "10MB",
+    "spark.sql.optimizer.disableHints": "false",
+    "spark.sql.join.forceApplyShuffledHashJoin": "false",
+    "spark.sql.ui.explainMode": "formatted",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+UNDIVIDED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
+    "spark.sql.join.forceApplyShuffledHashJoin": "true",  # the rows are few: hashing them is quicker than sorting
+    "spark.sql.ui.explainMode": "simple",  # plans are written down for a page that nobody sees
+}
+LEVEL = StorageLevel.MEMORY_AND_DISK_DESER  # rows as they are: to write and read them would cost more than they hold
+INTERPRETED_ROWS = 20_000  # of so few rows, to compile a plan takes longer than to interpret it
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 HANDED_OUT_MAX = 200_000  # rows of a few columns
 
 
@@ -26,23 +48,40 @@ def kept(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(storageLevel=LEVEL)
 
 
-def handed_out(frame: DataFrame) -> DataFrame:
-    """A kept table, to be joined with one that is much larger: if it is small, every task gets all of it.
+def handed_out(frame: DataFrame, rows_max: int) -> DataFrame:
+    """A table to be joined with one that is much larger: if it is small, every task gets all of it.
 
-    Spark cannot know: what a plan starts from has no size, and then the larger table would be moved.
+    Spark cannot know: what a plan starts from has no size, and then the larger table would be moved. The caller knows
+    that there are at most `rows_max` rows; only if those would be too many are they counted, so then keep it first.
     """
-    return F.broadcast(frame) if frame.count() <= HANDED_OUT_MAX else frame
+    is_small = rows_max <= HANDED_OUT_MAX or frame.count() <= HANDED_OUT_MAX
+    return F.broadcast(frame) if is_small else frame
+
+
+def count_few(frames: Iterable[DataFrame | None], rows_max: int) -> int | None:
+    """How many rows these tables have together, if at most so many. No more of them are read."""
+    if not rows_max:
+        return None
+    parts = [frame.select(F.lit(1)).limit(rows_max + 1) for frame in frames if frame is not None]
+    count = reduce(DataFrame.unionAll, parts).count()
+    return count if count <= rows_max else None
 
 
 @contextmanager
-def planned_simply(spark: SparkSession) -> Iterator[None]:
+def planned_simply(spark: SparkSession, few: int | None = None) -> Iterator[None]:
     """While an audit plans, Spark infers no constraints: of tables this many it takes longer than the work itself.
 
-    (And with unions of tables that were kept, Spark 4.3 fails in it: "key not found".)
+    (And with unions of tables that were kept, Spark 4.3 fails in it: "key not found".) If the rows are so `few` that
+    tables are not divided, there are no shuffles, nothing to hand out, and nothing to adapt to.
     """
-    before = spark.conf.get(CONSTRAINTS, "true")
-    spark.conf.set(CONSTRAINTS, "false")
+    wanted = {CONSTRAINTS: "false"}
+    if few is not None:
+        wanted |= UNDIVIDED | (INTERPRETED if few <= INTERPRETED_ROWS else {})
+    before = {name: spark.conf.get(name, DEFAULTS[name]) or "" for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(CONSTRAINTS, before or "true")
+        for name, value in before.items():
+            spark.conf.set(name, value)

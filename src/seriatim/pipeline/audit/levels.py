@@ -32,7 +32,9 @@ def with_levels(rows: DataFrame, count: int) -> DataFrame:
     )
     columns: list[Any] = [sample.column(name).to_numpy() for name in ("s", "e", "notified_at")]
     names, delays = usual_delays(*columns)
-    table = rows.sparkSession.createDataFrame(pa.table({"s": names, "delay": delays}), "s long, delay double")
+    table = rows.sparkSession.createDataFrame(pa.table({"s": names, "delay": delays}), "s long, delay double").coalesce(
+        1
+    )
     levelled = F.col("notified_at") - F.coalesce("delay", F.lit(0.0))
     return rows.join(F.broadcast(table), "s", "left").withColumn("levelled", levelled).drop("delay")
 

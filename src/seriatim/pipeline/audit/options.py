@@ -14,6 +14,7 @@ class AuditOptions(Struct, frozen=True, kw_only=True):
     block_rows_max: int = 2_000_000  # a block above this is cut again, coarsely
     task_rows_max: int = 20_000_000  # a block that cannot be cut and is above this is not judged: unknown
     tangle_rows_max: int = 5_000_000  # a tangle above this is not explained: unknown
+    undivided_rows: int = 200_000  # a log up to this is one part of every table: nothing is moved, all is one task
     rounds: int = 6  # in which the events near a coarse cut may settle on one side of it
     salt: int = 0  # of the hashes that stand for ids; another one if two ids collide
 

@@ -17,8 +17,10 @@ from seriatim.pipeline.audit.columns import LogTables, delivery_json, publicatio
 from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import chains, fill_keys
 from seriatim.pipeline.audit.explain import FOUND, explain
+from seriatim.pipeline.audit.explain import SCHEMA as FOUND_SCHEMA
 from seriatim.pipeline.audit.keep import handed_out, kept
 from seriatim.pipeline.audit.options import AuditOptions
+from seriatim.pipeline.audit.untangle import SCHEMA as TANGLES_SCHEMA
 from seriatim.pipeline.audit.untangle import TANGLES, untangle
 from seriatim.pipeline.audit.walk import (
     NOTIFIED,
@@ -34,6 +36,7 @@ from seriatim.pipeline.audit.walk import (
     with_keys,
     with_publications,
 )
+from seriatim.pipeline.audit.workers import in_python
 
 HINTS = (
     "levelled",
@@ -52,8 +55,17 @@ class Walked(NamedTuple):
     repeats: DataFrame | None
     tied: DataFrame | None
     holes: DataFrame | None
-    covered: DataFrame | None  # k, reach
-    covered_count: int
+    covered: DataFrame | None  # k, reach; perhaps there are none
+    covered_max: int  # at most so many
+
+
+class Sizes(NamedTuple):
+    """How many there are in all runs. What is small needs not be counted again."""
+
+    rows: int
+    events: int  # delivered, or only published
+    published: int
+    is_undivided: bool  # every table is in one part
 
 
 def lacks_hint(hint: str) -> Column:
@@ -96,9 +108,9 @@ def with_hint(all_events: DataFrame, hint: str, has_publications: bool) -> DataF
     return all_events.withColumns({"k": key, "suspect": F.col("reused") | alone})
 
 
-def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few: bool) -> Walked:
+def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, sizes: Sizes, keys_max: int) -> Walked:
     """Go along all sequences once, and look closer at what is marked. Few events: every task gets all their keys."""
-    keyed = with_keys(rows, all_events, are_few)
+    keyed = with_keys(rows, all_events, are_few=sizes.events <= keys_max)
     rows = rows.select("s", "p", "e", "o")
     chain_rows = kept(fill_keys(chains(all_events))) if has_publications else None
     marked = kept(marks(sequences(keyed, chain_rows), has_publications))
@@ -111,18 +123,17 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few
         _count(covers).alias("covered"),
     ).first()
     assert counted is not None
-    repeats = kept(repeated(rows, marked)) if counted["repeats"] else None
+    repeats = kept(repeated(rows, marked, counted["repeats"])) if counted["repeats"] else None
     if repeats is not None and repeats.isEmpty():
         repeats = None
     parts = [intervals(marked, repeats)] if counted["covered"] else []
     if chain_rows is not None:
         parts.append(chain_marks(chain_rows))
     are_ordered = chain_rows is None or chain_rows.filter("not ordered").isEmpty()
-    covered, covered_count = None, 0
+    covered = None
     if parts:
         joined = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        covered = kept(joined.groupBy("k").agg(F.max("reach").alias("reach")))
-        covered_count = covered.count()
+        covered = joined.groupBy("k").agg(F.max("reach").alias("reach"))
     return Walked(
         rows,
         chain_rows,
@@ -130,8 +141,8 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, are_few
         repeats,
         kept(tied(rows, marked)) if counted["ties"] else None,
         kept(holes(marked)) if counted["holes"] else None,
-        covered if covered_count else None,
-        covered_count,
+        covered,
+        counted["covered"] + sizes.published,
     )
 
 
@@ -139,21 +150,26 @@ def _count(condition: Column) -> Column:
     return F.coalesce(F.sum(condition.cast("long")), F.lit(0))
 
 
-def blocks_of(walked: Walked, all_events: DataFrame, options: AuditOptions) -> tuple[DataFrame, DataFrame] | None:
+def blocks_of(
+    walked: Walked, all_events: DataFrame, sizes: Sizes, options: AuditOptions
+) -> tuple[DataFrame, DataFrame] | None:
     """The events that a closer look is needed at, in blocks: e, block; and their deliveries: s, p, e, o, block."""
     if walked.covered is None:
         return None
-    if walked.covered_count <= options.cuts_max:
-        pairs = walked.covered.toArrow()
+    covered, covered_max = walked.covered, walked.covered_max
+    if covered_max > options.cuts_max:
+        covered = kept(covered)
+        covered_max = covered.count()
+    known = _with_published(all_events, walked.chain_rows)
+    if covered_max <= options.cuts_max:
+        pairs = covered.toArrow()
+        if not pairs.num_rows:
+            return None
         low, high = join_intervals(pairs.column("k").to_numpy(), pairs.column("reach").to_numpy())
-        found = kept(dirty_events(_with_published(all_events, walked.chain_rows), low, high))
+        found = dirty_events(known, low, high, sizes.is_undivided)
     else:
-        found = (
-            _with_published(all_events, walked.chain_rows)
-            .filter("k is not null")
-            .select("e", F.lit(0).cast("long").alias("block"))
-        )
-    return _cut_again(found, walked, all_events, options)
+        found = known.filter("k is not null").select("e", F.lit(0).cast("long").alias("block"))
+    return _cut_again(found, walked, all_events, sizes, options)
 
 
 def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
@@ -166,12 +182,14 @@ def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> Data
 
 
 def _cut_again(
-    found: DataFrame, walked: Walked, all_events: DataFrame, options: AuditOptions
+    found: DataFrame, walked: Walked, all_events: DataFrame, sizes: Sizes, options: AuditOptions
 ) -> tuple[DataFrame, DataFrame]:
     """Blocks that are too large for one task are cut by coarse cuts."""
-    rows = kept(walked.rows.join(handed_out(found), "e"))
-    sizes = rows.groupBy("block").count()
-    large = kept(sizes.filter(F.col("count") > options.block_rows_max))
+    rows = walked.rows.join(handed_out(found, sizes.events), "e")
+    if sizes.rows <= options.block_rows_max:
+        return found, rows
+    rows = kept(rows)
+    large = kept(rows.groupBy("block").count().filter(F.col("count") > options.block_rows_max))
     total = large.agg(F.sum("count")).first()
     if total is None or not total[0]:
         return found, rows
@@ -203,7 +221,7 @@ def size_doubt(all_events: DataFrame, found: DataFrame, group: str, large: DataF
     return doubts(rows, "order", 3, reason=F.concat(F.format_number("rows", 0), F.lit(text)))
 
 
-def tangles_of(rows: DataFrame, walked: Walked, found: DataFrame, options: AuditOptions) -> DataFrame:
+def tangles_of(rows: DataFrame, walked: Walked, found: DataFrame, sizes: Sizes, options: AuditOptions) -> DataFrame:
     """The events that are in disorder, each with its tangle: e, tangle. `rows` (s, p, e, o, block): those of blocks."""
     notified = rows.select(
         "block",
@@ -234,15 +252,23 @@ def tangles_of(rows: DataFrame, walked: Walked, found: DataFrame, options: Audit
             F.lit(False).alias("tied"),
         )
         notified = notified.unionByName(made)
-    tasks = max(1, ceil(rows.count() / options.block_rows))
-    return kept(notified.repartition(tasks, "block").drop("block").mapInArrow(untangle, TANGLES))
+    tasks = 1 if sizes.rows <= options.block_rows else max(1, ceil(rows.count() / options.block_rows))
+    if not sizes.is_undivided:
+        notified = notified.repartition(tasks, "block")
+    return in_python(notified.drop("block"), untangle, TANGLES, TANGLES_SCHEMA, sizes.is_undivided)
 
 
 def explained(
-    log: LogTables, walked: Walked, found: DataFrame, limit: int, salt: int, hopeless: DataFrame | None = None
+    log: LogTables,
+    walked: Walked,
+    found: DataFrame,
+    sizes: Sizes,
+    limit: int,
+    salt: int,
+    hopeless: DataFrame | None = None,
 ) -> DataFrame:
     """What is wrong in each tangle, in the columns of `FOUND`. `hopeless` (e) are events with circular causes."""
-    found = handed_out(found)
+    found = handed_out(found, sizes.events)
     deliveries = with_hashes(log.deliveries, salt, e="event_id", s="subscriber").join(found, "e")
     if walked.tied is not None:
         known = walked.tied.select("s", F.col("p").alias("position"), F.lit(True).alias("is_tied"))
@@ -260,5 +286,5 @@ def explained(
             no = F.col("is_hopeless").isNotNull().alias("hopeless")
         made = publications.select("tangle", "run", publication_json().alias("row"), "flag", no).distinct()
         rows = rows.unionByName(made)
-    sorted_rows = rows.repartition("tangle").sortWithinPartitions("tangle")
-    return kept(sorted_rows.mapInArrow(partial(explain, limit=limit), FOUND))
+    rows = (rows.coalesce(1) if sizes.is_undivided else rows.repartition("tangle")).sortWithinPartitions("tangle")
+    return in_python(rows, partial(explain, limit=limit), FOUND, FOUND_SCHEMA, sizes.is_undivided)

@@ -12,7 +12,7 @@ published, in its own order.
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.keep import handed_out, kept
+from seriatim.pipeline.audit.keep import HANDED_OUT_MAX, handed_out, kept
 
 PUBLISHED, NOTIFIED = 0, 1  # kinds of row; at one position, what was published comes first: it had not seen that row
 
@@ -75,14 +75,17 @@ def chain_marks(chain_rows: DataFrame) -> DataFrame:
     return chain_rows.select("k", F.max("k").over(before).alias("reach")).filter(F.col("k") <= F.col("reach"))
 
 
-def repeated(rows: DataFrame, marked: DataFrame) -> DataFrame:
+def repeated(rows: DataFrame, marked: DataFrame, perhaps_max: int) -> DataFrame:
     """Events that a subscriber was notified of more than once: s, e, and the position that counts, `place`.
 
     A repeat has the key of the first notification, so it is marked, or tagged, or suspect: no other row is looked at.
+    Such rows there are at most `perhaps_max`.
     """
     perhaps = marked.filter((F.col("kind") == NOTIFIED) & _may_repeat()).select("s", "e").distinct()
+    if perhaps_max > HANDED_OUT_MAX:
+        perhaps = kept(perhaps)
     counted = (
-        rows.join(handed_out(kept(perhaps)), ["s", "e"], "left_semi")
+        rows.join(handed_out(perhaps, perhaps_max), ["s", "e"], "left_semi")
         .groupBy("s", "e")
         .agg(F.count(F.lit(1)).alias("times"), F.min(F.when(~F.col("o"), F.col("p"))).alias("place"))
     )

@@ -1,11 +1,12 @@
 """The edge: tables in and out, at any URI that Spark can read and write."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import NamedTuple, TypeVar
 
 from py4j.protocol import Py4JJavaError
-from pyspark import StorageLevel
+from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -72,13 +73,16 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
     if by_table and mapping.is_foreign:
         by_table = {"deliveries": by_table["deliveries"]}
     own = ColumnMapping(run=mapping.run, run_column=mapping.run_column)
-    deliveries = _table(spark, uri, "deliveries", by_table.get("deliveries", entries), mapping)
-    assert deliveries is not None
 
-    def other(name: str) -> DataFrame | None:
+    def table(name: str) -> DataFrame | None:
+        if name == "deliveries":
+            return _table(spark, uri, name, by_table.get(name, entries), mapping)
         return _table(spark, uri, name, by_table[name], own) if name in by_table else None
 
-    return Tables(deliveries, other("publications"), other("subscriptions"), other("messages"))
+    with ThreadPoolExecutor(len(Tables._fields)) as threads:  # while Spark plans one check, it works at another
+        deliveries, *others = threads.map(inheritable_thread_target(spark)(table), Tables._fields)
+    assert deliveries is not None
+    return Tables(deliveries, *others)
 
 
 def together(by_run: Mapping[str, Tables]) -> Tables:
@@ -177,6 +181,8 @@ class _Reading(NamedTuple):
 def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mapping: ColumnMapping) -> DataFrame | None:
     where = entries[0].uri if len(entries) == 1 else uri
     source = source_of(spark, where, entries)
+    if source.is_empty and name != "deliveries":
+        return None
     known = columns_of(spark, source)
     if not known:  # files without a row have no columns either
         source = source._replace(is_empty=True)
@@ -194,14 +200,20 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
         wanted.append(mapping.run_column)
     reading = _Reading(spark, source, schema, sources, wanted, mapping)
     fitted = reading.fitted(mapping.subscriber_from_file or (mapping.order_by is not None and not mapping.trust_order))
-    has_rows = _check(reading, fitted)
+    if source.format != "parquet":
+        # Text is slow to read, and an audit goes over its rows some ten times. `spark.catalog.clearCache()` gives the
+        # space back.
+        fitted = fitted.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        has_rows = _check(reading, fitted)
+    except LogError:
+        fitted.unpersist()
+        raise
     if not has_rows and name != "deliveries":
         return None
     if mapping.run is not None and "_run" in fitted.columns:
         fitted = fitted.where(f.col("_run").isNull() | (f.col("_run") == mapping.run))
-    table = _placed(fitted, where, mapping).select(*schema.names)
-    # Text is slow to read, and an audit goes over its rows some ten times. `unpersist()` gives the space back.
-    return table if source.format == "parquet" else table.persist(StorageLevel.MEMORY_AND_DISK)
+    return _placed(fitted, where, mapping).select(*schema.names)
 
 
 def _check_columns(schema: StructType, known: list[str], where: str) -> None:
