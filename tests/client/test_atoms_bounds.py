@@ -4,8 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import seriatim
+from seriatim.brokers.nats_server import NatsServer
 from seriatim.client import Limits
+from seriatim.model import TimedOut
 from tests.brokers.nats_world import new_cluster, shared_server
 from tests.client.test_atoms import stations
 from tests.client.world import run, take, until
@@ -62,5 +66,71 @@ def test_a_subscriber_that_waits_does_not_read_on_what_is_ahead(tmp_path: Path) 
             assert together == [event.id for event in await take(quick, 2 * COUNT)]
             assert not feed._blocked and feed._machine.waiting == 0  # type: ignore[union-attr]
             reading.cancel()
+
+    run(test())
+
+
+def test_while_the_broker_is_away_publishers_wait_and_nothing_confirmed_is_lost(tmp_path: Path) -> None:
+    """As much as nodes may keep is confirmed; then publishing times out and says why. When it is back, all comes."""
+    most = 20
+
+    async def test() -> None:
+        def connect(timeout_s: float) -> seriatim.Bus:
+            return seriatim.connect(server.url, cluster="away", order="atoms", timeout_s=timeout_s)
+
+        async with (
+            NatsServer() as server,
+            stations(server, "away", tmp_path, ("one", "two"), limits={"kept_events_max": most}) as running,
+            connect(60.0) as patient,
+            connect(3.0) as hasty,
+            patient.subscribe("a", "b") as one,
+            patient.subscribe("a", "b") as two,
+        ):
+            server.kill()
+            confirmed, why = [], ""
+            for number in range(10 * most):
+                try:
+                    confirmed.append((await hasty.publish("ab"[number % 2], b"%d" % number)).id)
+                except TimedOut as error:
+                    why = str(error)
+                    break
+            assert most <= len(confirmed) <= 3 * most, "each of two nodes, and what was on its way"
+            assert "takes none of it: node" in why and "bytes for the broker, which is away, or slow" in why
+            assert any("are taken: node" in line for each in running.served.values() for line in each.explain())
+            waiting = [asyncio.create_task(patient.publish("ab"[number % 2], b"later")) for number in range(4)]
+            await until("they wait", lambda: any("takes no events" in line for line in patient.explain().sentences))
+            await server.restart()
+            confirmed += [published.id for published in await asyncio.gather(*waiting)]
+            confirmed += [(await patient.publish("a", b"last")).id]
+            seen: list[str] = []
+            lasts = 0
+            while lasts == 0 or set(confirmed) - set(seen):
+                event = await one.next(60.0)
+                seen.append(event.id)
+                lasts += event.data == b"last"
+            assert len(seen) == len(set(seen)), "what timed out may come, too, but nothing comes twice"
+            assert seen == [event.id for event in await take(two, len(seen))]
+
+    run(test())
+
+
+def test_a_bound_on_bytes_is_kept_and_a_wrong_one_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        with pytest.raises(seriatim.InputError, match=r"limits\.kept_bytes_max"):
+            async with stations(server, cluster, tmp_path, ("alone",), limits={"kept_bytes_max": 0}):
+                pass
+        async with (
+            stations(server, cluster, tmp_path, ("alone",), limits={"kept_bytes_max": 1_000}) as running,
+            seriatim.connect(server.url, cluster=cluster, order="atoms", timeout_s=60.0) as bus,
+            bus.subscribe("a") as events,
+        ):
+            for _ in range(20):  # each is as much as may be kept: they go one by one, and all of them go
+                await bus.publish("a", b"x" * 2_000)
+            assert len(await take(events, 20)) == 20
+            station: Any = running.served["alone"].host
+            burdens = station.machine.burdens
+            await until("all is on the broker", lambda: burdens.kept["broker"].events == 0)
+            assert not burdens.is_full and burdens.kept["broker"].bytes == 0
 
     run(test())

@@ -72,6 +72,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     jump_max: Annotated[
         int, Meta(ge=0, description="how far a stamp may be ahead of its subscriber (ticket mode), or 0 for any")
     ] = 0
+    kept_events_max: Annotated[
+        int, Meta(gt=0, description="the most events a node keeps for the broker, or for one other node (atoms)")
+    ] = 65_536
+    kept_bytes_max: Annotated[int, Meta(gt=0, description="the same in bytes")] = 64 * 1024 * 1024
 
 
 class Streams(Struct, frozen=True, kw_only=True):

@@ -13,12 +13,14 @@ from seriatim.protocols.atoms.live_messages import (
     Amnesia,
     Declined,
     Forgotten,
+    Full,
     Join,
     Joined,
     Leave,
     Left,
     Nonsense,
     Numbered,
+    Room,
 )
 from seriatim.protocols.atoms.messages import Carry, Forget, Idle, Item, Publish, Started, Stray, TookOver
 from seriatim.protocols.atoms.receiver import Receiver
@@ -33,10 +35,11 @@ _states = msgspec.msgpack.Decoder(LinkedState)
 
 
 class Stations:
-    """Stations joined by perfect wires. Journals are bytes, as on a disk."""
+    """Stations joined by perfect wires. Journals are bytes, as on a disk. What is for who is `away` is lost."""
 
-    def __init__(self, causal: bool = False, names: tuple[str, ...] = NAMES) -> None:
-        self.options = AtomsOptions(causal=causal, retry_ms=10.0)
+    def __init__(self, causal: bool = False, names: tuple[str, ...] = NAMES, **options: Any) -> None:
+        self.options = AtomsOptions(causal=causal, retry_ms=10.0, **options)
+        self.away: set[str] = set()
         self.plan = Plan(SequencingGraph(), names, names)
         self.nodes = {name: StationNode(self._station(name, None), 10.0) for name in names}
         self.journals: dict[str, list[bytes]] = {name: [] for name in names}
@@ -63,10 +66,14 @@ class Stations:
         self.wire.append((source, target, message))
         while self.wire:
             source, target, message = self.wire.popleft()
+            if target in self.away:
+                continue
             if target in self.nodes:
                 self._carry_out(target, self.nodes[target].step(source, message, self.now))
             elif target == BROKER:
                 self._publish(source, message)
+            elif isinstance(message, Full | Room):
+                self.said.setdefault(target, []).append(message)
             elif message.body is not None:
                 heard = self.heard.get((target, source), 0)
                 if message.number == heard + 1:
@@ -124,6 +131,13 @@ class Stations:
         self.now += 100.0
         self._carry_out(name, self.nodes[name].tick(self.now))
         self.deliver("nobody", name, Frame(1, 0, 0))  # whatever is on the wire arrives
+
+    def pass_time(self, milliseconds: float = 10.0) -> None:
+        """Whatever is due happens."""
+        self.now += milliseconds
+        for name in sorted(self.nodes.keys() - self.away):
+            self._carry_out(name, self.nodes[name].tick(self.now))
+        self.deliver("nobody", min(self.nodes), Frame(1, 0, 0))
 
     def snapshot(self, name: str) -> None:
         self.snapshots[name] = msgspec.msgpack.encode(self.nodes[name].linked_state)
