@@ -1,5 +1,7 @@
 """What stations keep while somebody is away is bounded: publishers wait, and nothing that has a number is lost."""
 
+from itertools import combinations
+from random import Random
 from typing import Any
 
 import pytest
@@ -169,3 +171,85 @@ def test_full_is_full_until_half_of_it_is_gone() -> None:
     assert not burden.is_full
     burden.add(Event("large", "t", "p", b"x" * 100))
     assert burden.weigh(world.options) and burden.is_full
+
+
+def keeps(world: Stations) -> int:
+    """The most that any station keeps for anybody, of events."""
+    return max(burden.events for node in world.nodes.values() for burden in node.burdens.kept.values())
+
+
+def recounted(world: Stations) -> bool:
+    """Whether what is counted on the way is what is there."""
+    for node in world.nodes.values():
+        counted = {address: (burden.events, burden.bytes) for address, burden in node.burdens.kept.items()}
+        node.burdens.begin(node.state.links)
+        if counted != {address: (burden.events, burden.bytes) for address, burden in node.burdens.kept.items()}:
+            return False
+    return True
+
+
+class Insisting:
+    """Sends the same again until it is taken, and only then the next one."""
+
+    def __init__(self, world: Stations, topic: str) -> None:
+        self.world, self.name, self.topic = world, f"p{topic}", topic
+        self.ingress = world.plan.ingress_of(topic)
+        self.sent: list[str] = []
+
+    @property
+    def numbered(self) -> list[str]:
+        link = self.world.nodes[self.ingress].state.links.get(self.name)
+        return self.sent[: link.received if link is not None else 0]
+
+    def publish(self) -> None:
+        if len(self.sent) == len(self.numbered):
+            self.sent.append(f"{self.topic}{len(self.sent)}")
+        event = Event(self.sent[-1], self.topic, self.name, b"x")
+        heard = self.world.heard.get((self.name, self.ingress), 0)
+        self.world.deliver(self.name, self.ingress, Frame(1, len(self.sent), heard, Publish(event)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_in_random_worlds_little_is_kept_and_nothing_that_was_numbered_is_lost(seed: int) -> None:
+    """Stations and the broker go and come back, stations restart, somebody joins meanwhile, publishers insist.
+
+    (The coordinator is always there: receivers of these tests say everything once.)
+    """
+    random = Random(seed)
+    world = Stations(causal=random.random() < 0.3, kept_events_max=MOST)
+    topics = {receiver: random.sample("abcd", random.choice([2, 3, 4])) for receiver in ("r", "s", "t")}
+    for receiver, held in topics.items():
+        world.join(receiver, *held)
+    publishers = [Insisting(world, topic) for topic in sorted({each for held in topics.values() for each in held})]
+    kept_most = 0
+    for number in range(300):
+        draw = random.random()
+        if draw < 0.05:
+            world.away = set(random.sample([*NAMES[1:], BROKER], random.choice([0, 1, 1, 2])))
+        elif draw < 0.07:
+            name = random.choice(NAMES)
+            if seed % 2:
+                world.snapshot(name)
+            world.crash(name)
+        elif draw < 0.15:
+            world.pass_time(random.choice([10.0, REPORT_MS]))
+        else:
+            random.choice(publishers).publish()
+        if number == 150:
+            world.join("late", *topics["r"])
+        kept_most = max(kept_most, keeps(world))
+    assert recounted(world)
+    world.away.clear()
+    for _ in range(20):
+        world.pass_time(REPORT_MS)
+    for receiver, held in topics.items():
+        for p in publishers:
+            seen = [id for id in world.seen[receiver] if id.startswith(p.topic)]
+            assert seen == (p.numbered if p.topic in held else []), "in order, and nothing is missing"
+    for one, other in combinations(world.seen, 2):
+        common = set(world.seen[one]) & set(world.seen[other])
+        assert [id for id in world.seen[one] if id in common] == [id for id in world.seen[other] if id in common]
+    assert keeps(world) == 0 and recounted(world)
+    if seed % 2:  # else what is replayed counts, until somebody says that he has it
+        most = len(NAMES) * (len(NAMES) + 1) * MOST  # each station for each other one and for the broker
+        assert MOST <= kept_most < most, "what others have kept comes on top, when it gets through"

@@ -35,11 +35,16 @@ _states = msgspec.msgpack.Decoder(LinkedState)
 
 
 class Stations:
-    """Stations joined by perfect wires. Journals are bytes, as on a disk. What is for who is `away` is lost."""
+    """Stations joined by perfect wires. Journals are bytes, as on a disk.
+
+    Whoever is `away` is reached by nobody, and reaches nobody.
+    """
 
     def __init__(self, causal: bool = False, names: tuple[str, ...] = NAMES, **options: Any) -> None:
         self.options = AtomsOptions(causal=causal, retry_ms=10.0, **options)
         self.away: set[str] = set()
+        self.early: dict[tuple[str, str], list[Item]] = {}
+        self.filled: dict[str, int] = {}  # how many items of each station the broker has
         self.plan = Plan(SequencingGraph(), names, names)
         self.nodes = {name: StationNode(self._station(name, None), 10.0) for name in names}
         self.journals: dict[str, list[bytes]] = {name: [] for name in names}
@@ -66,7 +71,7 @@ class Stations:
         self.wire.append((source, target, message))
         while self.wire:
             source, target, message = self.wire.popleft()
-            if target in self.away:
+            if source in self.away or target in self.away:
                 continue
             if target in self.nodes:
                 self._carry_out(target, self.nodes[target].step(source, message, self.now))
@@ -88,22 +93,30 @@ class Stations:
 
     def _publish(self, source: str, frame: "Frame[Item]") -> None:
         assert frame.body is not None
+        if frame.number > self.filled.get(source, 0) + 1:  # something before it was lost
+            return
+        self.filled[source] = max(frame.number, self.filled.get(source, 0))
         item = msgspec.msgpack.decode(msgspec.msgpack.encode(frame.body), type=Item)
         if item not in self.items:
             self.items.append(item)
-            for name, receiver in self.receivers.items():
-                topic = item.group.rpartition(".")[0]
-                is_first = item.notice is not None and item.notice.opens
-                if is_first and item.notice is not None and name not in item.notice.members:
-                    continue
-                if not is_first and item.group not in receiver.state.done:
-                    continue
-                effects = receiver.step(source, item, self.now)
-                self.seen[name] += [each.event.id for each in effects.notify if isinstance(each, Notification)]
-                for _, message in effects.send:
-                    self.say_later(name, message)
-                assert topic
-        self.wire.append((BROKER, source, Frame(1, 0, frame.number)))
+            for name in self.receivers:
+                self._hear(name, source, item)
+        self.wire.append((BROKER, source, Frame(1, 0, self.filled[source])))
+
+    def _hear(self, name: str, source: str, item: Item) -> None:
+        """A receiver is given the items of its groups, from their first message on; others may come before that."""
+        receiver, notice = self.receivers[name], item.notice
+        is_first = notice is not None and notice.opens
+        if not is_first and item.group not in receiver.state.done:
+            self.early.setdefault((name, item.group), []).append(item)
+        elif not is_first or (notice is not None and name in notice.members):
+            effects = receiver.step(source, item, self.now)
+            self.seen[name] += [each.event.id for each in effects.notify if isinstance(each, Notification)]
+            for _, message in effects.send:
+                self.say_later(name, message)
+        for group in [group for who, group in self.early if who == name and group in receiver.state.done]:
+            for early in self.early.pop((name, group)):
+                self._hear(name, source, early)
 
     def say_later(self, client: str, message: Any) -> None:
         number = self.numbers[client, NAMES[0]] = self.numbers.get((client, NAMES[0]), 0) + 1

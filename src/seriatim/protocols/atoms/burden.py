@@ -22,20 +22,24 @@ BELIEVED_MS = 5 * REPORT_MS  # who was full and says nothing for so long may be 
 
 
 class Burden:
-    """The events that are kept for one address."""
+    """The events that are kept for one address. `closed`: topics of which no more may come, as long as it is full."""
 
-    __slots__ = ("bytes", "events", "is_full", "topics")
+    __slots__ = ("_told", "bytes", "closed", "events", "is_full", "topics")
 
     def __init__(self) -> None:
         self.events = 0
         self.bytes = 0
         self.topics: dict[Topic, int] = {}
+        self.closed: set[Topic] = set()
         self.is_full = False
+        self._told = 0  # closed topics
 
     def add(self, event: Event) -> None:
         self.events += 1
         self.bytes += event_bytes(event.payload, event.headers)
         self.topics[event.topic] = self.topics.get(event.topic, 0) + 1
+        if self.is_full:
+            self.closed.add(event.topic)
 
     def remove(self, event: Event) -> None:
         self.events -= 1
@@ -45,13 +49,17 @@ class Burden:
             del self.topics[event.topic]
 
     def weigh(self, options: AtomsOptions) -> bool:
-        """Whether it has become full, or is not any more: half of what may be kept is left."""
-        was_full, events, size = self.is_full, options.kept_events_max, options.kept_bytes_max
-        if was_full:
+        """Whether others must be told: it has become full, or half of what may be kept is left, or a topic has come."""
+        events, size = options.kept_events_max, options.kept_bytes_max
+        if self.is_full:
             self.is_full = self.events > events // 2 or self.bytes > size // 2
-        else:
-            self.is_full = self.events >= events or self.bytes >= size
-        return self.is_full != was_full
+            if not self.is_full:
+                self.closed.clear()
+        elif self.events >= events or self.bytes >= size:
+            self.is_full = True
+            self.closed.update(self.topics)
+        before, self._told = self._told, len(self.closed)
+        return self._told != before
 
 
 class Burdens:
@@ -111,7 +119,7 @@ class Burdens:
     def report(self) -> Full:
         """What to tell others: topics of which no more may come, and why. No topic: there is room."""
         full = {address: burden for address, burden in self.kept.items() if burden.is_full}
-        topics = frozenset(topic for burden in full.values() for topic in burden.topics)
+        topics = frozenset(topic for burden in full.values() for topic in burden.closed)
         whys = [
             f"node {self.name} keeps {burden.events:,} events of {burden.bytes:,} bytes {reason(address)}"
             for address, burden in full.items()
@@ -127,7 +135,7 @@ class Burdens:
 
     def why_not(self, topic: Topic, now: float) -> str:
         """Why no event of this topic is taken now; nothing: it is."""
-        if any(burden.is_full and topic in burden.topics for burden in self.kept.values()):
+        if any(topic in burden.closed for burden in self.kept.values()):
             return self.report().why
         for source, (full, until) in list(self._said.items()):
             if now >= until:
