@@ -169,7 +169,7 @@ class Membership:
 
     def explain(self) -> list[str]:
         """What is held, and what is being joined or left."""
-        lines = self.receiver.explain()
+        lines = self.receiver.explain(most=1)
         for topic, each in sorted(self.holdings.items()):
             if not each.is_heard:
                 lines.append(f"{topic}: the broker has not confirmed that it delivers it")

@@ -326,6 +326,9 @@ def _check_order(config: ClusterConfig) -> None:
         for name, node in config.nodes.items():
             if node.roles:
                 raise InputError(f"nodes.{name}.roles", "only atoms have roles", 'leave it out, or set order = "atoms"')
+        for limit in ("kept_events_max", "kept_bytes_max"):
+            if getattr(config.limits, limit) != getattr(Limits(), limit):
+                raise InputError(f"limits.{limit}", "means nothing to a tree", 'leave it out, or set order = "atoms"')
         return
     if config.broker.partition("://")[0] in LOSSY_SCHEMES:
         raise InputError("broker", "atoms need a broker that loses nothing", "use nats:// with JetStream, or tls://")

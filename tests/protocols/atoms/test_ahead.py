@@ -111,7 +111,16 @@ def test_a_topic_that_is_ahead_is_read_on_if_another_one_waits_for_its_older_gro
     receiver.step("broker", Item("v.1", 1, {"t.1&v.1": 2}, Event("f", "v", "p", b"3")), 0.0)
     assert receiver.topics_ahead() == {"v"}, "it waits for the mark of t.1"
     assert (receiver.waiting, receiver.waiting_bytes) == (2, 3)
+    receiver.step("broker", Item("t.2", 3, {"t.2&u.1": 4}, Event("g", "t", "p")), 0.0)
+    assert receiver.explain(most=1) == [
+        "e (t.2 2): waits for t.2&u.1 2",
+        "1 messages of t.2: wait behind it",
+        "f (v.1 1): waits for t.1&v.1 1",
+    ]
     receiver.let_go("v.1")
+    receiver.let_go("t.2")
+    assert (receiver.waiting, receiver.waiting_bytes, receiver._waiting) == (0, 0, {})
+    receiver.step("broker", Item("t.2", 2, {"t.2&u.1": 3}, Event("e", "t", "p", b"12")), 0.0)
     assert (receiver.waiting, receiver.waiting_bytes) == (1, 2)
     assert receiver.topics_ahead() == {"t"}
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from seriatim.model import BROKER, Event
+from seriatim.model import APPLICATION, BROKER, Event
 from seriatim.protocols.atoms.burden import BELIEVED_MS, REPORT_MS, Burden
 from seriatim.protocols.atoms.live_messages import Full, Numbered, Room
-from seriatim.protocols.atoms.messages import Begin, Carry, Drain, Item, Publish
+from seriatim.protocols.atoms.messages import Begin, Carry, Drain, Forget, Item, Publish
 from seriatim.protocols.atoms.state import HostedAtom
 from seriatim.protocols.atoms.station import StationHost
 from seriatim.protocols.link import RESENT_AT_ONCE, Frame
@@ -124,6 +124,21 @@ def test_repeats_of_what_was_taken_are_acknowledged_though_it_is_full() -> None:
     link = node.state.links["p"]
     world.deliver("p", p.ingress, Frame(1, p.taken + 1, link.sent, Publish(Event("e5", "a", "p", b"x"))))
     assert not link.unacknowledged, "what came along with it was heard"
+
+
+def test_who_is_forgotten_is_not_remembered_as_one_who_waits() -> None:
+    world = Stations(names=("one",), kept_events_max=MOST)
+    world.join("r", "a")
+    world.away = {BROKER, "p"}
+    node = world.nodes["one"]
+    for number in range(1, MOST + 2):
+        event = Event(f"e{number}", "a", "p", b"x")
+        world._carry_out("one", node.step("p", Frame(1, number, 0, Publish(event)), 0.0))
+    world.pass_time(50.0)
+    world.pass_time(50.0)
+    assert "p" in node._kept_out and "p" in node._heard
+    node.step(APPLICATION, Forget("p"), world.now)
+    assert "p" not in node._kept_out | node._heard.keys() | node._portions.keys()
 
 
 def test_what_gathered_is_sent_as_fast_as_it_is_taken() -> None:

@@ -52,14 +52,16 @@ class Receiver:
         """Nothing here depends on time."""
         return Effects()
 
-    def explain(self) -> list[str]:
-        """What is held, and what each message waits for."""
+    def explain(self, most: int | None = None) -> list[str]:
+        """What is held, and what each message waits for; of each group at most so many, and how many there are."""
         lines = []
         for group, items in sorted(self.state.held.items()):
-            for number, held in sorted(items.items()):
+            for number, held in sorted(items.items())[:most]:
                 assert held.waits_for is not None
                 what = held.item.event.id if held.item.event is not None else "a notice"
                 lines.append(f"{what} ({group} {number}): waits for {held.waits_for[0]} {held.waits_for[1]}")
+            if most is not None and len(items) > most:
+                lines.append(f"{len(items) - most:,} messages of {group}: wait behind it")
         return lines
 
     def topics_ahead(self) -> frozenset[Topic]:

@@ -137,6 +137,9 @@ class StationNode(LinkedNode):
         if isinstance(message, Forget):  # nothing that was decided before goes to clients, so no name is remembered
             self._drop_link(message.receiver)
             self.state.gone.discard(message.receiver)
+            self._kept_out.discard(message.receiver)
+            self._heard.pop(message.receiver, None)
+            self._portions.pop(message.receiver, None)
         return effects
 
     # ── too much ──────────────────────────────────────────────────────────────────────────────────────────────────
