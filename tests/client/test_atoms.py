@@ -255,6 +255,9 @@ def test_the_same_order_for_everybody(tmp_path: Path, nodes: tuple[str, ...], ca
             }
             assert not bus_waits(one)
         check(tmp_path, *(["causal", "fifo-across-topics", "acyclic"] if causal else []))
+        deliveries = list(read_history(tmp_path).deliveries)
+        assert len(deliveries) == 65
+        assert all(0.0 < (row.received_at or 0.0) <= (row.notified_at or 0.0) for row in deliveries)
 
     run(test())
 

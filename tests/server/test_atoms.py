@@ -50,6 +50,7 @@ def parse(**more: Any) -> Any:
             },
         ),
         ("only atoms have roles", {"order": "tree", "nodes": {"one": {"roles": ["host"]}}}),
+        ("limits.kept_events_max: means nothing to a tree", {"order": "tree", "limits": {"kept_events_max": 5}}),
         ('give "tree" or "atoms"', {"order": "clock"}),
         ("nodes.one.roles", {"nodes": {"one": {"roles": ["king"]}}}),
         ("nodes.broker: is what nodes call somebody else", {"nodes": {"broker": {}}}),

@@ -9,9 +9,10 @@ from typing import Any
 from zlib import crc32
 
 from seriatim.model import APPLICATION, Address, Event, Node, RemoteError, Topic
-from seriatim.protocols.atoms.live_messages import Alive, Declined, Forgotten, Numbered, Withdrawn
+from seriatim.protocols.atoms.live_messages import Alive, Declined, Forgotten, Full, Numbered, Room, Withdrawn
 from seriatim.protocols.atoms.messages import Publish as Number
 from seriatim.protocols.atoms.node import Node as LinkedNode
+from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.messages import Publish, Published, Withdraw
 
@@ -71,11 +72,19 @@ class AtomsPublisher(LinkedNode):
         self._alive_ms = alive_ms
         self._alive_due = 0.0
         self._given_up: set[tuple[Address, int]] = set()  # places on links
+        self._full: dict[Node, str] = {}  # ingresses that took nothing when they were last heard of, and why
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if isinstance(message, Forgotten):
             self._drop_link(source)  # what was under way has no answer any more, and its time will be over
             return Effects()
+        if isinstance(message, Full):
+            self._full[source] = message.why
+            return self._wishing(Effects())
+        if isinstance(message, Frame | Room):
+            self._full.pop(source, None)
+        if isinstance(message, Room):
+            return self._try_again(source, now)
         if isinstance(message, Withdraw):
             self._give_up(message)
         effects = super().step(source, message, now)
@@ -89,7 +98,25 @@ class AtomsPublisher(LinkedNode):
         return self._wishing(effects)
 
     def explain(self) -> list[str]:
-        return self.inner.explain()
+        return self.inner.explain() + [
+            f"node {node} takes no events: {why}" for node, why in sorted(self._full.items())
+        ]
+
+    def why_not(self, topic: Topic) -> str:
+        """Why events of this topic are not taken; nothing: nobody has said that they are not."""
+        ingress = self.inner.ingress_of(topic)
+        return f"node {ingress} takes none of it: {self._full[ingress]}" if ingress in self._full else ""
+
+    def _try_again(self, ingress: Address, now: float) -> Effects:
+        """There is room: what was not taken is sent again, sooner than it would be."""
+        effects = Effects()
+        link = self.state.links.get(ingress)
+        if link is not None and link.unacknowledged:
+            link.resend_due = now
+            effects.send += [(ingress, frame) for frame in self._resend(ingress, link, now)]
+            self._plan_resend(ingress, link)
+        self._wish(effects)
+        return self._wishing(effects)
 
     @property
     def given_up(self) -> int:

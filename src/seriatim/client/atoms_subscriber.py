@@ -12,7 +12,18 @@ remembers nothing over a restart: who restarts is another receiver, under a new 
 from msgspec import Struct, field
 
 from seriatim.client.atoms_publisher import signs_of_life
-from seriatim.model import APPLICATION, BROKER, Address, InputError, Node, Notification, Number, RemoteError, Topic
+from seriatim.model import (
+    APPLICATION,
+    BROKER,
+    Address,
+    InputError,
+    Node,
+    Notification,
+    Number,
+    RemoteError,
+    Topic,
+    event_bytes,
+)
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, Receiver, SequencingGraph
 from seriatim.protocols.atoms.live_messages import (
     Forgotten,
@@ -21,6 +32,7 @@ from seriatim.protocols.atoms.live_messages import (
     Leave,
     Left,
     decode_item,
+    slot_of,
 )
 from seriatim.protocols.atoms.messages import Forget, Gone, Item
 from seriatim.protocols.atoms.node import Node as LinkedNode
@@ -40,6 +52,12 @@ class Begun(Struct, frozen=True):
     place: Number
 
 
+class Placed(Notification, frozen=True):
+    """An event with its place in its topic, and the slot it had on the broker, by which its arrival is known."""
+
+    slot: Number = 0
+
+
 class PlacedReceiver(Receiver):
     """Tells applications the place of an event in its topic, over all groups, instead of its number in its group."""
 
@@ -51,7 +69,7 @@ class PlacedReceiver(Receiver):
         woken = super()._notify(item, effects)
         self.places[topic_of(item.group)] = item.place
         if item.event is not None:
-            effects.notify[-1] = Notification(item.event, item.place, item.stamp)
+            effects.notify[-1] = Placed(item.event, item.place, item.stamp, slot=slot_of(item))
         elif item.notice is not None and item.notice.opens:
             effects.notify.append(Begun(item.group, item.place))
         return woken
@@ -85,11 +103,28 @@ class Membership:
         self._foreign: set[Group] = set()  # groups that this receiver is not a member of
         self._changing = False
         self._has_departed = False
+        self._early = 0  # items that came before their topic was joined
+        self._early_bytes = 0
 
     @property
     def topics(self) -> frozenset[Topic]:
         """What is held, or being joined."""
         return frozenset(topic for topic, each in self.holdings.items() if not each.is_left)
+
+    @property
+    def waiting(self) -> int:
+        """Items that are here and cannot be notified yet."""
+        return self.receiver.waiting + self._early
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The same in bytes."""
+        return self.receiver.waiting_bytes + self._early_bytes
+
+    def blocked_topics(self) -> frozenset[Topic]:
+        """Topics of which more would not help: they are ahead, or wait for the coordinator's word, not the broker's."""
+        unjoined = (topic for topic, each in self.holdings.items() if each.is_heard and each.early)
+        return self.receiver.topics_ahead().union(unjoined)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -134,7 +169,7 @@ class Membership:
 
     def explain(self) -> list[str]:
         """What is held, and what is being joined or left."""
-        lines = self.receiver.explain()
+        lines = self.receiver.explain(most=1)
         for topic, each in sorted(self.holdings.items()):
             if not each.is_heard:
                 lines.append(f"{topic}: the broker has not confirmed that it delivers it")
@@ -158,6 +193,7 @@ class Membership:
                 self.leaving.add(topic)
                 effects.send.append((self._coordinator, Leave(topic)))
             else:
+                self._take_early(holding)
                 del self.holdings[topic]
                 effects.send.append((BROKER, Unlisten(topic)))
         for topic in sorted(add - self.topics):
@@ -181,8 +217,7 @@ class Membership:
         holding.ours.add(incarnation)
         if holding.since is None:
             holding.since = incarnation
-            early, holding.early = holding.early, []
-            for item in early:
+            for item in self._take_early(holding):
                 self._take(item, now, effects)
         self._finish(effects)
 
@@ -217,6 +252,7 @@ class Membership:
         """A topic that was left is heard until all its groups are gone: closed ones can still be marked."""
         holding = self.holdings.get(topic)
         if holding is not None and holding.is_left and not holding.ours and topic not in self.leaving:
+            self._take_early(holding)
             del self.holdings[topic]
             self._foreign = {group for group in self._foreign if topic_of(group) != topic}
             effects.send.append((BROKER, Unlisten(topic)))
@@ -236,8 +272,17 @@ class Membership:
             return
         if holding.since is None:
             holding.early.append(item)
+            self._early += 1
+            self._early_bytes += _bytes_of(item)
         else:
             self._take(item, now, effects)
+
+    def _take_early(self, holding: Holding) -> list[Item]:
+        """What came before it was known which groups are ours; from here on it is, or nobody wants to know."""
+        early, holding.early = holding.early, []
+        self._early -= len(early)
+        self._early_bytes -= sum(map(_bytes_of, early))
+        return early
 
     def _take(self, item: Item, now: float, effects: Effects) -> None:
         """If it is of one of our groups, the receiver decides."""
@@ -248,7 +293,7 @@ class Membership:
         notice = item.notice
         if notice is not None and notice.opens and self.name not in notice.members:
             self._foreign.add(group)
-            self.state.held.pop(group, None)
+            self.receiver.let_go(group)
             return
         done = self.receiver.step(BROKER, item, now)
         effects.send += [(self._coordinator, message) for _, message in done.send]
@@ -266,6 +311,10 @@ class Membership:
             holding.start = begun.place
 
 
+def _bytes_of(item: Item) -> int:
+    return event_bytes(item.event.payload, item.event.headers) if item.event is not None else 0
+
+
 class AtomsSubscriber(LinkedNode):
     """The machine that a driver runs. `alive_ms`: how often it shows that it is there."""
 
@@ -281,6 +330,20 @@ class AtomsSubscriber(LinkedNode):
     def topics(self) -> frozenset[Topic]:
         """What is held, or being joined."""
         return self.inner.topics
+
+    @property
+    def waiting(self) -> int:
+        """Items that are here and cannot be notified yet."""
+        return self.inner.waiting
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The same in bytes."""
+        return self.inner.waiting_bytes
+
+    def blocked_topics(self) -> frozenset[Topic]:
+        """Topics of which nothing more has to be read for now."""
+        return self.inner.blocked_topics()
 
     @property
     def is_heard(self) -> bool:

@@ -5,7 +5,7 @@ of what waited is read. While a change is under way it is never paused, since th
 
 What has come and cannot be notified yet (a sequencer is away, a topic is slow) is bounded too. No more events are read
 of topics whose next event is here already; those whose next event is missing are read on. The first in order of all
-that waits is one or the other, so this cannot block itself.
+that waits is one or the other, so this cannot block itself. (Atoms: `Receiver.topics_ahead`.)
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from seriatim.brokers import Broker, Port
-from seriatim.client.atoms_subscriber import AtomsSubscriber, Depart
+from seriatim.client.atoms_subscriber import AtomsSubscriber, Depart, Placed
 from seriatim.client.batch import Unreadable, unfold
 from seriatim.client.cluster import Network
 from seriatim.client.durable import DurableSubscriber, Mark, Past, Place
@@ -218,12 +218,17 @@ class Feed:
             self._port.pause()
 
     def _relieve(self) -> None:
-        """Stop reading what could only wait, or go on."""
-        ordering, limit = self.ordering, self._limits.unread_events
-        if ordering is None or (ordering.waiting <= limit and not self._blocked):
+        """Stop reading what could only wait, or go on when half of what may wait does."""
+        holder = self._machine if isinstance(self._machine, AtomsSubscriber) else self.ordering
+        if holder is None:
             return
-        blocked = ordering.blocked_topics() if ordering.waiting > limit // 2 else frozenset()
-        if ordering.waiting <= limit:
+        share = holder.waiting / self._limits.unread_events
+        if isinstance(holder, AtomsSubscriber):
+            share = max(share, holder.waiting_bytes / self._limits.unread_bytes)
+        if share <= 1.0 and not self._blocked:
+            return
+        blocked = holder.blocked_topics() if share > 0.5 else frozenset()
+        if share <= 1.0:
             blocked &= self._blocked
         for topic in blocked - self._blocked:
             self._port.pause(topic)
@@ -253,7 +258,8 @@ class Feed:
         if self.is_paused:
             notes.append(f"{self.address}: paused: {self._inbox.events} events are unread")
         if self._blocked:
-            waiting = self.ordering.waiting if self.ordering is not None else 0
+            holder = self._machine if isinstance(self._machine, AtomsSubscriber) else self.ordering
+            waiting = holder.waiting if holder is not None else 0
             notes.append(
                 f"{self.address}: {waiting} events wait for others; not read on: {', '.join(sorted(self._blocked))}"
             )
@@ -323,7 +329,8 @@ class Feed:
     def _take_in(self, notification: Notification) -> None:
         message = notification.event
         key = (message.topic, notification.number)
-        received_at = self._received.pop(key, None) if self._received is not None else None
+        slot = notification.slot if isinstance(notification, Placed) else notification.number
+        received_at = self._received.pop((message.topic, slot), None) if self._received is not None else None
         if self.stuck:
             self.stuck.pop(message.topic, None)
         if not self._wants(message.topic if message.subject is None else message.subject):

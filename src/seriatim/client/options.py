@@ -77,10 +77,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same in bytes."""
 
     unread_events: int = 65_536
-    """Events that a subscription was notified of and the application has not taken: the broker is asked to pause."""
+    """Events that a subscription was notified of and the application has not taken: the broker is asked to pause. And
+    events that wait for others: topics that are ahead are not read on."""
 
     unread_bytes: int = 32 * 1024 * 1024
-    """The same in bytes."""
+    """The same in bytes; what waits for others is counted in bytes with atoms only."""
 
     gaps: int = 1_024
     """Gaps that `Subscription.gaps` remembers."""

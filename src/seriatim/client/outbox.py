@@ -459,7 +459,10 @@ class Outbox:
 
     def _why(self, topic: Topic) -> str:
         reason = self.refusal.get(self._ordered[topic])
-        return f" (its sequencer refused: {reason})" if reason else ""
+        if reason:
+            return f" (its sequencer refused: {reason})"
+        why = self._machine.why_not(self._ordered[topic]) if isinstance(self._machine, AtomsPublisher) else ""
+        return f" ({why})" if why else ""
 
     def _driver_failed(self, failed: "asyncio.Future[BaseException]") -> None:
         if not failed.cancelled():

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from seriatim.explore.atoms import AtomsWorld, Command, change, publish
 from seriatim.model import InputError, Topic
-from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, plan_of
+from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, check, plan_of
 from seriatim.protocols.atoms.overlaps import AtomId
 
 
@@ -47,6 +47,30 @@ def own_ingresses(
     split = {topic: each.split() for topic, each in members.items()}
     plan = plan_of(split, names, ["any"], threshold, hosts)
     return OwnIngresses(plan.graph, tuple(names), tuple(sorted({*members, *topics.split()})))
+
+
+def _chained(
+    name: str, about: str, members: Mapping[Topic, str], chain: list[AtomId], events: int, ends: Topic
+) -> AtomsWorld:
+    """A's events go along a chain of atoms, each on a host of its own, some of which do not number them; a topic ends.
+
+    Causal, so that a common member is enough for an atom: the fewer receivers, the fewer states.
+    """
+    plan = own_ingresses(members, {atom: f"h{i}" for i, atom in enumerate(chain, 1)}, threshold=1)
+    for atom, after in zip(chain, [*chain[1:], None], strict=True):
+        plan.graph.atoms[atom].next = after
+    for group, route in plan.graph.groups.items():
+        own = [atom for atom in chain if group in plan.graph.atoms[atom].pair]
+        route.entry, route.end = own[0], own[-1]
+    check(plan.graph, 1)
+    return AtomsWorld(
+        name=name,
+        about=about,
+        plan=plan,
+        receivers=sorted({each for text in members.values() for each in text.split()}),
+        options=AtomsOptions(causal=True, spread=True),
+        scripts={"A": publish("A", "A", *(f"A{i + 1}" for i in range(events))), COORDINATOR: [change(ends, "")]},
+    )
 
 
 def named_atoms_worlds() -> dict[str, AtomsWorld]:
@@ -97,6 +121,22 @@ def named_atoms_worlds() -> dict[str, AtomsWorld]:
             {"A.1&B.1": "h1", "A.1&C.1": "h2", "B.1&C.1": "h3"},
             {"A": 2},
             [change("B", "")],
+        ),
+        _chained(
+            "bypass",
+            "5 groups on 3 hosts; one ends, and the atom in the middle of another's path goes; 2 events of that one",
+            {"A": "r s", "B": "r", "C": "s", "D": "t", "E": "t"},
+            ["A.1&B.1", "D.1&E.1", "A.1&C.1"],
+            2,
+            "D",
+        ),
+        _chained(
+            "shorten",
+            "4 groups on 3 hosts; one ends, and the path of another ends earlier; 1 event of that one",
+            {"A": "r s", "B": "t", "C": "r t", "D": "s"},
+            ["A.1&C.1", "B.1&C.1", "A.1&D.1"],
+            1,
+            "D",
         ),
     ]
     return {world.name: world for world in worlds}

@@ -2,13 +2,15 @@
 
 import msgspec
 
-from seriatim.protocols.atoms.live_messages import Alive, BetweenStations, Forgotten, ToClient, ToStation
+from seriatim.protocols.atoms.live_messages import Alive, BetweenStations, Forgotten, Full, Room, ToClient, ToStation
 from seriatim.protocols.link import Frame
 from seriatim.runtime.wire import Decoders, Envelope, Ping, Refusal, Welcome
 
 ATOMS = Decoders(
     from_client=msgspec.msgpack.Decoder(Ping | Envelope[Frame[ToStation] | Alive]).decode,
-    from_node=msgspec.msgpack.Decoder(Ping | Envelope[Frame[BetweenStations]]).decode,
-    for_client=msgspec.msgpack.Decoder(Ping | Envelope[Frame[ToClient] | Forgotten] | Welcome | Refusal).decode,
-    for_node=msgspec.msgpack.Decoder(Ping | Envelope[Frame[BetweenStations]] | Welcome | Refusal).decode,
+    from_node=msgspec.msgpack.Decoder(Ping | Envelope[Frame[BetweenStations] | Full]).decode,
+    for_client=msgspec.msgpack.Decoder(
+        Ping | Envelope[Frame[ToClient] | Forgotten | Full | Room] | Welcome | Refusal
+    ).decode,
+    for_node=msgspec.msgpack.Decoder(Ping | Envelope[Frame[BetweenStations] | Full] | Welcome | Refusal).decode,
 )

@@ -70,11 +70,16 @@ class ServedStation(ServedNode):
         self.dialer.start()
 
     def _make_host(self, journal: Journal) -> Any:
-        config = self._config
+        config, limits = self._config, self._config.limits
         self._journal = journal
         return LiveStation(
             founded_by(config, self.node),
-            AtomsOptions(causal=config.causal, retry_ms=config.times.retry_ms),
+            AtomsOptions(
+                causal=config.causal,
+                retry_ms=config.times.retry_ms,
+                kept_events_max=limits.kept_events_max,
+                kept_bytes_max=limits.kept_bytes_max,
+            ),
             broker=self._broker,
             switchboard=self.switchboard,
             journal=journal,

@@ -72,6 +72,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     jump_max: Annotated[
         int, Meta(ge=0, description="how far a stamp may be ahead of its subscriber (ticket mode), or 0 for any")
     ] = 0
+    kept_events_max: Annotated[
+        int, Meta(gt=0, description="the most events a node keeps for the broker, or for one other node (atoms)")
+    ] = 65_536
+    kept_bytes_max: Annotated[int, Meta(gt=0, description="the same in bytes")] = 64 * 1024 * 1024
 
 
 class Streams(Struct, frozen=True, kw_only=True):
@@ -322,6 +326,9 @@ def _check_order(config: ClusterConfig) -> None:
         for name, node in config.nodes.items():
             if node.roles:
                 raise InputError(f"nodes.{name}.roles", "only atoms have roles", 'leave it out, or set order = "atoms"')
+        for limit in ("kept_events_max", "kept_bytes_max"):
+            if getattr(config.limits, limit) != getattr(Limits(), limit):
+                raise InputError(f"limits.{limit}", "means nothing to a tree", 'leave it out, or set order = "atoms"')
         return
     if config.broker.partition("://")[0] in LOSSY_SCHEMES:
         raise InputError("broker", "atoms need a broker that loses nothing", "use nats:// with JetStream, or tls://")

@@ -13,12 +13,14 @@ from seriatim.protocols.atoms.live_messages import (
     Amnesia,
     Declined,
     Forgotten,
+    Full,
     Join,
     Joined,
     Leave,
     Left,
     Nonsense,
     Numbered,
+    Room,
 )
 from seriatim.protocols.atoms.messages import Carry, Forget, Idle, Item, Publish, Started, Stray, TookOver
 from seriatim.protocols.atoms.receiver import Receiver
@@ -33,10 +35,16 @@ _states = msgspec.msgpack.Decoder(LinkedState)
 
 
 class Stations:
-    """Stations joined by perfect wires. Journals are bytes, as on a disk."""
+    """Stations joined by perfect wires. Journals are bytes, as on a disk.
 
-    def __init__(self, causal: bool = False, names: tuple[str, ...] = NAMES) -> None:
-        self.options = AtomsOptions(causal=causal, retry_ms=10.0)
+    Whoever is `away` is reached by nobody, and reaches nobody.
+    """
+
+    def __init__(self, causal: bool = False, names: tuple[str, ...] = NAMES, **options: Any) -> None:
+        self.options = AtomsOptions(causal=causal, retry_ms=10.0, **options)
+        self.away: set[str] = set()
+        self.early: dict[tuple[str, str], list[Item]] = {}
+        self.filled: dict[str, int] = {}  # how many items of each station the broker has
         self.plan = Plan(SequencingGraph(), names, names)
         self.nodes = {name: StationNode(self._station(name, None), 10.0) for name in names}
         self.journals: dict[str, list[bytes]] = {name: [] for name in names}
@@ -63,10 +71,14 @@ class Stations:
         self.wire.append((source, target, message))
         while self.wire:
             source, target, message = self.wire.popleft()
+            if source in self.away or target in self.away:
+                continue
             if target in self.nodes:
                 self._carry_out(target, self.nodes[target].step(source, message, self.now))
             elif target == BROKER:
                 self._publish(source, message)
+            elif isinstance(message, Full | Room):
+                self.said.setdefault(target, []).append(message)
             elif message.body is not None:
                 heard = self.heard.get((target, source), 0)
                 if message.number == heard + 1:
@@ -81,22 +93,30 @@ class Stations:
 
     def _publish(self, source: str, frame: "Frame[Item]") -> None:
         assert frame.body is not None
+        if frame.number > self.filled.get(source, 0) + 1:  # something before it was lost
+            return
+        self.filled[source] = max(frame.number, self.filled.get(source, 0))
         item = msgspec.msgpack.decode(msgspec.msgpack.encode(frame.body), type=Item)
         if item not in self.items:
             self.items.append(item)
-            for name, receiver in self.receivers.items():
-                topic = item.group.rpartition(".")[0]
-                is_first = item.notice is not None and item.notice.opens
-                if is_first and item.notice is not None and name not in item.notice.members:
-                    continue
-                if not is_first and item.group not in receiver.state.done:
-                    continue
-                effects = receiver.step(source, item, self.now)
-                self.seen[name] += [each.event.id for each in effects.notify if isinstance(each, Notification)]
-                for _, message in effects.send:
-                    self.say_later(name, message)
-                assert topic
-        self.wire.append((BROKER, source, Frame(1, 0, frame.number)))
+            for name in self.receivers:
+                self._hear(name, source, item)
+        self.wire.append((BROKER, source, Frame(1, 0, self.filled[source])))
+
+    def _hear(self, name: str, source: str, item: Item) -> None:
+        """A receiver is given the items of its groups, from their first message on; others may come before that."""
+        receiver, notice = self.receivers[name], item.notice
+        is_first = notice is not None and notice.opens
+        if not is_first and item.group not in receiver.state.done:
+            self.early.setdefault((name, item.group), []).append(item)
+        elif not is_first or (notice is not None and name in notice.members):
+            effects = receiver.step(source, item, self.now)
+            self.seen[name] += [each.event.id for each in effects.notify if isinstance(each, Notification)]
+            for _, message in effects.send:
+                self.say_later(name, message)
+        for group in [group for who, group in self.early if who == name and group in receiver.state.done]:
+            for early in self.early.pop((name, group)):
+                self._hear(name, source, early)
 
     def say_later(self, client: str, message: Any) -> None:
         number = self.numbers[client, NAMES[0]] = self.numbers.get((client, NAMES[0]), 0) + 1
@@ -124,6 +144,13 @@ class Stations:
         self.now += 100.0
         self._carry_out(name, self.nodes[name].tick(self.now))
         self.deliver("nobody", name, Frame(1, 0, 0))  # whatever is on the wire arrives
+
+    def pass_time(self, milliseconds: float = 10.0) -> None:
+        """Whatever is due happens."""
+        self.now += milliseconds
+        for name in sorted(self.nodes.keys() - self.away):
+            self._carry_out(name, self.nodes[name].tick(self.now))
+        self.deliver("nobody", min(self.nodes), Frame(1, 0, 0))
 
     def snapshot(self, name: str) -> None:
         self.snapshots[name] = msgspec.msgpack.encode(self.nodes[name].linked_state)

@@ -109,6 +109,20 @@ class Forgotten(Struct, frozen=True, tag=True):
     """To a client: I have heard less of you than you say. You were silent for too long, and I have forgotten you."""
 
 
+class Full(Struct, frozen=True, tag=True):
+    """To an ingress: no more events of these topics, until I say otherwise; no topic: as many as you like.
+
+    To a publisher: what you sent is not taken. Send it again, later or when there is room.
+    """
+
+    topics: frozenset[Topic]
+    why: str
+
+
+class Room(Struct, frozen=True, tag=True):
+    """To a publisher: try again what was not taken."""
+
+
 # ── told by a station to whoever runs it ──────────────────────────────────────────────────────────────────────────
 
 

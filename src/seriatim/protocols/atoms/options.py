@@ -17,11 +17,18 @@ class AtomsOptions(Struct, frozen=True, kw_only=True):
     retry_ms: float = 500.0
     """A message that is not acknowledged after this time is sent again."""
 
+    kept_events_max: int = 65_536
+    """Events that a station keeps for the broker, or for one other station: beyond that ingresses take no more."""
+
+    kept_bytes_max: int = 64 * 1024 * 1024
+    """The same in bytes."""
+
     @property
     def threshold(self) -> int:
         """How many members two groups must share to be ordered against each other."""
         return 1 if self.causal else 2
 
     def __post_init__(self) -> None:
-        if self.retry_ms <= 0:
-            raise InputError("retry_ms", f"{self.retry_ms:g} is not positive", "give a number above 0")
+        for name in ("retry_ms", "kept_events_max", "kept_bytes_max"):
+            if getattr(self, name) <= 0:
+                raise InputError(name, f"{getattr(self, name):g} is not positive", "give a number above 0")

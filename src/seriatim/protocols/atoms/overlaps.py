@@ -5,6 +5,7 @@ disagree. So two groups are *coupled*, and get an atom, if they share `threshold
 one for causal order too. Two incarnations of one topic are coupled if they share anybody: the older one comes first.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -14,6 +15,8 @@ Group: TypeAlias = str  # one incarnation of a topic: its members never change
 AtomId: TypeAlias = str
 Pair: TypeAlias = tuple[Group, Group]  # in order
 Members: TypeAlias = frozenset[Address]
+
+_AMPERSANDS = re.compile("&+")
 
 
 def group_of(topic: Topic, incarnation: int) -> Group:
@@ -36,6 +39,18 @@ def pair_of(one: Group, other: Group) -> Pair:
 def atom_of(one: Group, other: Group) -> AtomId:
     """The atom of two groups; there is one."""
     return "&".join(pair_of(one, other))
+
+
+def groups_of(atom: AtomId) -> Pair | None:
+    """The two groups of an atom; None: nobody calls an atom so.
+
+    An & of a name is doubled, so the one run of them that is odd begins with the one that joins the groups.
+    """
+    for run in _AMPERSANDS.finditer(atom):
+        if len(run.group()) % 2:
+            one, other = atom[: run.start()], atom[run.start() + 1 :]
+            return (one, other) if all(each.rpartition(".")[2].isdecimal() for each in (one, other)) else None
+    return None
 
 
 def are_coupled(one: Group, members: Members, other: Group, others: Members, threshold: int) -> bool:

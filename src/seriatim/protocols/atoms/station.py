@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Event, Node, Number, RemoteError, Topic
 from seriatim.protocols.atoms import host, ingress
+from seriatim.protocols.atoms.burden import Burden, event_of
 from seriatim.protocols.atoms.host import AtomHost
 from seriatim.protocols.atoms.ingress import Ingress
 from seriatim.protocols.atoms.live_messages import Declined, Join, Leave, Numbered, Out, Place, Withdrawn
@@ -33,16 +34,18 @@ from seriatim.protocols.atoms.messages import (
     Mark,
     Notice,
     Open,
+    Passing,
     Publish,
     Reroute,
     Started,
+    Token,
     Uninstall,
 )
 from seriatim.protocols.atoms.options import AtomsOptions
-from seriatim.protocols.atoms.overlaps import Group, Members, topic_of
+from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, topic_of
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan
 from seriatim.protocols.atoms.registrar import Registrar, RegistrarState
-from seriatim.protocols.atoms.state import HostState, IngressState
+from seriatim.protocols.atoms.state import HostedAtom, HostState, IngressState
 from seriatim.protocols.machine import Effects, Payload
 
 FOR_INGRESS = (Publish, Withdrawn, Open, Close, Mark, Enter, Out)
@@ -153,11 +156,29 @@ class StationIngress(Ingress):
 
 
 class StationHost(AtomHost):
-    """Hands items to the broker where their path ends."""
+    """Hands items to the broker where their path ends, and counts what waits behind gates."""
 
     def __init__(self, plan: Plan, name: Node, options: AtomsOptions, state: HostState | None = None) -> None:
         super().__init__(plan, name, options, state or host.first_state(plan, name))
         self.plan = plan
+        self.gated = Burden()
+        gates = [gate for atom in self.state.atoms.values() for gate in atom.gates.values()]
+        for event in (event_of(passing) for gate in gates for passing in gate.held):
+            if event is not None:
+                self.gated.add(event)
+
+    def _arrive(self, name: AtomId, source: str, passing: Passing, effects: Effects) -> None:
+        event = event_of(passing)
+        if event is not None and self._gate(self.state.atoms[name], source) is not None:
+            self.gated.add(event)
+        super()._arrive(name, source, passing, effects)
+
+    def _open(self, name: AtomId, atom: HostedAtom, token: Token, effects: Effects) -> None:
+        gate = next((gate for gate in atom.gates.values() if gate.token == token), None)
+        for event in map(event_of, gate.held) if gate is not None else ():
+            if event is not None:
+                self.gated.remove(event)
+        super()._open(name, atom, token, effects)
 
     def _distribute(self, item: Item, members: Members, effects: Effects) -> None:
         if members:
@@ -182,6 +203,8 @@ class Station:
     ) -> None:
         self.name = name
         self.options = options
+        self.ingresses = frozenset(plan.ingresses) - {name}
+        self.neighbours = frozenset({coordinator, *plan.ingresses, *plan.hosts}) - {name}
         self._coordinator = coordinator
         given = state if state is not None else StationState()
         self.registrar = Registrar(plan, COORDINATOR, options, given.coordinator) if name == coordinator else None
@@ -192,6 +215,11 @@ class Station:
             self.ingress.state if self.ingress is not None else None,
             self.host.state if self.host is not None else None,
         )
+
+    @property
+    def gated(self) -> Burden:
+        """What waits here behind gates."""
+        return self.host.gated if self.host is not None else Burden()
 
     @property
     def roles(self) -> list[str]:

@@ -1,18 +1,20 @@
 """A station as it runs: on links, from a journal, with snapshots.
 
 What node.py does for every machine, and in addition: it begins from a snapshot; something senseless is passed over,
-in the journal too, instead of blocking the link it came on; a neighbour that has lost its journal is told of; and the
-link to somebody who is forgotten is forgotten.
+in the journal too, instead of blocking the link it came on; a neighbour that has lost its journal is told of; the
+link to somebody who is forgotten is forgotten; publishers wait while too much is kept (burden.py); and what gathered
+while somebody was away is sent portion by portion as soon as it is back.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Self
+from typing import Any, Self
 
 from msgspec import Struct
 
 from seriatim.model import Address, Node, RemoteError
-from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Forgotten, Input, Nonsense, Sent
-from seriatim.protocols.atoms.messages import Forget, TookOver
+from seriatim.protocols.atoms.burden import REPORT_MS, Burdens
+from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Forgotten, Full, Input, Nonsense, Room, Sent
+from seriatim.protocols.atoms.messages import Forget, Publish, TookOver
 from seriatim.protocols.atoms.node import Node as LinkedNode
 from seriatim.protocols.atoms.station import Station, StationState
 from seriatim.protocols.link import Frame, Link
@@ -46,6 +48,12 @@ class StationNode(LinkedNode):
     def __init__(self, station: Station, retry_ms: float) -> None:
         super().__init__(station, retry_ms)
         self.amnesiacs: dict[Address, Amnesia] = {}
+        self.burdens = Burdens(station.name, station.neighbours, station.options, station.gated)
+        self._reports_due = False  # who is full has changed
+        self._report_at: float | None = None
+        self._kept_out: set[Address] = set()  # publishers that were told to wait
+        self._heard: dict[Address, int] = {}  # what each had acknowledged when it was last repeated
+        self._portions: dict[Address, tuple[int, int]] = {}  # who was away: the last one repeated, and up to where to
 
     @classmethod
     def restore(
@@ -57,7 +65,10 @@ class StationNode(LinkedNode):
     ) -> Self:
         """Rebuild a station under a new epoch, which is recorded before anything leaves it."""
         state = NodeState(snapshot.station, snapshot.links, snapshot.epoch) if snapshot is not None else None
-        return cls.take_over(create, retry_ms, records, state)
+        node = cls.take_over(create, retry_ms, records, state)
+        node.burdens.begin(node.state.links)
+        node._reports_due = node.burdens.is_full
+        return node
 
     @property
     def linked_state(self) -> LinkedState:
@@ -71,24 +82,38 @@ class StationNode(LinkedNode):
         return Forgotten() if received < message.acknowledged else None
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
+        if isinstance(message, Full):
+            return self._hear(source, message, now)
         link = self.state.links.get(source)
-        if type(message) is Frame and link is None and message.number != 1:
+        if type(message) is not Frame:
+            return self._report(super().step(source, message, now), now)
+        if link is None and message.number != 1:
             return Effects()  # of somebody who is forgotten; who is not begins with 1
         lost = None
-        if type(message) is Frame and link is not None and message.epoch >= link.peer_epoch:
+        if link is not None and message.epoch >= link.peer_epoch:
             acknowledged = link.sent - len(link.unacknowledged)
             if message.received < acknowledged:
                 lost = Amnesia(source, acknowledged, message.received)
-        effects = super().step(source, message, now)
+            self._reports_due |= self.burdens.acknowledged(source, link, message.received)
+        why = self._why_not(message, link, now)
+        effects = self._keep_out(source, message, why, now) if why else super().step(source, message, now)
+        self._reports_due |= self.burdens.gated()
         if lost is not None and source not in self.amnesiacs:
             effects.notify.append(lost)
             self.amnesiacs[source] = lost
         elif lost is None:
             self.amnesiacs.pop(source, None)
-        return effects
+        if source in self._portions and link is not None:
+            effects.send += [(source, frame) for frame in self._next_portion(source, link, now)]
+        return self._report(effects, now)
+
+    def tick(self, now: float) -> Effects:
+        if self._report_at is not None and now >= self._report_at:
+            self._reports_due = True
+        return self._report(super().tick(now), now)
 
     def explain(self) -> list[str]:
-        lines = super().explain()
+        lines = super().explain() + self.burdens.explain()
         for source, each in sorted(self.amnesiacs.items()):
             lines.append(
                 f"{source} has lost its journal: it knows {each.known} of the {each.acknowledged} messages it had; "
@@ -112,4 +137,79 @@ class StationNode(LinkedNode):
         if isinstance(message, Forget):  # nothing that was decided before goes to clients, so no name is remembered
             self._drop_link(message.receiver)
             self.state.gone.discard(message.receiver)
+            self._kept_out.discard(message.receiver)
+            self._heard.pop(message.receiver, None)
+            self._portions.pop(message.receiver, None)
         return effects
+
+    # ── too much ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _why_not(self, frame: "Frame[Any]", link: "Link[Any] | None", now: float) -> str:
+        """Why the event in this frame is not taken now. A repeat of what was taken is not taken anyway."""
+        if not isinstance(frame.body, Publish) or frame.number != (link.received if link is not None else 0) + 1:
+            return ""
+        return self.burdens.why_not(frame.body.event.topic, now)
+
+    def _keep_out(self, source: Address, frame: "Frame[Any]", why: str, now: float) -> Effects:
+        """As if the event had not come, in the journal and on the link; its publisher is told, and sends it again."""
+        assert isinstance(frame.body, Publish), "nothing else is kept out"
+        self._kept_out.add(source)
+        effects = Effects()
+        if source in self.state.links:
+            effects = super().step(source, Frame(frame.epoch, 0, frame.received), now)
+        effects.send.append((source, Full(frozenset({frame.body.event.topic}), why)))
+        return effects
+
+    def _hear(self, source: Address, message: Full, now: float) -> Effects:
+        effects = Effects()
+        if source in self.inner.neighbours:
+            self.burdens.hear(source, message, now)
+            if not message.topics:
+                self._let_in(effects)
+        return effects
+
+    def _report(self, effects: Effects, now: float) -> Effects:
+        """Tell ingresses who is full, if that has changed or it is time, and publishers that there is room."""
+        if self._reports_due:
+            self._reports_due = False
+            full = self.burdens.report()
+            effects.send += [(ingress, full) for ingress in sorted(self.inner.ingresses)]
+            self._report_at = now + REPORT_MS if full.topics else None
+            if not full.topics:
+                self._let_in(effects)
+        if self._report_at is not None:
+            effects.wake_at = self._report_at if effects.wake_at is None else min(effects.wake_at, self._report_at)
+        return effects
+
+    def _let_in(self, effects: Effects) -> None:
+        effects.send += [(publisher, Room()) for publisher in sorted(self._kept_out)]
+        self._kept_out.clear()
+
+    def _send(self, target: Address, message: Payload, now: float) -> "Frame[Any]":
+        self._reports_due |= self.burdens.sent(target, message)
+        return super()._send(target, message, now)
+
+    # ── somebody is back ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _resend(self, address: Address, link: "Link[Any]", now: float) -> "list[Frame[Any]]":
+        """Who has acknowledged nothing since the last time was away: what gathered goes out as it takes it."""
+        frames = super()._resend(address, link, now)
+        have = link.sent - len(link.unacknowledged)
+        if frames and self._heard.get(address, have) == have:
+            self._portions[address] = frames[-1].number, link.sent
+        self._heard[address] = have
+        return frames
+
+    def _next_portion(self, address: Address, link: "Link[Any]", now: float) -> "list[Frame[Any]]":
+        last, upto = self._portions[address]
+        have = link.sent - len(link.unacknowledged)
+        if have < last:
+            return []
+        if have >= upto:
+            del self._portions[address]
+            return []
+        link.resend_due = now
+        frames = link.resend(self.state.epoch, now, self.retry_ms)
+        self._plan_resend(address, link)
+        self._portions[address] = frames[-1].number, upto
+        return frames
