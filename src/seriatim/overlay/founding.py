@@ -66,7 +66,7 @@ def rebuild(place: Place, options: OverlayOptions, recovered: Recovered) -> Rebu
 
     JournalError: this is not the journal of a broker. InputError: it is, but not of the one that is to be started.
     """
-    bounds = options.held_max, options.subscriptions_max, options.advertisements_max
+    bounds = options.held_max, options.subscriptions_max, options.advertisements_max, options.turned_max
     now = Founded(place, options.order, options.early, bounds)
     snapshot, records = _decoded(place, recovered)
     if snapshot is None and not records:
