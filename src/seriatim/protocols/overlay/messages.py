@@ -197,7 +197,7 @@ class Publication(Struct, frozen=True):
     clock: Clock = 0
 
 
-class Climb(Struct, frozen=True, tag=True):
+class Climb(Struct, frozen=True, tag=True, omit_defaults=True):
     """To the parent: somebody beyond you wants this. `wanted`: so does somebody on the way back to its origin.
 
     `asks`: the same as `Ask` right behind it.
@@ -208,7 +208,7 @@ class Climb(Struct, frozen=True, tag=True):
     asks: bool = False
 
 
-class Descend(Struct, frozen=True, tag=True):
+class Descend(Struct, frozen=True, tag=True, omit_defaults=True):
     """To a child: this is in its place now; notify. `turned`: the same as `Turned` right before it."""
 
     publication: Publication
