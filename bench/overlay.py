@@ -147,9 +147,9 @@ def node_time(system: str) -> float:
     nodes: dict[str, Any] = {name: BrokerNode(busy.broker, 500.0) for name, busy in world.brokers.items()}
     clients = {name: ClientNode(Client(name, broker), 500.0) for name, broker in world.at.items()}
     encode = msgspec.msgpack.Encoder().encode
-    between, commands, answers = (
-        msgspec.msgpack.Decoder(Frame[kind]).decode for kind in (say.Between, say.Command, say.ToClient)
-    )
+    between = msgspec.msgpack.Decoder(Frame[say.Between]).decode
+    commands = msgspec.msgpack.Decoder(Frame[say.Command]).decode
+    answers = msgspec.msgpack.Decoder(Frame[say.ToClient]).decode
     times = []
     for turn in range(TURNS):
         took = 0
