@@ -52,7 +52,7 @@ def _metrics(broker: LiveBroker) -> Metrics:
         "Advertisements in the routing table.",
         lambda: sum(len(each) for each in state().routes.offered.values()),
     )
-    sample("seriatim_broker_climbing", "Publications that have not come back.", lambda: len(state().climbing))
+    sample("seriatim_broker_climbing", "Publications not known to have come back.", lambda: len(state().climbing))
     sample("seriatim_broker_steps_total", "Inputs handled.", lambda: broker.steps, kind="counter")
     sample("seriatim_broker_appends_total", "Appends to the journal.", lambda: broker.appends, kind="counter")
     sample(

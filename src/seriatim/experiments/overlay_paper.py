@@ -44,12 +44,12 @@ class FastOrder(PrintedOrder):
         self._offered.clear()
         self._counted.clear()
 
-    def _forward(self, carried: Carry, source: Address, effects: Effects) -> None:
+    def _forward(self, carried: Carry, source: Address, matching: Matching, effects: Effects) -> None:
         key = source, _attributes(carried.publication)
         if key not in self._counted:
             self._counted[key] = self._count(self._matching(carried.publication), source)
         self.rows += self._counted[key]
-        super()._forward(carried, source, effects)
+        super()._forward(carried, source, matching, effects)
 
     def _count(self, matching: Matching, source: Address) -> int:
         """Rows of one detection. One hop only: nothing has to be looked at (Algorithm 1, line 1)."""

@@ -13,6 +13,7 @@ from seriatim.protocols.overlay.messages import Advertise, Forget, Subscribe, Su
 BROKERS_MAX = 9
 VALUES = 6  # of the attribute x: few, so that filters overlap
 PATIENCE = 400
+TURNED_MAX = (1, 2, 3, 32)
 TICKS = 1_000  # as many as it takes: the walk decides how often time passes
 
 OverlayWalk = AtomsWalk
@@ -34,7 +35,9 @@ def random_overlay(random: Random, name: str, orders: tuple[Order, ...] = ("root
         client: _script(random, client, kind, random.randint(1, busy), changes) for client in clients
     }
     faulty = random.random() < 0.4
-    options = OverlayOptions(order=random.choice(orders), early=random.random() < 0.7)
+    options = OverlayOptions(
+        order=random.choice(orders), early=random.random() < 0.7, turned_max=random.choice(TURNED_MAX)
+    )
     return OverlayWorld(
         name=name,
         overlay=overlay,
@@ -70,7 +73,7 @@ def random_meeting(random: Random, name: str, orders: tuple[Order, ...] = ("root
         name=name,
         overlay=overlay,
         clients=clients,
-        options=OverlayOptions(order=random.choice(orders)),
+        options=OverlayOptions(order=random.choice(orders), turned_max=random.choice(TURNED_MAX)),
         scripts=scripts,
         one_at_a_time=frozenset(client for client in clients if random.random() < 0.5),
     )

@@ -20,7 +20,7 @@ from seriatim.protocols.overlay.ordering import Ordering
 from seriatim.protocols.overlay.resolution import ResolutionOrder
 from seriatim.protocols.overlay.rooted import RootedOrder
 from seriatim.protocols.overlay.state import BrokerState, ClientSide, Echo, Offer
-from seriatim.protocols.overlay.tables import Sends, Tables
+from seriatim.protocols.overlay.tables import Matching, Sends, Tables
 from seriatim.protocols.paper003 import PrintedBroker
 
 
@@ -31,23 +31,58 @@ class StraightOrder(Ordering):
 class UnevenOrder(RootedOrder):
     """A publication climbs only as high as it must itself, although one before it is still above."""
 
-    def _must_climb(self, publication: Publication, wanted_above: bool) -> bool:
-        return wanted_above
+    def _must_follow(self, origin: Address, wanted: bool, here: Matching) -> bool:
+        return False
 
 
 class ForgetfulOrder(RootedOrder):
     """Whoever sends a publication up does not say that somebody waits for it below."""
 
-    def _climb(self, publication: Publication, source: Address, wanted: bool, effects: Effects) -> None:
-        super()._climb(publication, source, False, effects)
+    def receive(self, source: Address, message: Any, effects: Effects) -> None:
+        if isinstance(message, say.Climb):
+            message = structs.replace(message, wanted=False)
+        super().receive(source, message, effects)
 
 
 class SilentOrder(RootedOrder):
     """Nobody hears of what turned and was not wanted."""
 
     def receive(self, source: Address, message: Any, effects: Effects) -> None:
+        if isinstance(message, say.Descend):
+            message = say.Descend(message.publication)
         if not isinstance(message, say.Turned):
             super().receive(source, message, effects)
+
+
+class MuteOrder(RootedOrder):
+    """Whoever waits for what is above does not ask."""
+
+    def ask_above(self, effects: Effects) -> None:
+        return
+
+
+class LazyOrder(RootedOrder):
+    """A broker that is asked says what it knows, and asks nobody itself."""
+
+    def _asked(self, child: Address, effects: Effects) -> None:
+        self._tell_turned(child, effects)
+
+
+class RestlessOrder(RootedOrder):
+    """Clients are told early although a subscription of theirs waits for the end of that."""
+
+    def _is_joining(self, client: Address) -> bool:
+        return False
+
+
+class PrematureOrder(RootedOrder):
+    """A broker that is asked says of everything that it has turned."""
+
+    def _asked(self, child: Address, effects: Effects) -> None:
+        above = self.broker.state.climbing.items()
+        keys = tuple(key for key, climbing in above if climbing.direction == child and not climbing.wanted)
+        effects.send.append((child, say.Turned(keys)))
+        super()._asked(child, effects)
 
 
 class HastyOrder(RootedOrder):
@@ -90,7 +125,7 @@ class EagerOrder(RootedOrder):
 class UnwarnedOrder(RootedOrder):
     """What is above when a subscription begins is not looked at."""
 
-    def begin(self, client: Address) -> None:
+    def begin(self, client: Address, effects: Effects) -> None:
         return
 
 
@@ -226,6 +261,10 @@ OVERLAY_VARIANTS: dict[str, tuple[str, OverlayCast]] = {
     "no-following": ("a publication does not follow its publisher's last one up", ordered(UnevenOrder)),
     "no-way-back": ("nobody above knows that somebody below waits", ordered(ForgetfulOrder)),
     "no-turning-mark": ("nobody hears of what turned and was not wanted", ordered(SilentOrder)),
+    "no-asking-above": ("who waits for what is above does not ask", ordered(MuteOrder)),
+    "no-asking-on": ("who is asked about what is above does not ask on", ordered(LazyOrder)),
+    "no-end-of-early": ("told early although a subscription waits for its end", ordered(RestlessOrder)),
+    "no-true-turning": ("who is asked says that all has turned", ordered(PrematureOrder)),
     "no-heard-advertisement": (
         "publications before everybody has heard of the advertisement",
         OverlayCast(HurriedBroker),

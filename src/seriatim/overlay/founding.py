@@ -19,8 +19,8 @@ FIX = "start it as it was, or give it an empty journal together with all others"
 class Founded(Struct, frozen=True, tag=True):
     """The journal is of this broker, among these neighbours, with this order.
 
-    `bounds`: what was refused depends on them, so under others the same inputs would make another broker. Journals from
-    before they were recorded have none; ids were made otherwise then.
+    `bounds`: what was refused or sent depends on them, so under others the same inputs would make another broker.
+    Journals from before they were recorded have none, or one less; ids or messages were made otherwise then.
     """
 
     place: Place
@@ -66,7 +66,7 @@ def rebuild(place: Place, options: OverlayOptions, recovered: Recovered) -> Rebu
 
     JournalError: this is not the journal of a broker. InputError: it is, but not of the one that is to be started.
     """
-    bounds = options.held_max, options.subscriptions_max, options.advertisements_max
+    bounds = options.held_max, options.subscriptions_max, options.advertisements_max, options.turned_max
     now = Founded(place, options.order, options.early, bounds)
     snapshot, records = _decoded(place, recovered)
     if snapshot is None and not records:

@@ -11,6 +11,7 @@ from seriatim.protocols.overlay.bounds import NAME_MAX
 from seriatim.protocols.overlay.messages import (
     Advertised,
     Advertisement,
+    Ask,
     Climb,
     Deliver,
     Descend,
@@ -67,13 +68,69 @@ def test_central_order_climbs_to_the_root_always() -> None:
     assert (net.count(Climb), net.count(Descend)) == (2, 2) and net.seen("near") == ["here"]
 
 
-def test_what_nobody_below_wants_comes_back_as_a_short_message() -> None:
-    net = Net(STAR, {"p": "left", "far": "right"})
+def test_what_nobody_below_wants_comes_back_as_one_short_message_of_many() -> None:
+    net = Net(STAR, {"p": "left", "far": "right"}, OverlayOptions(turned_max=3))
+    net.advertise("p")
+    net.subscribe("far", "true")
+    for i in range(7):
+        net.publish("p", f"away {i}")
+    assert (net.count(Climb), net.count(Descend), net.count(Turned), net.count(Ask)) == (7, 7, 2, 0)
+    assert len(net.machines["left"].state.climbing) == 1 and not net.machines["left"].explain()
+
+
+def test_what_has_turned_is_told_with_what_comes_down_anyway() -> None:
+    net = Net(STAR, {"p": "left", "far": "right", "q": "right", "near": "left"})
+    net.advertise("p", "x = 1")
+    net.advertise("q", "x = 2")
+    net.subscribe("far", "x = 1")
+    net.subscribe("near", "x = 2")
+    net.publish("p", "away", x=1)
+    assert net.machines["left"].state.climbing
+    net.publish("q", "down", x=2)
+    assert not net.machines["left"].state.climbing and net.count(Turned) == 0
+
+
+def test_who_waits_for_what_is_above_asks_all_the_way_up() -> None:
+    net = Net(CHAIN, {"p": "b3", "far": "b1"})
     net.advertise("p")
     net.subscribe("far", "true")
     net.publish("p", "away")
-    assert (net.count(Climb), net.count(Descend), net.count(Turned)) == (1, 1, 1)
-    assert not net.machines["left"].explain()
+    assert net.machines["b2"].state.climbing and net.machines["b3"].state.climbing
+    net.hold(("b1", "b2"))
+    net.unadvertise("p")
+    assert net.count(Ask) == 2 and not net.told("p", Unadvertised) and net.machines["b2"].explain()
+    net.unadvertise("p")  # the same again asks nobody again
+    net.release()
+    assert net.count(Ask) == 2 and net.count(Turned) == 2 and net.told("p", Unadvertised)
+    assert not net.machines["b2"].state.climbing and not net.machines["b3"].state.climbing
+
+
+def test_a_publication_follows_in_vain_once() -> None:
+    """near hears two publishers, so it is told on the way down; what of p goes far it does not want."""
+    net = Net(STAR, {"p": "left", "q": "left", "near": "left", "far": "right"})
+    net.advertise("p")
+    net.advertise("q")
+    net.subscribe("near", "x = 1")
+    net.subscribe("far", "x = 2")
+    for i in range(4):
+        net.publish("p", f"far {i}", x=2)
+        net.publish("p", f"near {i}", x=1)
+    assert net.seen("near") == [f"near {i}" for i in range(4)] and net.seen("far") == [f"far {i}" for i in range(4)]
+    assert net.count(Climb) == 5 and net.machines["left"].state.uneven == {"left/p"}
+    net.unadvertise("p")
+    assert not net.machines["left"].state.uneven
+
+
+def test_what_nobody_here_waits_for_does_not_follow() -> None:
+    net = Net(STAR, {"p": "left", "near": "left", "far": "right"})
+    net.advertise("p")
+    net.subscribe("near", "x = 1")
+    net.subscribe("far", "x = 2")
+    net.hold(("left", "root"))
+    net.publish("p", "away", x=2)
+    net.publish("p", "here", x=1)
+    net.publish("p", "unwanted", x=3)
+    assert net.seen("near") == ["here"] and net.count(Climb) == 1
 
 
 def test_a_covered_subscription_is_not_passed_on_until_it_has_to_be() -> None:
@@ -386,7 +443,7 @@ def test_names_and_how_many_of_them_are_bounded() -> None:
     assert len(net.told("c", Refused)) == 4 and len(net.told("other", Subscribed)) == 1
 
 
-@pytest.mark.parametrize("bound", ["held_max", "subscriptions_max", "advertisements_max"])
+@pytest.mark.parametrize("bound", ["held_max", "subscriptions_max", "advertisements_max", "turned_max"])
 def test_bounds_that_cannot_be(bound: str) -> None:
     with pytest.raises(InputError, match=bound):
         msgspec.structs.replace(OverlayOptions(), **{bound: 0})

@@ -158,6 +158,34 @@ def test_without_the_rule_somebody_sees_another_order(variant: str) -> None:
     assert (net.seen("c"), net.seen("t")) == (["one", "two"], ["two", "one"])
 
 
+def end_of_early(variant: str | None) -> Net:
+    """c is told early all the time, and wants more: something of p is above at every moment."""
+    net = net_of(variant, FORK, {"p": "b2", "c": "b2", "q": "b2", "t": "b3"})
+    net.advertise("p", "x = 1")
+    net.advertise("q", "x = 2")
+    net.subscribe("c", "x = 1")
+    net.subscribe("t", "x = 1")
+    net.hold(("b1", "b2"))
+    net.publish("p", "p0", x=1)
+    net.subscribe("c", "x = 2", "more")
+    for i in range(1, 9):
+        net.hold(("b2", "b1"))
+        net.publish("p", f"p{i}", x=1)
+        net.release(("b1", "b2"))
+        net.hold(("b1", "b2"))
+        net.release(("b2", "b1"))
+    return net
+
+
+def test_a_subscription_begins_although_its_client_is_told_early_all_the_time() -> None:
+    net = end_of_early(None)
+    assert len(net.told("c", Subscribed)) == 2
+    net.release()
+    assert net.seen("c") == net.seen("t") == [f"p{i}" for i in range(9)]
+    net = end_of_early("no-end-of-early")
+    assert len(net.told("c", Subscribed)) == 1
+
+
 def beginning(variant: str | None) -> Net:
     """c comes to want what was published before something it was notified of."""
     net = net_of(variant, FORK, {"p": "b2", "c": "b2", "d": "b2", "q": "b3"}, RESOLUTION)

@@ -21,6 +21,8 @@ from seriatim.protocols.overlay.state import Advertised, BrokerState, ClientSide
 from seriatim.protocols.overlay.tables import Tables, filter_of
 from seriatim.protocols.overlay.topology import Place
 
+CARRYING = (say.Climb, say.Descend, say.Spread)
+
 
 class Broker:
     """The machine of one broker."""
@@ -34,6 +36,7 @@ class Broker:
 
     def __init__(self, place: Place, options: OverlayOptions, state: BrokerState | None = None) -> None:
         self.place = place
+        self.neighbours = frozenset(place.neighbours)
         self.options = options
         self.state = state if state is not None else BrokerState()
         self.tables = Tables(place.neighbours, self.state.routes)
@@ -43,7 +46,7 @@ class Broker:
         effects = Effects()
         if source == APPLICATION:
             self._told(message, effects)
-        elif source in self.place.neighbours:
+        elif source in self.neighbours:
             self.state.suspected.discard(source)
             self._from_neighbour(source, message, effects)
         else:
@@ -112,12 +115,14 @@ class Broker:
             command = side.joining.pop(0)
             if self._is_new(client, command, side.names, effects):
                 self._subscribe(client, side, command.name, command.where, effects)
+        if side.joining:
+            self.ordering.ask_above(effects)
 
     def _subscribe(self, client: Address, side: ClientSide, name: Name, where: Where, effects: Effects) -> None:
         id = self._id(client, name)
         side.names[name] = id
         side.held[id] = Held(name)
-        self.ordering.begin(client)
+        self.ordering.begin(client, effects)
         effects.send.extend(self.tables.want(client, id, where))
         asked = {each for each in self.place.neighbours if self.tables.offers(each, where)}
         self._ask(say.Sound(id, where), Echo(client, asked, False, name), effects)
@@ -153,7 +158,10 @@ class Broker:
         if offer is None:
             self._refuse(client, say.Unadvertise(name), name, "UnknownName", "there is no such advertisement", effects)
             return True
-        if not offer.heard or self._is_under_way(client):
+        if not offer.heard:
+            return False
+        if self._is_under_way(client):
+            self.ordering.ask_above(effects)
             return False
         del side.offers[name]
         if not side.forgotten:
@@ -186,7 +194,7 @@ class Broker:
         key = f"{self.place.name}.{self.state.serial}"
         effects.send.append((client, say.Published(event.id)))
         publication = Publication(key, self._origin(client), event, self.ordering.stamp())
-        self.ordering.accept(client, publication, effects)
+        self.ordering.accept(client, publication, self.tables.matching(attributes), effects)
         return True
 
     def _may_publish(self, fitting: list[Offer]) -> bool:
@@ -223,6 +231,9 @@ class Broker:
     # ── neighbours ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _from_neighbour(self, source: Address, message: Payload, effects: Effects) -> None:
+        if isinstance(message, CARRYING):  # by far most of all
+            self.ordering.receive(source, message, effects)
+            return
         match message:
             case say.Interest(id, where):
                 effects.send.extend(self.tables.want(source, id, where))
@@ -257,6 +268,8 @@ class Broker:
         effects.send.extend(self.tables.offer(direction, message.id, Advertised(message.owner, message.where)))
         others = {each for each in self.place.neighbours if each != direction}
         echo = Echo(direction, others, True, name, keys=self.ordering.unanswered())
+        if echo.keys:
+            self.ordering.ask_above(effects)
         self._ask(message, echo, effects)
         self.ordering.changed(effects)
 
@@ -282,6 +295,8 @@ class Broker:
                 self.miss(client, ids, reason, effects)
 
     def _withdraw(self, direction: Address, id: Id, effects: Effects) -> None:
+        if (advertised := self.state.routes.offered.get(direction, {}).get(id)) is not None:
+            self.state.uneven.discard(advertised.owner)
         effects.send.extend(self.tables.unoffer(direction, id))
         others = [each for each in self.place.neighbours if each != direction]
         effects.send.extend((neighbour, say.Withdrawal(id)) for neighbour in others)
@@ -354,14 +369,16 @@ class Broker:
         return numbers
 
     def returned(self, key: Key, climbing: Climbing, effects: Effects) -> None:
-        for token, echo in list(self.state.echoes.items()):
-            if key in echo.keys:
-                echo.keys.discard(key)
-                self._answer(token, echo, effects)
-        for client in sorted(climbing.told):
-            if (side := self.state.clients.get(client)) is not None:
-                self._join(client, side, effects)
-        if (side := self.state.clients.get(climbing.direction)) is not None:
+        clients = self.state.clients
+        if climbing.told:
+            for token, echo in list(self.state.echoes.items()):
+                if key in echo.keys:
+                    echo.keys.discard(key)
+                    self._answer(token, echo, effects)
+            for client in sorted(climbing.told):
+                if (side := clients.get(client)) is not None and side.joining:
+                    self._join(client, side, effects)
+        if (side := clients.get(climbing.direction)) is not None and (side.queue or side.forgotten):
             self._serve(climbing.direction, side, effects)
 
     # ── what the driver says ──────────────────────────────────────────────────────────────────────────────────────

@@ -197,23 +197,32 @@ class Publication(Struct, frozen=True):
     clock: Clock = 0
 
 
-class Climb(Struct, frozen=True, tag=True):
-    """To the parent: somebody beyond you wants this. `wanted`: so does somebody on the way back to its origin."""
+class Climb(Struct, frozen=True, tag=True, omit_defaults=True):
+    """To the parent: somebody beyond you wants this. `wanted`: so does somebody on the way back to its origin.
+
+    `asks`: the same as `Ask` right behind it.
+    """
 
     publication: Publication
     wanted: bool
+    asks: bool = False
 
 
-class Descend(Struct, frozen=True, tag=True):
-    """To a child: this is in its place now; notify."""
+class Descend(Struct, frozen=True, tag=True, omit_defaults=True):
+    """To a child: this is in its place now; notify. `turned`: the same as `Turned` right before it."""
 
     publication: Publication
+    turned: tuple[Key, ...] = ()
 
 
 class Turned(Struct, frozen=True, tag=True):
-    """To a child that it climbed from and where nobody wants it: it is in its place now."""
+    """To a child that these climbed from and where nobody wants them: they are in their place now."""
 
-    key: Key
+    keys: tuple[Key, ...]
+
+
+class Ask(Struct, frozen=True, tag=True):
+    """To the parent: somebody waits for what climbed from me so far. Tell me of each as soon as it has turned."""
 
 
 class Spread(Struct, frozen=True, tag=True):
@@ -248,6 +257,7 @@ Between: TypeAlias = (
     | Climb
     | Descend
     | Turned
+    | Ask
     | Spread
     | Inquire
     | Promise

@@ -27,6 +27,9 @@ class OverlayOptions(Struct, frozen=True, kw_only=True):
     advertisements_max: int = 10_000
     """Advertisements of one client; more are refused."""
 
+    turned_max: int = 32
+    """rooted: a broker tells a child at once of so many publications that have turned, if nobody asks before."""
+
     retry_ms: float = 500.0
     """A message that is not acknowledged after this time is sent again."""
 
@@ -37,6 +40,6 @@ class OverlayOptions(Struct, frozen=True, kw_only=True):
             )
         if self.retry_ms <= 0:
             raise InputError("retry_ms", f"{self.retry_ms:g} is not positive", "give a number above 0")
-        for name in ("held_max", "subscriptions_max", "advertisements_max"):
+        for name in ("held_max", "subscriptions_max", "advertisements_max", "turned_max"):
             if getattr(self, name) < 1:
                 raise InputError(name, f"{getattr(self, name)} is too small", "give at least 1")

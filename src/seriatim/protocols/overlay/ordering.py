@@ -13,7 +13,7 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay.messages import Clock, Id, Key, Publication, Spread
 from seriatim.protocols.overlay.options import OverlayOptions
 from seriatim.protocols.overlay.state import BrokerState, Climbing
-from seriatim.protocols.overlay.tables import Tables
+from seriatim.protocols.overlay.tables import Matching, Tables
 from seriatim.protocols.overlay.topology import Place
 
 
@@ -21,6 +21,7 @@ class Surroundings(Protocol):
     """What an order uses of its broker."""
 
     place: Place
+    neighbours: frozenset[Address]
     options: OverlayOptions
     state: BrokerState
     tables: Tables
@@ -46,25 +47,25 @@ class Ordering:
 
     # ── publications ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def accept(self, client: Address, publication: Publication, effects: Effects) -> None:
-        """From a client of this broker."""
-        self._spread(publication, client, effects)
+    def accept(self, client: Address, publication: Publication, matching: Matching, effects: Effects) -> None:
+        """From a client of this broker. `matching`: who wants it."""
+        self._spread(publication, client, matching, effects)
 
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
         """From a neighbour."""
         if not isinstance(message, Spread):
             raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
-        self._spread(message.publication, source, effects)
+        self._spread(message.publication, source, self._matching(message.publication), effects)
 
-    def _spread(self, publication: Publication, source: Address, effects: Effects) -> None:
-        neighbours = self.broker.place.neighbours
-        for direction, ids in sorted(self._matching(publication).items()):
+    def _spread(self, publication: Publication, source: Address, matching: Matching, effects: Effects) -> None:
+        neighbours = self.broker.neighbours
+        for direction, ids in sorted(matching.items()):
             if direction not in neighbours:
                 self.broker.deliver(direction, ids, publication, effects)
             elif direction != source:
                 effects.send.append((direction, Spread(publication)))
 
-    def _matching(self, publication: Publication) -> dict[Address, list[Id]]:
+    def _matching(self, publication: Publication) -> Matching:
         return self.broker.tables.matching(attributes_of(publication.event.headers))
 
     # ── what the rest of the broker asks ──────────────────────────────────────────────────────────────────────────
@@ -77,8 +78,11 @@ class Ordering:
         """Whether a new subscription of this client can begin now."""
         return True
 
-    def begin(self, client: Address) -> None:
+    def begin(self, client: Address, effects: Effects) -> None:
         """A new subscription of this client begins now."""
+
+    def ask_above(self, effects: Effects) -> None:
+        """Somebody waits for what is under way: it matters when it has come back."""
 
     def unanswered(self) -> set[Key]:
         """What has to come back before an advertisement is acknowledged from here."""

@@ -17,6 +17,7 @@ from seriatim.model import Address, RemoteError
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay.messages import Clock, Id, Inquire, Promise, Publication, Spread
 from seriatim.protocols.overlay.ordering import Ordering, Surroundings
+from seriatim.protocols.overlay.tables import Matching
 
 LATE = "it came after its place: a broker on its way did not answer in time"
 
@@ -38,7 +39,7 @@ class ResolutionOrder(Ordering):
                 merge = self.broker.state.merge
                 heard = merge.heard
                 heard[publication.origin] = max(heard.get(publication.origin, 0), publication.clock)
-                self._spread(publication, source, effects)
+                self._spread(publication, source, self._matching(publication), effects)
             case Inquire(clock):
                 self.hear(clock)
                 self.broker.state.merge.asked.setdefault(source, []).append(clock)
@@ -50,10 +51,10 @@ class ResolutionOrder(Ordering):
             case _:
                 raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
 
-    def _spread(self, publication: Publication, source: Address, effects: Effects) -> None:
+    def _spread(self, publication: Publication, source: Address, matching: Matching, effects: Effects) -> None:
         """To neighbours at once; for clients it waits for its place."""
-        for direction, ids in sorted(self._matching(publication).items()):
-            if direction in self.broker.place.neighbours:
+        for direction, ids in sorted(matching.items()):
+            if direction in self.broker.neighbours:
                 if direction != source:
                     effects.send.append((direction, Spread(publication)))
             elif self._counting(direction, ids, publication):
@@ -106,7 +107,7 @@ class ResolutionOrder(Ordering):
             return []
         found = []
         for direction, owners in sorted(sources.items()):
-            if direction not in self.broker.place.neighbours or direction in state.suspected:
+            if direction not in self.broker.neighbours or direction in state.suspected:
                 continue
             known = state.merge.promised.get(direction, 0)
             if len(owners) == 1:  # links keep its order: nothing of it comes any more that is before its last one

@@ -3,19 +3,24 @@
 Two subscribers get whatever both get from above, through the lowest broker that is above both (a broker is above
 itself): there it passes once, and links keep the order. That holds whatever else changes.
 
-Whatever climbs comes back: as the publication itself where somebody wants it, else as `Turned`. So a broker knows what
-of a publisher is still above, and sends that publisher's next publication after it: its own order is kept too. And
-it can notify clients early, on the way up, where nobody can see another order (README.md, "On the way up").
+Whatever climbs comes back: as the publication itself where somebody wants it, else in a `Turned`. So a broker knows
+what of a publisher may still be above, and sends that publisher's next publication after it: its own order is kept too.
+And it can notify clients early, on the way up, where nobody can see another order (README.md, "On the way up").
+
+Hardly ever does somebody wait to hear what has turned, and to hear of it late is never wrong. So who waits asks; else a
+parent tells of many at once.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from seriatim.model import Address, RemoteError
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.overlay.messages import Climb, Descend, Id, Key, Publication, Turned
+from seriatim.protocols.overlay.messages import Ask, Climb, Descend, Id, Key, Publication, Turned
 from seriatim.protocols.overlay.ordering import Ordering, Surroundings
 from seriatim.protocols.overlay.state import Climbing
+from seriatim.protocols.overlay.tables import Matching
 
 
 class RootedOrder(Ordering):
@@ -23,73 +28,114 @@ class RootedOrder(Ordering):
 
     def __init__(self, broker: Surroundings) -> None:
         super().__init__(broker)
+        self._parent, self._children = broker.place.parent, frozenset(broker.place.children)
         # Counted beside the state, so that a publication costs what it matches and not what is under way.
-        self._above: Counter[Address] = Counter()  # by publisher
-        self._told: Counter[tuple[Address, Address]] = Counter()  # by client and publisher
+        self._above: dict[Address, int] = {}  # by publisher
+        self._told: dict[tuple[Address, Address], int] = {}  # by client and publisher
         self._tellers: dict[Address, set[Address]] = {}  # by client: the publishers of what it was told early
-        self._untold: Counter[Address] = Counter()  # by client
+        self._untold: dict[Address, int] = {}  # by client
         for climbing in broker.state.climbing.values():
             self._count(climbing, 1)
+        self._unasked = {key: climbing for key, climbing in broker.state.climbing.items() if not climbing.asked}
         self._owners: dict[Address, set[Address]] = {}  # by client: whose events it can get; known again when asked
 
-    def accept(self, client: Address, publication: Publication, effects: Effects) -> None:
-        self._climb(publication, client, False, effects)
+    def accept(self, client: Address, publication: Publication, matching: Matching, effects: Effects) -> None:
+        self._climb(publication, client, False, False, matching, effects)
 
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
-        match message:
-            case Climb(publication, wanted) if source in self.broker.place.children:
-                self._climb(publication, source, wanted, effects)
-            case Descend(publication) if source == self.broker.place.parent:
-                climbing = self._come_back(publication.key)
-                self._descend(publication, climbing, self._matching(publication), effects)
-                self._came_back(publication.key, climbing, effects)
-            case Turned(key) if source == self.broker.place.parent:
-                climbing = self._come_back(key)
-                if climbing is not None and climbing.direction in self.broker.place.children:
-                    effects.send.append((climbing.direction, message))
-                self._came_back(key, climbing, effects)
-            case _:
-                raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
+        kind = type(message)  # what comes most often first: every broker on the way does this
+        if kind is Climb and source in self._children:
+            matching = self._matching(message.publication)
+            self._climb(message.publication, source, message.wanted, message.asks, matching, effects)
+            if message.asks:
+                self._asked(source, effects)
+        elif kind is Descend and source == self._parent:
+            if message.turned:
+                self._turned(message.turned, effects)
+            self._come_down(message.publication, effects)
+        elif kind is Turned and source == self._parent:
+            self._turned(message.keys, effects)
+        elif kind is Ask and source in self._children:
+            self._asked(source, effects)
+        else:
+            raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
 
     # ── up ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _climb(self, publication: Publication, source: Address, wanted: bool, effects: Effects) -> None:
-        """It goes on to the parent, or turns here. `wanted`: somebody below, on its way so far, waits for it."""
-        matching = self._matching(publication)
-        climbing = Climbing(publication.origin, source, wanted)
-        parent = self.broker.place.parent
-        if parent is None or not self._must_climb(publication, parent in matching):
-            self._descend(publication, climbing, matching, effects)
-            return
-        self._tell_early(publication, climbing, matching, effects)
-        self.broker.state.climbing[publication.key] = climbing
-        self._count(climbing, 1)
-        wanted = wanted or any(direction != parent and direction not in climbing.told for direction in matching)
-        effects.send.append((parent, Climb(publication, wanted)))
-
-    def _must_climb(self, publication: Publication, wanted_above: bool) -> bool:
-        """If somebody beyond the parent wants it, or something of the same publisher is still up there."""
-        return wanted_above or self._above[publication.origin] > 0
-
-    def _tell_early(
-        self, publication: Publication, climbing: Climbing, matching: dict[Address, list[Id]], effects: Effects
+    def _climb(
+        self,
+        publication: Publication,
+        source: Address,
+        wanted: bool,
+        asks: bool,
+        here: Matching,
+        effects: Effects,
     ) -> None:
+        """It goes on to the parent, or turns here. `wanted`: somebody below, on its way so far, waits for it."""
+        origin, parent = publication.origin, self._parent
+        wanted_above = parent is not None and here.pop(parent, None) is not None  # the rest is here and below
+        if parent is None or not (wanted_above or self._must_follow(origin, wanted, here)):
+            self._descend(publication, source, (), here, effects)
+            if source in self._children:
+                self._send_back(publication, source, wanted or source in here, False, effects)
+            return
+        climbing = Climbing(origin, source, wanted)
+        if here:
+            self._tell_early(publication, climbing, here, effects)
+        self.broker.state.climbing[publication.key] = self._unasked[publication.key] = climbing
+        self._count(climbing, 1)
+        wanted = wanted or len(here) > len(climbing.told)
+        asks = asks or self._needs_word(origin, wanted_above, wanted)
+        if asks:
+            self._mark_asked()
+        effects.send.append((parent, Climb(publication, wanted, asks)))
+
+    def _must_follow(self, origin: Address, wanted: bool, here: Matching) -> bool:
+        """If something of the same publisher may be up there, and somebody here has to be notified of that first."""
+        return origin in self._above and (wanted or not all(self._is_told(each, origin) for each in here))
+
+    def _is_told(self, direction: Address, origin: Address) -> bool:
+        """Whether it is a client that was notified of all that is above and that it gets."""
+        if direction in self._children or not self.broker.options.early:
+            return False
+        return self._may_tell(direction, origin)
+
+    def _needs_word(self, origin: Address, wanted_above: bool, wanted: bool) -> bool:
+        """Whether to hear at once that it has turned, so that the publisher's next need not follow it in vain.
+
+        That is so of publishers of which that was seen. What is wanted on the way back comes back in any case.
+        """
+        uneven = self.broker.state.uneven
+        if not wanted_above:
+            uneven.add(origin)
+            return True
+        return not wanted and origin in uneven
+
+    def _tell_early(self, publication: Publication, climbing: Climbing, here: Matching, effects: Effects) -> None:
         """Notify those clients for whom the way down can make no difference."""
-        for direction, ids in sorted(matching.items()):
-            if direction in self.broker.place.neighbours:
+        for direction, ids in sorted(here.items()):
+            if direction in self._children:
                 continue
-            if self.broker.options.early and self._may_tell(direction, publication.origin):
+            if self._is_told(direction, publication.origin):
                 climbing.told.add(direction)
                 self.broker.deliver(direction, ids, publication, effects)
             else:
                 climbing.untold.add(direction)
 
     def _may_tell(self, client: Address, origin: Address) -> bool:
-        """If it can get events of this publisher only, and nothing is above that it still has to be notified of."""
-        return self._hears_only(client, origin) and not self._is_untold(client)
+        """If it can get events of this publisher only, and nothing is above that it still has to be notified of.
+
+        Not if a subscription of it waits for what it was told early: there has to be an end of that.
+        """
+        if self._is_untold(client) or self._is_joining(client):
+            return False
+        return self._hears_only(client, origin)
+
+    def _is_joining(self, client: Address) -> bool:
+        return bool(self.broker.state.clients[client].joining)
 
     def _is_untold(self, client: Address) -> bool:
-        return self._untold[client] > 0
+        return client in self._untold
 
     def _hears_only(self, client: Address, origin: Address) -> bool:
         owners = self._owners.get(client)
@@ -100,72 +146,136 @@ class RootedOrder(Ordering):
 
     # ── down ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _come_down(self, publication: Publication, effects: Effects) -> None:
+        here = self._matching(publication)
+        if self._parent is not None:
+            here.pop(self._parent, None)
+        climbing = self._come_back(publication.key)
+        if climbing is None:  # it did not climb through here
+            self._descend(publication, None, (), here, effects)
+            return
+        back = climbing.direction
+        self._descend(publication, back, climbing.told, here, effects)
+        if back in self._children:
+            self._send_back(publication, back, climbing.wanted or back in here, climbing.asked, effects)
+        self.broker.returned(publication.key, climbing, effects)
+
     def _descend(
         self,
         publication: Publication,
-        climbing: Climbing | None,
-        matching: dict[Address, list[Id]],
+        back: Address | None,
+        told: Collection[Address],
+        here: Matching,
         effects: Effects,
     ) -> None:
-        """It is in its place: to the clients and the children that want it, and back to where it climbed from."""
-        place = self.broker.place
-        back = climbing.direction if climbing is not None else None
-        for direction, ids in sorted(matching.items()):
-            if direction in place.children:
+        """It is in its place: to the clients and the children that want it, but for those where it came from."""
+        for direction, ids in sorted(here.items()):
+            if direction in self._children:
                 if direction != back:
-                    effects.send.append((direction, Descend(publication)))
-            elif direction != place.parent and (climbing is None or direction not in climbing.told):
+                    self._down(direction, publication, effects)
+            elif direction not in told:
                 self._notify(publication, direction, ids, effects)
-        if climbing is not None and back in place.children:
-            wanted = climbing.wanted or back in matching
-            effects.send.append((back, Descend(publication) if wanted else Turned(publication.key)))
+
+    def _send_back(self, publication: Publication, child: Address, wanted: bool, asked: bool, effects: Effects) -> None:
+        """To the child that it climbed from."""
+        if wanted:
+            self._down(child, publication, effects)
+        else:
+            self._turn(child, publication.key, asked, effects)
+
+    def _down(self, child: Address, publication: Publication, effects: Effects) -> None:
+        turned = self.broker.state.turned.pop(child, None)
+        effects.send.append((child, Descend(publication, tuple(turned) if turned else ())))
 
     def _notify(self, publication: Publication, client: Address, ids: list[Id], effects: Effects) -> None:
         """In its place; unless the client was told early of something whose place is not known yet.
 
         That happens only to what is published although not everybody has heard of its advertisement.
         """
-        if self._tellers.get(client, {publication.origin}) != {publication.origin}:
+        tellers = self._tellers.get(client)
+        if tellers is not None and tellers != {publication.origin}:
             self.broker.miss(client, ids, "it came before everybody had heard of its advertisement", effects)
         else:
             self.broker.deliver(client, ids, publication, effects)
 
+    # ── what has turned and is not wanted ─────────────────────────────────────────────────────────────────────────
+
+    def _turn(self, child: Address, key: Key, asked: bool, effects: Effects) -> None:
+        """The child hears of it now, if it asked, else with others."""
+        turned = self.broker.state.turned.get(child)
+        if turned is None:
+            turned = self.broker.state.turned[child] = []
+        turned.append(key)
+        if asked or len(turned) >= self.broker.options.turned_max:
+            self._tell_turned(child, effects)
+
+    def _tell_turned(self, child: Address, effects: Effects) -> None:
+        if keys := self.broker.state.turned.pop(child, None):
+            effects.send.append((child, Turned(tuple(keys))))
+
+    def _turned(self, keys: tuple[Key, ...], effects: Effects) -> None:
+        """Those below that asked are told at once."""
+        back = [(key, climbing) for key in keys if (climbing := self._come_back(key)) is not None]
+        for key, climbing in back:
+            if climbing.direction in self._children:
+                self._turn(climbing.direction, key, False, effects)
+        for child in sorted({climbing.direction for _, climbing in back if climbing.asked}):
+            self._tell_turned(child, effects)
+        for key, climbing in back:
+            self.broker.returned(key, climbing, effects)
+
+    def _asked(self, child: Address, effects: Effects) -> None:
+        """A child asks: tell it what has turned, and have the rest told as soon as it has."""
+        self._tell_turned(child, effects)
+        self.ask_above(effects)
+
+    def ask_above(self, effects: Effects) -> None:
+        if self._unasked:
+            self._mark_asked()
+            assert self._parent is not None, "what climbs has where to climb"
+            effects.send.append((self._parent, Ask()))
+
+    def _mark_asked(self) -> None:
+        for climbing in self._unasked.values():
+            climbing.asked = True
+        self._unasked.clear()
+
     def _come_back(self, key: Key) -> Climbing | None:
         climbing = self.broker.state.climbing.pop(key, None)
         if climbing is not None:
+            self._unasked.pop(key, None)
             self._count(climbing, -1)
         return climbing
 
     def _count(self, climbing: Climbing, by: int) -> None:
         origin = climbing.origin
         _add(self._above, origin, by)
+        if not climbing.untold and not climbing.told:
+            return
         for client in climbing.untold:
             _add(self._untold, client, by)
         for client in climbing.told:
             _add(self._told, (client, origin), by)
             tellers = self._tellers.setdefault(client, set())
-            if self._told[client, origin]:
+            if (client, origin) in self._told:
                 tellers.add(origin)
             else:
                 tellers.discard(origin)
             if not tellers:
                 del self._tellers[client]
 
-    def _came_back(self, key: Key, climbing: Climbing | None, effects: Effects) -> None:
-        if climbing is not None:
-            self.broker.returned(key, climbing, effects)
-
     # ── what the rest of the broker asks ──────────────────────────────────────────────────────────────────────────
 
     def is_under_way(self, origin: Address) -> bool:
-        return self._above[origin] > 0
+        return origin in self._above
 
     def may_subscribe(self, client: Address) -> bool:
         """Not as long as it was notified early of something that has not come back."""
         return client not in self._tellers
 
-    def begin(self, client: Address) -> None:
+    def begin(self, client: Address, effects: Effects) -> None:
         """What is above now may match the new subscription when it comes back."""
+        self.ask_above(effects)
         for climbing in self.broker.state.climbing.values():
             if client not in climbing.untold:
                 climbing.untold.add(client)
@@ -182,22 +292,29 @@ class RootedOrder(Ordering):
         self._owners.pop(direction, None)
 
     def explain(self) -> list[str]:
-        above = sorted(self._above.items())
+        """What nobody has asked for may stay: it need not be heard of."""
+        missed = [each for each in self.broker.state.climbing.values() if each.asked or each.wanted or each.untold]
+        above = sorted(Counter(each.origin for each in missed).items())
         return [f"{count} publications of {origin}: climbed, and have not come back" for origin, count in above]
 
 
 class CentralOrder(RootedOrder):
     """A central sequencer, for comparison: everything climbs to the root."""
 
-    def _must_climb(self, publication: Publication, wanted_above: bool) -> bool:
+    def _must_follow(self, origin: Address, wanted: bool, here: Matching) -> bool:
         return True
+
+    def _needs_word(self, origin: Address, wanted_above: bool, wanted: bool) -> bool:
+        return False  # nothing ever follows in vain
 
     def _may_tell(self, client: Address, origin: Address) -> bool:
         return False
 
 
-def _add(counter: Counter[Any], key: Any, by: int) -> None:
+def _add(counts: dict[Any, int], key: Any, by: int) -> None:
     """Count, and forget what is none."""
-    counter[key] += by
-    if not counter[key]:
-        del counter[key]
+    count = counts.get(key, 0) + by
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]

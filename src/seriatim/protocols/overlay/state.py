@@ -86,6 +86,7 @@ class Climbing(Struct, array_like=True):
     """A publication that went to the parent and has not come back.
 
     `told`: the clients that were notified early. `untold`: those that may be notified of it when it comes back.
+    `asked`: the parent tells as soon as it has turned; else when that costs nothing.
     """
 
     origin: Address
@@ -93,6 +94,7 @@ class Climbing(Struct, array_like=True):
     wanted: bool
     told: set[Address] = field(default_factory=set)
     untold: set[Address] = field(default_factory=set)
+    asked: bool = False
 
 
 class Merge(Struct, array_like=True):
@@ -118,6 +120,8 @@ class BrokerState(Struct, array_like=True):
     forgotten: set[Address] = field(default_factory=set)
     serial: int = 0
     clock: Clock = 0
+    turned: dict[Address, list[Key]] = field(default_factory=dict)  # by child: it climbed from there; not told yet
+    uneven: set[Address] = field(default_factory=set)  # publishers of which one had to follow another in vain
 
 
 class ClientState(Struct, array_like=True):

@@ -18,6 +18,7 @@ from seriatim.protocols.overlay.state import Advertised, Routes
 QUOTED_MAX = 100  # characters of somebody's name in a message
 
 Sends = list[tuple[Address, Interest | Disinterest]]
+Matching = dict[Address, list[Id]]  # subscriptions, by direction
 
 
 @lru_cache(maxsize=65_536)
@@ -49,16 +50,16 @@ class Tables:
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def matching(self, attributes: Attributes) -> dict[Address, list[Id]]:
+    def matching(self, attributes: Attributes) -> Matching:
         """The subscriptions that match, by direction."""
-        found: dict[Address, list[Id]] = {}
+        found: Matching = {}
         for direction, id in self._matches.match(attributes):
             found.setdefault(direction, []).append(id)
         return found
 
-    def wanting(self, where: Where) -> dict[Address, list[Id]]:
+    def wanting(self, where: Where) -> Matching:
         """The subscriptions that can match something of this, by direction."""
-        found: dict[Address, list[Id]] = {}
+        found: Matching = {}
         for direction, id in self._wanted.intersecting(filter_of(where)):
             found.setdefault(direction, []).append(id)
         return found

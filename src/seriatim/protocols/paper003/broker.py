@@ -12,11 +12,11 @@ from seriatim.filters import Filter
 from seriatim.model import Address, RemoteError
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay.broker import Broker
-from seriatim.protocols.overlay.messages import Id, Key, Publication
+from seriatim.protocols.overlay.messages import Key, Publication
 from seriatim.protocols.overlay.options import Order, OverlayOptions
 from seriatim.protocols.overlay.ordering import Ordering
 from seriatim.protocols.overlay.state import BrokerState, Offer
-from seriatim.protocols.overlay.tables import filter_of
+from seriatim.protocols.overlay.tables import Matching, filter_of
 from seriatim.protocols.overlay.topology import Place
 from seriatim.protocols.paper003.messages import Ack, Carry
 
@@ -37,22 +37,21 @@ class PrintedState(BrokerState, array_like=True):
 class PrintedOrder(Ordering):
     """Conflict detection and resolution."""
 
-    def accept(self, client: Address, publication: Publication, effects: Effects) -> None:
-        self._forward(Carry(publication), client, effects)
+    def accept(self, client: Address, publication: Publication, matching: Matching, effects: Effects) -> None:
+        self._forward(Carry(publication), client, matching, effects)
 
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
         match message:
             case Carry():
-                self._forward(message, source, effects)
+                self._forward(message, source, self._matching(message.publication), effects)
             case Ack(key):
                 self._acknowledged(key, source, effects)
             case _:
                 raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
 
-    def _forward(self, carried: Carry, source: Address, effects: Effects) -> None:
+    def _forward(self, carried: Carry, source: Address, matching: Matching, effects: Effects) -> None:
         """Algorithm 3: detect, flag, answer requests, and forward."""
         publication = carried.publication
-        matching = self._matching(publication)
         hops = [hop for hop in sorted(matching) if hop != source or hop not in self.broker.place.neighbours]
         pending = Pending({hop: {source} for hop in hops} if carried.wait else {})
         requested: set[Address] = set()
@@ -80,7 +79,7 @@ class PrintedOrder(Ordering):
         for hop in hops:
             self._deliver(hop, effects)
 
-    def _conflicting(self, hop: Address, hops: list[Address], matching: dict[Address, list[Id]]) -> list[Address]:
+    def _conflicting(self, hop: Address, hops: list[Address], matching: Matching) -> list[Address]:
         """Algorithm 1: the hops where somebody wants what a publisher beyond `hop` may send to `hop` as well."""
         if hop not in self.broker.place.neighbours:
             return []
@@ -93,7 +92,7 @@ class PrintedOrder(Ordering):
             and any(offer.intersects(filter_of(wanted[rival][id])) for id in matching[rival] for offer in offered)
         ]
 
-    def _offers(self, hop: Address, matching: dict[Address, list[Id]]) -> list[Filter]:
+    def _offers(self, hop: Address, matching: Matching) -> list[Filter]:
         """The part of what is advertised beyond `hop` that the subscriptions there want, which match this one."""
         routes = self.broker.state.routes
         found = []
