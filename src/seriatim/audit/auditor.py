@@ -7,7 +7,7 @@ from seriatim.audit.accounts import check_completeness, check_integrity
 from seriatim.audit.agreement import check_agreement
 from seriatim.audit.causes import Chains, check_causes, check_fifo
 from seriatim.audit.evidence import Evidence
-from seriatim.audit.report import Anomaly, Findings, Report
+from seriatim.audit.report import Anomaly, Findings, Report, extent
 from seriatim.model import Delivery, History, InputError
 from seriatim.order import GUARANTEES
 
@@ -61,7 +61,7 @@ class Auditor:
         """What is known so far."""
         findings = self._findings
         deliveries = len(self._history.deliveries)
-        valid_reason = f"no violation in {deliveries:,} deliveries to {self._subscribers:,} subscribers"
+        valid_reason = f"no violation in {extent(deliveries, self._subscribers)}"
         verdicts = {name: findings.verdict(name, valid_reason) for name in GUARANTEES}
         return Report(
             verdicts=verdicts,

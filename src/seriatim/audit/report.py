@@ -82,6 +82,12 @@ class Report(Struct, frozen=True):
         return tuple(anomaly for anomaly in self.anomalies if ANOMALIES[anomaly.name] in below)
 
 
+def extent(deliveries: int, subscribers: int) -> str:
+    """How much was looked at, as all auditors say it."""
+    what = "1 delivery" if deliveries == 1 else f"{deliveries:,} deliveries"
+    return f"{what} to {'1 subscriber' if subscribers == 1 else f'{subscribers:,} subscribers'}"
+
+
 def verdict_of(
     guarantee: str, counts: Mapping[str, int], first_doubt: str | None, doubts: int, valid_reason: str
 ) -> Verdict:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from seriatim.audit import ANOMALIES, Auditor, Report, Row, read_history
+from seriatim.audit.report import extent
 from seriatim.cli.audit_follow import check_follow, follow, follow_options
 from seriatim.cli.audit_input import Choice, choose_engine, mapping_of, mapping_options
 from seriatim.cli.audit_spark import audit_on_spark
@@ -157,8 +158,8 @@ def _audit(history: History, limit: int) -> tuple[Report, bool]:
 
 def _as_text(report: Report, requested: Iterable[str], notes: Iterable[str]) -> Iterator[str]:
     requested = list(requested)
-    counts = f"{report.deliveries:,} deliveries to {report.subscribers:,} subscribers"
-    yield f"{counts}; {report.events:,} events, {report.shared:,} of them notified to two or more"
+    looked_at = extent(report.deliveries, report.subscribers)
+    yield f"{looked_at}; {report.events:,} events, {report.shared:,} of them notified to two or more"
     if report.out_of_order:
         yield f"{report.out_of_order:,} deliveries tagged out_of_order: not judged for order"
     for note in notes:

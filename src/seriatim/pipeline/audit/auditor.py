@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from seriatim.audit import ANOMALIES, Anomaly, Report
 from seriatim.audit.auditor import EMPTY, ONLY_TAGGED
-from seriatim.audit.report import verdict_of
+from seriatim.audit.report import extent, verdict_of
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES, implied_by
 from seriatim.pipeline.audit.causes import (
@@ -446,7 +446,7 @@ def _union(frames: Iterable[DataFrame], empty: DataFrame) -> DataFrame:
 def _report(run: Run, counts: dict[str, int], shown: list[Anomaly], told: dict[str, list[tuple[str, int]]]) -> Report:
     if not run.deliveries and not run.subscriptions:
         told, counts, shown = {}, {}, []
-    valid_reason = f"no violation in {run.deliveries:,} deliveries to {run.subscribers:,} subscribers"
+    valid_reason = f"no violation in {extent(run.deliveries, run.subscribers)}"
     verdicts = {}
     for guarantee in GUARANTEES:
         below = implied_by(guarantee)

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from seriatim.audit import Anomaly, Report
 from seriatim.audit.auditor import EMPTY
 from seriatim.audit.mapping import ColumnMapping
-from seriatim.audit.report import Findings
+from seriatim.audit.report import Findings, extent
 from seriatim.model import InputError, LogError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline import files
@@ -132,7 +132,7 @@ class Follower:
                 findings.add(anomaly.name, anomaly.sentence, anomaly.witness)
         _doubts(window, findings)
         events, shared = window.notified()
-        reason = f"no violation in {totals.deliveries:,} deliveries to {len(window.subscribers):,} subscribers"
+        reason = f"no violation in {extent(totals.deliveries, len(window.subscribers))}"
         return Report(
             verdicts={name: findings.verdict(name, reason) for name in GUARANTEES},
             anomalies=tuple(findings.listed()),

@@ -108,7 +108,7 @@ def _check(parents: Mapping[Address, Address | None]) -> Address:
         while (above := parents[climbed[-1]]) is not None:
             if above in climbed:
                 cycle = " → ".join([*climbed[climbed.index(above) :], above])
-                raise OverlayError(f"broker {start!r}", f"cycle {cycle}", "give one of them another parent, or None")
+                raise OverlayError(f"broker {start!r}", f"cycle {cycle}", "give one of them another parent, or none")
             climbed.append(above)
     roots = [broker for broker, parent in parents.items() if parent is None]
     if len(roots) > 1:
