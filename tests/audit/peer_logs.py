@@ -33,6 +33,8 @@ IN_PLOTS = {  # rules without which causal order breaks, and the plots in which 
     "no-obituary": "left out as dead",
     "no-lasting-remains": "named to a joiner by who left",
     "no-full-remains": "notified and handed on by who left",
+    "no-taking-up": "notified and handed on by who left and returned",
+    "no-keeping-below": "handed on by who began after it",
     "no-equal-news": "handed on by an earlier life",
 }
 IN_STORIES = {  # … and stories in which it does on some random way, looked for from this one on

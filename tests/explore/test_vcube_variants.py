@@ -63,6 +63,8 @@ TOLD = [
     ("no-lasting-remains", "named to a joiner by who left"),
     ("no-lasting-remains", "handed on by who left"),
     ("no-full-remains", "notified and handed on by who left"),
+    ("no-taking-up", "notified and handed on by who left and returned"),
+    ("no-keeping-below", "handed on by who began after it"),
     ("no-equal-news", "handed on by an earlier life"),
 ]
 

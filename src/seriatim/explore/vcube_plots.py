@@ -262,7 +262,7 @@ def _handed_on_and_left() -> Plot:
     )
 
 
-def _notified_and_left() -> Plot:
+def _notified_and_left(*then: Step) -> Plot:
     """2 has notified `middle`, has left and hands it on to 3. 1 has nothing but `effect`, and asks 3 before it gets it
     and 2 after."""
     return Plot(
@@ -273,6 +273,7 @@ def _notified_and_left() -> Plot:
             hold(2, 3, "middle"),
             *events(0, "middle"),
             leave(2),
+            *then,
             *events(5, "effect"),
             hold(3, 2, "Census"),
             hold(3, 1, "middle"),
@@ -282,6 +283,33 @@ def _notified_and_left() -> Plot:
             Release(2, 3),
             Release(3, 2),
             Release(3, 1),
+        ],
+    )
+
+
+def _handed_on_below() -> Plot:
+    """5 began after `middle`, and hands it on to 7 because 4 died. 3 has nothing but `effect`, and asks 7 before it
+    gets it and 5 after."""
+    return Plot(
+        [0, 1, 3, 4, 5, 7],
+        [0, 1, 3, 4, 7],
+        [
+            hold(0, 3, "middle"),
+            hold(0, 4, "middle"),
+            *events(0, "middle"),
+            *join(5),
+            hold(5, 7, "middle"),
+            *die(4),
+            hold(1, 5, "effect"),
+            *events(1, "effect"),
+            hold(7, 5, "Census"),
+            hold(7, 3, "middle"),
+            Die((0, 1)),
+            Notice((1,)),
+            Notice((0,)),
+            Release(5, 7),
+            Release(7, 5),
+            Release(7, 3),
         ],
     )
 
@@ -329,6 +357,8 @@ PLOTS: dict[str, Plot] = {
     "named to a joiner by who left": _named_and_left(),
     "handed on by who left": _handed_on_and_left(),
     "notified and handed on by who left": _notified_and_left(),
+    "notified and handed on by who left and returned": _notified_and_left(*join(2)),
+    "handed on by who began after it": _handed_on_below(),
     "handed on by an earlier life": _reborn(),
 }
 

@@ -171,6 +171,20 @@ class FleetingPeer(Peer):
         return super().kept(topic, group)
 
 
+class CarefreePeer(Peer):
+    """Who returns forgets what remained of its last stay, because it begins after it."""
+
+    def take_up(self, group: Group) -> None:
+        group.remains = {}
+
+
+class DismissivePeer(Peer):
+    """What lies below where a member begins is handed on, and forgotten at once."""
+
+    def is_wanted(self, flow: Flow, number: int) -> bool:
+        return False
+
+
 class ReticentPeer(Peer):
     """Who answers a census says who is dead, and not who was born again."""
 
@@ -251,6 +265,8 @@ VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {
     "no-remains": ("who leaves forgets what it had, and hands on what comes after it", TracelessPeer),
     "no-full-remains": ("who leaves forgets what it has notified, though not all have it", SkimpyPeer),
     "no-lasting-remains": ("who has left forgets what it had when it hands nothing on any more", FleetingPeer),
+    "no-taking-up": ("who returns forgets what it had when it left", CarefreePeer),
+    "no-keeping-below": ("what a member hands on and began after is forgotten at once", DismissivePeer),
     "no-equal-news": ("a census counts although who answered knows of a birth that the asker does not", ReticentPeer),
     "no-own-answer": ("who returns does not count what it still hands on", SelflessJoiner),
     "no-obituary": ("that all have something is said without saying who was left out as dead", DiscreetPeer),

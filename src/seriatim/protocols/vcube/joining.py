@@ -172,8 +172,8 @@ class Joining(Orphans):
         group.flows = {source: Flow(delivered=count) for source, count in frontier.items()}
         if self.life in group.flows:  # we waited for everybody before we left
             group.flows[self.life].stable = group.flows[self.life].delivered
+        self.take_up(group)
         group.waiting.clear()
-        group.remains = {}
         group.part = "in"
         self.say_ready(topic, group, now, effects)
         group.barrier = self.full_counts(frontier, answer)
@@ -187,6 +187,14 @@ class Joining(Orphans):
             group.rejoining = False
             effects.notify.append(Rejoined(topic))
         self.pump(topic, now, effects)
+
+    def take_up(self, group: Group) -> None:
+        """What remained of our last stay is ours again: below our start it counts as notified, and we forget it when
+        everybody has it. What is above came with the census, like what others have."""
+        for source, pubs in group.remains.items():
+            flow = group.flows.get(source, Flow())
+            flow.pubs.update((number, pub) for number, pub in pubs.items() if number <= flow.delivered)
+        group.remains = {}
 
     def say_ready(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
         """Only a member relays: who does not know where it begins may not have what must come before what it hands
