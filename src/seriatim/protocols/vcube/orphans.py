@@ -39,7 +39,8 @@ class Orphans(Flowing):
         for source, flow in list(group.flows.items()) if group.part == "in" else ():
             if self.is_dead(source):
                 for pub in list(flow.pubs.values()):
-                    self.entrust(topic, pub, now, effects)
+                    if group.flows.get(source) is flow:  # who is alone settles at once, and may leave then
+                        self.entrust(topic, pub, now, effects)
 
     def entrust(self, topic: Topic, pub: Pub, now: float, effects: Effects) -> None:
         flow = self.group(topic).flows[pub.source]
