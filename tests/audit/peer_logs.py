@@ -8,7 +8,8 @@ from msgspec import structs
 from seriatim.audit import audit
 from seriatim.explore.checks import Stopped
 from seriatim.explore.run import Run
-from seriatim.explore.vcube_plots import PLOTS, PlotWalk, plotted_world
+from seriatim.explore.vcube_plots import PLOTS
+from seriatim.explore.vcube_plotting import PlotWalk, plotted_world
 from seriatim.explore.vcube_random import PeerWalk
 from seriatim.explore.vcube_stories import JOINING_WHILE_DYING, RETURNING
 from seriatim.explore.vcube_variants import peer_of
@@ -30,7 +31,11 @@ IN_PLOTS = {  # rules without which causal order breaks, and the plots in which 
     "no-stable-pruning": "two crashes",
     "no-closed-frontier": "how far, told too early",
     "no-obituary": "left out as dead",
-    "no-fresh-spares": "spares of an earlier census",
+    "no-lasting-remains": "named to a joiner by who left",
+    "no-full-remains": "notified and handed on by who left",
+    "no-taking-up": "notified and handed on by who left and returned",
+    "no-keeping-below": "handed on by who began after it",
+    "no-equal-news": "handed on by an earlier life",
 }
 IN_STORIES = {  # … and stories in which it does on some random way, looked for from this one on
     "no-full-counts": (RETURNING, 0),

@@ -23,7 +23,8 @@ from seriatim.explore.run import Run
 from seriatim.explore.tree import Cast, TreeWorld
 from seriatim.explore.variants import cast_of
 from seriatim.explore.vcube import VCubeWorld
-from seriatim.explore.vcube_plots import HURRIED, PlotWalk, plotted_world, random_plot
+from seriatim.explore.vcube_plots import random_plot
+from seriatim.explore.vcube_plotting import HURRIED, PlotWalk, plotted_world
 from seriatim.explore.vcube_random import PeerWalk, random_peers
 from seriatim.explore.vcube_stories import random_story as random_peer_story
 from seriatim.explore.vcube_variants import peer_of

@@ -8,101 +8,26 @@ In most plots `middle` comes after `cause`, is received by every member and so s
 then everybody dies who could tell that `cause` comes first.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from random import Random
-from typing import TypeAlias
 
-from seriatim.explore.process import at
-from seriatim.explore.random_worlds import Walk
-from seriatim.explore.run import Run
-from seriatim.explore.vcube import Command, VCubeWorld, publish
-from seriatim.explore.world import Budget, Channel, Transition
-from seriatim.model import Address
-from seriatim.protocols.vcube import VCubeOptions, address_of
-from seriatim.protocols.vcube.messages import Publish, Subscribe, Suspect, Unsubscribe
+from seriatim.explore.vcube_plotting import (
+    Die,
+    Notice,
+    Plot,
+    Release,
+    Step,
+    Tell,
+    die,
+    events,
+    hold,
+    join,
+    leave,
+    mirrored,
+)
+from seriatim.protocols.vcube.messages import Suspect
 
-TOPIC = "A"
-PATIENCE = 80  # heartbeats; all clocks of a plot run together, so ten of them find out who is dead
-LOSSES = 1_000  # of what a dead peer sent, all of it
 LEFT_OUT = 0.03  # of the steps of a plot
 INSERTED = 0.08  # after a step: somebody publishes, joins or leaves
-HURRIED = 0.02  # after a step: something slow arrives
-
-
-@dataclass(frozen=True)
-class Hold:
-    """From here on, on this link, these events (or messages of these kinds) are slow; without any: everything."""
-
-    source: int
-    target: int
-    what: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Release:
-    """What was slow on this link arrives."""
-
-    source: int
-    target: int
-
-
-@dataclass(frozen=True)
-class Tell:
-    """A peer's application gives it a command."""
-
-    peer: int
-    command: Command
-
-
-@dataclass(frozen=True)
-class Die:
-    """These die, with everything of theirs that is still under way."""
-
-    peers: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Notice:
-    """These deaths are noticed: by all who live, or by one of them."""
-
-    peers: tuple[int, ...]
-    by: int | None = None
-
-
-Step: TypeAlias = Hold | Release | Tell | Die | Notice
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Who holds the topic at first, and what happens."""
-
-    ids: Sequence[int]
-    members: Sequence[int]
-    steps: Sequence[Step]
-    accurate: bool = True  # nobody is suspected who lives
-
-
-def hold(source: int, target: int, *what: str) -> Step:
-    return Hold(source, target, frozenset(what))
-
-
-def events(peer: int, *ids: str) -> list[Step]:
-    """It publishes these."""
-    return [Tell(peer, command) for command in publish(peer, TOPIC, *ids)]
-
-
-def join(*peers: int) -> list[Step]:
-    return [Tell(peer, Subscribe(TOPIC)) for peer in peers]
-
-
-def leave(peer: int) -> Step:
-    return Tell(peer, Unsubscribe(TOPIC))
-
-
-def die(*peers: int) -> list[Step]:
-    """They die, and all notice."""
-    return [Die(peers), Notice(peers)]
 
 
 def _only_joiners() -> Plot:
@@ -286,6 +211,139 @@ def _left_out() -> Plot:
     )
 
 
+def _named_and_left() -> Plot:
+    """0 cannot notify `middle` yet. It sends it to 1, which joins, and leaves; then 2 joins, and asks who has it."""
+    return Plot(
+        [0, 1, 2, 4, 5, 6],
+        [0, 4, 5],
+        [
+            *events(4, "begin"),
+            hold(5, 0, "first"),
+            *events(5, "first"),
+            *events(4, "middle"),
+            hold(0, 6, "Census"),
+            *die(4, 5),
+            hold(0, 1, "middle"),
+            *join(1),
+            leave(0),
+            *join(2),
+            hold(1, 2, "middle"),
+            Release(0, 1),
+            *events(1, "effect"),
+            Release(1, 2),
+        ],
+    )
+
+
+def _handed_on_and_left() -> Plot:
+    """1 has left and hands on `middle`, which it could not notify. 4 joins, and asks the others before they get it
+    and 1 after."""
+    return Plot(
+        [0, 1, 2, 4, 5],
+        [0, 1, 2, 5],
+        [
+            *events(5, "begin"),
+            hold(0, 1, "first"),
+            *events(0, "first"),
+            hold(1, 0, "middle"),
+            hold(1, 2, "middle"),
+            *events(5, "middle"),
+            leave(1),
+            *die(5),
+            hold(0, 1, "first", "Census"),
+            *join(4),
+            hold(0, 4, "middle"),
+            Release(1, 0),
+            Release(1, 2),
+            Release(0, 1),
+            *events(2, "effect"),
+            Release(0, 4),
+        ],
+    )
+
+
+def _notified_and_left(*then: Step) -> Plot:
+    """2 has notified `middle`, has left and hands it on to 3. 1 has nothing but `effect`, and asks 3 before it gets it
+    and 2 after."""
+    return Plot(
+        [0, 1, 2, 3, 5],
+        [0, 1, 2, 3, 5],
+        [
+            hold(0, 1, "middle"),
+            hold(2, 3, "middle"),
+            *events(0, "middle"),
+            leave(2),
+            *then,
+            *events(5, "effect"),
+            hold(3, 2, "Census"),
+            hold(3, 1, "middle"),
+            Die((0, 5)),
+            Notice((5,)),
+            Notice((0,)),
+            Release(2, 3),
+            Release(3, 2),
+            Release(3, 1),
+        ],
+    )
+
+
+def _handed_on_below() -> Plot:
+    """5 began after `middle`, and hands it on to 7 because 4 died. 3 has nothing but `effect`, and asks 7 before it
+    gets it and 5 after."""
+    return Plot(
+        [0, 1, 3, 4, 5, 7],
+        [0, 1, 3, 4, 7],
+        [
+            hold(0, 3, "middle"),
+            hold(0, 4, "middle"),
+            *events(0, "middle"),
+            *join(5),
+            hold(5, 7, "middle"),
+            *die(4),
+            hold(1, 5, "effect"),
+            *events(1, "effect"),
+            hold(7, 5, "Census"),
+            hold(7, 3, "middle"),
+            Die((0, 1)),
+            Notice((1,)),
+            Notice((0,)),
+            Release(5, 7),
+            Release(7, 5),
+            Release(7, 3),
+        ],
+    )
+
+
+def _reborn() -> Plot:
+    """1 has left and hands on `middle`, which it could not notify. Then it begins a new life, of which only 0 has heard
+    when 4 joins and asks; 2 still takes what the old life sent."""
+    return Plot(
+        [0, 1, 2, 4, 5],
+        [0, 1, 2, 5],
+        [
+            *events(5, "begin"),
+            hold(0, 1, "first"),
+            *events(0, "first"),
+            hold(1, 0, "middle"),
+            hold(1, 2, "middle"),
+            *events(5, "middle"),
+            leave(1),
+            *die(5),
+            hold(1, 2, "middle", "News"),
+            hold(1, 4, "News"),
+            hold(0, 2, "News"),
+            hold(0, 4, "News"),
+            Tell(0, Suspect(1)),
+            *join(4),
+            hold(0, 4, "News", "middle"),
+            hold(1, 2, "News"),
+            *events(2, "effect"),
+            Release(0, 4),
+        ],
+        accurate=False,
+    )
+
+
 PLOTS: dict[str, Plot] = {
     "only joiners are left of those who had it": _only_joiners(),
     "what members have of the dead comes late": _late_spares(),
@@ -296,84 +354,13 @@ PLOTS: dict[str, Plot] = {
     "how far, told too early": _early_answer(),
     "spares of an earlier census": _overtaken_spares(),
     "left out as dead": _left_out(),
+    "named to a joiner by who left": _named_and_left(),
+    "handed on by who left": _handed_on_and_left(),
+    "notified and handed on by who left": _notified_and_left(),
+    "notified and handed on by who left and returned": _notified_and_left(*join(2)),
+    "handed on by who began after it": _handed_on_below(),
+    "handed on by an earlier life": _reborn(),
 }
-
-
-def plotted_world(name: str, plot: Plot) -> VCubeWorld:
-    """The world of a plot: commands become scripts, and whoever dies in it may."""
-    scripts: dict[Address, list[Command]] = {}
-    dying: set[int] = set()
-    for step in plot.steps:
-        match step:
-            case Tell(peer, command):
-                scripts.setdefault(address_of(peer), []).append(command)
-            case Die(peers):
-                dying |= set(peers)
-    return VCubeWorld(
-        name=name,
-        ids=sorted(plot.ids),
-        options=VCubeOptions(window=4, heartbeat_ms=100.0, suspect_after_ms=950.0),
-        scripts=scripts,
-        setup=[(address_of(id), Subscribe(TOPIC)) for id in sorted(plot.members)],
-        budgets={address_of(id): Budget(losses=LOSSES, deaths=int(id in dying)) for id in plot.ids},
-        lanes="content",
-        accurate=plot.accurate,
-        patience=PATIENCE,
-    )
-
-
-class PlotWalk(Walk):
-    """The way of a plot: after each step everything arrives that is not slow, in random order."""
-
-    def __init__(self, run: Run, random: Random, steps: Iterable[Step], hurried: float = 0.0) -> None:
-        super().__init__(run, random)
-        self._steps = steps
-        self._hurried = hurried
-        self._held: dict[tuple[Address, Address], frozenset[str]] = {}
-
-    def go(self) -> None:
-        for step in self._steps:
-            self._follow(step)
-            self._arrive()
-            if self.run.channels and self.random.random() < self._hurried:
-                self._take(Transition("deliver", *at(self.random.choice(list(self.run.channels)))))
-                self._arrive()
-        self._held.clear()
-        self.run.end_faults()
-        self._arrive()
-
-    def _follow(self, step: Step) -> None:
-        match step:
-            case Hold(source, target, what):
-                self._held[address_of(source), address_of(target)] = what
-            case Release(source, target):
-                self._held.pop((address_of(source), address_of(target)), None)
-            case Tell(peer):
-                self._take_if_possible(Transition("issue", address_of(peer)))
-            case Die(peers):
-                for peer in peers:
-                    self._take_if_possible(Transition("die", address_of(peer)))
-                for channel in [each for each in self.run.channels if each.source in map(address_of, peers)]:
-                    for _ in range(len(self.run.channels[channel])):
-                        self._take_if_possible(Transition("lose", *at(channel)))
-            case Notice(peers, by):
-                for peer in peers:
-                    for address in self.run.processes if by is None else [address_of(by)]:
-                        self._take_if_possible(Transition("suspect", address, lane=address_of(peer)))
-                        self._arrive()
-
-    def _take_if_possible(self, transition: Transition) -> None:
-        if self.run.is_enabled(transition):
-            self._take(transition)
-
-    def _arrive(self) -> None:
-        """Deliver all that is not slow."""
-        while fast := [channel for channel in self.run.channels if not self._is_held(channel)]:
-            self._take(Transition("deliver", *at(self.random.choice(fast))))
-
-    def _is_held(self, channel: Channel) -> bool:
-        what = self._held.get((channel.source, channel.target))
-        return what is not None and (not what or channel.lane in what)
 
 
 def random_plot(random: Random) -> Plot:
@@ -387,25 +374,4 @@ def random_plot(random: Random) -> Plot:
         if random.random() < INSERTED:
             peer = random.choice(plot.ids)
             steps.extend(random.choice([events(peer, f"{peer}.{number}"), join(peer), [leave(peer)]]))
-    return replace(
-        plot,
-        ids=[id ^ mask for id in plot.ids],
-        members=[id ^ mask for id in plot.members],
-        steps=[_masked(mask, step) for step in steps],
-    )
-
-
-def _masked(mask: int, step: Step) -> Step:
-    match step:
-        case Hold(source, target) | Release(source, target):
-            return replace(step, source=source ^ mask, target=target ^ mask)
-        case Tell(peer, Publish(event)):
-            return Tell(peer ^ mask, publish(peer ^ mask, TOPIC, event.id)[0])
-        case Tell(peer, Suspect(other)):
-            return Tell(peer ^ mask, Suspect(other ^ mask))
-        case Tell(peer, command):
-            return Tell(peer ^ mask, command)
-        case Die(peers):
-            return Die(tuple(peer ^ mask for peer in peers))
-        case Notice(peers, by):
-            return Notice(tuple(peer ^ mask for peer in peers), None if by is None else by ^ mask)
+    return mirrored(plot, mask, steps)

@@ -13,7 +13,7 @@ from seriatim.model import InputError, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube import Peer
 from seriatim.protocols.vcube.cube import Life
-from seriatim.protocols.vcube.messages import Ack, Answer, Census, Counts, News, Packet, Pub, Spare
+from seriatim.protocols.vcube.messages import Ack, Answer, Census, Content, Counts, News, Packet, Pub, Spare, Statuses
 from seriatim.protocols.vcube.state import Flow, Group, Hop, Task
 
 
@@ -147,10 +147,49 @@ class ImpatientJoiner(Peer):
 
 
 class TracelessPeer(Peer):
-    """Who leaves forgets at once what it had received and not notified, and still hands on what comes after it."""
+    """Who leaves forgets at once what it had, and still hands on what comes after it."""
 
-    def unnotified(self, group: Group) -> dict[int, dict[int, Pub]]:
+    def what_remains(self, group: Group) -> dict[int, dict[int, Pub]]:
         return {}
+
+
+class SkimpyPeer(Peer):
+    """Who leaves keeps only what it has not notified."""
+
+    def what_remains(self, group: Group) -> dict[int, dict[int, Pub]]:
+        found = super().what_remains(group)
+        past = self.progress(group)
+        return {source: {n: pub for n, pub in pubs.items() if n > past[source]} for source, pubs in found.items()}
+
+
+class FleetingPeer(Peer):
+    """Who has left keeps what it had only as long as it hands something on."""
+
+    def kept(self, topic: Topic, group: Group) -> dict[int, dict[int, Pub]]:
+        if not self.handed_on(topic):
+            group.remains = {}
+        return super().kept(topic, group)
+
+
+class CarefreePeer(Peer):
+    """Who returns forgets what remained of its last stay, because it begins after it."""
+
+    def take_up(self, group: Group) -> None:
+        group.remains = {}
+
+
+class DismissivePeer(Peer):
+    """What lies below where a member begins is handed on, and forgotten at once."""
+
+    def is_wanted(self, flow: Flow, number: int) -> bool:
+        return False
+
+
+class ReticentPeer(Peer):
+    """Who answers a census says who is dead, and not who was born again."""
+
+    def known_by(self, content: Content) -> Statuses:
+        return self.obituary()
 
 
 class SelflessJoiner(Peer):
@@ -158,13 +197,6 @@ class SelflessJoiner(Peer):
 
     def with_own(self, topic: Topic, group: Group, answer: Answer) -> Answer:
         return answer
-
-
-class HoardingPeer(Peer):
-    """What an earlier census brought is taken, although it may be lost by now."""
-
-    def is_fresh(self, group: Group, message: Spare) -> bool:
-        return True
 
 
 class LoyalPeer(Peer):
@@ -230,9 +262,13 @@ VCUBE_VARIANTS: dict[str, tuple[str, type[Peer]]] = {
     "no-witness": ("a joiner takes what only joiners have of a dead source", GullibleJoiner),
     "no-known-start": ("who joins relays before it knows where it begins", EagerPeer),
     "no-arrival": ("a joiner begins before all that members have of the dead has come", ImpatientJoiner),
-    "no-remains": ("who leaves forgets what it has not notified, and hands on what comes after it", TracelessPeer),
+    "no-remains": ("who leaves forgets what it had, and hands on what comes after it", TracelessPeer),
+    "no-full-remains": ("who leaves forgets what it has notified, though not all have it", SkimpyPeer),
+    "no-lasting-remains": ("who has left forgets what it had when it hands nothing on any more", FleetingPeer),
+    "no-taking-up": ("who returns forgets what it had when it left", CarefreePeer),
+    "no-keeping-below": ("what a member hands on and began after is forgotten at once", DismissivePeer),
+    "no-equal-news": ("a census counts although who answered knows of a birth that the asker does not", ReticentPeer),
     "no-own-answer": ("who returns does not count what it still hands on", SelflessJoiner),
-    "no-fresh-spares": ("what an earlier census brought is taken although it may be lost by now", HoardingPeer),
     "no-obituary": ("that all have something is said without saying who was left out as dead", DiscreetPeer),
     "no-new-start": ("what a living source published for others before it left is waited for", LoyalPeer),
     "no-birth-notice": ("a new life is not told to those it holds for dead", ShyPeer),

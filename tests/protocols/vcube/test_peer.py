@@ -6,9 +6,13 @@ from seriatim.model import APPLICATION, Event, InputError, RemoteError
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions
 from seriatim.protocols.vcube.cube import life_of
 from seriatim.protocols.vcube.messages import (
+    Ack,
     Alive,
+    Answer,
     Born,
     Cast,
+    Census,
+    Entry,
     News,
     Packet,
     Pub,
@@ -16,6 +20,7 @@ from seriatim.protocols.vcube.messages import (
     Published,
     Rejoined,
     Replaced,
+    Spare,
     Subscribe,
     Subscribed,
     Suspect,
@@ -235,3 +240,39 @@ def test_nobody_begins_anew_because_a_peer_that_was_down_comes_back() -> None:
     net.publish(3, "b")
     assert all(net.seen(id) == ["a", "b"] for id in range(4))
     assert not any(net.answers(id, Born) for id in range(3))
+
+
+def test_who_has_left_gives_what_it_had_to_who_lacks_it() -> None:
+    net = Net(Peer, range(4))
+    net.subscribe(0, 1, 2)
+    net.hold(0, 2, "a")
+    net.publish(0, "a")
+    net.unsubscribe(1)
+    net.kill(0, 2)
+    net.suspect(0)
+    net.hold(1, 3, Spare)
+    net.subscribe(3)
+    assert net.under_way(1, 3) == []  # 3 begins after it, so it is not sent it
+    net.publish(3, "b")
+    assert net.seen(2) == ["a", "b"] and net.seen(3) == ["b"]
+
+
+def test_who_returns_gives_what_it_had_to_who_lacks_it() -> None:
+    net = Net(Peer, range(4))
+    net.subscribe(0, 1, 2)
+    net.hold(0, 2, "a")
+    net.publish(0, "a")
+    net.unsubscribe(1)
+    net.subscribe(1)
+    net.kill(0, 2)
+    net.suspect(0)
+    assert net.seen(1) == ["a"] == net.seen(2)
+
+
+def test_an_answer_to_a_census_tells_who_was_born_again() -> None:
+    peer = Peer(Cube(range(4)), 1, VCubeOptions())
+    peer.step("peer3", Packet(3, 1, News({2: 2})), 0.0)
+    census = Census(TOPIC, Entry(0, 1, "joining"), {}, {})
+    effects = peer.step("peer0", Packet(0, 1, Cast(1, 0, census)), 0.0)
+    bodies = [packet.body for _, packet in effects.send]
+    assert [body for body in bodies if isinstance(body, Ack)] == [Ack(1, Answer(dead={2: 2}))]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.cube import id_of, nearest, within
-from seriatim.protocols.vcube.messages import Ack, Answer, Cast, Census, Content, Entry, Past, Sub
+from seriatim.protocols.vcube.messages import Ack, Answer, Cast, Census, Content, Entry, Past, Statuses, Sub
 from seriatim.protocols.vcube.presence import Presence
 from seriatim.protocols.vcube.state import NOBODY, Hop, Task
 
@@ -63,8 +63,13 @@ class Casting(Presence):
         if task.parent == NOBODY:
             self.finish(number, task, now, effects)
         elif not self.is_dead(task.parent):
-            task.answer.dead = self.obituary()
+            task.answer.dead = self.known_by(task.content)
             self.send(task.parent, Ack(task.parent_hop, task.answer), effects)
+
+    def known_by(self, content: Content) -> Statuses:
+        """What goes with an answer. To a census also who was born again: the new life answers that it has nothing,
+        while what the old one sent may still be taken by who has not heard. Then the asker hears, and asks again."""
+        return dict(self.state.statuses) if isinstance(content, Census) else self.obituary()
 
     @abstractmethod
     def finish(self, number: int, task: Task, now: float, effects: Effects) -> None:

@@ -67,13 +67,18 @@ class Flowing(Casting):
         if flow is None:
             flow = group.flows[pub.source] = Flow()
         self._stabilise(group, flow, pub.stable)
-        if pub.number <= flow.delivered or pub.number in flow.pubs:
+        if pub.number in flow.pubs or (pub.number <= flow.delivered and not self.is_wanted(flow, pub.number)):
             return
         flow.pubs[pub.number] = pub
         flow.awaited.discard(pub.number)
         if self.is_dead(pub.source):
             self.entrust(pub.topic, pub, now, effects)
         self.advance(pub.topic, group, [pub.source], effects)
+
+    def is_wanted(self, flow: Flow, number: int) -> bool:
+        """Whether we keep this although it counts as notified: we may be handing it on, and name what we hand on until
+        everybody has it."""
+        return number > flow.stable and number not in flow.settled
 
     @abstractmethod
     def open_if_complete(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:

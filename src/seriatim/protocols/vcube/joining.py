@@ -172,8 +172,8 @@ class Joining(Orphans):
         group.flows = {source: Flow(delivered=count) for source, count in frontier.items()}
         if self.life in group.flows:  # we waited for everybody before we left
             group.flows[self.life].stable = group.flows[self.life].delivered
+        self.take_up(group)
         group.waiting.clear()
-        group.remains = {}
         group.part = "in"
         self.say_ready(topic, group, now, effects)
         group.barrier = self.full_counts(frontier, answer)
@@ -187,6 +187,14 @@ class Joining(Orphans):
             group.rejoining = False
             effects.notify.append(Rejoined(topic))
         self.pump(topic, now, effects)
+
+    def take_up(self, group: Group) -> None:
+        """What remained of our last stay is ours again: below our start it counts as notified, and we forget it when
+        everybody has it. What is above came with the census, like what others have."""
+        for source, pubs in group.remains.items():
+            flow = group.flows.get(source, Flow())
+            flow.pubs.update((number, pub) for number, pub in pubs.items() if number <= flow.delivered)
+        group.remains = {}
 
     def say_ready(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
         """Only a member relays: who does not know where it begins may not have what must come before what it hands
@@ -218,7 +226,7 @@ class Joining(Orphans):
     def _leave(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
         group.part = "leaving"
         group.past = self.progress(group)
-        group.remains = self.unnotified(group)
+        group.remains = self.what_remains(group)
         group.flows, group.waiting, group.barrier = {}, {}, {}
         group.census = None
         group.entry = self._next_entry(group, "left")
@@ -260,32 +268,36 @@ class Joining(Orphans):
             return Answer()
         if group.part not in ("out", "leaving"):
             self.note(message.topic, message.entry)
+        progress = self.progress(group)
         kept = self.kept(message.topic, group)
+        has = progress if message.entry.stage == "joining" else message.have  # who joins begins above our counts
         for source, pubs in kept.items():
             for number in sorted(pubs):
-                if number > message.have.get(source, 0):
-                    self.send(message.entry.life, Spare(pubs[number], message.round), effects)
-        return Answer(frontier=self.progress(group), held={source: sorted(pubs) for source, pubs in kept.items()})
+                if number > has.get(source, 0):
+                    self.send(message.entry.life, Spare(pubs[number]), effects)
+        return Answer(frontier=progress, held={source: sorted(pubs) for source, pubs in kept.items()})
 
     def kept(self, topic: Topic, group: Group) -> dict[Life, dict[int, Pub]]:
-        """What we have of the dead. What we are just handing on will be somebody's, also if we have left; and with it
-        goes what we had received by then, which others may have to be notified of first."""
-        kept = {source: dict(flow.pubs) for source, flow in group.flows.items() if flow.pubs}
-        tasks = [task.content for task in self.state.tasks.values() if isinstance(task.content, Pub)]
-        tasks = [pub for pub in tasks if pub.topic == topic]
-        for pub in tasks:
+        """What we have of the dead, or had when we left, or are just handing on."""
+        kept = in_hand(group)
+        for pub in self.handed_on(topic):
             kept.setdefault(pub.source, {})[pub.number] = pub
-        if not tasks:
-            group.remains = {}
         for source, pubs in group.remains.items():
             kept.setdefault(source, {}).update(pubs)
         return {source: pubs for source, pubs in kept.items() if self.is_dead(source)}
 
-    def unnotified(self, group: Group) -> dict[Life, dict[int, Pub]]:
-        """What we have received and not notified."""
-        found: dict[Life, dict[int, Pub]] = {}
-        for source, flow in group.flows.items():
-            for number, pub in flow.pubs.items():
-                if number > flow.delivered:
-                    found.setdefault(source, {})[number] = pub
-        return found
+    def handed_on(self, topic: Topic) -> list[Pub]:
+        """What we send down a tree, for ourselves or for others, and not all below us have acknowledged."""
+        contents = [task.content for task in self.state.tasks.values()]
+        return [content for content in contents if isinstance(content, Pub) and content.topic == topic]
+
+    def what_remains(self, group: Group) -> dict[Life, dict[int, Pub]]:
+        """What we name, when we have left, for as long as we live or until we return: all that is not known to have
+        reached everybody. We may have sent it to somebody who was asked before it came and we are asked after it did;
+        if neither named it, the asker would hold it for lost, and later be brought it."""
+        return in_hand(group)
+
+
+def in_hand(group: Group) -> dict[Life, dict[int, Pub]]:
+    """The publications that a member has not forgotten yet."""
+    return {source: dict(flow.pubs) for source, flow in group.flows.items() if flow.pubs}

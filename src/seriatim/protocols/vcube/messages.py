@@ -116,7 +116,6 @@ class Census(Struct, frozen=True, tag=True):
     entry: Entry
     statuses: Statuses
     have: Counts
-    round: int = 0  # the asker's censuses, in their order
 
 
 class Ready(Struct, frozen=True, tag=True):
@@ -159,7 +158,8 @@ class Answer(Struct, array_like=True):
     frontier: Counts = field(default_factory=dict)
     held: dict[Life, list[int]] = field(default_factory=dict)
     skipped: list[Id] = field(default_factory=list)  # were held for dead, so nobody asked them
-    dead: Statuses = field(default_factory=dict)  # are held for dead by who answers, so they may not have received it
+    dead: Statuses = field(default_factory=dict)  # are held for dead by who answers, so they may not have received it;
+    # to a census also: were born again
 
     def add(self, other: "Answer") -> None:
         self.entries.extend(other.entries)
@@ -218,7 +218,6 @@ class Spare(Struct, frozen=True, tag=True):
     """To who took a census: you lack this publication of a dead source."""
 
     pub: Pub
-    round: int = 0  # of the census
 
 
 class Greet(Struct, frozen=True, tag=True):

@@ -11,7 +11,7 @@ from seriatim.model import Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.cube import Life, births_of, id_of
 from seriatim.protocols.vcube.flowing import Flowing
-from seriatim.protocols.vcube.messages import Ack, Answer, Census, Entry, Orphan, Pub, Spare
+from seriatim.protocols.vcube.messages import Ack, Answer, Census, Entry, Orphan, Pub
 from seriatim.protocols.vcube.state import Flow, Group, Submission, Task
 
 
@@ -39,7 +39,8 @@ class Orphans(Flowing):
         for source, flow in list(group.flows.items()) if group.part == "in" else ():
             if self.is_dead(source):
                 for pub in list(flow.pubs.values()):
-                    self.entrust(topic, pub, now, effects)
+                    if group.flows.get(source) is flow:  # who is alone settles at once, and may leave then
+                        self.entrust(topic, pub, now, effects)
 
     def entrust(self, topic: Topic, pub: Pub, now: float, effects: Effects) -> None:
         flow = self.group(topic).flows[pub.source]
@@ -175,19 +176,10 @@ class Orphans(Flowing):
         have = {source: flow.delivered for source, flow in group.flows.items() if self.is_dead(source)}
         assert group.entry is not None, "who asks is a member, or becomes one"
         group.overtaken = False
-        group.round = self.next_count()
-        census = Census(topic, group.entry, dict(self.state.statuses), have, group.round)
+        census = Census(topic, group.entry, dict(self.state.statuses), have)
         number, _ = self.cast(census, effects, self.cube.height)
         group.census = number
         self.close_if_done(number, now, effects)
-
-    def on_spare(self, message: Spare, now: float, effects: Effects) -> None:
-        if self.is_fresh(self.group(message.pub.topic), message):
-            self.receive(message.pub, now, effects)
-
-    def is_fresh(self, group: Group, message: Spare) -> bool:
-        """What an earlier census brought may be lost by now: who sent it may have left, and nobody has it any more."""
-        return message.round == group.round
 
     def resolve(self, topic: Topic, group: Group, held: Mapping[Life, Sequence[int]], effects: Effects) -> None:
         """The census is complete: of dead sources only this will still come."""

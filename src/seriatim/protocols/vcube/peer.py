@@ -162,8 +162,8 @@ class Peer(Joining):
                     self.reach_past(hop, entry, now, effects)
             case Orphan():
                 self.on_orphan(sender, body, now, effects)
-            case Spare():
-                self.on_spare(body, now, effects)
+            case Spare(pub):
+                self.receive(pub, now, effects)
             case Greet():
                 self.on_greet(sender, body, effects)
             case Stranger():

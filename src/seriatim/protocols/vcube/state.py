@@ -44,11 +44,10 @@ class Group(Struct, array_like=True):
     early: dict[Life, dict[int, Pub]] = field(default_factory=dict)  # came before we knew our start
     queue: Queue[Subscribe | Unsubscribe | Publish] = field(default_factory=Queue)
     census: int | None = None  # the task that takes one
-    round: int = 0  # of the last one
     overtaken: bool = False  # somebody died while it was taken: its result is not used
     rejoining: bool = False  # we join because we were born again, not because the application asked
     counted: Answer | None = None  # a census to join by is complete, but something that it names is still on its way
-    remains: dict[Life, dict[int, Pub]] = field(default_factory=dict)  # received and not notified when we left
+    remains: dict[Life, dict[int, Pub]] = field(default_factory=dict)  # what we had when we left
 
 
 class Task(Struct, array_like=True):
