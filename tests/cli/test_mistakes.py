@@ -31,6 +31,7 @@ INSIDE = "memory:// is inside one process, and a command is a process of its own
             1,
             f"no broker answers at {NOWHERE} within 0.5 s; is it running?",
         ),
+        (["workload", "publications", "--out", "w", "--events", "-1"], 2, "events: -1 does not make a workload"),
         (["replay", "a", "--topics", "t", "--publish", "host"], 2, "'host' is not JetStream; use nats://host:port"),
     ],
     ids=lambda value: " ".join(value[:3]) if isinstance(value, list) else "",

@@ -7,6 +7,7 @@ import click
 from seriatim.cli.common import is_terminal, json_option, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
+from seriatim.pipeline.requirements import check_requirements
 
 HELP = """Make up subscriptions, publications or deliveries, of any size.
 
@@ -81,11 +82,12 @@ def command(
         raise InputError("--inject", f"there are no deliveries in {what!r}", "use `seriatim workload deliveries`")
     if exponent is None:
         exponent = 2.1 if chosen["popularity"] == "power-law" else 1.0
-    with session_of({"master": master, "memory": memory, "conf": conf}, "workload") as spark:
-        from seriatim.pipeline import workload as made
+    check_requirements()
+    from seriatim.pipeline import workload as made
 
-        workload = made.Workload(exponent=exponent, **chosen)
-        injected = made.injections(workload, kinds) if kinds else []
+    workload = made.Workload(exponent=exponent, **chosen)
+    injected = made.injections(workload, kinds) if kinds else []
+    with session_of({"master": master, "memory": memory, "conf": conf}, "workload") as spark:
         tables: dict[str, Any]
         if what == "subscriptions":
             tables = {name: getattr(made, name)(spark, workload, partitions) for name in (what, "sites", "rates")}
