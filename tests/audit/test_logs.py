@@ -175,6 +175,14 @@ def test_a_table_is_not_passed_over(tmp_path: Path) -> None:
         read_history(tmp_path)
 
 
+def test_other_files_may_be_beside_a_log(tmp_path: Path) -> None:
+    write_history(HISTORY, tmp_path)
+    for name in ("messages.log", "subscriptions.toml", "publications"):
+        (tmp_path / name).write_text("not rows\n")
+    assert table_for_spark(tmp_path) is None
+    assert read_history(tmp_path) == HISTORY
+
+
 def test_runs_in_folders_are_not_taken_for_one(tmp_path: Path) -> None:
     for name in ("monday", "tuesday"):
         (tmp_path / name).mkdir()

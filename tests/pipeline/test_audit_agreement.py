@@ -25,6 +25,7 @@ from seriatim.audit.degree import ordering_degree as reference_degree
 from seriatim.model import Delivery, History, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables, ordering_degree
+from seriatim.pipeline.audit.keep import CONSTRAINTS, INTERPRETED, UNDIVIDED
 from seriatim.pipeline.logs import Tables, tables_of
 from seriatim.pipeline.schemas import HISTORY
 
@@ -167,6 +168,16 @@ def test_one_log(small: SparkSession) -> None:
         "duplicate",
         "fifo-inversion-across-topics",
     }
+
+
+def test_the_session_is_left_as_it_was(spark: SparkSession) -> None:
+    """Also what was not set before: other queries of the session would be planned as those of an audit."""
+    names = [CONSTRAINTS, *UNDIVIDED, *INTERPRETED]
+    with settings(spark, {"spark.sql.shuffle.partitions": "7"}):
+        before = {name: spark.conf.get(name, None) for name in names}
+        judged(spark, shop())
+        assert {name: spark.conf.get(name, None) for name in names} == before
+    assert before["spark.sql.shuffle.partitions"] == "7" and None in before.values()
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ that is not a row is an error that names file, line, field and fix: half a log m
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from glob import glob
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,8 +96,7 @@ def _read_files(path: Path, files: list[Path], mapping: ColumnMapping) -> list[D
 
 
 def _table_in(folder: Path, name: str) -> Path | None:
-    named = (child for child in folder.iterdir() if child.name.partition(".")[0] == name)
-    found = sorted(child for child in named if child.is_dir() or format_of(child) is not None)
+    found = sorted(child for child in folder.iterdir() if _is_table(child, {name}))
     if len(found) > 1:
         both = " and ".join(child.name for child in found)
         raise LogError(str(folder), f"{name} twice: {both}", "keep one of them")
@@ -108,9 +107,14 @@ def table_for_spark(path: Path | str) -> Path | None:
     """A table of the run in this folder that is not read here: in another format, or a folder of files."""
     path = Path(path)
     for child in sorted(path.iterdir()) if path.is_dir() else ():
-        if child.name.partition(".")[0] in TABLES[1:] and not (child.is_file() and child.suffix in PLAIN):
+        if _is_table(child, TABLES[1:]) and not (child.is_file() and child.suffix in PLAIN):
             return child
     return None
+
+
+def _is_table(path: Path, names: Container[str]) -> bool:
+    """By its name and format: people keep other files beside their logs."""
+    return path.name.partition(".")[0] in names and (path.is_dir() or format_of(path) is not None)
 
 
 def check_is_one_run(path: Path | str, folders: Iterable[Path | str]) -> None:

@@ -106,9 +106,9 @@ class LazyGroup(click.Group):
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
         except Exception as error:
-            if (said := said_by_spark(error)) is None:
-                raise
-            raise Failed(said) from error
+            if (said := said_by_spark(error)) is not None:
+                raise Failed(said) from error
+            raise
 
 
 def said_by_spark(error: Exception) -> str | None:

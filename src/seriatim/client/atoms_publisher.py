@@ -12,7 +12,7 @@ from seriatim.model import APPLICATION, Address, Event, Node, RemoteError, Topic
 from seriatim.protocols.atoms.live_messages import Alive, Declined, Forgotten, Full, Numbered, Room, Withdrawn
 from seriatim.protocols.atoms.messages import Publish as Number
 from seriatim.protocols.atoms.node import Node as LinkedNode
-from seriatim.protocols.link import Frame
+from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.messages import Publish, Published, Withdraw
 
@@ -73,6 +73,7 @@ class AtomsPublisher(LinkedNode):
         self._alive_due = 0.0
         self._given_up: set[tuple[Address, int]] = set()  # places on links
         self._full: dict[Node, str] = {}  # ingresses that took nothing when they were last heard of, and why
+        self._repeated: dict[Node, int] = {}  # the last number sent again, if there is more behind it
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if isinstance(message, Forgotten):
@@ -81,13 +82,18 @@ class AtomsPublisher(LinkedNode):
         if isinstance(message, Full):
             self._full[source] = message.why
             return self._wishing(Effects())
-        if isinstance(message, Frame | Room):
-            self._full.pop(source, None)
         if isinstance(message, Room):
+            self._full.pop(source, None)
             return self._try_again(source, now)
         if isinstance(message, Withdraw):
             self._give_up(message)
+        link = self.state.links.get(source)
+        before = _acknowledged(link)
         effects = super().step(source, message, now)
+        if link is not None and _acknowledged(link) > before:  # what is behind something kept out is answered too
+            self._full.pop(source, None)
+            if source in self._repeated:
+                effects.send += self._next_portion(source, link, now)
         return self._wishing(effects)
 
     def tick(self, now: float) -> Effects:
@@ -112,11 +118,24 @@ class AtomsPublisher(LinkedNode):
         effects = Effects()
         link = self.state.links.get(ingress)
         if link is not None and link.unacknowledged:
-            link.resend_due = now
-            effects.send += [(ingress, frame) for frame in self._resend(ingress, link, now)]
-            self._plan_resend(ingress, link)
+            effects.send += self._send_again(ingress, link, now)
         self._wish(effects)
         return self._wishing(effects)
+
+    def _next_portion(self, ingress: Address, link: Link[Any], now: float) -> list[tuple[Address, Frame[Any]]]:
+        """What was sent again has come: now what is behind it, which was not taken either, not at its next retry."""
+        if _acknowledged(link) < self._repeated[ingress]:
+            return []
+        del self._repeated[ingress]
+        return self._send_again(ingress, link, now) if link.unacknowledged else []
+
+    def _send_again(self, ingress: Address, link: Link[Any], now: float) -> list[tuple[Address, Frame[Any]]]:
+        link.resend_due = now
+        frames = self._resend(ingress, link, now)
+        self._plan_resend(ingress, link)
+        if frames[-1].number < link.sent:
+            self._repeated[ingress] = frames[-1].number
+        return [(ingress, frame) for frame in frames]
 
     @property
     def given_up(self) -> int:
@@ -150,3 +169,7 @@ def signs_of_life(links: dict[Address, Any]) -> list[tuple[Address, Alive]]:
     """For everybody who has acknowledged something."""
     counts = {address: link.sent - len(link.unacknowledged) for address, link in links.items()}
     return [(address, Alive(count)) for address, count in counts.items() if count]
+
+
+def _acknowledged(link: Link[Any] | None) -> int:
+    return link.sent - len(link.unacknowledged) if link is not None else 0

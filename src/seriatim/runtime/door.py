@@ -212,7 +212,12 @@ class Door(ABC):
 
 
 class Visitor(Connection):
-    """One connection of somebody else to our port. Its first frame says who it is, within a bound."""
+    """One connection of somebody else to our port. Its first frame says who it is, within a bound.
+
+    `refusals_are`: how loud it is told in the log that somebody was not let in.
+    """
+
+    refusals_are = logging.INFO
 
     def __init__(self, door: Door, throttle: Throttle | None) -> None:
         super().__init__(door.transport, body_bytes_max=HELLO_BYTES_MAX, throttle=throttle)
@@ -250,10 +255,10 @@ class Visitor(Connection):
         self._door.no_stranger(self)
 
     def refuse(self, problem: Problem, role: str, who: str, report: bytes = b"") -> None:
-        """It is not let in, and told why. What time does not mend is for somebody to read."""
+        """It is not let in, and told why."""
         self._door.refused[problem.kind] += 1
         extra = {"peer": self.peer, "role": role, "who": who, "reason": problem.reason}
-        logger.log(logging.INFO if problem.retry else logging.WARNING, "not let in", extra=extra)
+        logger.log(self.refusals_are, "not let in", extra=extra)
         self.close(problem.reason, Refusal(problem.reason, problem.retry, report))
 
     def _too_late(self) -> None:

@@ -109,6 +109,8 @@ class SystemDoor(Door):
 class SystemVisitor(Visitor):
     """A connection that another process of the system, or an observer, has made."""
 
+    refusals_are = logging.WARNING  # somebody wrote two files that should be one
+
     def __init__(self, door: SystemDoor, throttle: Throttle | None) -> None:
         super().__init__(door, throttle)
         self.process = ""

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from seriatim.audit.foreign import format_of
 from seriatim.audit.logs import check_is_one_run
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import Delivery, History, InputError, LogError, Publication, Subscription
@@ -147,7 +148,8 @@ def _by_table(spark: SparkSession, entries: list[Entry]) -> dict[str, list[Entry
     by_table: dict[str, list[Entry]] = {}
     for child in children(spark, entries[0].uri):
         name = child.name.partition(".")[0]
-        if name in HISTORY:
+        is_table = name == "deliveries" or child.is_folder or format_of(child.name) is not None
+        if name in HISTORY and is_table:  # people keep other files beside their logs, such as messages.log
             by_table.setdefault(name, []).append(child)
     for name, found in by_table.items():
         if len(found) > 1:
