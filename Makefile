@@ -30,7 +30,7 @@ INSTALLED_DEV = $(VENV)/.installed-dev
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited (one to two minutes)
+demo: $(INSTALLED) ## A shop at three sites, with and without ordering, through two crashes, audited (a minute)
 	@$(BIN)/seriatim demo $(ARGS)
 
 test: lint types ## Check everything: format, lint, types, tests
