@@ -1,9 +1,11 @@
 """The auditor on Spark at sizes: `python -m bench.audit_spark [--rows 1000000 --subscribers 100 …]`.
 
-Makes a log of about so many deliveries as Parquet, then, in one run and on the same files: the audit on Spark, of the
-deliveries alone and of everything, and the plain check as one query (each event's first time as key, a running maximum
-along every subscriber's positions, rows below it, positions that are not consecutive), by DuckDB and by Spark. The
-start of Spark is not counted, nor the making of the log; a small log is audited beforehand, so that Spark is warm.
+Makes a log of about so many deliveries as Parquet, then, in one run and on the same files: the audit on Spark, of
+everything, of the deliveries alone, and of these without reading the files by itself; and as queries, by DuckDB, the
+plain check (each event's first time as key, a running maximum along every subscriber's positions, rows below it,
+positions that are not consecutive), and what else an audit of deliveries judges: repeats, ids and numbers that stand
+for two events. The plain check also by Spark. The start of Spark is not counted, nor the making of the log; a small log
+is audited beforehand, so that Spark is warm.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -43,6 +46,15 @@ select count(*), sum(cast(key <= reach as int)), sum(cast(position <> previous +
 from walked
 """
 
+OTHER_CHECKS = (
+    "select count(*) from (select 1 from {deliveries} group by subscriber, event_id having count(*) > 1)",
+    "select count(*) from (select 1 from {deliveries} group by event_id having min(topic) <> max(topic)"
+    ' or min(number) <> max(number) or min("index") <> max("index"))',
+    "select count(*) from (select 1 from {deliveries} where number is not null"
+    ' group by topic, number, "index" having min(event_id) <> max(event_id))',
+)
+HEADING = ("audit", "deliveries", "by Spark", "DuckDB", "and others", "Spark SQL")
+
 
 def main() -> None:
     """Print one line per size."""
@@ -61,21 +73,26 @@ def main() -> None:
     try:
         with spark_session(options, "bench") as spark:
             audit_tables(_made(spark, folder / "warm", WARM_ROWS, 100, 1))
-            print(f"{'rows':>12}{'subscribers':>13}{'audit':>9}{'deliveries':>12}{'DuckDB':>9}{'Spark SQL':>11}  found")
+            print(
+                f"{'rows':>12}{'subscribers':>13}" + "".join(f"{name:>12}" for name in HEADING) + "  found", flush=True
+            )
             for rows in chosen.rows:
                 for subscribers in chosen.subscribers:
                     path = folder / f"{rows}-{subscribers}"
                     tables = _made(spark, path, rows, subscribers, chosen.swaps)
-                    count = tables.deliveries.count()
-                    plain_s, _ = _timed(lambda path=path: _plain(path / "deliveries", chosen))  # type: ignore[misc]
+                    alone = tables._replace(publications=None, subscriptions=None)
                     query = PLAIN_CHECK.format(deliveries=f"parquet.`{path}/deliveries`")
-                    query_s, _ = _timed(lambda query=query: spark.sql(query).collect())  # type: ignore[misc]
-                    alone_s, alone = _timed(lambda tables=tables: audit_tables(Tables(tables.deliveries)))  # type: ignore[misc]
-                    whole_s = float("nan")
+                    plain_s, _ = _timed(partial(_in_duckdb, path / "deliveries", chosen, PLAIN_CHECK))
+                    others_s, _ = _timed(partial(_in_duckdb, path / "deliveries", chosen, *OTHER_CHECKS))
+                    audit_s, found = _timed(partial(audit_tables, alone))
+                    by_spark_s = query_s = whole_s = float("nan")
                     if not chosen.deliveries_only:
-                        whole_s, alone = _timed(lambda tables=tables: audit_tables(tables, options=AuditOptions()))  # type: ignore[misc]
-                    line = f"{count:12,}{subscribers:13,}{whole_s:8.1f}s{alone_s:11.1f}s{plain_s:8.1f}s{query_s:10.1f}s"
-                    print(f"{line}  {_told(alone)}", flush=True)
+                        by_spark_s, _ = _timed(partial(audit_tables, alone._replace(files=())))
+                        query_s, _ = _timed(spark.sql(query).collect)
+                        whole_s, found = _timed(partial(audit_tables, tables))
+                    times = (whole_s, audit_s, by_spark_s, plain_s, plain_s + others_s, query_s)
+                    line = f"{tables.deliveries.count():12,}{subscribers:13,}" + "".join(f"{s:11.1f}s" for s in times)
+                    print(f"{line}  {_told(found)}; worker {_worker_mb()} MB", flush=True)
     finally:
         if not chosen.folder:
             shutil.rmtree(folder, ignore_errors=True)
@@ -95,16 +112,31 @@ def _made(spark: "object", path: Path, rows: int, subscribers: int, swaps: int) 
         deliveries(spark, workload, injected).write.parquet(str(path / "deliveries"))
         delivered_publications(spark, workload).write.parquet(str(path / "publications"))
         delivered_subscriptions(spark, workload).write.parquet(str(path / "subscriptions"))
-    read = spark.read.parquet
-    names = ("deliveries", "publications", "subscriptions")
-    return Tables(*(read(str(path / name)) for name in names))
+    deliveries, publications, subscriptions = (
+        spark.read.parquet(str(path / name)) for name in ("deliveries", "publications", "subscriptions")
+    )
+    return Tables(deliveries, publications, subscriptions, files=tuple(deliveries.inputFiles()))
 
 
-def _plain(path: Path, chosen: argparse.Namespace) -> object:
+def _in_duckdb(path: Path, chosen: argparse.Namespace, *queries: str) -> list[object]:
     with duckdb.connect() as connection:
         connection.execute(f"set memory_limit = '{chosen.memory}b'")
         connection.execute("set threads = 2")
-        return connection.execute(PLAIN_CHECK.format(deliveries=f"read_parquet('{path}/*.parquet')")).fetchall()
+        source = f"read_parquet('{path}/*.parquet')"
+        return [connection.execute(query.format(deliveries=source)).fetchall() for query in queries]
+
+
+def _worker_mb() -> int:
+    """The most memory that a Python worker has had so far, of those that are there now."""
+    found = [0]
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            text, command = status.read_text(), status.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"pyspark.daemon" in command or b"pyspark/daemon" in command:
+            found += [int(line.split()[1]) // 1024 for line in text.splitlines() if line.startswith("VmHWM")]
+    return max(found)
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, object]:

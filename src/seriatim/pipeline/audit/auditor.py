@@ -22,6 +22,9 @@ from seriatim.pipeline.audit.causes import (
     hopeless_events,
     unpublished_doubt,
 )
+from seriatim.pipeline.audit.columnar.files import file_log
+from seriatim.pipeline.audit.columnar.grouping import events_of_files
+from seriatim.pipeline.audit.columnar.names import sample_of_files, totals_of_files
 from seriatim.pipeline.audit.columns import LogTables, slim_deliveries
 from seriatim.pipeline.audit.completeness import (
     MAY_BE_LOST,
@@ -42,7 +45,16 @@ from seriatim.pipeline.audit.completeness import (
     with_voids,
 )
 from seriatim.pipeline.audit.doubts import doubts, summary
-from seriatim.pipeline.audit.events import events, published, subscribers, topics, totals
+from seriatim.pipeline.audit.events import (
+    delivered,
+    events,
+    events_of_rows,
+    published,
+    subscribers,
+    topics,
+    totals,
+    with_times,
+)
 from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, decode
 from seriatim.pipeline.audit.integrity import (
     contradicted,
@@ -57,10 +69,11 @@ from seriatim.pipeline.audit.integrity import (
     unpublished,
 )
 from seriatim.pipeline.audit.keep import count_few, kept, planned_simply
-from seriatim.pipeline.audit.levels import with_levels
+from seriatim.pipeline.audit.levels import delays_of, every_of, sample_of_rows, with_levels
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.audit.order import (
     HINTS,
+    Known,
     Sizes,
     Walked,
     blocks_of,
@@ -168,14 +181,15 @@ class _Audit:
     def _count(self) -> None:
         log = self.log
         self.publications = kept(published(log, self.salt)) if log.has_publications else None
-        self.totals = kept(totals(log, self.salt))
+        self.files = None if log.is_undivided else file_log(log.files, log.has_runs, self.options)
+        self.totals = kept(totals_of_files(self.spark, self.files) if self.files else totals(log, self.salt))
         self.subscribers = subscribers(self.totals)
         counted = self._count_names()
-        rows = with_levels(self.rows, sum(told["deliveries"] for told in counted.values()))
-        self.events = kept(events(rows, self.publications, log.has_runs))
+        each = self._each(every_of(sum(told["deliveries"] for told in counted.values())))
+        self.events = kept(events(each, self.publications))
         self._count_events(counted)
-        lacking = {hint: _taken(counted, f"lacks_{hint}") for hint in HINTS}
-        self.hints = [hint for hint in HINTS if not lacking[hint]]
+        self.is_levelled = not _taken(counted, "lacks_levelled")
+        self.repeated = _taken(counted, "repeated")
         self.several_places = _taken(counted, "several_places")
         if _taken(counted, "collided"):
             raise HashCollision
@@ -184,25 +198,51 @@ class _Audit:
         self.sizes = Sizes(
             rows=sum(run.deliveries for run in self.runs.values()),
             events=sum(run.events + run.published for run in self.runs.values()),
+            delivered=sum(run.events for run in self.runs.values()),
             published=sum(run.published for run in self.runs.values()),
             is_undivided=self.is_undivided,
         )
 
+    def _each(self, every: int) -> DataFrame:
+        """One row per event that was delivered."""
+        if self.files is not None:
+            sample = sample_of_files(self.spark, self.files, every)
+            return events_of_files(self.spark, self.files, *delays_of(sample))
+        delays = delays_of(sample_of_rows(self.rows, every))
+        return events_of_rows(with_levels(self.rows, *delays), self.log.has_runs)
+
     # ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _walk(self) -> Walked:
-        hints = self.hints
-        # Of a small log, to know the best hint takes longer than to go on with any.
-        is_chosen = len(hints) > 1 and not self.is_undivided
-        shares = covered_shares(self.rows, self.events, hints, self._sample()) if is_chosen else {}
-        if not hints or min(shares.values(), default=0) > SHARE_BAD:
+        """By the times of notifications, which nearly always do; only where they do not are other hints looked at."""
+        if self.is_levelled:
+            walked = self._walk_by("levelled")
+            if self.is_undivided or walked.covered_rows <= SHARE_BAD * self.sizes.rows:
+                return walked
+        hint = self._best_hint()
+        return walked if hint == "levelled" else self._walk_by(hint)
+
+    def _walk_by(self, hint: str) -> Walked:
+        has_seen = any(run.seen for run in self.runs.values())
+        subscribers = sum(run.subscribers for run in self.runs.values())
+        known = Known(self.log.has_publications, has_seen, subscribers, self.repeated, self.files)
+        self.events = with_hint(self.events, hint, self.log.has_publications)
+        return walk(self.rows, self.events, known, self.sizes, self.options)
+
+    def _best_hint(self) -> str:
+        """That which the rows of a sample of subscribers follow best; of a small log, to know it takes too long."""
+        self.events = kept(with_times(self.events, self.rows))
+        lacking = self.events.agg(*(_count(delivered() & lacks_hint(hint)).alias(hint) for hint in HINTS)).first()
+        assert lacking is not None
+        hints = [hint for hint in HINTS if not lacking[hint]]
+        if hints and self.is_undivided:
+            return hints[0]
+        shares = covered_shares(self.rows, self.events, hints, self._sample()) if hints else {}
+        if min(shares.values(), default=1) > SHARE_BAD:
             self.events = kept(with_positions(self.events, self.rows, self.subscribers, self.log.has_runs))
             hints = [*hints, "place"]
-            if len(hints) > 1:
-                shares = covered_shares(self.rows, self.events, hints, self._sample())
-        hint = min(hints, key=lambda hint: shares.get(hint, 0))
-        self.events = with_hint(self.events, hint, self.log.has_publications)
-        return walk(self.rows, self.events, self.log.has_publications, self.sizes, self.options.keys_max)
+            shares = covered_shares(self.rows, self.events, hints, self._sample()) if len(hints) > 1 else {}
+        return min(hints, key=lambda hint: shares.get(hint, 0))
 
     def _sample(self) -> int:
         """Every so-manieth subscriber gives a sample that is large enough, of subscribers that are enough."""
@@ -368,10 +408,10 @@ class _Audit:
 
     def _count_events(self, counted: dict[str, Counter[str]]) -> None:
         """Add what is counted of the events of each run."""
-        delivered, made = F.col("n") > 0, F.col("a").isNotNull()
+        made = F.col("a").isNotNull()
         told = _counts(
             self.events,
-            events=_count(delivered),
+            events=_count(delivered()),
             shared=_count("shared"),
             reused=_count("reused"),
             usable=F.sum(F.when(~F.col("reused"), F.col("untagged")).otherwise(0)),
@@ -381,7 +421,8 @@ class _Audit:
             phantoms=F.sum(F.when(~made, F.col("n")).otherwise(0)),
             collided=_count("collided"),
             several_places=_count(has_several_places()),
-            **{f"lacks_{hint}": _count(delivered & lacks_hint(hint)) for hint in HINTS},
+            lacks_levelled=_count(delivered() & lacks_hint("levelled")),
+            repeated=_count("again") if self.files is not None else F.lit(0),
         )
         for row in told.collect():
             counted.setdefault(row["run"], Counter()).update(row["counts"])

@@ -10,7 +10,7 @@ an event above a cut belongs above it too. What has not settled after some round
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 DIRTY = "e bigint, block bigint"
 DIRTY_SCHEMA = pa.schema([("e", pa.int64()), ("block", pa.int64())])
+
+
+class Keys(NamedTuple):
+    """Events with their keys, or NaN."""
+
+    e: Array
+    k: Array
 
 
 def join_intervals(low: Array, high: Array) -> tuple[Array, Array]:
@@ -49,11 +56,15 @@ def dirty_events(all_events: DataFrame, low: Array, high: Array, is_undivided: b
 def assign(batches: Iterator[pa.RecordBatch], low: Array, high: Array) -> Iterator[pa.RecordBatch]:
     """Which interval is each key in, if any?"""
     for batch in batches:
-        keys = batch.column("k").to_numpy(zero_copy_only=False)
-        block = np.searchsorted(low, keys, side="right") - 1
-        inside = (block >= 0) & (keys <= high[np.maximum(block, 0)])
-        events = batch.column("e").to_numpy(zero_copy_only=False)[inside]
-        yield pa.record_batch([events, block[inside].astype(np.int64)], schema=DIRTY_SCHEMA)
+        columns = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("e", "k"))
+        yield from assign_keys(Keys(*columns), low, high).to_batches()
+
+
+def assign_keys(keys: Keys, low: Array, high: Array) -> pa.Table:
+    """The same of arrays."""
+    block = np.searchsorted(low, keys.k, side="right") - 1
+    inside = (block >= 0) & (keys.k <= high[np.maximum(block, 0)])
+    return pa.table([keys.e[inside], block[inside].astype(np.int64)], schema=DIRTY_SCHEMA)
 
 
 def thresholds(events: DataFrame, blocks: int) -> list[float]:

@@ -3,7 +3,7 @@
     run      of a table that holds many logs; without the column there is one, called ""
     s, e, t  subscriber, event and topic, each hashed with its run; a publisher is hashed as a subscriber of its name
     p        position
-    check    another 32 bits of the event id's hash: two ids with one hash show themselves by it
+    check    32 bits of another hash of the event id: two ids with one hash show themselves by it
 
 Names come back only for what is shown, by a join with the tables as they were given.
 """
@@ -19,6 +19,7 @@ from seriatim.pipeline.logs.tables import Tables
 from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS
 
 RUN = "run"
+CHECK = "check"  # what the other hash of an event id is for
 DEFAULTS: Mapping[str, object] = {"out_of_order": False, "index": 0, "filtered": False}
 
 
@@ -33,6 +34,7 @@ class LogTables:
         self.subscriptions = complete(
             _or_empty(tables.subscriptions, spark, SUBSCRIPTIONS), SUBSCRIPTIONS, "subscriptions"
         )
+        self.files = tables.files
         self.is_undivided = is_undivided
         if is_undivided:  # then every table made of these is in one part, too, and none is ever shuffled
             self.deliveries = self.deliveries.coalesce(1)
@@ -68,6 +70,11 @@ def hashed(salt: int, *names: str) -> Column:
     return F.xxhash64(F.lit(salt), F.col(RUN), *(F.col(name) for name in names))
 
 
+def checked(salt: int) -> Column:
+    """The other hash of an event id."""
+    return F.shiftright(F.xxhash64(F.lit(salt), F.lit(CHECK), F.col(RUN), F.col("event_id")), 32).cast("int")
+
+
 def slim_deliveries(deliveries: DataFrame, salt: int, has_runs: bool) -> DataFrame:
     """What is judged of each delivery. The run only where there are several: the hashes know it."""
     return deliveries.select(
@@ -77,7 +84,7 @@ def slim_deliveries(deliveries: DataFrame, salt: int, has_runs: bool) -> DataFra
         hashed(salt, "event_id").alias("e"),
         hashed(salt, "topic").alias("t"),
         F.col("out_of_order").alias("o"),
-        F.hash(RUN, "event_id").alias("check"),
+        checked(salt).alias("check"),
         "notified_at",
         "received_at",
         "number",

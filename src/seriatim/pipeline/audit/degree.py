@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from seriatim.audit.degree import Degree
 from seriatim.model import InputError
 from seriatim.pipeline.audit.columns import LogTables, slim_deliveries, with_hashes
-from seriatim.pipeline.audit.events import events, published
+from seriatim.pipeline.audit.events import events, events_of_rows, published
 from seriatim.pipeline.audit.keep import kept, planned_simply
 from seriatim.pipeline.logs.tables import Tables
 
@@ -23,11 +23,8 @@ def ordering_degree(tables: Tables) -> Degree:
     with planned_simply(tables.deliveries.sparkSession):
         rows = slim_deliveries(log.deliveries, 0, has_runs=False)
         made = published(log, 0) if log.has_publications else None
-        known = (
-            events(rows.withColumn("levelled", F.col("notified_at")), made, has_runs=False)
-            .filter("not reused")
-            .select("e")
-        )
+        each = events_of_rows(rows.withColumn("levelled", F.col("notified_at")), has_runs=False)
+        known = events(each, made).filter("not reused").select("e")
         names = with_hashes(log.deliveries, 0, s="subscriber").select("subscriber", "s").distinct()
         found = pairs(kept(usable(rows, known)), neighbours(names)).first()
     assert found is not None

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.columns import LogTables, with_hashes
+from seriatim.pipeline.audit.columns import LogTables, checked, with_hashes
 from seriatim.pipeline.audit.places import pack_place
 
 # As the reference auditor sorts publications that share an id.
@@ -77,7 +77,7 @@ def published(log: LogTables, salt: int) -> DataFrame:
     `a` is the publisher, hashed as a subscriber of its name would be; `b` is the topic, hashed.
     """
     rows = with_hashes(log.publications, salt, e="event_id", a="publisher", b="topic")
-    rows = rows.withColumn("made_check", F.hash("run", "event_id"))
+    rows = rows.withColumn("made_check", checked(salt))
     told = F.struct(*PUBLICATION_ORDER, "event_id", "run", "a", "b", "made_check")
     first = rows.groupBy("e").agg(
         F.min(told).alias("first"),
@@ -87,15 +87,13 @@ def published(log: LogTables, salt: int) -> DataFrame:
     return first.select("e", "first.*", (~F.col("first").eqNullSafe(F.col("last"))).alias("twice"), "clash")
 
 
-def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> DataFrame:
-    """One row per event, delivered or only published.
+def events_of_rows(rows: DataFrame, has_runs: bool) -> DataFrame:
+    """One row per event that was delivered: n rows tell of it, `shared` by two or more subscribers.
 
-    n rows tell of it, `shared` by two or more subscribers; `reused`: the id stands for two events; `collided`: two ids
-    have one hash. `low` and `high` are
-    the lowest and highest number and index that its rows give it: the same, if they agree.
+    `collided`: two ids have one hash. Numbers and indices are the lowest and the highest that rows give it.
     """
     index = F.when(F.col("number").isNotNull(), F.col("index"))
-    each = rows.groupBy("e").agg(
+    return rows.groupBy("e").agg(
         (F.min("run") if has_runs else F.lit("")).alias("run"),
         F.count(F.lit(1)).alias("n"),
         F.sum((~F.col("o")).cast("long")).alias("untagged"),
@@ -105,13 +103,29 @@ def events(rows: DataFrame, publications: DataFrame | None, has_runs: bool) -> D
         F.min("check").alias("check"),
         (F.min("check") != F.max("check")).alias("collided"),
         F.min("levelled").alias("levelled"),
-        F.min("notified_at").alias("notified"),
-        F.min("received_at").alias("received"),
         F.min("number").alias("number"),  # plain columns, so that groups are hashed and not sorted
         F.max("number").alias("number_high"),
         F.min(index).alias("index"),
         F.max(index).alias("index_high"),
     )
+
+
+def delivered() -> Column:
+    return F.col("n") > 0
+
+
+def with_times(all_events: DataFrame, rows: DataFrame) -> DataFrame:
+    """Other hints than the one every event has been given: when it was first notified of, and first received."""
+    times = rows.groupBy("e").agg(F.min("notified_at").alias("notified"), F.min("received_at").alias("received"))
+    return all_events.join(times, "e", "left")
+
+
+def events(each: DataFrame, publications: DataFrame | None) -> DataFrame:
+    """One row per event, delivered (`each`) or only published.
+
+    `reused`: the id stands for two events. `low` and `high` are the lowest and highest number and index that its rows
+    give it: the same, if they agree.
+    """
     told = F.col("number").isNotNull()
     each = each.withColumns(
         {

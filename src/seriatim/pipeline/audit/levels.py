@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-SAMPLE_ROWS = 1_000_000
+SAMPLE_ROWS = 300_000
 ROUNDS, ROUNDS_OF_MEANS = 4, 30
 USUAL = 4.0  # times the distance that three quarters are within
 
@@ -22,16 +22,26 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 
-def with_levels(rows: DataFrame, count: int) -> DataFrame:
-    """Deliveries (so many), each with `levelled`: when it was notified of, less its subscriber's usual delay."""
-    every = max(1, count // SAMPLE_ROWS)
-    sample = (
-        rows.filter((F.pmod(F.col("e"), F.lit(every)) == 0) & F.col("notified_at").isNotNull() & ~F.col("o"))
-        .select("s", "e", "notified_at")
-        .toArrow()
-    )
-    columns: list[Any] = [sample.column(name).to_numpy() for name in ("s", "e", "notified_at")]
-    names, delays = usual_delays(*columns)
+def every_of(count: int) -> int:
+    """Of so many deliveries, every so-manieth event gives a sample that is large enough."""
+    return max(1, count // SAMPLE_ROWS)
+
+
+def sample_of_rows(rows: DataFrame, every: int) -> DataFrame:
+    """Every so-manieth event, with the times of all its deliveries that are not tagged: s, e, notified_at."""
+    chosen = (F.pmod(F.col("e"), F.lit(every)) == 0) & F.col("notified_at").isNotNull() & ~F.col("o")
+    return rows.filter(chosen).select("s", "e", "notified_at")
+
+
+def delays_of(sample: DataFrame) -> tuple[Ids, Floats]:
+    """Subscribers, and the usual delay of each."""
+    taken = sample.toArrow()
+    columns: list[Any] = [taken.column(name).to_numpy() for name in ("s", "e", "notified_at")]
+    return usual_delays(*columns)
+
+
+def with_levels(rows: DataFrame, names: Ids, delays: Floats) -> DataFrame:
+    """Deliveries, each with `levelled`: when it was notified of, less its subscriber's usual delay."""
     table = rows.sparkSession.createDataFrame(pa.table({"s": names, "delay": delays}), "s long, delay double").coalesce(
         1
     )

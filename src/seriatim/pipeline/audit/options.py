@@ -9,6 +9,9 @@ class AuditOptions(Struct, frozen=True, kw_only=True):
     """Sizes are rows of slim tables: some 50 bytes each in the JVM and some 500 in a Python worker."""
 
     keys_max: int = 3_000_000  # events whose keys every task gets, some 50 bytes each; above, rows go to where keys are
+    file_keys_max: int = 16_000_000  # the same where tasks read the files by themselves, 20 bytes each
+    split_rows: int = 2_000_000  # of a file that one task reads, about
+    chunk_rows: int = 200_000  # … of them at a time
     cuts_max: int = 2_000_000  # events in disorder whose cuts the driver joins by itself; above, blocks are coarse
     block_rows: int = 500_000  # about so many rows are untangled by one task
     block_rows_max: int = 2_000_000  # a block above this is cut again, coarsely
@@ -21,6 +24,9 @@ class AuditOptions(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in (
             "keys_max",
+            "file_keys_max",
+            "split_rows",
+            "chunk_rows",
             "cuts_max",
             "block_rows",
             "block_rows_max",

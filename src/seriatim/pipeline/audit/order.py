@@ -5,17 +5,20 @@ before could not clear, so that the cost of a log in order is one walk.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from math import ceil
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.blocks import coarse_blocks, dirty_events, join_intervals
+from seriatim.pipeline.audit.blocks import DIRTY, Keys, assign_keys, coarse_blocks, dirty_events, join_intervals
+from seriatim.pipeline.audit.columnar.files import FileLog
+from seriatim.pipeline.audit.columnar.walking import walk_files
 from seriatim.pipeline.audit.columns import LogTables, delivery_json, publication_json, with_hashes
 from seriatim.pipeline.audit.doubts import doubts
-from seriatim.pipeline.audit.events import chains, fill_keys
+from seriatim.pipeline.audit.events import chains, delivered, fill_keys
 from seriatim.pipeline.audit.explain import FOUND, explain
 from seriatim.pipeline.audit.explain import SCHEMA as FOUND_SCHEMA
 from seriatim.pipeline.audit.keep import handed_out, kept
@@ -29,10 +32,12 @@ from seriatim.pipeline.audit.walk import (
     holes,
     intervals,
     marks,
+    may_repeat,
     repeated,
     sequences,
     skips,
     tied,
+    twice_taken,
     with_keys,
     with_publications,
 )
@@ -46,6 +51,16 @@ HINTS = (
 )  # columns of events that may serve as a key, if all events have one
 
 
+class Known(NamedTuple):
+    """What has been counted of a log before its walk."""
+
+    has_publications: bool
+    has_seen: bool  # publications say what their publishers had seen
+    subscribers: int
+    repeated: int = 0  # events that somebody was notified of more than once; counted only in files
+    files: FileLog | None = None  # the deliveries, where tasks can read them by themselves
+
+
 class Walked(NamedTuple):
     """What one walk found. A table that would be empty is None."""
 
@@ -57,6 +72,8 @@ class Walked(NamedTuple):
     holes: DataFrame | None
     covered: DataFrame | None  # k, reach; perhaps there are none
     covered_max: int  # at most so many
+    covered_rows: int  # of deliveries
+    keys: Keys | None  # of all events that have one, where they are known here
 
 
 class Sizes(NamedTuple):
@@ -64,6 +81,7 @@ class Sizes(NamedTuple):
 
     rows: int
     events: int  # delivered, or only published
+    delivered: int
     published: int
     is_undivided: bool  # every table is in one part
 
@@ -108,12 +126,57 @@ def with_hint(all_events: DataFrame, hint: str, has_publications: bool) -> DataF
     return all_events.withColumns({"k": key, "suspect": F.col("reused") | alone})
 
 
-def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, sizes: Sizes, keys_max: int) -> Walked:
-    """Go along all sequences once, and look closer at what is marked. Few events: every task gets all their keys."""
-    keyed = with_keys(rows, all_events, are_few=sizes.events <= keys_max)
+class Marks(NamedTuple):
+    """What is irregular along the sequences of some subscribers. A table that would be empty is None."""
+
+    repeats: DataFrame | None = None
+    twice: DataFrame | None = None  # positions with two rows: s, p
+    holes: DataFrame | None = None
+    intervals: DataFrame | None = None  # k, reach
+    interval_count: int = 0
+    covered_rows: int = 0
+    keys: Keys | None = None
+
+
+def walk(rows: DataFrame, all_events: DataFrame, known: Known, sizes: Sizes, options: AuditOptions) -> Walked:
+    """Go along all sequences once, and look closer at what is marked."""
     rows = rows.select("s", "p", "e", "o")
-    chain_rows = kept(fill_keys(chains(all_events))) if has_publications else None
-    marked = kept(marks(sequences(keyed, chain_rows), has_publications))
+    chain_rows = kept(fill_keys(chains(all_events))) if known.has_publications else None
+    if known.files is not None and sizes.delivered <= options.file_keys_max:
+        found = _marks_in_files(rows, all_events, chain_rows, known, sizes, options)
+    else:
+        found = [_marks(rows, all_events, chain_rows, sizes, options)]
+    repeats = _union([each.repeats for each in found])
+    parts = [each.intervals for each in found]
+    if chain_rows is not None:
+        parts.append(chain_marks(chain_rows))
+    covered = _union(parts)
+    twice = _union([each.twice for each in found])
+    return Walked(
+        rows,
+        chain_rows,
+        chain_rows is None or chain_rows.filter("not ordered").isEmpty(),
+        repeats,
+        kept(tied(rows, twice)) if twice is not None else None,
+        _union([each.holes for each in found]),
+        covered.groupBy("k").agg(F.max("reach").alias("reach")) if covered is not None else None,
+        sum(each.interval_count for each in found) + sizes.published,
+        sum(each.covered_rows for each in found),
+        found[0].keys if chain_rows is None else None,
+    )
+
+
+def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:
+    there = [frame for frame in frames if frame is not None]
+    return reduce(DataFrame.unionByName, there) if there else None
+
+
+def _marks(
+    rows: DataFrame, all_events: DataFrame, chain_rows: DataFrame | None, sizes: Sizes, options: AuditOptions
+) -> Marks:
+    """Rows are brought together by subscriber and sorted. Few events: every task gets all their keys."""
+    keyed = with_keys(rows, all_events, are_few=sizes.events <= options.keys_max)
+    marked = kept(marks(sequences(keyed, chain_rows), chain_rows is not None))
     is_row = F.col("kind") == NOTIFIED
     covers = F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
     counted = marked.agg(
@@ -123,27 +186,66 @@ def walk(rows: DataFrame, all_events: DataFrame, has_publications: bool, sizes: 
         _count(covers).alias("covered"),
     ).first()
     assert counted is not None
-    repeats = kept(repeated(rows, marked, counted["repeats"])) if counted["repeats"] else None
-    if repeats is not None and repeats.isEmpty():
-        repeats = None
-    parts = [intervals(marked, repeats)] if counted["covered"] else []
-    if chain_rows is not None:
-        parts.append(chain_marks(chain_rows))
-    are_ordered = chain_rows is None or chain_rows.filter("not ordered").isEmpty()
-    covered = None
-    if parts:
-        joined = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        covered = joined.groupBy("k").agg(F.max("reach").alias("reach"))
-    return Walked(
-        rows,
-        chain_rows,
-        are_ordered,
+    repeats = _unless_empty(repeated(rows, may_repeat(marked), counted["repeats"])) if counted["repeats"] else None
+    return Marks(
         repeats,
-        kept(tied(rows, marked)) if counted["ties"] else None,
+        twice_taken(marked) if counted["ties"] else None,
         kept(holes(marked)) if counted["holes"] else None,
-        covered,
-        counted["covered"] + sizes.published,
+        intervals(marked, repeats) if counted["covered"] else None,
+        counted["covered"],
+        counted["covered"],
     )
+
+
+def _unless_empty(frame: DataFrame) -> DataFrame | None:
+    frame = kept(frame)
+    return None if frame.isEmpty() else frame
+
+
+def _marks_in_files(
+    rows: DataFrame,
+    all_events: DataFrame,
+    chain_rows: DataFrame | None,
+    known: Known,
+    sizes: Sizes,
+    options: AuditOptions,
+) -> list[Marks]:
+    """Rows are walked along where they lie; only those of subscribers for whom that does not do are moved.
+
+    These are the torn ones, and publishers that say what they had seen: their publications stand among their rows.
+    """
+    spark = rows.sparkSession
+    assert known.files is not None
+    authors = None
+    if known.has_seen and chain_rows is not None:
+        authors = kept(chain_rows.filter("ordered and seen is not null").select(F.col("a").alias("s")).distinct())
+        if 2 * authors.count() > known.subscribers:
+            return [_marks(rows, all_events, chain_rows, sizes, options)]
+    taken = all_events.filter(delivered()).select("e", "k").toArrow()
+    keys = Keys(taken.column("e").to_numpy(), taken.column("k").to_numpy())
+    found = walk_files(spark, known.files, keys)
+    repeats = None
+    if known.repeated:
+        repeats = _unless_empty(repeated(rows, all_events.filter("again").select("e"), known.repeated))
+    missing = pa.table({"s": found.holes[0], "position": found.holes[1]})
+    in_place = Marks(
+        repeats,
+        found.ties,
+        spark.createDataFrame(missing, "s long, position long") if missing.num_rows else None,
+        found.intervals if found.interval_count else None,
+        found.interval_count,
+        found.covered_rows,
+        keys,
+    )
+    moved = spark.createDataFrame(pa.table({"s": found.torn}), "s long") if len(found.torn) else None
+    if authors is not None:
+        moved = authors if moved is None else moved.unionByName(authors).distinct()
+    if moved is None:
+        return [in_place]
+    if in_place.holes is not None:
+        in_place = in_place._replace(holes=in_place.holes.join(moved, "s", "left_anti"))
+    theirs = rows.join(handed_out(kept(moved), known.subscribers), "s", "left_semi")
+    return [in_place, _marks(theirs, all_events, chain_rows, sizes, options)._replace(repeats=None)]
 
 
 def _count(condition: Column) -> Column:
@@ -166,7 +268,10 @@ def blocks_of(
         if not pairs.num_rows:
             return None
         low, high = join_intervals(pairs.column("k").to_numpy(), pairs.column("reach").to_numpy())
-        found = dirty_events(known, low, high, sizes.is_undivided)
+        if walked.keys is not None:
+            found = all_events.sparkSession.createDataFrame(assign_keys(walked.keys, low, high), DIRTY)
+        else:
+            found = dirty_events(known, low, high, sizes.is_undivided)
     else:
         found = known.filter("k is not null").select("e", F.lit(0).cast("long").alias("block"))
     return _cut_again(found, walked, all_events, sizes, options)

@@ -75,17 +75,23 @@ def chain_marks(chain_rows: DataFrame) -> DataFrame:
     return chain_rows.select("k", F.max("k").over(before).alias("reach")).filter(F.col("k") <= F.col("reach"))
 
 
-def repeated(rows: DataFrame, marked: DataFrame, perhaps_max: int) -> DataFrame:
+def may_repeat(marked: DataFrame) -> DataFrame:
+    """What may have been notified more than once: s, e.
+
+    A repeat has the key of the first notification, so it is marked, or tagged, or suspect.
+    """
+    return marked.filter((F.col("kind") == NOTIFIED) & _may_repeat()).select("s", "e").distinct()
+
+
+def repeated(rows: DataFrame, perhaps: DataFrame, perhaps_max: int) -> DataFrame:
     """Events that a subscriber was notified of more than once: s, e, and the position that counts, `place`.
 
-    A repeat has the key of the first notification, so it is marked, or tagged, or suspect: no other row is looked at.
-    Such rows there are at most `perhaps_max`.
+    No other rows are looked at than those of `perhaps`, by its columns, which has at most `perhaps_max`.
     """
-    perhaps = marked.filter((F.col("kind") == NOTIFIED) & _may_repeat()).select("s", "e").distinct()
     if perhaps_max > HANDED_OUT_MAX:
         perhaps = kept(perhaps)
     counted = (
-        rows.join(handed_out(perhaps, perhaps_max), ["s", "e"], "left_semi")
+        rows.join(handed_out(perhaps, perhaps_max), perhaps.columns, "left_semi")
         .groupBy("s", "e")
         .agg(F.count(F.lit(1)).alias("times"), F.min(F.when(~F.col("o"), F.col("p"))).alias("place"))
     )
@@ -107,10 +113,14 @@ def intervals(marked: DataFrame, repeats: DataFrame | None) -> DataFrame:
     return rows.select("k", "reach")
 
 
-def tied(rows: DataFrame, marked: DataFrame) -> DataFrame:
-    """Positions that two events claim: s, p."""
-    twice = marked.filter((F.col("kind") == NOTIFIED) & (F.col("p") < F.col("expected"))).select("s", "p").distinct()
-    there = rows.join(twice, ["s", "p"], "left_semi")
+def twice_taken(marked: DataFrame) -> DataFrame:
+    """Positions with two rows: s, p."""
+    return marked.filter((F.col("kind") == NOTIFIED) & (F.col("p") < F.col("expected"))).select("s", "p")
+
+
+def tied(rows: DataFrame, twice: DataFrame) -> DataFrame:
+    """Positions that two events claim: s, p. `twice` (s, p) are those with two rows."""
+    there = rows.join(twice.distinct(), ["s", "p"], "left_semi")
     return there.groupBy("s", "p").agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
 
 

@@ -29,12 +29,17 @@ _Row = TypeVar("_Row", Delivery, Publication, Subscription)
 
 
 class Tables(NamedTuple):
-    """A history as DataFrames in the columns of `schemas.py`. What is not known is None; deliveries always are."""
+    """A history as DataFrames in the columns of `schemas.py`. What is not known is None; deliveries always are.
+
+    `files`: the Parquet files that hold the deliveries, these rows and no others; none, if it is not so simple. If an
+    audit can open them, it reads them by itself, which is faster.
+    """
 
     deliveries: DataFrame
     publications: DataFrame | None = None
     subscriptions: DataFrame | None = None
     messages: DataFrame | None = None
+    files: tuple[str, ...] = ()
 
 
 def tables_of(spark: SparkSession, history: History) -> Tables:
@@ -80,10 +85,13 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
             return _table(spark, uri, name, by_table.get(name, entries), mapping)
         return _table(spark, uri, name, by_table[name], own) if name in by_table else None
 
-    with ThreadPoolExecutor(len(Tables._fields)) as threads:  # while Spark plans one check, it works at another
-        deliveries, *others = threads.map(inheritable_thread_target(spark)(table), Tables._fields)
+    with ThreadPoolExecutor(len(HISTORY)) as threads:  # while Spark plans one check, it works at another
+        deliveries, publications, subscriptions, messages = threads.map(
+            inheritable_thread_target(spark)(table), HISTORY
+        )
     assert deliveries is not None
-    return Tables(deliveries, *others)
+    files = _files(spark, uri, by_table.get("deliveries", entries), mapping)
+    return Tables(deliveries, publications, subscriptions, messages, files)
 
 
 def together(by_run: Mapping[str, Tables]) -> Tables:
@@ -138,7 +146,18 @@ def _archive(spark: SparkSession, entries: list[Entry]) -> Tables | None:
     def other(name: str) -> DataFrame | None:
         return read_archive(spark, uri, name) if name in there else None
 
-    return Tables(read_archive(spark, uri, "deliveries"), other("publications"), other("subscriptions"))
+    deliveries = read_archive(spark, uri, "deliveries")
+    files = tuple(deliveries.inputFiles())
+    return Tables(deliveries, other("publications"), other("subscriptions"), files=files)
+
+
+def _files(spark: SparkSession, uri: str, entries: list[Entry], mapping: ColumnMapping) -> tuple[str, ...]:
+    """The files of the deliveries, if their rows are the rows of the log as they are."""
+    source = source_of(spark, uri, entries)
+    if source.format != "parquet" or source.is_partitioned or source.is_empty or mapping != ColumnMapping():
+        return ()
+    frame = read_raw(spark, source, columns_of(spark, source), with_place=False)
+    return () if mapping.run_column in frame.columns else tuple(frame.inputFiles())
 
 
 def _by_table(spark: SparkSession, entries: list[Entry]) -> dict[str, list[Entry]]:

@@ -1,0 +1,251 @@
+"""One walk along every subscriber's positions, where its rows lie: see `walk.py` for what is looked for.
+
+Logs are written as things happen, so the rows of a subscriber mostly lie in the order of its positions, in one file or
+one file after another. Then nothing needs to be moved: each chunk is walked by itself and leaves, for each of its
+subscribers, a *stretch*: from which position to which, and between which keys. Stretches of a subscriber that do not
+overlap are joined in order. If one has a key as low as the highest before it, its lowest row is preceded by that
+highest one, so [lowest, highest] is the very interval that walking through both would have covered.
+
+A subscriber whose stretches overlap is *torn*: its rows have to be brought together and sorted, which Spark does.
+
+Keys are ranks here, so that the highest so far of each subscriber is a running maximum over the whole chunk.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from seriatim.pipeline.audit.blocks import Keys, join_intervals
+from seriatim.pipeline.audit.columnar.files import Chunk, FileLog, Split, chunks, over_splits
+from seriatim.pipeline.audit.columnar.hashing import Ids
+from seriatim.pipeline.audit.keep import kept
+
+# Kinds of what a task finds: a stretch; a subscriber that is torn (s); an interval (low, high); two rows at one
+# position (s, first); how many rows are covered (first).
+STRETCH, TORN, INTERVAL, TIE, COVERED = range(5)
+FOUND = "kind int, s bigint, first bigint, last bigint, hole bigint, low double, high double"
+NONE, ENDLESS = -1, np.iinfo(np.int64).max
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+class Stretches(NamedTuple):
+    """Of subscribers: from position `first` to `last`, the first of them without a row, keys from `low` to `high`.
+
+    ENDLESS: no such position, no lowest key. NONE: no highest key.
+    """
+
+    s: Ids
+    first: Ids
+    last: Ids
+    hole: Ids
+    low: Ids
+    high: Ids
+
+    def take(self, rows: Ids | Flags) -> "Stretches":
+        return Stretches(*(column[rows] for column in self))
+
+
+class Joined(NamedTuple):
+    """One stretch for each subscriber that is not torn, the intervals that show between stretches, and who is torn."""
+
+    whole: Stretches
+    lows: Ids
+    highs: Ids
+    torn: Ids
+
+
+class Found(NamedTuple):
+    """What the walk along the files found."""
+
+    intervals: DataFrame  # k, reach
+    interval_count: int
+    covered_rows: int
+    ties: DataFrame | None  # s, p; perhaps the same event twice
+    holes: tuple[Ids, Ids]  # subscribers, and the first position of each without a row
+    torn: Ids
+
+
+def walk_files(spark: SparkSession, log: FileLog, keys: Keys) -> Found:
+    """Go along the rows of all files, by these keys of all events."""
+    order = np.argsort(keys.e)
+    is_judged = ~np.isnan(keys.k[order])
+    values, judged = np.unique(keys.k[order][is_judged], return_inverse=True)
+    ranks = np.full(len(order), NONE, np.int32)
+    ranks[is_judged] = judged
+    held = spark.sparkContext.broadcast((keys.e[order], ranks, values))
+    try:
+        made = kept(over_splits(spark, log, partial(_walk, log, held), FOUND))
+    finally:
+        held.destroy()
+    told = made.groupBy("kind").agg(F.count(F.lit(1)).alias("count"), F.sum("first").alias("sum")).collect()
+    counted = {row["kind"]: row["count"] for row in told}
+    covered_rows = sum(row["sum"] for row in told if row["kind"] == COVERED)
+    parts = made.filter(F.col("kind").isin(STRETCH, TORN)).toArrow()
+    kind = parts.column("kind").to_numpy()
+    lows, highs = (_ranked(parts.column(name).to_numpy(), values) for name in ("low", "high"))
+    lows[lows == NONE] = ENDLESS
+    s, first, last, hole = (parts.column(name).to_numpy() for name in ("s", "first", "last", "hole"))
+    joined = join_stretches(Stretches(s, first, last, hole, lows, highs).take(kind == STRETCH))
+    torn = np.union1d(joined.torn, s[kind == TORN])
+    between = pa.table({"k": values[joined.lows], "reach": values[joined.highs]})
+    intervals = made.filter(F.col("kind") == INTERVAL).select(F.col("low").alias("k"), F.col("high").alias("reach"))
+    if between.num_rows:
+        intervals = intervals.unionByName(spark.createDataFrame(between, "k double, reach double"))
+    whole = joined.whole.take(~np.isin(joined.whole.s, torn))
+    missing = np.where(whole.first > 0, 0, whole.hole)
+    return Found(
+        intervals,
+        counted.get(INTERVAL, 0) + between.num_rows,
+        covered_rows,
+        made.filter(F.col("kind") == TIE).select("s", F.col("first").alias("p")) if counted.get(TIE) else None,
+        (whole.s[missing < ENDLESS], missing[missing < ENDLESS]),
+        torn,
+    )
+
+
+def _ranked(keys: Floats, values: Floats) -> Ids:
+    return np.where(np.isnan(keys), NONE, np.searchsorted(values, keys))
+
+
+def _walk(
+    log: FileLog, held: Broadcast[tuple[Ids, NDArray[np.int32], Floats]], split: Split
+) -> Iterator[pa.RecordBatch]:
+    events, ranks, values = held.value
+    covered_rows = 0
+    parts: list[Stretches] = []
+    lows, highs = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for chunk in chunks(log, split, "subscriber", "position", "event_id", "out_of_order"):
+        rows = _sorted(chunk)
+        rank = _looked_up(rows.events, events, ranks)
+        rank[rows.is_tagged] = NONE
+        stretches, low, high, covered = walk_chunk(rows.s, rows.position, rank)
+        covered_rows += covered
+        parts.append(stretches)
+        lows.append(low)
+        highs.append(high)
+        tied = np.flatnonzero((rows.s[1:] == rows.s[:-1]) & (rows.position[1:] == rows.position[:-1]))
+        yield from _told(TIE, s=rows.s[tied], first=rows.position[tied])
+    if not parts:
+        return
+    joined = join_stretches(Stretches(*(np.concatenate(column) for column in zip(*parts, strict=True))))
+    whole = joined.whole
+    yield from _told(
+        STRETCH,
+        s=whole.s,
+        first=whole.first,
+        last=whole.last,
+        hole=whole.hole,
+        low=_valued(np.where(whole.low == ENDLESS, NONE, whole.low), values),
+        high=_valued(whole.high, values),
+    )
+    yield from _told(TORN, s=joined.torn)
+    yield from _told(COVERED, first=np.array([covered_rows]))
+    low, high = join_intervals(np.concatenate([*lows, joined.lows]), np.concatenate([*highs, joined.highs]))
+    yield from _told(INTERVAL, low=values[low], high=values[high])
+
+
+def _valued(ranks: Ids, values: Floats) -> Floats:
+    if not len(values):
+        return np.full(len(ranks), np.nan)
+    return np.where(ranks == NONE, np.nan, values[np.maximum(ranks, 0)])
+
+
+def _told(kind: int, **columns: Ids | Floats) -> Iterator[pa.RecordBatch]:
+    """What was found, in the columns of FOUND; those that say nothing are 0 or NaN."""
+    size = len(next(iter(columns.values())))
+    if not size:
+        return
+    whole = {name: columns.get(name, np.zeros(size, np.int64)) for name in ("s", "first", "last", "hole")}
+    keys = {name: columns.get(name, np.full(size, np.nan)) for name in ("low", "high")}
+    yield pa.record_batch({"kind": np.full(size, kind, np.int32), **whole, **keys})
+
+
+class _Rows(NamedTuple):
+    s: Ids
+    position: Ids
+    events: Ids
+    is_tagged: Flags
+
+
+def _sorted(chunk: Chunk) -> _Rows:
+    """By subscriber and position. Rows that lie so already are not touched."""
+    s, position = chunk.hashes("subscriber"), chunk.whole("position")
+    rows = _Rows(s, position, chunk.hashes("event_id"), chunk.flags("out_of_order"))
+    changes = np.flatnonzero(s[1:] != s[:-1]) + 1
+    is_grouped = len(np.unique(s[np.concatenate([[0], changes])])) == len(changes) + 1
+    if is_grouped and ((position[1:] >= position[:-1]) | (s[1:] != s[:-1])).all():
+        return rows
+    order = np.lexsort((position, s))
+    return _Rows(s[order], position[order], rows.events[order], rows.is_tagged[order])
+
+
+def _looked_up(wanted: Ids, events: Ids, ranks: NDArray[np.int32]) -> Ids:
+    """The rank of each event. Asked in order, neighbours are found near each other."""
+    found = np.empty(len(wanted), np.int64)
+    order = np.argsort(wanted)
+    found[order] = ranks[np.searchsorted(events, wanted[order])]
+    return found
+
+
+def walk_chunk(s: Ids, position: Ids, rank: Ids) -> tuple[Stretches, Ids, Ids, int]:
+    """Rows by subscriber and position: its stretches, the intervals that its rows cover, and how many rows do."""
+    is_first = np.concatenate([[True], s[1:] != s[:-1]])
+    starts = np.flatnonzero(is_first)
+    reach = _reach_before(np.cumsum(is_first) - 1, rank)
+    covered = (rank >= 0) & (rank <= reach)
+    low, high = join_intervals(rank[covered], reach[covered])
+    skipped = np.full(len(s), ENDLESS)
+    skips = ~is_first[1:] & (position[1:] > position[:-1] + 1)
+    skipped[1:][skips] = position[:-1][skips] + 1
+    stretches = Stretches(
+        s[starts],
+        position[starts],
+        np.maximum.reduceat(position, starts),
+        np.minimum.reduceat(skipped, starts),
+        np.minimum.reduceat(np.where(rank == NONE, ENDLESS, rank), starts),
+        np.maximum.reduceat(rank, starts),
+    )
+    return stretches, low, high, int(covered.sum())
+
+
+def join_stretches(parts: Stretches) -> Joined:
+    """Put the stretches of each subscriber one after another."""
+    if not len(parts.s):
+        nothing = np.empty(0, np.int64)
+        return Joined(parts, nothing, nothing, nothing)
+    rows = parts.take(np.lexsort((parts.first, parts.s)))
+    is_first = np.concatenate([[True], rows.s[1:] != rows.s[:-1]])
+    before = np.concatenate([[NONE], rows.last[:-1]])
+    is_torn = (~is_first & (rows.first <= before)) | (rows.first < 0)
+    reach = _reach_before(np.cumsum(is_first) - 1, rows.high)
+    meets = (reach != NONE) & (rows.low <= reach)
+    skipped = np.where(~is_first & (rows.first > before + 1), before + 1, ENDLESS)
+    starts = np.flatnonzero(is_first)
+    whole = Stretches(
+        rows.s[starts],
+        rows.first[starts],
+        np.maximum.reduceat(rows.last, starts),
+        np.minimum.reduceat(np.minimum(rows.hole, skipped), starts),
+        np.minimum.reduceat(rows.low, starts),
+        np.maximum.reduceat(rows.high, starts),
+    )
+    torn = np.unique(rows.s[is_torn])
+    return Joined(whole.take(~np.isin(whole.s, torn)), rows.low[meets], reach[meets], torn)
+
+
+def _reach_before(group: Ids, rank: Ids) -> Ids:
+    """Of each row, the highest rank of the rows of its group before it, or NONE. Groups are 0, 1, 2 … in order."""
+    width = int(rank.max(initial=0)) + 2
+    highest = np.maximum.accumulate(group * width + rank + 1)
+    reach = np.full(len(rank), NONE)
+    reach[1:] = np.maximum(highest[:-1] - group[1:] * width - 1, NONE)
+    return reach
