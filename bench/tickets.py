@@ -7,7 +7,8 @@ a file with every append made durable. The peer is a server that answers the sam
 protocol, driver and journal: what asyncio, the framing and the load itself cost.
 
 Rows are measured by turns; the best round of each counts. `node` is the share of one core that the node's process used,
-and its processor time per event: the measure where other work shares the machine.
+and its processor time per event: the measure where other work shares the machine. What the durable journal costs is
+also given round by round, each against the journal in memory of the same round: how far they are apart is the noise.
 
 Run: python -m bench.tickets [--seconds 2] [--rounds 3]
 """
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -187,17 +189,22 @@ def main() -> None:
         "ranges of 100, journal in memory": lambda: measure("memory", 100, options.seconds),
         "ranges of 100, durable journal": lambda: measure("file", 100, options.seconds),
     }
-    best: dict[str, Round] = {}
+    results: dict[str, list[Round]] = {name: [] for name in rows}
     for _ in range(options.rounds):
         for name, row in rows.items():
-            result = row()
-            best[name] = max(best.get(name, result), result)
+            results[name].append(row())
+    best = {name: max(each) for name, each in results.items()}
     peer = best["peer: a bare counter"].events_per_s
     print(f"{CONNECTIONS} connections, {TOPICS_EACH} topics each\n")
     print("| | events/s | vs peer | node | node, each |\n|---|---:|---:|---:|---:|")
     for name, result in best.items():
         rate, share = result.events_per_s, result.node_share
         print(f"| {name} | {rate:,.0f} | {rate / peer:.2f} | {share:.0%} | {share / rate * 1e6:.2f} µs |")
+    for kind in ("single tickets", "ranges of 100"):
+        pairs = zip(results[f"{kind}, durable journal"], results[f"{kind}, journal in memory"], strict=True)
+        ratios = sorted(durable.events_per_s / memory.events_per_s for durable, memory in pairs)
+        spread = f"median of {len(ratios)} rounds {median(ratios):.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}"
+        print(f"\n{kind}, durable journal / journal in memory: {spread}")
 
 
 if __name__ == "__main__":

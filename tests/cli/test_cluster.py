@@ -120,7 +120,7 @@ def test_a_second_process_on_the_same_journal_ends_with_the_reason(nats: NatsSer
         elsewhere.write_text(path.read_text().replace("nodes.root = {", 'nodes.root = { bind = "127.0.0.1:0",'))
         second = run("serve", "--config", elsewhere, "--node", "root")
         assert second.returncode == 1
-        assert second.stderr.splitlines()[-1].startswith(f"Error: {tmp_path}/journal-root: ")
+        assert second.stderr.splitlines()[-1].startswith(f"Error: {tmp_path}/journal-seriatim.root: ")
 
 
 def test_a_plan_for_other_topics_is_told_before_it_runs(nats: NatsServer, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from seriatim.model import Closed, JournalError
-from seriatim.runtime.file_journal import RESERVED_BYTES_MIN, FileJournal
+from seriatim.runtime.file_journal import FileJournal
 from seriatim.runtime.journal import Recovered
 from seriatim.runtime.journal_files import FORMAT_VERSION, SEGMENT_HEADER_BYTES, frame, write_all
+from seriatim.runtime.segment import RESERVED_BYTES_MIN
 from tests.asynchronous import asynchronous
 from tests.runtime.journals import (
     APPENDS,
@@ -127,7 +128,7 @@ async def test_without_room_to_reserve_appends_go_on(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_all(descriptor, data, place)
 
-    monkeypatch.setattr("seriatim.runtime.file_journal.write_all", little_room)
+    monkeypatch.setattr("seriatim.runtime.segment.write_all", little_room)
     journal, _ = await opened(tmp_path, fsync=True)
     for records in APPENDS:
         await journal.append(records)

@@ -20,12 +20,12 @@ from seriatim.server.config import (
     Security,
     Streams,
     Times,
-    check_machine,
     exposed_without_token,
     load_config,
     parse_config,
 )
 from seriatim.server.config_text import config_text
+from seriatim.server.machine_check import check_machine
 
 NATS = 'broker = "nats://127.0.0.1:4222"\n'
 ONE = f"{NATS}nodes.root = {{}}\n"
@@ -41,7 +41,7 @@ def test_two_lines_are_enough() -> None:
     assert config.cluster == "seriatim"
     assert config.tree.home("anything") == "root"
     assert config.nodes["root"].addresses == ("127.0.0.1:7411",)
-    assert config.journal_folder("root") == Path("journal-root")
+    assert config.journal_folder("root") == Path("journal-seriatim.root")
     assert config.options.mode == "log"
     assert exposed_without_token(config) == []
 
@@ -149,8 +149,8 @@ BAD = [
     ("broker = 'nats+core://x'\nnodes.root = {}", "mode: 'log' needs a broker that keeps a log, and nats+core does"),
     (f"{NATS}nodes.a = {{}}\nnodes.b.parent = 'a'", "nodes.b.address: '127.0.0.1:7411' is also nodes.a.address"),
     (
-        f"{TWO}nodes.us = {{ parent = 'root', address = 'x:1', journal = 'file:journal-eu' }}",
-        "nodes.us.journal: 'journal-eu' is also the journal of eu; give each node its own",
+        f"{TWO}nodes.us = {{ parent = 'root', address = 'x:1', journal = 'file:journal-seriatim.eu' }}",
+        "nodes.us.journal: 'journal-seriatim.eu' is also the journal of eu; give each node its own",
     ),
 ]
 
@@ -235,6 +235,33 @@ def test_what_the_machine_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nodes\.root\.journal: .*/data/root' is not a folder"):
         check_machine(config, ["root"])
     check_machine(config, [])
+
+
+def test_clusters_in_one_folder_have_their_own_journals() -> None:
+    one = parse(f'{NATS}cluster = "shop-eu"\nnodes.root = {{}}')
+    other = parse(f'{NATS}cluster = "shop"\nnodes.eu-root = {{}}')
+    assert one.journal_folder("root") == Path("journal-shop-eu.root")
+    assert other.journal_folder("eu-root") == Path("journal-shop.eu-root")
+
+
+def test_a_journal_at_the_earlier_default_is_neither_passed_over_nor_taken_by_another_cluster(tmp_path: Path) -> None:
+    earlier, now = tmp_path / "journal-root", tmp_path / "journal-shop.root"
+    config = parse(f'{ONE}cluster = "shop"', tmp_path)
+    check_machine(config, ["root"])
+    earlier.mkdir()
+    with pytest.raises(InputError) as raised:
+        check_machine(config, ["root"])
+    assert str(raised.value) == (
+        "nodes.root.journal: 'journal-root' is there, the default of earlier versions, and 'journal-shop.root' is not; "
+        f"if it is of cluster 'shop': mv {earlier} {now}; if not, name a folder: journal = \"file:journal-shop.root\""
+    )
+    for named in ("file:journal-root", "file:journal-shop.root", "jetstream"):
+        check_machine(parse(f'{NATS}cluster = "shop"\nnodes.root.journal = "{named}"', tmp_path), ["root"])
+    now.mkdir()
+    check_machine(config, ["root"])
+    now.rmdir()
+    earlier.rename(now)
+    check_machine(config, ["root"])
 
 
 def test_a_node_open_to_all_is_found() -> None:

@@ -185,7 +185,7 @@ async def test_more_homes_than_fit_into_a_message_are_refused(tmp_path: Path, mo
     server = SequencerServer(config_of(tmp_path, "large", {"root": {}}, homes=homes))
     with pytest.raises(InputError, match=r"^homes: 200 homes make \d+ bytes, and one message may have 2000; let"):
         await server.start()
-    assert not (tmp_path / "journal-root").exists()
+    assert not (tmp_path / "journal-seriatim.root").exists()
 
 
 @asynchronous
@@ -201,12 +201,36 @@ async def test_a_restart_goes_on_with_the_journal_in_a_new_epoch(tmp_path: Path)
 
 
 @asynchronous
+async def test_a_journal_from_before_the_clusters_name_was_in_the_default_goes_on_when_it_is_renamed(
+    tmp_path: Path,
+) -> None:
+    earlier, now = tmp_path / "journal-root", tmp_path / "journal-seriatim.root"
+    config = config_of(tmp_path, "renamed", {"root": {"journal": "file:journal-root"}}, homes={"orders": "root"})
+    server = SequencerServer(config)
+    await server.start()
+    await until("the journal", lambda: server.status().nodes[0].appends > 0)
+    await server.stop()
+    files = {path.name: path.read_bytes() for path in earlier.iterdir()}
+    config = config_of(tmp_path, "renamed", {"root": {}}, homes={"orders": "root"})
+    with pytest.raises(InputError, match=r"^nodes\.root\.journal: 'journal-root' is there, .* mv .*/journal-root "):
+        SequencerServer(config)
+    assert not now.exists()
+    assert {path.name: path.read_bytes() for path in earlier.iterdir()} == files
+    earlier.rename(now)
+    server = SequencerServer(config)
+    await server.start()
+    assert server.status().nodes[0].epoch == 2
+    assert server.status().nodes[0].journal == "file:journal-seriatim.root"
+    await server.stop()
+
+
+@asynchronous
 async def test_a_journal_in_use_keeps_a_second_process_from_starting(tmp_path: Path) -> None:
     first = SequencerServer(config_of(tmp_path, "lock", {"root": {}}))
     second = SequencerServer(config_of(tmp_path, "lock", {"root": {}}))
     await first.start()
     try:
-        with pytest.raises(JournalError, match="journal-root"):
+        with pytest.raises(JournalError, match=r"journal-seriatim\.root"):
             await second.start()
         assert first.status().nodes[0].role == "active"
     finally:

@@ -1,9 +1,7 @@
 """A journal in a folder of the local disk. What is in the files is described in journal_files.py.
 
-*Appending* is one write of one frame to a file that is opened for synchronous writes, in a thread: the event loop
-goes on meanwhile, and the driver gathers the next append. Room for frames is reserved ahead, as zeros: a file that
-grows has its new size and blocks made durable with every append, which is a second wait for the disk and a third more
-work. A journal that is closed gives back what it did not use.
+*Appending* is one frame to a file that is opened for synchronous writes, in a thread: the event loop goes on meanwhile,
+and the driver gathers the next append. How, and how room is reserved ahead, is in segment.py.
 
 *Snapshots.* A new segment is begun first, so that appends go on there while the snapshot is written beside them: to a
 temporary file, made durable, then renamed. It stands for all segments before its own. The one before it is kept
@@ -17,9 +15,8 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from seriatim.model import Closed, JournalError
 from seriatim.runtime.journal import Recovered
@@ -38,15 +35,12 @@ from seriatim.runtime.journal_files import (
     sync_folder,
     write_all,
 )
+from seriatim.runtime.segment import Feed, Segment
 from seriatim.runtime.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-
 LOCK = "lock"
-RESERVED_BYTES_MIN, RESERVED_BYTES_MAX = 64 * 1024, 1024 * 1024  # as much as there is already, within these bounds
-NO_ROOM = 2**63  # nothing more is reserved in this file
 _NAME = re.compile(r"(segment|snapshot)-(\d{8,})\.(log|bin)")
 _NOT_OURS = {"lost+found"}  # what may be in a folder before a journal begins there
 
@@ -59,12 +53,12 @@ class FileJournal:
         self._fsync = fsync
         self._writer: Writer | None = None
         self._lock: int | None = None
-        self._file: int | None = None
+        self._segment: Segment | None = None
+        self._feed: Feed | None = None  # of that segment, once something is appended
         self._index = 0
-        self._end = 0  # of what is written to the file
-        self._reserved = 0  # the file itself ends here; or NO_ROOM
         self._next_number = 1
         self._bytes = 0
+        self._under_way: asyncio.Future[None] | None = None  # what has its place, whether or not somebody waits
         self._broken: JournalError | None = None
         self._snapshotting: asyncio.Task[None] | None = None
 
@@ -78,25 +72,35 @@ class FileJournal:
         self._broken = None
         self._writer = Writer(f"journal {self.folder}")
         try:
-            return await self._in_thread(self._open)
+            return await self._writer.submit(self._open)
         except JournalError:
             await self.close()
             raise
 
     async def append(self, records: Sequence[bytes]) -> None:
+        await self._until_nothing_is_under_way()
         self._check_usable()
         if not records:
             return
+        assert self._writer is not None, "opened first"
+        feed = self._feed or self._begin_feed()
         data = frame(self._next_number, list(records))
         self._next_number += 1
         self._bytes += len(data)
-        await self._in_thread(lambda: self._append(data))
+        if feed.takes(data):
+            self._under_way = feed.append(data)
+        else:
+            self._under_way = self._writer.submit(lambda: self._append(data))
+        await asyncio.shield(self._under_way)
 
     async def snapshot(self, state: bytes) -> None:
         self._check_usable()
         await self._until_snapshot_is_written()
+        await self._until_nothing_is_under_way()
         self._check_usable()
-        await self._in_thread(self._begin_segment)
+        assert self._writer is not None, "opened first"
+        self._under_way = self._writer.submit(self._begin_segment)
+        await asyncio.shield(self._under_way)
         self._bytes = 0
         snapshot = SnapshotFile(self._next_number, state)
         self._snapshotting = asyncio.get_running_loop().create_task(self._write_beside(self._index, snapshot))
@@ -112,15 +116,24 @@ class FileJournal:
     # ── on the event loop ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _check_usable(self) -> None:
-        if self._broken is not None:
-            raise JournalError(f"{self.folder}: takes nothing more since an earlier failure: {self._broken}")
+        broken = self._broken or (self._segment.broken if self._segment is not None else None)
+        if broken is not None:
+            raise JournalError(f"{self.folder}: takes nothing more since an earlier failure: {broken}")
         if self._writer is None:
             raise Closed(f"{self.folder}: the journal is not open")
 
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """A caller that is cancelled does not stop the work: it has its place in the journal."""
-        assert self._writer is not None, "opened first"
-        return await self._writer.submit(work)
+    async def _until_nothing_is_under_way(self) -> None:
+        """A caller that is cancelled does not stop the work, and whoever comes next comes after it."""
+        while self._under_way is not None and not self._under_way.done():
+            await asyncio.wait([self._under_way])
+
+    def _begin_feed(self) -> Feed:
+        assert self._segment is not None, "opened first"
+        try:
+            self._feed = Feed(self._segment)
+        except OSError as error:  # no more files may be open
+            raise self._segment.failed(error) from error
+        return self._feed
 
     async def _until_snapshot_is_written(self) -> None:
         if self._snapshotting is not None:
@@ -137,54 +150,38 @@ class FileJournal:
     # ── in the writer's thread ────────────────────────────────────────────────────────────────────────────────────
 
     def _append(self, data: bytes) -> None:
-        assert self._file is not None, "opened first"
-        if self._broken is not None:  # an append before this one, whose caller did not wait
-            raise self._broken
-        end = self._end + len(data)
-        if self._fsync and self._reserved < end and len(data) < RESERVED_BYTES_MIN:
-            self._reserve(self._file, end)
-        try:
-            write_all(self._file, data, self._end)
-        except OSError as error:
-            self._broken = failure("append", self._segment(self._index), error)
-            raise self._broken from error
-        self._end, self._reserved = end, max(end, self._reserved)
+        """One that is too large for the feed."""
+        assert self._segment is not None, "opened first"
+        self._end_feed()
+        self._segment.write(data)
 
-    def _reserve(self, descriptor: int, end: int) -> None:
-        """Room beyond `end`. Where there is none the append itself may still fit, or says what is wrong."""
-        room = end + min(max(end, RESERVED_BYTES_MIN), RESERVED_BYTES_MAX)
-        try:
-            write_all(descriptor, bytes(room - self._reserved), self._reserved)
-        except OSError as error:
-            logger.warning("no room to reserve", extra={"folder": str(self.folder), "reason": error.strerror})
-            room = NO_ROOM
-        self._reserved = room
-
-    def _trim(self) -> None:
-        """Give back what was reserved. Not made durable: zeros at the end mean nothing."""
-        if self._file is not None and self._broken is None and self._reserved > self._end:
-            os.ftruncate(self._file, self._end)
-            self._reserved = self._end
+    def _end_feed(self) -> None:
+        """What it has is written then. The next append begins another one."""
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
 
     def _begin_segment(self) -> None:
         """Durable, with its name, before anything is written to it or stands before it."""
-        path = self._segment(self._index + 1)
+        path = self._path_of_segment(self._index + 1)
+        self._end_feed()
+        if self._segment is not None and self._segment.broken is not None:  # its caller did not wait
+            raise self._segment.broken
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | self._sync_flag(), 0o640)
             try:
                 write_all(descriptor, segment_header(self._index + 1, self._next_number), 0)
                 self._sync_folder()
-                self._trim()
             except OSError:
                 os.close(descriptor)
                 raise
         except OSError as error:
             self._broken = failure("begin a segment", path, error)
             raise self._broken from error
-        if self._file is not None:
-            os.close(self._file)
-        self._file = descriptor
-        self._end = self._reserved = SEGMENT_HEADER_BYTES
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = Segment(path, descriptor, SEGMENT_HEADER_BYTES, reserves=self._fsync)
+        self._segment.reserve()
         self._index += 1
 
     def _sync_flag(self) -> int:
@@ -195,7 +192,7 @@ class FileJournal:
             sync_folder(self.folder)
 
     def _write_snapshot(self, index: int, snapshot: SnapshotFile) -> None:
-        path = self._snapshot(index)
+        path = self._path_of_snapshot(index)
         temporary = path.with_suffix(".tmp")
         try:
             with temporary.open("wb") as file:
@@ -215,20 +212,18 @@ class FileJournal:
         snapshots = self._numbered("snapshot")
         if len(snapshots) < 2:
             return
-        for kind, path_of in (("snapshot", self._snapshot), ("segment", self._segment)):
+        for kind, path_of in (("snapshot", self._path_of_snapshot), ("segment", self._path_of_segment)):
             for index in self._numbered(kind):
                 if index < snapshots[-2]:
                     path_of(index).unlink()
 
     def _release(self) -> None:
-        try:
-            self._trim()
-        except OSError as error:
-            logger.warning("reserved room stays", extra={"folder": str(self.folder), "reason": error.strerror})
-        for descriptor in (self._file, self._lock):
-            if descriptor is not None:
-                os.close(descriptor)  # the lock goes with it
-        self._file = self._lock = None
+        self._end_feed()
+        if self._segment is not None:
+            self._segment.close()
+        if self._lock is not None:
+            os.close(self._lock)  # the lock goes with it
+        self._segment = self._lock = None
 
     # ── opening, in the writer's thread ───────────────────────────────────────────────────────────────────────────
 
@@ -287,7 +282,7 @@ class FileJournal:
         first, snapshot = 1, None
         damaged: list[tuple[Path, Damage]] = []
         for index in reversed(self._numbered("snapshot")):
-            path = self._snapshot(index)
+            path = self._path_of_snapshot(index)
             try:
                 first, snapshot = index, read_snapshot(path, index)
                 break
@@ -299,14 +294,14 @@ class FileJournal:
         if missing and damaged:
             raise damaged[0][1]
         if missing:
-            raise damage(self._segment(missing[0]), 0, "the file is missing")
+            raise damage(self._path_of_segment(missing[0]), 0, "the file is missing")
         return first, snapshot, damaged
 
     def _read_segments(self, first: int, last: int, snapshot: SnapshotFile | None) -> list[Scan]:
         number = snapshot.next_number if snapshot is not None else 1
         scans: list[Scan] = []
         for index in range(first, last + 1):
-            path = self._segment(index)
+            path = self._path_of_segment(index)
             # None: it was just being made, so nothing can have been acknowledged in it.
             scan = read_segment(path, index) or Scan(number, number, [], 0, torn="an unfinished header")
             if scan.torn is not None and index < last:
@@ -319,7 +314,7 @@ class FileJournal:
 
     def _continue(self, index: int, scan: Scan) -> None:
         """Append to the last segment from now on; cut off what was never finished."""
-        path = self._segment(index)
+        path = self._path_of_segment(index)
         self._next_number = scan.next_number
         if scan.torn is not None:
             extra = {"path": str(path), "offset": scan.end, "found": scan.torn, "bytes": path.stat().st_size - scan.end}
@@ -330,19 +325,20 @@ class FileJournal:
             scan.end = SEGMENT_HEADER_BYTES
             return
         self._index = index
-        self._file = os.open(path, os.O_WRONLY | self._sync_flag())
+        descriptor = os.open(path, os.O_WRONLY | self._sync_flag())
         if scan.torn is not None:
-            os.ftruncate(self._file, scan.end)
-        self._end, self._reserved = scan.end, os.fstat(self._file).st_size
+            os.ftruncate(descriptor, scan.end)
+        self._segment = Segment(path, descriptor, scan.end, reserves=self._fsync)
         if self._fsync:  # what was read may be acted on: a crash can have left it in memory only
-            os.fsync(self._file)
+            os.fsync(descriptor)
+        self._segment.reserve()
 
     # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _segment(self, index: int) -> Path:
+    def _path_of_segment(self, index: int) -> Path:
         return self.folder / f"segment-{index:08}.log"
 
-    def _snapshot(self, index: int) -> Path:
+    def _path_of_snapshot(self, index: int) -> Path:
         return self.folder / f"snapshot-{index:08}.bin"
 
     def _numbered(self, kind: str) -> list[int]:

@@ -1,7 +1,7 @@
 """One thread that does blocking work in order, for an event loop that must not wait for it.
 
-A thread pool does the same; this is the part of one that a journal needs, and cheaper: a busy node hands over an append
-every few milliseconds, and a tenth of its throughput is to be had here (bench/journal.py).
+A thread pool does the same; this is the part of one that a journal needs, to open and close its files and for appends
+that are too large for the thread of its segment (segment.py).
 """
 
 import asyncio

@@ -11,7 +11,7 @@ docs/serving.md. A mistake is reported with the path of its key, its value and w
 is opened. Relative paths start at the file's folder.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -127,7 +127,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         str, Meta(description='"host:port" to listen on where that is not the address itself (containers)')
     ] = ""
     journal: Annotated[
-        str, Meta(description='"file:<folder>" (default: file:journal-<name>), "jetstream" or "memory"')
+        str, Meta(description='"file:<folder>" (default: file:journal-<cluster>.<name>), "jetstream" or "memory"')
     ] = ""
     roles: Annotated[
         tuple[Role, ...],
@@ -228,9 +228,13 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         """A path of the configuration, as it is meant."""
         return self.folder / text
 
+    def journal(self, node: Node) -> str:
+        """What the file says, or the default. No name holds a dot, so no two clusters in one folder share a default."""
+        return self.nodes[node].journal or f"file:journal-{self.cluster}.{node}"
+
     def journal_folder(self, node: Node) -> Path | None:
         """Where a node's file journal is; None: its journal is not a file."""
-        text = self.nodes[node].journal or f"file:journal-{node}"
+        text = self.journal(node)
         return self.path(text.removeprefix("file:")) if text.startswith("file:") else None
 
 
@@ -465,22 +469,3 @@ def exposed_without_token(config: ClusterConfig) -> list[Node]:
         for name, node in config.nodes.items()
         if not all(map(is_loopback, [node.bind] if node.bind else node.addresses))
     ]
-
-
-def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
-    """What only the machine that runs these nodes can tell: folders and files that must be there."""
-    for name in nodes:
-        folder = config.journal_folder(name)
-        if folder is not None and not folder.parent.is_dir():
-            fix = f"make it first (mkdir -p {folder.parent}), or correct the path"
-            raise InputError(f"nodes.{name}.journal", f"the folder {str(folder.parent)!r} does not exist", fix)
-        if folder is not None and folder.exists() and not folder.is_dir():
-            raise InputError(f"nodes.{name}.journal", f"{str(folder)!r} is not a folder", "give a folder")
-    for table, keys in (("security", SECURITY_FILES), ("admin", ("token_file",))):
-        for key in keys:
-            text = getattr(getattr(config, table), key)
-            if text and not config.path(text).is_file():
-                raise InputError(f"{table}.{key}", f"{str(config.path(text))!r} is not a file", "correct the path")
-
-
-SECURITY_FILES = ("token_file", "node_token_file", "certificate", "key", "authority", "stamp_key_file")

@@ -249,7 +249,7 @@ class ServedNode:
             parent=node.parent,
             reason=self.reason,
             uptime_s=uptime_s,
-            journal=node.journal or f"file:journal-{self.node}",
+            journal=config.journal(self.node),
         )
         host = self.host
         if host is None or self.role != "active":

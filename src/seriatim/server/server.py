@@ -29,10 +29,10 @@ from seriatim.server.config import (
     JETSTREAM_SCHEMES,
     LOSSY_SCHEMES,
     ClusterConfig,
-    check_machine,
     exposed_without_token,
 )
 from seriatim.server.discovery import answer_questions, encoded_description
+from seriatim.server.machine_check import check_machine
 from seriatim.server.metrics import Metrics, add_listeners, add_process
 from seriatim.server.node_metrics import NodeMetrics
 from seriatim.server.served import ServedNode

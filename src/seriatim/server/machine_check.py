@@ -1,0 +1,40 @@
+"""What only the machine that runs nodes can tell about their configuration, before anything is opened."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from seriatim.model import InputError, Node
+from seriatim.server.config import ClusterConfig
+
+SECURITY_FILES = ("token_file", "node_token_file", "certificate", "key", "authority", "stamp_key_file")
+
+
+def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
+    """What only the machine that runs these nodes can tell: folders and files that must be there."""
+    for name in nodes:
+        folder = config.journal_folder(name)
+        if folder is not None and not folder.parent.is_dir():
+            fix = f"make it first (mkdir -p {folder.parent}), or correct the path"
+            raise InputError(f"nodes.{name}.journal", f"the folder {str(folder.parent)!r} does not exist", fix)
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise InputError(f"nodes.{name}.journal", f"{str(folder)!r} is not a folder", "give a folder")
+        if folder is not None and not config.nodes[name].journal and not folder.exists():
+            _check_earlier_default(config, name, folder)
+    for table, keys in (("security", SECURITY_FILES), ("admin", ("token_file",))):
+        for key in keys:
+            text = getattr(getattr(config, table), key)
+            if text and not config.path(text).is_file():
+                raise InputError(f"{table}.{key}", f"{str(config.path(text))!r} is not a file", "correct the path")
+
+
+def _check_earlier_default(config: ClusterConfig, node: Node, folder: Path) -> None:
+    """The default once lacked the cluster. To pass such a journal over would give its numbers out again; to take it
+    would be as bad where it is another cluster's, and nothing in it says whose it is. So whoever knows is asked."""
+    earlier = config.path(f"journal-{node}")
+    if earlier.exists():
+        problem = f"{earlier.name!r} is there, the default of earlier versions, and {folder.name!r} is not"
+        fix = (
+            f"if it is of cluster {config.cluster!r}: mv {earlier} {folder}; "
+            f'if not, name a folder: journal = "{config.journal(node)}"'
+        )
+        raise InputError(f"nodes.{node}.journal", problem, fix)
