@@ -18,7 +18,7 @@ from pathlib import Path
 
 import duckdb
 
-from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables
+from seriatim.pipeline.audit import SparkAudit, audit_tables
 from seriatim.pipeline.logs import Tables
 from seriatim.pipeline.session import SparkOptions, spark_session
 from seriatim.pipeline.workload import (
@@ -112,10 +112,10 @@ def _made(spark: "object", path: Path, rows: int, subscribers: int, swaps: int) 
         deliveries(spark, workload, injected).write.parquet(str(path / "deliveries"))
         delivered_publications(spark, workload).write.parquet(str(path / "publications"))
         delivered_subscriptions(spark, workload).write.parquet(str(path / "subscriptions"))
-    deliveries, publications, subscriptions = (
+    rows, made, held = (
         spark.read.parquet(str(path / name)) for name in ("deliveries", "publications", "subscriptions")
     )
-    return Tables(deliveries, publications, subscriptions, files=tuple(deliveries.inputFiles()))
+    return Tables(log, made, held, files=tuple(log.inputFiles()))
 
 
 def _in_duckdb(path: Path, chosen: argparse.Namespace, *queries: str) -> list[object]:

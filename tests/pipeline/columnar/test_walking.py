@@ -19,7 +19,8 @@ def columns(rows: list[tuple[int, int, int]]) -> tuple[Ids, Ids, Ids]:
 
 def all_at_once(rows: list[tuple[int, int, int]]) -> tuple[list[tuple[int, int]], dict[int, int]]:
     """The dumb way: the intervals that rows cover, joined, and the first hole of each subscriber (from its start)."""
-    lows, highs, holes = [], [], {}
+    lows, highs = [], []
+    holes: dict[int, int] = {}
     for subscriber in {s for s, _, _ in rows}:
         reach, last = NONE, None
         for position, rank in sorted((p, k) for s, p, k in rows if s == subscriber):
