@@ -112,9 +112,8 @@ def _made(spark: "object", path: Path, rows: int, subscribers: int, swaps: int) 
         deliveries(spark, workload, injected).write.parquet(str(path / "deliveries"))
         delivered_publications(spark, workload).write.parquet(str(path / "publications"))
         delivered_subscriptions(spark, workload).write.parquet(str(path / "subscriptions"))
-    rows, made, held = (
-        spark.read.parquet(str(path / name)) for name in ("deliveries", "publications", "subscriptions")
-    )
+    names = ("deliveries", "publications", "subscriptions")
+    log, made, held = (spark.read.parquet(str(path / name)) for name in names)
     return Tables(log, made, held, files=tuple(log.inputFiles()))
 
 
