@@ -258,7 +258,7 @@ def blocks_of(
     """The events that a closer look is needed at, in blocks: e, block; and their deliveries: s, p, e, o, block."""
     if walked.covered is None:
         return None
-    covered, covered_max = walked.covered, walked.covered_max
+    covered, covered_max, found_max = walked.covered, walked.covered_max, sizes.events
     if covered_max > options.cuts_max:
         covered = kept(covered)
         covered_max = covered.count()
@@ -269,12 +269,13 @@ def blocks_of(
             return None
         low, high = join_intervals(pairs.column("k").to_numpy(), pairs.column("reach").to_numpy())
         if walked.keys is not None:
-            found = all_events.sparkSession.createDataFrame(assign_keys(walked.keys, low, high), DIRTY)
+            inside = assign_keys(walked.keys, low, high)
+            found, found_max = all_events.sparkSession.createDataFrame(inside, DIRTY), inside.num_rows
         else:
             found = dirty_events(known, low, high, sizes.is_undivided)
     else:
         found = known.filter("k is not null").select("e", F.lit(0).cast("long").alias("block"))
-    return _cut_again(found, walked, all_events, sizes, options)
+    return _cut_again(found, found_max, walked, all_events, sizes, options)
 
 
 def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
@@ -287,10 +288,10 @@ def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> Data
 
 
 def _cut_again(
-    found: DataFrame, walked: Walked, all_events: DataFrame, sizes: Sizes, options: AuditOptions
+    found: DataFrame, found_max: int, walked: Walked, all_events: DataFrame, sizes: Sizes, options: AuditOptions
 ) -> tuple[DataFrame, DataFrame]:
-    """Blocks that are too large for one task are cut by coarse cuts."""
-    rows = walked.rows.join(handed_out(found, sizes.events), "e")
+    """Blocks that are too large for one task are cut by coarse cuts. There are at most so many events in them."""
+    rows = walked.rows.join(handed_out(found, found_max), "e")
     if sizes.rows <= options.block_rows_max:
         return found, rows
     rows = kept(rows)
