@@ -30,3 +30,10 @@ def test_as_spark_hashes(spark: SparkSession) -> None:
 def test_nothing_to_hash() -> None:
     assert hash_texts(pa.array([], pa.string()), seed_of(0)).tolist() == []
     assert len(set(hash_texts(pa.array(["", "a"]), seed_of(0)).tolist())) == 2
+
+
+def test_any_salt(spark: SparkSession) -> None:
+    """Spark makes an int or a bigint of it, which have other hashes."""
+    for salt in (0, -1, (1 << 31) - 1, 1 << 31, -(1 << 31) - 1):
+        expected = spark.range(1).select(F.xxhash64(F.lit(salt), F.lit("a"))).collect()[0][0]
+        assert seed_of(salt, "a").tolist() == [expected]

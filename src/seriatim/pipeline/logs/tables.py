@@ -24,6 +24,7 @@ from seriatim.pipeline.schemas import ARCHIVE, HISTORY
 
 EXAMPLES = 3  # rows shown of those that do not fit
 RUNS_SHOWN = 21
+LOST = "lost_to"  # the column of an archive, see `seriatim.pipeline.archive`
 
 _Row = TypeVar("_Row", Delivery, Publication, Subscription)
 
@@ -90,7 +91,7 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
             inheritable_thread_target(spark)(table), HISTORY
         )
     assert deliveries is not None
-    files = _files(spark, uri, by_table.get("deliveries", entries), mapping)
+    files = _files(spark, uri, by_table.get("deliveries", entries), mapping, deliveries)
     return Tables(deliveries, publications, subscriptions, messages, files)
 
 
@@ -151,13 +152,16 @@ def _archive(spark: SparkSession, entries: list[Entry]) -> Tables | None:
     return Tables(deliveries, other("publications"), other("subscriptions"), files=files)
 
 
-def _files(spark: SparkSession, uri: str, entries: list[Entry], mapping: ColumnMapping) -> tuple[str, ...]:
-    """The files of the deliveries, if their rows are the rows of the log as they are."""
+def _files(
+    spark: SparkSession, uri: str, entries: list[Entry], mapping: ColumnMapping, deliveries: DataFrame
+) -> tuple[str, ...]:
+    """The files that these deliveries are read from, if their rows are the rows of the log as they are."""
     source = source_of(spark, uri, entries)
     if source.format != "parquet" or source.is_partitioned or source.is_empty or mapping != ColumnMapping():
         return ()
-    frame = read_raw(spark, source, columns_of(spark, source), with_place=False)
-    return () if mapping.run_column in frame.columns else tuple(frame.inputFiles())
+    # In an archive a row with `lost_to` tells of what is missing; elsewhere it is a row like any other. The files are
+    # asked of the table itself: others may have come since it was made.
+    return () if LOST in columns_of(spark, source) else tuple(deliveries.inputFiles())
 
 
 def _by_table(spark: SparkSession, entries: list[Entry]) -> dict[str, list[Entry]]:

@@ -82,9 +82,11 @@ def file_log(uris: Sequence[str], has_runs: bool, options: AuditOptions) -> File
 
 
 def path_of(uri: str) -> str | None:
-    """The path of a `file:` URI; None if it is elsewhere."""
+    """The path of a `file:` URI, or what is a path already; None if it is elsewhere."""
+    if uri.startswith("/"):
+        return uri
     parts = urlsplit(uri)
-    return unquote(parts.path) if parts.scheme in ("", "file") and not parts.netloc else None
+    return unquote(parts.path) if parts.scheme == "file" and not parts.netloc else None
 
 
 def _opened(path: str) -> pq.ParquetFile | None:
@@ -95,6 +97,8 @@ def _opened(path: str) -> pq.ParquetFile | None:
 
 
 def _fits(schema: pa.Schema, has_runs: bool) -> bool:
+    if any(name not in KINDS and name.lower() in KINDS for name in schema.names):
+        return False  # Spark may take `Number` of one file for the `number` of others
     for name, kind in KINDS.items():
         if name == "run" and not has_runs:
             continue

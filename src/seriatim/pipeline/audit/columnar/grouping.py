@@ -127,7 +127,7 @@ def _grouped(rows: pa.RecordBatch) -> pa.RecordBatch:
     topic, check = np.minimum.reduceat(topics, starts), np.minimum.reduceat(checks, starts)
     is_numbered = rows.column("number").is_valid().to_numpy(zero_copy_only=False)[order]
     number = rows.column("number").fill_null(0).to_numpy(zero_copy_only=False)[order]
-    index = column("index")
+    index = column("index").astype(np.int64)  # in fewer bits, LEAST and MOST would be other numbers
     lacks = ~np.logical_or.reduceat(is_numbered, starts)
     run = (
         rows.column("run").take(pa.array(order[starts])) if "run" in rows.schema.names else pa.array([""] * len(starts))

@@ -30,7 +30,8 @@ P1, P2, P3, P4, P5 = (
 
 def seed_of(salt: int, *texts: str) -> Ids:
     """`xxhash64(lit(salt), text, …)`, as the seed of what is hashed after it: one number."""
-    seed = _hash_equal(np.frombuffer(salt.to_bytes(4, "little", signed=True), np.uint8)[None, :], SPARK_SEED)
+    size = 4 if -(1 << 31) <= salt < 1 << 31 else 8  # as `lit` makes an int or a bigint of it
+    seed = _hash_equal(np.frombuffer(salt.to_bytes(size, "little", signed=True), np.uint8)[None, :], SPARK_SEED)
     for text in texts:
         seed = _hash_equal(np.frombuffer(text.encode(), np.uint8)[None, :], seed)
     return seed.view(np.int64)

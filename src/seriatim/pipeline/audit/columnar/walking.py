@@ -86,9 +86,12 @@ def walk_files(spark: SparkSession, log: FileLog, keys: Keys) -> Found:
         made = kept(over_splits(spark, log, partial(_walk, log, held), FOUND))
     finally:
         held.destroy()
-    told = made.groupBy("kind").agg(F.count(F.lit(1)).alias("count"), F.sum("first").alias("sum")).collect()
+    covered = F.sum(
+        F.when(F.col("kind") == COVERED, F.col("first"))
+    )  # of others, positions: their sum may be too large
+    told = made.groupBy("kind").agg(F.count(F.lit(1)).alias("count"), covered.alias("covered")).collect()
     counted = {row["kind"]: row["count"] for row in told}
-    covered_rows = sum(row["sum"] for row in told if row["kind"] == COVERED)
+    covered_rows = sum(row["covered"] or 0 for row in told)
     parts = made.filter(F.col("kind").isin(STRETCH, TORN)).toArrow()
     kind = parts.column("kind").to_numpy()
     lows, highs = (_ranked(parts.column(name).to_numpy(), values) for name in ("low", "high"))
