@@ -224,6 +224,16 @@ def test_coarse_cuts_change_nothing(small: SparkSession) -> None:
         assert same(reports[name]) == same(audit(history)), name
 
 
+def test_files_with_too_many_subscribers_for_the_driver_are_walked_along_by_spark(
+    small: SparkSession, tmp_path: Path
+) -> None:
+    history = faulty_history(3)[0]
+    files = as_files(tables_of(small, History(history.deliveries)), tmp_path / "log")
+    for stretches_max in (1, 1_000):
+        options = structs.replace(IN_FILES, stretches_max=stretches_max)
+        assert same(audit_tables(files, options=options).report) == same(audit(History(history.deliveries)))
+
+
 def test_a_block_above_the_limit_is_unknown_and_not_valid(small: SparkSession) -> None:
     options = AuditOptions(block_rows=1, block_rows_max=1, task_rows_max=1, rounds=1)
     report = judged(small, History(shop().deliveries[:4]), options).report

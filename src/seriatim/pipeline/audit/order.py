@@ -223,7 +223,9 @@ def _marks_in_files(
             return [_marks(rows, all_events, chain_rows, sizes, options)]
     taken = all_events.filter(delivered()).select("e", "k").toArrow()
     keys = Keys(taken.column("e").to_numpy(), taken.column("k").to_numpy())
-    found = walk_files(spark, known.files, keys)
+    found = walk_files(spark, known.files, keys, options.stretches_max)
+    if found is None:
+        return [_marks(rows, all_events, chain_rows, sizes, options)]
     repeats = None
     if known.repeated:
         repeats = _unless_empty(repeated(rows, all_events.filter("again").select("e"), known.repeated))

@@ -74,8 +74,8 @@ class Found(NamedTuple):
     torn: Ids
 
 
-def walk_files(spark: SparkSession, log: FileLog, keys: Keys) -> Found:
-    """Go along the rows of all files, by these keys of all events."""
+def walk_files(spark: SparkSession, log: FileLog, keys: Keys, stretches_max: int) -> Found | None:
+    """Go along the rows of all files, by these keys of all events. None: there are more stretches than that."""
     order = np.argsort(keys.e)
     is_judged = ~np.isnan(keys.k[order])
     values, judged = np.unique(keys.k[order][is_judged], return_inverse=True)
@@ -86,12 +86,13 @@ def walk_files(spark: SparkSession, log: FileLog, keys: Keys) -> Found:
         made = kept(over_splits(spark, log, partial(_walk, log, held), FOUND))
     finally:
         held.destroy()
-    covered = F.sum(
-        F.when(F.col("kind") == COVERED, F.col("first"))
-    )  # of others, positions: their sum may be too large
+    # Of others, `first` is a position: the sum of all may be too large.
+    covered = F.sum(F.when(F.col("kind") == COVERED, F.col("first")))
     told = made.groupBy("kind").agg(F.count(F.lit(1)).alias("count"), covered.alias("covered")).collect()
     counted = {row["kind"]: row["count"] for row in told}
     covered_rows = sum(row["covered"] or 0 for row in told)
+    if counted.get(STRETCH, 0) + counted.get(TORN, 0) > stretches_max:
+        return None
     parts = made.filter(F.col("kind").isin(STRETCH, TORN)).toArrow()
     kind = parts.column("kind").to_numpy()
     lows, highs = (_ranked(parts.column(name).to_numpy(), values) for name in ("low", "high"))
