@@ -276,3 +276,15 @@ def test_what_filters_left_out_counts_as_received_for_both(small: SparkSession) 
     reports = audit_tables(together(small, histories)).reports
     for name, history in histories.items():
         assert same(reports[name]) == same(audit(history)), name
+
+
+def test_runs_that_no_time_explains(small: SparkSession, tmp_path: Path) -> None:
+    """Then positions are looked at too, in a table that has been joined with the same rows before."""
+    rows = [
+        Delivery(name, position, event, "A", notified_at=float(-position))
+        for name in ("s1", "s2")
+        for position, event in enumerate("abcdef")
+    ]
+    tables = as_files(together(small, {"one": History(rows), "other": History(rows)}), tmp_path / "files")
+    reports = audit_tables(Tables(tables.deliveries), options=AuditOptions(undivided_rows=0)).reports
+    assert same(reports["one"]) == same(reports["other"]) == same(audit(History(rows)))

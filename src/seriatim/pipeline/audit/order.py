@@ -108,7 +108,7 @@ def with_positions(all_events: DataFrame, rows: DataFrame, subscribers: DataFram
     """Where there is no better hint: how far into its log, on average, a subscriber was notified of it: `place`."""
     ends = subscribers.select("s", "last")
     share = F.avg(F.col("p") / F.greatest(F.col("last") + 1, F.lit(1)))
-    places = rows.join(ends, "s").groupBy("e").agg(share.alias("place"))
+    places = rows.join(ends, "s").groupBy(F.col("e").alias("e")).agg(share.alias("place"))  # a name of its own
     known = all_events.join(places, "e", "left")
     if has_runs:  # runs have nothing to do with each other: each gets a range of its own
         known = known.withColumn("place", F.col("place") + 2 * F.pmod(F.xxhash64("run"), F.lit(1 << 24)))
