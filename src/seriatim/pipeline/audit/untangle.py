@@ -83,7 +83,8 @@ def _seen(events: Array, s: Array, p: Array, kind: Array, rank: Array) -> tuple[
     authors, author = np.unique(s[made], return_inverse=True)
     by_rank = np.lexsort((rank[made], author))
     made, author = made[by_rank], author[by_rank].astype(np.int64)
-    wide = int(p.max()) + 2
+    places, p = np.unique(p, return_inverse=True)  # positions may be so large that no product of them fits
+    wide = len(places) + 1
     seen = np.maximum.accumulate(author * wide + p[made])
     rows = np.flatnonzero(kind == NOTIFIED)
     of = np.searchsorted(authors, s[rows])
