@@ -108,6 +108,7 @@ REPLAY = _table(
     replayed=FLAG,
 )
 
+LOST = "lost_to"  # a column of an archive's files: such a row is none, it stands for what is missing up to there
 ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS}
 
 # What the planner reads beside subscriptions.

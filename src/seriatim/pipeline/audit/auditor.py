@@ -1,19 +1,15 @@
 """The auditor at scale: tables in, the reference auditor's report out, and tables of everything behind it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import reduce
-from typing import NamedTuple
 
 from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.audit import ANOMALIES, Anomaly, Report
-from seriatim.audit.auditor import EMPTY, ONLY_TAGGED
-from seriatim.audit.report import extent, verdict_of
 from seriatim.model import InputError
-from seriatim.order import GUARANTEES, implied_by
 from seriatim.pipeline.audit.causes import (
     causal_doubts,
     circular_doubt,
@@ -87,39 +83,13 @@ from seriatim.pipeline.audit.order import (
     with_hint,
     with_positions,
 )
+from seriatim.pipeline.audit.reporting import Run, absent, report_of
 from seriatim.pipeline.audit.workers import side_by_side
 from seriatim.pipeline.logs.tables import Tables
 
 SALTS = 3  # tries
 SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 5  # at least, to choose between hints
 SHARE_BAD = 0.1  # of rows that the best hint covers: then positions are tried too
-
-# The doubts about each guarantee that is checked; the others follow from these.
-DOUBTED = {
-    "fifo": ("order", "fifo"),
-    "per-topic": ("order",),
-    "causal": ("causal",),
-    "integrity": ("integrity",),
-    "completeness": ("completeness",),
-}
-
-
-class Run(NamedTuple):
-    """What was counted of one log."""
-
-    deliveries: int = 0
-    subscribers: int = 0
-    out_of_order: int = 0
-    numbered: int = 0
-    events: int = 0
-    shared: int = 0
-    reused: int = 0
-    usable: int = 0  # rows that are not tagged, of ids that stand for one event
-    published: int = 0
-    told: int = 0  # publications of ids that stand for one event
-    seen: int = 0  # publications that say what their publisher had seen
-    phantoms: int = 0  # rows of what nobody published, if publications are known
-    subscriptions: int = 0
 
 
 class SparkAudit:
@@ -381,9 +351,9 @@ class _Audit:
             for row in summary(doubted).collect():
                 told[row["run"]].setdefault(row["about"], []).append((row["first"], row["count"]))
         for name, run in self.runs.items():
-            for about, reason in _absent(run, name in tagged_only, name in self.confused):
+            for about, reason in absent(run, name in tagged_only, name in self.confused):
                 told[name].setdefault(about, []).append((reason, 1))
-        reports = {name: _report(run, counts[name], shown[name], told[name]) for name, run in self.runs.items()}
+        reports = {name: report_of(run, counts[name], shown[name], told[name]) for name, run in self.runs.items()}
         return SparkAudit(reports, found.filter(F.col("name") != CIRCULAR), doubted)
 
     def _count_names(self) -> dict[str, Counter[str]]:
@@ -452,23 +422,6 @@ def _count(condition: Column | str) -> Column:
     return F.coalesce(F.sum(column.cast("long")), F.lit(0))
 
 
-def _absent(run: Run, is_tagged: bool, is_confused: bool) -> Iterator[tuple[str, str]]:
-    """Doubts because of what a run does not have at all."""
-    if run.deliveries and is_tagged:
-        yield "order", ONLY_TAGGED
-    if not run.told:
-        yield "fifo", "no publications in the log: who published what, and when, is not known"
-    elif not run.seen:
-        yield "causal", "no publication says what its publisher had seen"
-    if not run.published:
-        yield "integrity", "no publications in the log: whether every event was published is not known"
-    if not run.subscriptions:
-        yield "integrity", "no subscriptions in the log: whether every topic was held is not known"
-        yield "completeness", "no subscriptions in the log: which events were owed is not known"
-    elif is_confused:
-        yield "completeness", "ids or numbers contradict each other, so a gap cannot be told"
-
-
 def _first_of_each(found: DataFrame, limit: int) -> DataFrame:
     """The first anomalies of each run and name, by `nth`, each with the `total` of its name.
 
@@ -482,29 +435,3 @@ def _first_of_each(found: DataFrame, limit: int) -> DataFrame:
 
 def _union(frames: Iterable[DataFrame], empty: DataFrame) -> DataFrame:
     return reduce(DataFrame.unionByName, frames, empty)
-
-
-def _report(run: Run, counts: dict[str, int], shown: list[Anomaly], told: dict[str, list[tuple[str, int]]]) -> Report:
-    if not run.deliveries and not run.subscriptions:
-        told, counts, shown = {}, {}, []
-    valid_reason = f"no violation in {extent(run.deliveries, run.subscribers)}"
-    verdicts = {}
-    for guarantee in GUARANTEES:
-        below = implied_by(guarantee)
-        about = dict.fromkeys(about for name, doubted in DOUBTED.items() if name in below for about in doubted)
-        reasons = [reason for name in about for reason in told.get(name, ())]
-        if not run.deliveries:
-            reasons.insert(0, (EMPTY, 1))
-        first = reasons[0][0] if reasons else None
-        verdicts[guarantee] = verdict_of(guarantee, counts, first, sum(count for _, count in reasons), valid_reason)
-    return Report(
-        verdicts=verdicts,
-        anomalies=tuple(shown),
-        counts={name: count for name, count in sorted(counts.items()) if count and name in ANOMALIES},
-        order=None,
-        deliveries=run.deliveries,
-        subscribers=run.subscribers,
-        events=run.events,
-        shared=run.shared,
-        out_of_order=run.out_of_order,
-    )

@@ -20,11 +20,10 @@ from seriatim.pipeline.archive.reading import read_archive
 from seriatim.pipeline.files import Entry, children, files_below
 from seriatim.pipeline.logs import fitting
 from seriatim.pipeline.logs.reading import LOOKED_AT, Source, columns_of, entries_of, read_raw, source_of, unreadable
-from seriatim.pipeline.schemas import ARCHIVE, HISTORY
+from seriatim.pipeline.schemas import ARCHIVE, HISTORY, LOST
 
 EXAMPLES = 3  # rows shown of those that do not fit
 RUNS_SHOWN = 21
-LOST = "lost_to"  # the column of an archive, see `seriatim.pipeline.archive`
 
 _Row = TypeVar("_Row", Delivery, Publication, Subscription)
 
@@ -159,8 +158,8 @@ def _files(
     source = source_of(spark, uri, entries)
     if source.format != "parquet" or source.is_partitioned or source.is_empty or mapping != ColumnMapping():
         return ()
-    # In an archive a row with `lost_to` tells of what is missing; elsewhere it is a row like any other. The files are
-    # asked of the table itself: others may have come since it was made.
+    # Outside of an archive a row with `lost_to` is a row like any other. The files are asked of the table itself, since
+    # others may have come after it was made.
     return () if LOST in columns_of(spark, source) else tuple(deliveries.inputFiles())
 
 

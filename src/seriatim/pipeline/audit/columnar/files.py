@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.pipeline.audit.columnar.hashing import Ids, hash_column, seed_of
 from seriatim.pipeline.audit.options import AuditOptions
+from seriatim.pipeline.schemas import LOST
 
 # What the files must have, and what they may leave out.
 KINDS: dict[str, pa.DataType] = {
@@ -34,7 +35,6 @@ KINDS: dict[str, pa.DataType] = {
     "index": pa.int32(),
 }
 MAY_LACK = {"run", "number", "notified_at", "out_of_order", "index"}
-LOST = "lost_to"  # in an archive: a row that stands for what is missing
 NAMES = ["subscriber", "topic"]  # few, so that they are read as numbers
 
 Work = Callable[["Split"], Iterator[pa.RecordBatch]]
@@ -135,11 +135,11 @@ class Chunk:
 
     def hashes(self, name: str, purpose: str | None = None) -> Ids:
         """Of each name with its run, as `columns.hashed` makes them; with a purpose: others."""
-        first = seed_of(self._log.salt, *([purpose] if purpose is not None else []))
+        before = () if purpose is None else (purpose,)
         if self._log.has_runs:
-            seeds = hash_column(self._batch.column("run"), first)
+            seeds = hash_column(self._batch.column("run"), seed_of(self._log.salt, *before))
         else:
-            seeds = seed_of(self._log.salt, *([purpose] if purpose is not None else []), "")
+            seeds = seed_of(self._log.salt, *before, "")
         return hash_column(self._batch.column(name), seeds)
 
     def has(self, name: str) -> bool:
