@@ -72,7 +72,7 @@ long: $(INSTALLED_DEV) ## The tests that take long, most of them on Spark (five 
 	$(BIN)/python -m pytest -m long $(ARGS)
 
 agreement: $(INSTALLED_DEV) ## Both auditors on random logs, word for word (LOGS=10000; needs Spark)
-	SERIATIM_LOGS=$(LOGS) $(BIN)/python -m pytest tests/pipeline/test_audit_agreement.py $(ARGS)
+	SERIATIM_LOGS=$(LOGS) $(BIN)/python -m pytest tests/pipeline/test_audit_agreement.py --timeout 3600 $(ARGS)
 
 kills: $(INSTALLED_DEV) ## Kill the archive job ten times under load, compare counts and digests (ARGS=--kills 3)
 	@$(BIN)/python -m bench.archive_kills $(ARGS)
