@@ -251,6 +251,17 @@ def test_bad_input_is_named(spark: SparkSession) -> None:
         AuditOptions(rounds=0)
 
 
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("undivided_rows", [0, 1_000])
+def test_a_time_that_is_no_number_is_not_known(small: SparkSession, strange: float, undivided_rows: int) -> None:
+    history = shop()
+    known = [structs.replace(row, notified_at=None, received_at=None) for row in history.deliveries]
+    marked = [structs.replace(row, notified_at=strange, received_at=strange) for row in known]
+    assert audit(History(known)).verdicts["tno"].answer == "invalid"
+    report = audit_tables(tables_of(small, History(marked)), options=AuditOptions(undivided_rows=undivided_rows)).report
+    assert same(report) == same(audit(History(known)))
+
+
 def test_the_same_ordering_degree(small: SparkSession) -> None:
     for history in (shop(), cyclic_history(2), faulty_history(5)[0], History(shop().deliveries[:2])):
         expected = reference_degree(history.deliveries, history.publications)

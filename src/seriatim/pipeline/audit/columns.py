@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from seriatim.model import InputError
 from seriatim.pipeline.logs.tables import Tables
-from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS
+from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TIME
 
 RUN = "run"
 CHECK = "check"  # what the other hash of an event id is for
@@ -60,9 +60,16 @@ def complete(frame: DataFrame, schema: StructType, table: str) -> DataFrame:
             columns.append(default.alias(field.name))
         elif field.name in DEFAULTS:
             columns.append(F.coalesce(F.col(field.name).cast(field.dataType), default).alias(field.name))
+        elif field.dataType == TIME:
+            columns.append(_known_time(F.col(field.name).cast(TIME)).alias(field.name))
         else:
             columns.append(F.col(field.name).cast(field.dataType).alias(field.name))
     return frame.select(*columns)
+
+
+def _known_time(column: Column) -> Column:
+    """A time that is not a number, or endless, is not known: it orders nothing, and no witness can show it."""
+    return F.when(F.abs(column) < float("inf"), column)
 
 
 def hashed(salt: int, *names: str) -> Column:
