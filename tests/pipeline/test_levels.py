@@ -31,6 +31,20 @@ def test_one_that_was_away_for_a_while_is_judged_by_its_other_days() -> None:
     np.testing.assert_allclose(differences(found), [0.0, 20.0, 6.0], atol=0.01)
 
 
+def test_subscribers_that_agree_with_each_other_are_brought_to_agree_with_the_rest() -> None:
+    """Each holds ten of 100 topics: medians alone leave some of them apart, who then take the rest for unusual."""
+    for seed in range(5):
+        chance = np.random.default_rng(seed)
+        delays = 5.0 + 20.0 * chance.random(100)
+        holds = np.argsort(chance.random((100, 100)), axis=1) < 10
+        topics = chance.integers(0, 100, 20_000)
+        who, what = np.nonzero(holds[:, topics])
+        times = np.cumsum(chance.random(len(topics)))[what] + delays[who]
+        names, found = usual_delays(who.astype(np.int64), what.astype(np.int64), times)
+        assert len(names) == 100
+        np.testing.assert_allclose(differences(found), differences(delays), atol=1e-6)
+
+
 def test_what_is_not_known_has_no_delay() -> None:
     who, what, times = rows([5.0, 25.0, 7.0], 50)
     times[who == 1] = np.nan

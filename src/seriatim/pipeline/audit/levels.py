@@ -3,7 +3,8 @@
 A subscriber far away is notified of everything some milliseconds after the others, so the earliest time of an event
 says as much about who received it as about when it happened. What is usual is found from a sample of events: an event's
 time is the median of its subscribers', a subscriber's delay the median of its distances to that, a few times over; then
-means of what is not unusual. Only a better hint comes of it: a delay that is wrong costs time, and never a verdict.
+means of what is not unusual; and all of this again until it has settled. Only a better hint comes of it: a delay that
+is wrong costs time, and never a verdict.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 SAMPLE_ROWS = 300_000
-ROUNDS, ROUNDS_OF_MEANS = 4, 30
+PASSES, ROUNDS, ROUNDS_OF_MEANS = 4, 4, 30
 USUAL = 4.0  # times the distance that three quarters are within
 
 Floats = NDArray[np.float64]
@@ -59,15 +60,20 @@ def usual_delays(subscribers: Ids, events: Ids, times: Floats) -> tuple[Ids, Flo
     delays = np.zeros(len(names))
     if len(names) < 2:
         return names, delays
-    for _ in range(ROUNDS):
-        happened = _medians(what, times - delays[who])
-        delays = _medians(who, times - happened[what])
-    # Medians pass over what is unusual, but stop short of the best; means of what is usual go on to it.
-    apart = np.abs(times - happened[what] - delays[who])
-    usual = apart <= USUAL * np.quantile(apart, 0.75) + np.spacing(np.abs(times).max())
-    for _ in range(ROUNDS_OF_MEANS):
-        happened = _means(what[usual], (times - delays[who])[usual], len(happened))
-        delays = _means(who[usual], (times - happened[what])[usual], len(delays))
+    for _ in range(PASSES):
+        for _ in range(ROUNDS):
+            before, happened = delays, _medians(what, times - delays[who])
+            delays = _medians(who, times - happened[what])
+        # Medians pass over what is unusual, but stop short of the best; means of what is usual go on to it.
+        apart = np.abs(times - happened[what] - delays[who])
+        near = np.quantile(apart, 0.75) + np.spacing(np.abs(times).max())
+        usual = apart <= USUAL * near
+        moved = delays - before
+        for _ in range(ROUNDS_OF_MEANS):
+            happened = _means(what[usual], (times - delays[who])[usual], len(happened))
+            delays = _means(who[usual], (times - happened[what])[usual], len(delays))
+        if np.ptp(moved) <= near:
+            break  # else some subscribers agree with each other, and not yet with the rest, whom they take for unusual
     return names, delays
 
 

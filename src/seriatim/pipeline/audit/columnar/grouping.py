@@ -15,12 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
-from seriatim.pipeline.audit.columnar.files import FileLog, Split, chunks, over_splits
+from seriatim.pipeline.audit.columnar.files import Chunk, FileLog, Split, chunks, over_splits
 from seriatim.pipeline.audit.columnar.hashing import Ids
 from seriatim.pipeline.audit.columns import CHECK
 
 BUCKET_ROWS = 1_000_000  # about, some 60 bytes each
 BATCH_ROWS = 100_000  # of events, handed on at a time
+PIECE_ROWS = 10_000  # about; smaller pieces cost more to send than to hold
 READ = ("subscriber", "event_id", "topic", "out_of_order", "notified_at", "number", "index")
 PIECE = "bucket int, piece binary"
 EACH = (
@@ -60,31 +61,43 @@ def _pieces(
     log: FileLog, count: int, names: Ids, delays: NDArray[np.float64], split: Split
 ) -> Iterator[pa.RecordBatch]:
     schema = _schema(log.has_runs)
+    gathered: list[pa.RecordBatch] = []
     for chunk in chunks(log, split, *READ):
-        events, subscribers = chunk.hashes("event_id"), chunk.hashes("subscriber")
-        bucket = (events % count).astype(np.uint16 if count <= 1 << 16 else np.int64)
-        order = np.argsort(bucket, kind="stable")
-        columns: dict[str, Array] = {
-            "e": events,
-            "s": subscribers,
-            "t": chunk.hashes("topic"),
-            "check": (chunk.hashes("event_id", CHECK) >> 32).astype(np.int32),
-            "o": chunk.flags("out_of_order"),
-            "levelled": chunk.times("notified_at") - _delay(subscribers, names, delays),
-            "index": chunk.whole("index").astype(np.int32),
-        }
-        arrays = {name: pa.array(column[order]) for name, column in columns.items()}
-        arrays["number"] = pa.array(chunk.whole("number")[order], mask=~chunk.there("number")[order])
-        if log.has_runs:
-            arrays["run"] = chunk.texts("run").take(pa.array(order))
-        rows = pa.record_batch([arrays[name] for name in schema.names], schema=schema)
-        ends = np.cumsum(np.bincount(bucket, minlength=count))
-        there = np.flatnonzero(np.diff(ends, prepend=0))
-        starts = np.concatenate([[0], ends])[there]
-        pieces = [rows.slice(start, end - start).serialize() for start, end in zip(starts, ends[there], strict=True)]
-        yield pa.record_batch(
-            {"bucket": there.astype(np.int32), "piece": pa.array([piece.to_pybytes() for piece in pieces], pa.binary())}
-        )
+        gathered.append(_columns(chunk, schema, names, delays))
+        if sum(rows.num_rows for rows in gathered) >= PIECE_ROWS * count:
+            yield _divided(_one(gathered, schema), count)
+            gathered = []
+    if gathered:
+        yield _divided(_one(gathered, schema), count)
+
+
+def _columns(chunk: Chunk, schema: pa.Schema, names: Ids, delays: NDArray[np.float64]) -> pa.RecordBatch:
+    subscribers = chunk.hashes("subscriber")
+    columns = {
+        "e": chunk.hashes("event_id"),
+        "s": subscribers,
+        "t": chunk.hashes("topic"),
+        "check": (chunk.hashes("event_id", CHECK) >> 32).astype(np.int32),
+        "o": chunk.flags("out_of_order"),
+        "levelled": chunk.times("notified_at") - _delay(subscribers, names, delays),
+        "number": pa.array(chunk.whole("number"), mask=~chunk.there("number")),
+        "index": chunk.whole("index").astype(np.int32),
+        "run": chunk.texts("run") if "run" in schema.names else None,
+    }
+    return pa.record_batch([columns[name] for name in schema.names], schema=schema)
+
+
+def _divided(rows: pa.RecordBatch, count: int) -> pa.RecordBatch:
+    """By the bucket that each event belongs to: bucket, piece."""
+    bucket = (rows.column("e").to_numpy() % count).astype(np.uint16 if count <= 1 << 16 else np.int64)
+    rows = rows.take(pa.array(np.argsort(bucket, kind="stable")))
+    ends = np.cumsum(np.bincount(bucket, minlength=count))
+    there = np.flatnonzero(np.diff(ends, prepend=0))
+    starts = np.concatenate([[0], ends])[there]
+    pieces = [rows.slice(start, end - start).serialize() for start, end in zip(starts, ends[there], strict=True)]
+    return pa.record_batch(
+        {"bucket": there.astype(np.int32), "piece": pa.array([piece.to_pybytes() for piece in pieces], pa.binary())}
+    )
 
 
 def _delay(subscribers: Ids, names: Ids, delays: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -100,16 +113,18 @@ def _events(has_runs: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     pieces = [pa.ipc.read_record_batch(piece.as_buffer(), schema) for batch in batches for piece in batch.column(1)]
     if not pieces:
         return
-    table = pa.Table.from_batches(pieces, schema).combine_chunks()
+    whole = _one(pieces, schema)
     del pieces
-    whole = pa.RecordBatch.from_arrays([_whole(table.column(name)) for name in schema.names], schema=schema)
     made = _grouped(whole)
     for start in range(0, made.num_rows, BATCH_ROWS):
         yield made.slice(start, BATCH_ROWS)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+def _one(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """All their rows together."""
+    if len(parts) == 1:
+        return parts[0]
+    return pa.record_batch([pa.concat_arrays([part.column(name) for part in parts]) for name in schema.names], schema)
 
 
 def _grouped(rows: pa.RecordBatch) -> pa.RecordBatch:
