@@ -67,6 +67,10 @@ class StreamConfig(Struct):
     no_ack: bool = False
     sealed: bool = False
     allow_direct: bool = False
+    discard: str = "old"
+    max_msgs_per_subject: int = -1
+    discard_new_per_subject: bool = False
+    allow_rollup_hdrs: bool = False
     mirror: dict[str, Any] | None = None
     subject_transform: dict[str, Any] | None = None
 
