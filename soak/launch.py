@@ -9,23 +9,20 @@ SOAK_CLOCK_FILE       a file with the seconds by which this process's wall clock
 SOAK_FILE_BYTES_MAX   no file may grow beyond this: what a full disk does to a journal
 """
 
-import ctypes
 import os
 import signal
-import sys
 import time
 from pathlib import Path
+
+from seriatim.runtime.with_parent import end_with_parent
 
 CLOCK_FILE = "SOAK_CLOCK_FILE"
 FILE_BYTES_MAX = "SOAK_FILE_BYTES_MAX"
 
-_PR_SET_PDEATHSIG = 1
-
 
 def take_on_faults() -> None:
     """Call this before anything else is imported that might remember the right time."""
-    if sys.platform == "linux":  # elsewhere a parent that is killed leaves its children behind
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
     if path := os.environ.get(CLOCK_FILE):
         _break_clock(Path(path))
     if limit := os.environ.get(FILE_BYTES_MAX):

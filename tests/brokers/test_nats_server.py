@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import nats
@@ -50,6 +53,48 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         assert tmp_path.exists(), "a folder that was given is kept"
 
     asyncio.run(run())
+
+
+PARENT = """
+import sys, threading
+from seriatim.brokers.nats_server import NatsServer
+server = NatsServer(sys.argv[1], ends_with_parent=sys.argv[2] == "ends")
+server.launch()
+print(server.pid, flush=True)
+threading.Event().wait()
+"""
+
+
+def killed_parent(folder: Path, *, ends: bool) -> int:
+    """A process has started a server in this folder and was killed: the pid of the server."""
+    program = [sys.executable, "-c", PARENT, str(folder), "ends" if ends else "stays"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    return pid
+
+
+def test_an_orphan_keeps_its_folder_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = killed_parent(tmp_path, ends=False)
+    try:
+        assert not is_gone(pid)
+        monkeypatch.setattr("seriatim.brokers.nats_server.LOCK_S", 0.0)
+        with pytest.raises(InputError, match=rf"a NATS server \(process {pid}\) still uses .* kill {pid}"):
+            NatsServer(tmp_path).launch()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    monkeypatch.setattr("seriatim.brokers.nats_server.LOCK_S", 60.0)
+    with NatsServer(tmp_path) as server:
+        assert server.pid != pid
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only this kernel tells a child that its parent was killed")
+def test_a_server_may_end_with_a_parent_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.brokers.nats_server.LOCK_S", 60.0)  # that long it may take to end on a busy machine
+    killed_parent(tmp_path, ends=True)
+    with NatsServer(tmp_path, ends_with_parent=True) as server:
+        assert server.running
 
 
 def test_two_servers_at_once_have_ports_of_their_own() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -195,10 +196,28 @@ def test_a_folder_keeps_what_was_published(tmp_path: Path) -> None:
 
 
 def test_one_folder_is_used_by_one_up_at_a_time(tmp_path: Path) -> None:
-    with up(tmp_path, "--folder", tmp_path / "data"):
+    with up(tmp_path, "--folder", tmp_path / "data") as (running, _):
         second = run("up", "--port", "0", "--folder", tmp_path / "data")
         assert second.returncode == 2
-        assert "another `seriatim up` uses" in second.stderr
+        assert f"another `seriatim up` (process {running.pid}) uses" in second.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the orphan must be stopped by hand, and up says so")
+def test_a_killed_up_takes_its_server_along(tmp_path: Path) -> None:
+    """Two servers on one store lose what they acknowledge: the first must be gone before the second may start."""
+    numbers: list[int] = []
+    ports: list[int] = []
+    for _ in range(2):
+        (tmp_path / "ready.json").unlink(missing_ok=True)
+        with up(tmp_path, "--folder", tmp_path / "data") as (running, ready):
+            for port in ports:
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port), timeout=60)
+            done = run("pub", "kept", "event", "--url", ready["url"], "--json")
+            numbers.append(json.loads(done.stdout)["number"])
+            ports.append(int(ready["url"].rpartition(":")[2]))
+            running.stop(signal.SIGKILL)
+    assert numbers == [1, 2]
 
 
 def test_a_taken_port_is_named() -> None:

@@ -15,6 +15,7 @@ from seriatim.cli.tables import table
 from seriatim.cli.templates import template
 from seriatim.client import Event
 from seriatim.model import InputError
+from tests.certificates import Certificates
 
 CLUSTER = 'broker = "nats://127.0.0.1:4222"\nnodes.root = {}\n'
 
@@ -56,6 +57,39 @@ def test_a_wrong_file_is_exit_code_2(tmp_path: Path, text: str, words: list[str]
         code, out, err = run("serve", "--config", path, *words, *check)
         assert (code, out) == (2, "")
         assert err.startswith(answer)
+
+
+TWO_NODES = f"{CLUSTER}nodes.eu = {{ parent = 'root', address = '127.0.0.1:7412' }}\n"
+STANDBYS = TWO_NODES.replace("'127.0.0.1:7412'", "['127.0.0.1:7412', '127.0.0.1:7413'], journal = 'jetstream'")
+
+
+@pytest.mark.parametrize("asks", ["token", "certificate"])
+def test_nodes_apart_need_a_token_of_their_own(tmp_path: Path, certificates: Certificates, asks: str) -> None:
+    """Where clients must show something, nodes must show what no client has."""
+    for name in ("clients", "nodes"):
+        (tmp_path / name).write_text(f"the-token-of-{name}")
+        (tmp_path / name).chmod(0o600)
+    security = "token_file = 'clients'\n"
+    if asks == "certificate":
+        security = (
+            f"certificate = '{certificates.server}'\nkey = '{certificates.server_key}'\n"
+            f"authority = '{certificates.authority}'\nrequire_client_certificate = true\n"
+        )
+
+    def check(nodes: str, *words: str, more: str = "") -> tuple[int, str]:
+        path = tmp_path / "cluster.toml"
+        path.write_text(f"{nodes}[security]\n{security}{more}")
+        code, _, err = run("serve", "--config", path, "--check", *words)
+        return code, err
+
+    refused = (2, "Error: security.node_token_file: is missing: a client could say that it is a node, ")
+    for nodes, words in ((TWO_NODES, ("--node", "eu")), (STANDBYS, ())):
+        code, err = check(nodes, *words)
+        assert (code, err[: len(refused[1])]) == refused
+        assert check(nodes, *words, more="node_token_file = 'nodes'\n") == (0, "")
+    warning = "Warning: security.node_token_file: is missing, so all nodes must run in one process\n"
+    assert check(TWO_NODES) == (0, warning)
+    assert check(CLUSTER) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from seriatim.model import InputError
 from seriatim.overlay import load_overlay, parse_overlay
 from seriatim.protocols.overlay import OverlayError
+from tests.certificates import Certificates
 
 
 def place(port: int, parent: str = "") -> dict[str, str]:
@@ -48,6 +49,24 @@ def test_a_cycle_is_refused_and_named() -> None:
 def test_mistakes_are_named(raw: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         parse_overlay(raw).load_security()
+
+
+def test_a_certificate_does_not_make_a_broker(certificates: Certificates, tmp_path: Path) -> None:
+    """Where clients must show something, brokers must show what no client has."""
+    security = {
+        "certificate": str(certificates.server),
+        "key": str(certificates.server_key),
+        "authority": str(certificates.authority),
+        "require_client_certificate": True,
+    }
+    two = {"A": place(1), "B": place(2, "A")}
+    with pytest.raises(InputError, match=r"security\.broker_token_file: is missing: a client could say"):
+        parse_overlay({"brokers": two, "security": security}).load_security()
+    parse_overlay({"brokers": {"A": place(1)}, "security": security}).load_security()
+    token = tmp_path / "brokers"
+    token.write_text("the-token-of-brokers")
+    security["broker_token_file"] = str(token)
+    parse_overlay({"brokers": two, "security": security}).load_security()
 
 
 def test_two_brokers_of_one_name(tmp_path: Path) -> None:

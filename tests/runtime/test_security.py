@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec.structs import replace
 
 from seriatim.model import ConnectionFailed, InputError
 from seriatim.runtime.connection import TransportOptions
@@ -45,6 +46,12 @@ async def refused(listener: Listener, security: SecurityOptions, role: Any = "cl
         await dialer.stop()
 
 
+def node_dialer(listener: Listener, security: SecurityOptions) -> Dialer:
+    """The node below this one."""
+    peers = [Peer("root", (listener.address,))]
+    return Dialer(Switchboard(), peers, cluster=CLUSTER, name="left", role="node", security=security)
+
+
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -52,14 +59,7 @@ def test_who_has_the_token_is_let_in() -> None:
     async def main() -> None:
         async with serving(security=BOTH) as listener:
             await works(listener, security=SecurityOptions(token=CLIENTS))
-            dialer = Dialer(
-                Switchboard(),
-                [Peer("root", (listener.address,))],
-                cluster=CLUSTER,
-                name="left",
-                role="node",
-                security=SecurityOptions(node_token=NODES),
-            )
+            dialer = node_dialer(listener, SecurityOptions(node_token=NODES))
             dialer.start()
             await dialer.wait_connected("root", WAIT_S)
             await dialer.stop()
@@ -217,6 +217,33 @@ def test_client_certificates_can_be_required(certificates: Certificates, on_loop
                 assert "TLS failed" in story or "the connection broke" in story or "the other side closed" in story
             assert listener.clients == 0
             await works(listener, security=trusted)
+
+    on_loop(main())
+
+
+def test_a_certificate_does_not_make_a_node(certificates: Certificates, on_loop: Any) -> None:
+    """Else every client could be a node, and say what the order is."""
+    server = SecurityOptions(
+        certificate=certificates.server,
+        key=certificates.server_key,
+        authority=certificates.authority,
+        require_client_certificate=True,
+    )
+    shown = SecurityOptions(
+        authority=certificates.authority, certificate=certificates.client, key=certificates.client_key
+    )
+
+    async def main() -> None:
+        async with serving(security=server) as listener:
+            assert "node_token is not set there" in await refused(listener, shown, "node")
+            await works(listener, security=shown)
+        async with serving(security=replace(server, node_token=NODES)) as listener:
+            assert "a node_token is needed" in await refused(listener, shown, "node")
+            await works(listener, security=shown)
+            dialer = node_dialer(listener, replace(shown, node_token=NODES))
+            dialer.start()
+            await dialer.wait_connected("root", WAIT_S)
+            await dialer.stop()
 
     on_loop(main())
 

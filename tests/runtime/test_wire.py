@@ -7,14 +7,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import msgpack
 
-from seriatim.model import InputError, RemoteError
+from seriatim.model import UNREADABLE, InputError, RemoteError
 from seriatim.protocols.link import Frame
 from seriatim.protocols.tree.messages import Finished, Granted, Pass, Routed, Subscribe, Ticket
 from seriatim.runtime import wire
 from seriatim.runtime.wire import (
     FRAME_BYTES_MAX,
     LENGTH_BYTES,
-    UNREADABLE,
     UNWRITABLE,
     VERSION,
     Envelope,

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
-from seriatim.model import Delivery, LogError
+from seriatim.model import UNREADABLE, Delivery, LogError
 
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 HEAD = 1_000  # lines of JSON looked at to know the columns
@@ -263,7 +263,7 @@ def _json_rows(path: Path, file: IO[str], mapping: ColumnMapping) -> Iterator[tu
                 continue
             try:
                 yield number, decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 where = f"{path} line {number}"
                 if not line.endswith("\n"):
                     fix = "copy the file again, or delete that line if its writer was stopped there"

@@ -15,7 +15,7 @@ import msgspec
 
 from seriatim.audit.foreign import format_of, read_foreign
 from seriatim.audit.mapping import OPTIONS, ColumnMapping, no_such_run, runs_mixed
-from seriatim.model import Delivery, History, LogError, Message, Publication, Subscription
+from seriatim.model import UNREADABLE, Delivery, History, LogError, Message, Publication, Subscription
 
 TABLES = ("deliveries", "publications", "subscriptions", "messages")
 PLAIN = (".jsonl", ".csv")  # how all of them may be written; deliveries also in the ways of other systems
@@ -218,7 +218,7 @@ def _read_lines(path: Path, kind: type[T], run: str | None) -> Iterator[T]:
                     row = decoder.decode(line)
                 except msgspec.ValidationError as error:
                     raise _wrong_field(path, number, kind, error) from None
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                except UNREADABLE as error:
                     raise _wrong_line(path, number, line, error) from None
                 yield _checked(row, path, number)
     except OSError as error:
@@ -253,7 +253,7 @@ def _read_csv(path: Path, kind: type[T], run: str | None) -> Iterator[T]:
                     row = msgspec.convert(filled, kind, strict=False)
                 except msgspec.ValidationError as error:
                     raise _wrong_field(path, number, kind, error) from None
-                except msgspec.DecodeError as error:
+                except UNREADABLE as error:
                     fix = 'write it as JSON, such as {"topic": 3}, or leave it empty'
                     raise LogError(_place(path, number, "stamp"), f"not a stamp ({error})", fix) from None
                 yield _checked(row, path, number)

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import JournalError
+from seriatim.model import UNREADABLE, JournalError
 from seriatim.runtime.journal import Recovered
 
 FORMAT_VERSION = "1"
@@ -83,7 +83,7 @@ def decode(stream: str, sequence: int, data: bytes | None) -> JournalMessage:
     """JournalError: somebody else writes to this stream."""
     try:
         return _messages.decode(data or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise damage(stream, sequence, f"is not of a journal ({error})") from None
 
 
@@ -138,7 +138,7 @@ def _walk(stream: str, after: Iterable[tuple[int, JournalMessage]], base: Snapsh
         if message.part == message.parts:
             try:
                 records += _decode_records.decode(b"".join(parts))
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise damage(stream, sequence, f"ends an append that is not a list of records ({error})") from None
             parts = []
     return records

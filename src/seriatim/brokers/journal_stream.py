@@ -29,7 +29,7 @@ from seriatim.brokers.journal_messages import (
     damage,
     decode,
 )
-from seriatim.model import Fenced, JournalError, Unreachable
+from seriatim.model import UNREADABLE, Fenced, JournalError, Unreachable
 
 logger = logging.getLogger(__name__)
 
@@ -300,7 +300,7 @@ class JournalStream:
             answer = _decode_answer(reply.data)
         except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError) as error:
             raise self._disconnected("append to") from error
-        except (*UNANSWERED, msgspec.DecodeError) as error:
+        except (*UNANSWERED, *UNREADABLE) as error:
             return None, str(error) or type(error).__name__
         if answer.error is None:
             return answer.seq, ""

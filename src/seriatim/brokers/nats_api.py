@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from nats.aio.msg import Msg
 
 from seriatim.brokers.nats_link import NatsLink, Reply, no_responders
-from seriatim.model import ConnectionFailed, RequestRefused
+from seriatim.model import UNREADABLE, ConnectionFailed, RequestRefused
 
 # The server's own numbers for what we must tell apart.
 CONSUMER_NOT_FOUND = 10014
@@ -67,6 +67,10 @@ class StreamConfig(Struct):
     no_ack: bool = False
     sealed: bool = False
     allow_direct: bool = False
+    discard: str = "old"
+    max_msgs_per_subject: int = -1
+    discard_new_per_subject: bool = False
+    allow_rollup_hdrs: bool = False
     mirror: dict[str, Any] | None = None
     subject_transform: dict[str, Any] | None = None
 
@@ -203,7 +207,7 @@ def decode_reply(reply: Reply, decoder: "msgspec.json.Decoder[T]", what: str) ->
         )
     try:
         return decoder.decode(reply.data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise RequestRefused(f"the answer to {what} cannot be read: {error}") from None
 
 

@@ -14,13 +14,13 @@ import re
 import types
 import typing
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from nats.aio.msg import Msg
 
-from seriatim.model import Event, InputError, Number, RemoteError, Topic
+from seriatim.model import UNREADABLE, Event, InputError, Number, RemoteError, Topic
 from seriatim.order import TopicIds, TopicNames, decode_entries, encode_entries
 from seriatim.protocols.tree.messages import Delivered, Stamped, Write, Written
 
@@ -81,12 +81,17 @@ def event_of(message: Msg, topic: Topic, subject_of_topic: str, number: Number) 
 # ── stamps ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+# Numbers begin at 1, and whatever reads them keeps them in 64 bits with a sign.
+_Kept = Annotated[Number, Meta(ge=1, le=(1 << 63) - 1)]
+_Epoch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
 class StampRow(Struct, array_like=True, frozen=True):
     """One stamp without its topic, which is the subject."""
 
-    first: Number
-    last: Number
-    epoch: int
+    first: _Kept
+    last: _Kept
+    epoch: _Epoch
     entries: bytes
 
 
@@ -105,7 +110,7 @@ def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) ->
     names = names if names is not None else TopicNames()
     try:
         rows = _stamps.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise RemoteError(f"the stamp channel of {topic} holds something else than stamps: {error}") from None
     if not rows:
         raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
@@ -135,7 +140,7 @@ def _fields_after(kind: type[Struct], name: str) -> tuple[str, ...]:
 _MORE = _fields_after(Write, "event")
 assert _MORE == _fields_after(Delivered, "event") == _fields_after(Written, "event_id"), "the protocol has changed"
 _MORE_TYPES = tuple(typing.get_type_hints(Write)[name] for name in _MORE)
-_row_type: Any = types.GenericAlias(tuple, (Number, bytes, SlotEvent | None, *_MORE_TYPES))
+_row_type: Any = types.GenericAlias(tuple, (_Kept, bytes, SlotEvent | None, *_MORE_TYPES))
 _slots: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_row_type)
 
 
@@ -155,7 +160,7 @@ def decode_slot(data: bytes, topic: Topic, number: Number | None = None, names: 
     """
     try:
         found, entries, row, *more = _slots.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise RemoteError(f"slot {number or ''} of {topic} cannot be read: {error}") from None
     if found != number and number is not None:
         raise RemoteError(f"slot {number} of {topic} says that it is number {found}")

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from seriatim.brokers.nats_api import MESSAGE_NOT_FOUND, ApiRefused, Problem, failure
 from seriatim.brokers.nats_socket import NO_RESPONDERS, NatsSocket
-from seriatim.model import ConnectionFailed, TimedOut
+from seriatim.model import UNREADABLE, ConnectionFailed, TimedOut
 
 BATCH = 8_192
 BATCH_BYTES = 8 * 1024 * 1024
@@ -236,7 +236,7 @@ class _RangeReader:
     def _checked(self, body: bytes) -> _Stored | None:
         try:
             answer = _stored.decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ConnectionFailed(f"an answer about stream {self._stream} cannot be read: {error}") from None
         if answer.error is not None:
             if answer.error.err_code == MESSAGE_NOT_FOUND:
@@ -257,7 +257,7 @@ def ask_api(connection: NatsSocket, what: str, question: dict[str, Any], kind: t
     answer = connection.request(f"{prefix}.{what}", msgspec.json.encode(question))
     try:
         decoded = msgspec.json.decode(answer.body, type=kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ConnectionFailed(f"the answer to {what} cannot be read: {error}") from None
     if decoded.error is not None:
         raise failure(what, decoded.error)

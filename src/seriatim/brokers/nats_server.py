@@ -2,6 +2,8 @@
 
 It listens on 127.0.0.1 only. The server picks a free port itself and says which one in a file, so there is no moment
 in which somebody else could take it. What it logs is kept beside its data and is quoted when it does not start.
+Two servers on one folder would lose what they acknowledge, so the server itself holds a lock on it: it inherits the
+locked file and keeps it for as long as it lives, also when whoever started it is killed.
 
     async with NatsServer() as server:                      with NatsServer() as server:
         await nats.connect(server.url)                          print(server.url)
@@ -27,6 +29,7 @@ from types import TracebackType
 from msgspec import Struct
 
 from seriatim.model import ConnectionFailed, InputError, TimedOut
+from seriatim.runtime.with_parent import ending_with_parent
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ HOST = "127.0.0.1"
 START_S = 20.0  # a busy machine may take seconds; a server that cannot start ends by itself, and is noticed at once
 STOP_S = 10.0
 POLL_S = 0.01
+LOCK_S = 5.0  # a server whose parent was killed a moment ago is still ending
 LOG_LINES_QUOTED = 8
 
 
@@ -65,6 +69,8 @@ class NatsServer:
     """One server with JetStream. `folder`: where it keeps its data; None: a temporary one, removed at the end.
 
     `port` 0: any free one; a restart keeps it. `config` is added to the server's configuration file as it is.
+    `ends_with_parent`: also when this process is killed (on Linux). The kernel then looks at the thread that launches,
+    so that one must live as long as the server.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class NatsServer:
         name: str | None = None,
         config: str = "",
         binary: Path | None = None,
+        ends_with_parent: bool = False,
     ) -> None:
         if not 0 <= port <= 65_535:
             raise InputError("port", f"{port} is not a port", "give one from 1 to 65535, or 0 for any free one")
@@ -90,6 +97,7 @@ class NatsServer:
         self._tls = tls
         self._name = name
         self._config = config
+        self._ends_with_parent = ends_with_parent
         self._process: subprocess.Popen[bytes] | None = None
         self._orphan: weakref.finalize[..., NatsServer] | None = None
         # Nobody removes a temporary folder if the object is simply dropped, so that is arranged from the beginning.
@@ -142,17 +150,12 @@ class NatsServer:
         if self.running:
             raise InputError("server", f"it is running already on {self.url}", "stop it first, or use restart")
         self.folder.mkdir(parents=True, exist_ok=True)
-        for stale in self.folder.glob("*.ports"):
-            stale.unlink()
-        configuration = self.folder / "nats-server.conf"
-        configuration.touch(mode=0o600)  # it may hold a token
-        configuration.write_text(self._configuration(), encoding="utf-8")
-        command = [str(self._binary), "--config", str(configuration)]
-        with self.log_file.open("ab") as log:
-            # A group of its own: Ctrl-C in a terminal goes to us, and we end it when we are ready.
-            self._process = process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        lock = self._lock_folder()
+        try:
+            self._process = process = self._start_process(lock)
+            os.write(lock, f"{process.pid}\n".encode())
+        finally:
+            os.close(lock)  # the server keeps its own copy, and with it the lock
         self._orphan = weakref.finalize(self, _end, process)
         try:
             self._wait_until_ready(process)
@@ -228,6 +231,43 @@ class NatsServer:
                 files += f", ca_file: {_quoted(self._tls.client_authority)}, verify: true"
             lines.append(f"tls {{ {files} }}")
         return "\n".join([*lines, self._config, ""])
+
+    def _lock_folder(self) -> int:
+        """A locked file that the server is to inherit. It says which process has it, for whoever finds it locked."""
+        import fcntl  # not on every platform; the rest of the package is
+
+        lock = os.open(self.folder / "nats-server.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(POLL_S)
+                    continue
+                holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+                os.close(lock)
+                who, fix = (f" (process {holder})", f": kill {holder}") if holder else ("", "")
+                problem = f"a NATS server{who} still uses {str(self.folder)!r}"
+                raise InputError("folder", problem, f"stop it{fix}; or give another folder") from None
+        os.ftruncate(lock, 0)
+        return lock
+
+    def _start_process(self, lock: int) -> "subprocess.Popen[bytes]":
+        for stale in self.folder.glob("*.ports"):
+            stale.unlink()
+        configuration = self.folder / "nats-server.conf"
+        configuration.touch(mode=0o600)  # it may hold a token
+        configuration.write_text(self._configuration(), encoding="utf-8")
+        command = [str(self._binary), "--config", str(configuration)]
+        if self._ends_with_parent:
+            command = ending_with_parent(command)
+        with self.log_file.open("ab") as log:
+            # A group of its own: Ctrl-C in a terminal goes to us, and we end it when we are ready.
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(lock,)
+            )
 
     def _wait_until_ready(self, process: "subprocess.Popen[bytes]") -> None:
         """The server writes its ports file when it takes clients; then the first line it says is read as a proof."""

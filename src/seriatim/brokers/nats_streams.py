@@ -37,6 +37,9 @@ ATTEMPTS = 20  # to add a subject against others who add theirs at the same time
 LOOK_AGAIN_S = (0.5, 6.0)  # the second is later than any question that was under way when we wrote
 DUPLICATES_S = 120.0
 
+# A slot is filled once: the second message for its subject is refused, and no header may take the first one away.
+ONCE = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True, "allow_rollup_hdrs": False}
+
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
     """How streams that do not exist yet are made."""
@@ -158,10 +161,8 @@ class Streams:
         problem = None
         if config.subjects != [topic]:
             problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly this topic"
-        elif config.retention != "limits":
-            problem = f"has retention {config.retention!r}, so it forgets events when somebody has read them"
-        elif config.no_ack or config.sealed or config.mirror or config.subject_transform:
-            problem = "acknowledges nothing, is sealed, is a mirror or changes subjects"
+        else:
+            problem = _problem_with(config)
         if problem is not None:
             raise InputError(
                 f"topic {topic}",
@@ -241,8 +242,7 @@ class Streams:
     async def slots(self, topic: Topic) -> str:
         """The stream of a topic's slots: one message per subject, and what is there stays."""
         stream = self.names.slots_stream(topic)
-        once = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True}
-        return await self._other(stream, f"{self.names.slots_subject(topic)}.>", once)
+        return await self._other(stream, f"{self.names.slots_subject(topic)}.>", ONCE)
 
     async def stamps(self, node: Node) -> str:
         """The stream of a home's stamps."""
@@ -259,8 +259,11 @@ class Streams:
     async def _other(self, stream: str, subject: str, additions: dict[str, Any]) -> str:
         if stream not in self._others:
             async with self._lock(stream):
-                if await self._find(stream) is None:
-                    await self._create({**self._config(stream, [subject]), **additions})
+                found = await self._find(stream)
+                if found is None and not await self._create({**self._config(stream, [subject]), **additions}):
+                    found = (await self.api.info(stream)).config
+                if found is not None:
+                    _check_other(found, subject, additions)
             self._others.add(stream)
         return stream
 
@@ -275,13 +278,13 @@ class Streams:
 
     # ── making them ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _create(self, config: dict[str, Any]) -> None:
-        """Make it, or find it made by somebody else with other options: theirs hold."""
+    async def _create(self, config: dict[str, Any]) -> bool:
+        """Make it, or find it made by somebody else with other options (False): theirs hold."""
         try:
             await self.api.create_stream(config)
         except ApiRefused as refused:
             if refused.number == STREAM_NAME_IN_USE:
-                return
+                return False
             if refused.number == SUBJECTS_OVERLAP:
                 others = await self.api.streams_with(config["subjects"][0])
                 raise InputError(
@@ -290,6 +293,7 @@ class Streams:
                     f"remove it there: subjects that begin with {self.names.prefix} belong to this cluster",
                 ) from None
             raise
+        return True
 
     def _log_config(self, stream: str, subjects: Iterable[str]) -> dict[str, Any]:
         config = self._config(stream, subjects)
@@ -315,3 +319,25 @@ class Streams:
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
+
+
+def _problem_with(config: StreamConfig) -> str | None:
+    """Why a stream that somebody else made does not keep what it is given."""
+    if config.retention != "limits":
+        return f"has retention {config.retention!r}, so it forgets events when somebody has read them"
+    if config.no_ack or config.sealed or config.mirror or config.subject_transform:
+        return "acknowledges nothing, is sealed, is a mirror or changes subjects"
+    return None
+
+
+def _check_other(config: StreamConfig, subject: str, needed: dict[str, Any]) -> None:
+    """A stream of slots, stamps or logs was there. Its name is ours, but anybody may have made it, in any way."""
+    problem = _problem_with(config)
+    if config.subjects != [subject]:
+        problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly {subject}"
+    for setting, value in needed.items():
+        if problem is None and getattr(config, setting) != value:
+            problem = f"has {setting} = {getattr(config, setting)!r}, and needs {value!r}: its slots are not write-once"
+    if problem is not None:
+        fix = "change it, or delete it and what it holds; then it is made as it must be"
+        raise InputError(f"stream {config.name}", f"it was made by somebody else and {problem}", fix)

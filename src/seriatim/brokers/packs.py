@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import SeriatimError
+from seriatim.model import UNREADABLE, SeriatimError
 
 BATCH_HEADER = "Seriatim-Batch"
 BATCH_VERSION = "1"
@@ -68,7 +68,7 @@ def read_pack(version: str, payload: bytes) -> Pack:
         raise Unreadable(f"a pack of version {version!r}; this client reads {BATCH_VERSION}")
     try:
         read = _decoder.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise Unreadable(f"a pack that cannot be read: {error}") from None
     if not 1 <= len(read.data) <= EVENTS_MAX:
         raise Unreadable(f"a pack of {len(read.data)} events; it must have 1 to {EVENTS_MAX}")

@@ -8,7 +8,7 @@ import msgspec
 
 from seriatim.cli.common import check_outlives, json_option, log_option, run_service, show_json, write_whole
 from seriatim.model import InputError
-from seriatim.server.config import ClusterConfig, load_config
+from seriatim.server.config import ClusterConfig, lacks_node_token, load_config
 from seriatim.server.config_text import config_text
 
 HELP = """Run sequencer nodes of a cluster.
@@ -80,6 +80,8 @@ def command(
     check_outlives(config.broker, "broker")
     check_server(config, nodes or None, place or 0)
     if check:
+        if lacks_node_token(config):
+            click.echo("Warning: security.node_token_file: is missing, so all nodes must run in one process", err=True)
         _show(config, as_json)
         return
     configure_logging(as_json, log_level)

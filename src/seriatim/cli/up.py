@@ -112,10 +112,10 @@ async def _running(
     plan = read_plan(tree) if tree is not None else {"nodes": {"root": {}}}
     with _folder(folder) as place:
         _config("nats://127.0.0.1:4222", plan, place, wishes)  # a mistake in the tree is found before anything runs
-        nats = NatsServer(place / "nats", port)
+        nats = NatsServer(place / "nats", port, ends_with_parent=True)
         started.append(nats)
         try:
-            await asyncio.to_thread(nats.launch)
+            await asyncio.to_thread(nats.launch)  # in a thread of the loop's own, which lives as long as the loop
         except ConnectionFailed as error:
             if "address already in use" not in str(error):
                 raise
@@ -151,8 +151,11 @@ def _folder(folder: Path | None) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            problem = f"another `seriatim up` uses {str(folder)!r}"
+            holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+            problem = f"another `seriatim up` (process {holder}) uses {str(folder)!r}"
             raise InputError("--folder", problem, "stop that one, or give another folder") from None
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
         yield folder.resolve()
     finally:
         os.close(lock)

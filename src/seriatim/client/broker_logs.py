@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from seriatim.brokers import Broker
 from seriatim.brokers.row_channels import row_channel_on
-from seriatim.model import LogError, Subscription
+from seriatim.model import UNREADABLE, LogError, Subscription
 
 T = TypeVar("T", bound=Struct)
 
@@ -44,7 +44,7 @@ class BrokerTable:
             for line in body.splitlines():
                 try:
                     row = decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                except UNREADABLE as error:
                     where = f"{self._table} on the broker, message {number}"
                     raise LogError(where, f"not a row ({error})", "use another name, or another log") from None
                 key = (row.topic, row.since) if isinstance(row, Subscription) else len(last)

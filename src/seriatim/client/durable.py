@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct, field
 
-from seriatim.model import APPLICATION, Address, JournalError, Number, Topic
+from seriatim.model import APPLICATION, UNREADABLE, Address, JournalError, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Subscriber, TreeOptions
@@ -91,7 +91,7 @@ def read_past(name: str, recovered: Recovered) -> Past:
     try:
         snapshot = _snapshot.decode(recovered.snapshot) if recovered.snapshot is not None else None
         records = [_record.decode(record) for record in recovered.records]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise JournalError(f"the journal of {name!r} holds something else than a subscription: {error}") from None
     return _Reading(snapshot).read(records)
 

@@ -29,7 +29,7 @@ from seriatim.client.broker_logs import BrokerTable
 from seriatim.client.events import Event
 from seriatim.client.inbox import NOTHING
 from seriatim.client.pending import Pending
-from seriatim.model import Delivery, LogError, Number, Publication, Subscription, Topic
+from seriatim.model import UNREADABLE, Delivery, LogError, Number, Publication, Subscription, Topic
 from seriatim.runtime import Clock
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class RowFile:
                 if not line.isspace():
                     try:
                         yield offset, len(line), decoder.decode(line)
-                    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    except UNREADABLE as error:
                         fix = "move the file away, or correct the line"
                         raise LogError(f"{self.path} line {number}", f"not a row ({error})", fix) from None
                 offset += len(line)

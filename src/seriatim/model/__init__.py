@@ -1,6 +1,7 @@
 """Plain values: names, events, log rows, errors. Imports nothing else of the package."""
 
 from seriatim.model.errors import (
+    UNREADABLE,
     Closed,
     ConnectionFailed,
     Fenced,
@@ -25,6 +26,7 @@ from seriatim.model.records import Delivery, History, Message, Publication, Subs
 __all__ = [
     "APPLICATION",
     "BROKER",
+    "UNREADABLE",
     "Address",
     "Closed",
     "ConnectionFailed",

@@ -18,7 +18,13 @@ SeriatimError
 └── Closed               used after it was closed
 """
 
+import msgspec
+
 from seriatim.model.names import Topic
+
+# What msgspec's decoders raise about bytes that somebody else has written: wrong types, text that is not UTF-8, and a
+# nesting so deep that reading it would need too much stack. Whoever decodes such bytes must expect all three.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class SeriatimError(Exception):

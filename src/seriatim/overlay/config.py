@@ -146,7 +146,11 @@ class OverlayConfig(Struct, frozen=True, kw_only=True, dict=True):
         """Tokens and certificates of a broker, read from their files."""
         given = to_builtins(self.security)
         given["node_token_file"] = given.pop("broker_token_file")
-        return self._load(given)
+        loaded = self._load(given)
+        if loaded.asks_clients and not loaded.node_token and len(self.brokers) > 1:
+            problem = "is missing: a client could say that it is a broker, so no broker is let in"
+            raise InputError("security.broker_token_file", problem, "give brokers a token of their own")
+        return loaded
 
     def client_security(self) -> SecurityOptions:
         """What a client needs that has the same file; the brokers' own key and token are none of its business."""

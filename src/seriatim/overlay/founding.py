@@ -7,7 +7,7 @@ first record, and a snapshot carries them too; a broker that is to be started wi
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import InputError, JournalError
+from seriatim.model import UNREADABLE, InputError, JournalError
 from seriatim.protocols.overlay import Broker, OverlayOptions, Place
 from seriatim.protocols.overlay.messages import Stepped, TookOver
 from seriatim.protocols.overlay.running import BrokerNode, LinkedState
@@ -97,7 +97,7 @@ def _decoded(place: Place, recovered: Recovered) -> tuple[Snapshot | None, list[
     try:
         snapshot = _snapshot.decode(recovered.snapshot) if recovered.snapshot is not None else None
         return snapshot, [_record.decode(record) for record in recovered.records]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise JournalError(
             f"the journal of {place.name} holds something else than a broker's records: {error}"
         ) from None

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from seriatim.model import Node, RemoteError, Topic
+from seriatim.model import UNREADABLE, Node, RemoteError, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 
@@ -129,7 +129,7 @@ def decode_description(data: bytes) -> ClusterDescription:
     """Read an answer. RemoteError: it is not a description, or one of another version."""
     try:
         description = msgspec.json.decode(data, type=ClusterDescription)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise RemoteError(
             f"the description of the cluster cannot be read: {error}; something else answers where sequencers are asked"
         ) from None

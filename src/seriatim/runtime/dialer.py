@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from seriatim.model import Address, ConnectionFailed, InputError, Node, RemoteError
+from seriatim.model import UNREADABLE, Address, ConnectionFailed, InputError, Node, RemoteError
 from seriatim.protocols.machine import Payload
 from seriatim.runtime.addresses import split_address
 from seriatim.runtime.connection import Connection, Throttle, TransportOptions
@@ -27,7 +27,6 @@ from seriatim.runtime.switchboard import Outlet, Switchboard
 from seriatim.runtime.wire import (
     FRAME_BYTES_MAX,
     TREE,
-    UNREADABLE,
     VERSION,
     Decoders,
     Envelope,

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import JournalError
+from seriatim.model import UNREADABLE, JournalError
 
 FORMAT_VERSION = 1
 SEGMENT_MAGIC = b"seriatjn"
@@ -150,7 +150,7 @@ def _read_frame(path: Path, data: bytes, scan: Scan) -> None:
     else:
         try:
             scan.records.extend(_records.decode(payload))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise damage(path, body, f"frame {number} is not a list of records ({error})") from None
         scan.next_number += 1
         scan.end = body + length

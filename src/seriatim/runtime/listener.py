@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from seriatim.model import APPLICATION, BROKER, Address, InputError, Node, RemoteError
+from seriatim.model import APPLICATION, BROKER, UNREADABLE, Address, InputError, Node, RemoteError
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.runtime.connection import Throttle, TransportOptions
@@ -23,7 +23,6 @@ from seriatim.runtime.switchboard import Outlet, Switchboard
 from seriatim.runtime.wire import (
     FRAME_BYTES_MAX,
     TREE,
-    UNREADABLE,
     VERSION,
     Decoders,
     Envelope,

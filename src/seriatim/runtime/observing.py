@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from seriatim.model import ConnectionFailed, RemoteError
+from seriatim.model import UNREADABLE, ConnectionFailed, RemoteError
 from seriatim.runtime.addresses import split_address
 from seriatim.runtime.connection import Connection, TransportOptions
 from seriatim.runtime.dialer import explain_failure
 from seriatim.runtime.security import SecurityOptions
-from seriatim.runtime.wire import FRAME_BYTES_MAX, UNREADABLE, VERSION, Hello, Refusal, Welcome, decode_for_peer
+from seriatim.runtime.wire import FRAME_BYTES_MAX, VERSION, Hello, Refusal, Welcome, decode_for_peer
 
 Report = TypeVar("Report")
 

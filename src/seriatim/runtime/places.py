@@ -26,7 +26,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
     def is_exposed(self, security: SecurityOptions) -> bool:
         """Whether other machines can reach it, and anybody there is let in: worth a warning."""
-        if security.token or security.require_client_certificate:
+        if security.asks_clients:
             return False
         return not is_loopback(self.bind or self.address)
 

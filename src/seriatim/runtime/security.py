@@ -1,7 +1,8 @@
 """Who may connect, and how what they say is kept private: tokens and TLS, read from files.
 
 Clients and nodes have a token each: whoever holds a client's token still cannot speak as a node, since a node is
-believed what it says about the order. Without any token everybody is let in, which is right on one machine only.
+believed what it says about the order. A certificate does not make a node either: clients have certificates of the same
+authority. Where nobody must show anything everybody is let in, which is right on one machine only.
 """
 
 import hmac
@@ -89,6 +90,11 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
         """Whether connections are made with TLS."""
         return self.tls or self.certificate is not None or self.authority is not None
 
+    @property
+    def asks_clients(self) -> bool:
+        """Whether clients must show something. Then nodes must show what no client has: the token of nodes."""
+        return bool(self.token) or self.require_client_certificate
+
     def token_of(self, role: str) -> str:
         """What somebody in this role must show."""
         return self.node_token if role == "node" else self.token
@@ -97,7 +103,7 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
         """Why somebody with this token is not let in as `role`. None: it is."""
         expected = self.token_of(role)
         if not expected:
-            if role == "node" and self.token:
+            if role == "node" and self.asks_clients:
                 return "no node may connect: node_token is not set there"
             return None
         if hmac.compare_digest(expected.encode(), token.encode("utf-8", "surrogatepass")):

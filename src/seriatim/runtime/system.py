@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from seriatim.model import RemoteError
+from seriatim.model import UNREADABLE, RemoteError
 from seriatim.runtime.wire import Refusal
 
 VERSION = 1
@@ -54,7 +54,7 @@ def decode_report(data: bytes, type: type[Report], kind: str) -> Report:
     """Read the report of a `kind` of process. RemoteError: it is none, or one of another version."""
     try:
         report = msgspec.json.decode(data, type=type)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise RemoteError(f"a {kind}'s report cannot be read: {error}") from None
     if report.version != VERSION:
         raise RemoteError(

@@ -9,13 +9,13 @@ import logging
 from abc import abstractmethod
 from typing import Any, Protocol
 
-from seriatim.model import Address, RemoteError
+from seriatim.model import UNREADABLE, Address, RemoteError
 from seriatim.runtime.connection import Throttle, TransportOptions
 from seriatim.runtime.door import Door, Problem, Visitor
 from seriatim.runtime.security import SecurityOptions
 from seriatim.runtime.switchboard import Outlet, Switchboard
 from seriatim.runtime.system import SystemDescription
-from seriatim.runtime.wire import UNREADABLE, VERSION, Envelope, Hello, Ping, Refusal, Welcome, decode_hello
+from seriatim.runtime.wire import VERSION, Envelope, Hello, Ping, Refusal, Welcome, decode_hello
 
 logger = logging.getLogger(__name__)
 

@@ -136,9 +136,6 @@ decode_for_peer = msgspec.msgpack.Decoder(ForPeer).decode
 
 TREE = Decoders(decode_from_client, decode_from_node, decode_for_client, decode_for_node)
 
-# What the decoders raise about a body that somebody else has written: wrong types, text that is not UTF-8, and a
-# nesting so deep that reading it would need too much stack.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # What the encoder raises about a message that does not fit the format: numbers of more than 64 bits, lone surrogates.
 UNWRITABLE = (OverflowError, TypeError, ValueError)
 

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 from msgspec import Struct, structs
 
-from seriatim.model import InputError, JournalError, Node
+from seriatim.model import UNREADABLE, InputError, JournalError, Node
 from seriatim.protocols.atoms import AtomsOptions, Plan, SequencingGraph
 from seriatim.protocols.atoms.messages import TookOver
 from seriatim.protocols.atoms.station import Station, StationState
@@ -81,7 +81,7 @@ def rebuild(now: Founded, options: AtomsOptions, recovered: Recovered) -> Rebuil
     try:
         snapshot = _snapshot.decode(recovered.snapshot) if recovered.snapshot is not None else None
         records = [_record.decode(record) for record in recovered.records]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise JournalError(
             f"the journal of {now.node} holds something else than a station's records: {error}"
         ) from None

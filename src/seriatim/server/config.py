@@ -462,10 +462,19 @@ def _check_topics(config: ClusterConfig) -> None:
 
 def exposed_without_token(config: ClusterConfig) -> list[Node]:
     """Nodes that other machines can reach and that ask for no token: worth a warning."""
-    if config.security.token_file or config.security.require_client_certificate:
+    if _asks_clients(config):
         return []
     return [
         name
         for name, node in config.nodes.items()
         if not all(map(is_loopback, [node.bind] if node.bind else node.addresses))
     ]
+
+
+def lacks_node_token(config: ClusterConfig) -> bool:
+    """Whether the nodes must all run in one process: in two they could not prove to each other that they are nodes."""
+    return len(config.nodes) > 1 and _asks_clients(config) and not config.security.node_token_file
+
+
+def _asks_clients(config: ClusterConfig) -> bool:
+    return bool(config.security.token_file) or config.security.require_client_certificate

@@ -11,7 +11,7 @@ been used may not: numbers and stamps that were given out would mean something e
 import msgspec
 from msgspec import Struct, structs
 
-from seriatim.model import InputError, JournalError, Node, Topic, TreeError
+from seriatim.model import UNREADABLE, InputError, JournalError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.messages import Stepped, TookOver
@@ -136,7 +136,7 @@ def _decoded(node: Node, recovered: Recovered) -> tuple[NodeSnapshot | None, lis
     try:
         snapshot = _snapshot.decode(recovered.snapshot) if recovered.snapshot is not None else None
         return snapshot, [_record.decode(record) for record in recovered.records]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise JournalError(f"the journal of {node} holds something else than a node's records: {error}") from None
 
 

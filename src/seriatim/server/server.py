@@ -30,6 +30,7 @@ from seriatim.server.config import (
     LOSSY_SCHEMES,
     ClusterConfig,
     exposed_without_token,
+    lacks_node_token,
 )
 from seriatim.server.discovery import answer_questions, encoded_description
 from seriatim.server.machine_check import check_machine
@@ -291,6 +292,11 @@ def check_server(config: ClusterConfig, nodes: Sequence[Node] | None = None, pla
     if free and set(chosen) != set(config.nodes):
         problem = "port 0 is known to no other process"
         raise InputError(f"nodes.{free[0]}.address", problem, "give a port, or run all nodes in one process")
+    has_standbys = any(len(each.addresses) > 1 for each in config.nodes.values())
+    if lacks_node_token(config) and (has_standbys or set(chosen) != set(config.nodes)):
+        problem = "is missing: a client could say that it is a node, so nodes of other processes are not let in"
+        fix = "give nodes a token of their own, or run all of them in one process without standbys"
+        raise InputError("security.node_token_file", problem, fix)
     binds = [config.nodes[node].bind for node in chosen if config.nodes[node].bind]
     for bind in binds:
         if binds.count(bind) > 1 and not bind.endswith(":0"):

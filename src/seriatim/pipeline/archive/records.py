@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, field
 from pyspark.sql import SparkSession
 
-from seriatim.model import InputError
+from seriatim.model import UNREADABLE, InputError
 from seriatim.pipeline import files
 
 RECORDS = "_records"
@@ -126,7 +126,7 @@ def _read(spark: SparkSession, root: str, table: str, first: int, last: int) -> 
         return None
     try:
         return msgspec.json.decode(data, type=Record)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise InputError(uri, f"it is not a record of an archive: {error}", "restore it from a copy") from None
 
 

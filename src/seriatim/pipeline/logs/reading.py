@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from seriatim.audit.foreign import HEAD, SEPARATORS, format_of
-from seriatim.model import LogError
+from seriatim.model import UNREADABLE, LogError
 from seriatim.pipeline.files import Entry, children, files_below, find, read_head
 
 CORRUPT = "_corrupt"
@@ -114,7 +114,7 @@ def columns_of(spark: SparkSession, source: Source) -> list[str]:
 def _keys(line: str) -> Iterable[str]:
     try:
         return msgspec.json.decode(line, type=dict[str, object])
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ()
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from seriatim.model import InputError
+from seriatim.model import UNREADABLE, InputError
 from seriatim.pipeline.report.pages import Comparison, Experiment, Measurement, SweepSection
 
 MEASUREMENTS, COMPARISONS = "measurements", "comparisons"
@@ -89,7 +89,7 @@ def _rows(file: Path, kind: type[T]) -> Iterator[T]:
             continue
         try:
             yield decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             fix = "give what `seriatim reproduce --out` wrote"
             raise InputError(f"{file} line {number}", f"not a {kind.__name__.lower()} ({error})", fix) from None
 

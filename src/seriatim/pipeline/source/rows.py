@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from seriatim.brokers.naming import unescape
 from seriatim.brokers.nats_messages import decode_slot, decode_stamps
 from seriatim.brokers.nats_ranges import Messages
-from seriatim.model import Delivery, GapError, Publication, RemoteError, Subscription
+from seriatim.model import UNREADABLE, Delivery, GapError, Publication, RemoteError, Subscription
 from seriatim.order import TopicNames
 from seriatim.pipeline.source.events import EventColumns, times_of
 from seriatim.pipeline.source.options import SourceOptions
@@ -187,7 +187,7 @@ def log_rows(messages: Messages, kind: type[Struct]) -> Rows:
                 if line:
                     found.append(decoder.decode(line[1:] if line[:1] == b"-" else line))
                     flags.append(line[:1] == b"-")
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             problems.append((position, position, f"not rows of a log: {error}"))
             found, flags = [], []
         counts.append(len(found))

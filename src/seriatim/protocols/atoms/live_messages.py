@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import Address, Node, Number, RemoteError, Topic
+from seriatim.model import UNREADABLE, Address, Node, Number, RemoteError, Topic
 from seriatim.protocols.atoms.messages import (
     Carry,
     Close,
@@ -229,5 +229,5 @@ def decode_item(data: bytes) -> Item:
         item = _decode(data)
         incarnation_of(item.group)
         return item
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise RemoteError(f"what the broker keeps is not an item: {error}") from None
