@@ -11,11 +11,11 @@ from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import PublicationFile, log_place, open_publication_log
-from seriatim.client.options import GapPolicy, check_name, check_pairs, with_attributes
+from seriatim.client.options import GapPolicy, check_filter, check_name, check_pairs, with_attributes
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import Subscription, Wishes, names_of
-from seriatim.filters import Attributes, Filter, parse
+from seriatim.filters import Attributes, Filter
 from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
 from seriatim.runtime import Clock, Journal
 
@@ -200,12 +200,12 @@ class Bus(UsedOnce):
             gaps=gaps if gaps is not None else self._settings.gaps,
             show_gaps=show_gaps,
             acknowledge=acknowledge,
-            log=log_place(log),
+            log=log_place("log", log),
             start=start,
             stamp_key=self._settings.stamp_key,
             limits=self._settings.limits,
             timeout_s=self._settings.timeout_s,
-            where=parse(where) if isinstance(where, str) else where,
+            where=check_filter(where),
         )
         for name in sorted(wishes.topics):
             self._cluster.description.tree.home(self._cluster.broker.ordered_topic(name))  # raises if unknown

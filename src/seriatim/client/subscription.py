@@ -350,6 +350,8 @@ class Subscription(UsedOnce):
     async def next(self, timeout_s: float | None = None) -> Event:
         """The next event. TimedOut: none came in time, and none was lost."""
         bound_s = self._wishes.timeout_s if timeout_s is None else timeout_s
+        if not isinstance(bound_s, int | float) or bound_s != bound_s:  # NaN would wait for ever
+            raise InputError("timeout_s", f"{bound_s!r} is not a time", "give a number of seconds")
         try:
             async with asyncio.timeout(bound_s):
                 return await self.__anext__()
@@ -360,6 +362,8 @@ class Subscription(UsedOnce):
 
     async def batches(self, max: int = 1_000) -> AsyncIterator[list[Event]]:
         """Events in lists of up to `max`: what is there, without waiting for more. Faster than one by one."""
+        if not isinstance(max, int):
+            raise InputError("max", f"{max!r} is not a whole number", "give at least 1")
         if max < 1:
             raise InputError("max", f"{max} is too small", "give at least 1")
         while (items := await self._next(max)) is not None:
