@@ -173,13 +173,13 @@ def test_up_ends_with_the_reason_when_its_nats_server_dies(tmp_path: Path) -> No
         started = json.loads(running.wait_for_line("nats server started"))
         os.kill(started["pid"], signal.SIGKILL)
         assert running.wait() == 1, running
-        assert "Error: the NATS server has ended by itself" in running.err[-1]
+        assert json.loads(running.err[-1])["error"].startswith("the NATS server has ended by itself")
 
 
 def test_ctrl_c_at_a_subscriber_is_exit_code_130(cluster: dict[str, Any]) -> None:
     with subscriber(cluster["url"], 1, "interrupted") as one:
         assert one.stop(signal.SIGINT) == 130, one
-        assert one.err[-1] == "Interrupted."
+        assert json.loads(one.err[-1]) == {"error": "Interrupted."}
 
 
 def test_a_folder_keeps_what_was_published(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from seriatim.cli.common import (
     client_options,
     default_journals,
     json_option,
+    notice,
     run_until_interrupted,
     show_json,
     url_option,
@@ -112,7 +113,7 @@ def command(
             client.connect(name=name, journals=places, stamp_key=key) as bus,
             bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder) as events,
         ):
-            click.echo(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}", err=True)
+            notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
             await print_events(events, count, idle_s, show_stamps, as_json)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
