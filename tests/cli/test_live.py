@@ -13,6 +13,7 @@ from typing import Any
 
 import nats
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.processes import Running, run, up
 
@@ -246,3 +247,17 @@ def test_a_small_load_is_measured(cluster: dict[str, Any]) -> None:
     done = run("bench", "--url", cluster["url"], *words)
     assert done.returncode == 0, done
     assert '"ordered": true' in done.stdout
+
+
+def test_a_subscriber_has_metrics_of_its_own(cluster: dict[str, Any]) -> None:
+    with subscriber(cluster["url"], 2, "measured", more=("--metrics", "127.0.0.1:0")) as one:
+        url = json.loads(next(line for line in one.err if "metrics at" in line))["message"].removeprefix("metrics at ")
+        assert run("pub", "measured", "event", "--url", cluster["url"]).returncode == 0
+        one.wait_for_line('"topic": "measured"')
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+        samples = {sample.name: sample.value for family in families for sample in family.samples}
+        assert samples["seriatim_client_notified_total"] == 1
+        assert samples["seriatim_client_held_events"] == samples["seriatim_client_oldest_held_seconds"] == 0
+    done = run("sub", "measured", "--url", cluster["url"], "--metrics", "here")
+    assert done.returncode == 2 and "Error: --metrics: 'here' is not an address" in done.stderr

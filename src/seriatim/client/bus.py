@@ -11,6 +11,7 @@ from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import PublicationFile, log_place, open_publication_log
+from seriatim.client.metrics import ClientMetrics
 from seriatim.client.options import GapPolicy, check_filter, check_name, check_pairs, with_attributes
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
@@ -262,6 +263,11 @@ class Bus(UsedOnce):
             down=down + [line for part in parts for line in part.down],
             notes=[line for part in parts for line in part.notes],
         )
+
+    def metrics(self) -> ClientMetrics:
+        """What is counted here: held events and the age of the oldest, gaps, and so on; `.text` is for Prometheus."""
+        unpublished = self._outbox.events_waiting if self._outbox is not None else 0
+        return ClientMetrics([each.metrics() for each in self._subscriptions], unpublished)
 
     def _opened(self) -> Outbox:
         self._check_open()

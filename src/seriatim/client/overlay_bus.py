@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from seriatim.client.bus import Bus
 from seriatim.client.explain import Explanation
+from seriatim.client.metrics import ClientMetrics
 from seriatim.client.options import GapPolicy, check_filter, check_path
 from seriatim.client.overlay_attachment import Attachment
 from seriatim.client.overlay_logs import OverlayDeliveries, OverlayPublications
@@ -366,6 +367,11 @@ class OverlayBus(Bus):
             "beyond them miss what is published until they are back"
             for name, brokers in sorted(self._unheard.items())
         ]
+
+    def metrics(self) -> ClientMetrics:
+        """What is counted here; what is held back is known to the broker only."""
+        unpublished = self._out.events_waiting if self._out is not None else 0
+        return ClientMetrics([each.metrics() for each in self._streams.values()], unpublished)
 
     def _opened(self) -> Any:
         self._check_open()

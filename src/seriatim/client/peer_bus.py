@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from seriatim.client.bus import Bus
 from seriatim.client.explain import Explanation
+from seriatim.client.metrics import ClientMetrics
 from seriatim.client.options import GapPolicy, check_path
 from seriatim.client.peer_logs import PeerDeliveries, PeerPublications
 from seriatim.client.peer_outbox import PeerOutbox
@@ -296,6 +297,11 @@ class PeerBus(Bus):
             down=[line for line in waits if "is not connected" in line],
             notes=[line for line in waits if "is not connected" not in line],
         )
+
+    def metrics(self) -> ClientMetrics:
+        """What is counted here; what is held back is known to the peer only."""
+        unpublished = self._out.events_waiting if self._out is not None else 0
+        return ClientMetrics([each.metrics() for each in self._streams], unpublished)
 
     def _opened(self) -> Any:
         self._check_open()

@@ -26,6 +26,7 @@ from seriatim.client.feed import Feed
 from seriatim.client.inbox import Inbox, Item
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import DeliveryLog, open_delivery_log
+from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import GapPolicy, Limits, check_portable_topic
 from seriatim.client.unordered import UnorderedSubscriber
 from seriatim.filters import Filter, parse
@@ -433,6 +434,21 @@ class Subscription(UsedOnce):
             return Explanation()
         down = self._network.down() if self._network is not None else []
         return Explanation(held=self._feed.held(), notes=self._feed.notes(), down=down)
+
+    def metrics(self) -> SubscriptionMetrics:
+        """What is counted of it."""
+        feed = self._feed
+        return SubscriptionMetrics(
+            subscriber=self.name,
+            notified=self._inbox.notified,
+            unread=self.unread,
+            held=feed.held_count if feed is not None else None,
+            oldest_held_seconds=feed.oldest_held_s if feed is not None else None,
+            out_of_order=feed.out_of_order if feed is not None else 0,
+            gaps=self._inbox.gaps,
+            rejected=self.rejected,
+            left_out=self.left_out,
+        )
 
     def _opened(self) -> Feed:
         self._check_open()
