@@ -14,6 +14,7 @@ from typing import Any
 
 import nats
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.processes import Running, run, up
 
@@ -174,13 +175,13 @@ def test_up_ends_with_the_reason_when_its_nats_server_dies(tmp_path: Path) -> No
         started = json.loads(running.wait_for_line("nats server started"))
         os.kill(started["pid"], signal.SIGKILL)
         assert running.wait() == 1, running
-        assert "Error: the NATS server has ended by itself" in running.err[-1]
+        assert json.loads(running.err[-1])["error"].startswith("the NATS server has ended by itself")
 
 
 def test_ctrl_c_at_a_subscriber_is_exit_code_130(cluster: dict[str, Any]) -> None:
     with subscriber(cluster["url"], 1, "interrupted") as one:
         assert one.stop(signal.SIGINT) == 130, one
-        assert one.err[-1] == "Interrupted."
+        assert json.loads(one.err[-1]) == {"error": "Interrupted."}
 
 
 def test_a_folder_keeps_what_was_published(tmp_path: Path) -> None:
@@ -265,3 +266,17 @@ def test_a_small_load_is_measured(cluster: dict[str, Any]) -> None:
     done = run("bench", "--url", cluster["url"], *words)
     assert done.returncode == 0, done
     assert '"ordered": true' in done.stdout
+
+
+def test_a_subscriber_has_metrics_of_its_own(cluster: dict[str, Any]) -> None:
+    with subscriber(cluster["url"], 2, "measured", more=("--metrics", "127.0.0.1:0")) as one:
+        url = json.loads(next(line for line in one.err if "metrics at" in line))["message"].removeprefix("metrics at ")
+        assert run("pub", "measured", "event", "--url", cluster["url"]).returncode == 0
+        one.wait_for_line('"topic": "measured"')
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+        samples = {sample.name: sample.value for family in families for sample in family.samples}
+        assert samples["seriatim_client_notified_total"] == 1
+        assert samples["seriatim_client_held_events"] == samples["seriatim_client_oldest_held_seconds"] == 0
+    done = run("sub", "measured", "--url", cluster["url"], "--metrics", "here")
+    assert done.returncode == 2 and "Error: --metrics: 'here' is not an address" in done.stderr

@@ -41,6 +41,8 @@ def test_peers_publish_to_each_other(tmp_path: Path) -> None:
                 assert await take(stream, 3) == ["two", "three", "four"]
             assert not buses[0].explain()
             assert buses[0].live.connected == [1, 2]
+            [one] = buses[0].metrics().subscriptions
+            assert (one.notified, one.unread, one.held, buses[0].metrics().unpublished) == (4, 0, None, 0)
 
     run(main())
 

@@ -26,6 +26,8 @@ def test_a_filter_chooses_what_comes_and_numbers_have_no_holes(tmp_path: Path) -
             assert [(event.data, event.number) for event in got] == [(b"101", 1), (b"200.5", 2)]
             assert [event.topic for event in got] == ["ticker", "ticker"]
             assert events.unread == 0 and not events.gaps
+            [one] = subscriber.metrics().subscriptions
+            assert (one.notified, one.held, one.gaps, subscriber.metrics().unpublished) == (2, None, 0, 0)
 
     run(main())
 

@@ -6,7 +6,7 @@ from seriatim.model import BROKER
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame
 from seriatim.protocols.tree import SequencerNode, TreeOptions
-from seriatim.protocols.tree.messages import Finished, Granted, Pass, Routed, Settled, Stamped, Ticket, Written
+from seriatim.protocols.tree.messages import Finished, Granted, Inquire, Pass, Routed, Settled, Stamped, Ticket, Written
 from seriatim.server.meters import SLICE_TOPICS, MeteredSwitchboard, NodeMeter, Surveyor
 
 
@@ -26,6 +26,13 @@ def test_voids_are_counted_and_events_are_not() -> None:
     meter.received(Written("a", 1))
     meter.received(Written("a", 2, "event"))
     assert meter.voids == 1
+
+
+def test_what_subscribers_ask_after_is_counted() -> None:
+    meter = NodeMeter()
+    meter.received(Inquire("a", 1))
+    meter.received(Inquire("a", 1))
+    assert (meter.inquiries, meter.voids) == (2, 0)
 
 
 def test_one_stamp_at_a_time_is_followed_up_and_back() -> None:

@@ -11,12 +11,13 @@ from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats_credentials import NatsCredentials
 from seriatim.brokers.nats_link import NatsLink, no_responders
 from seriatim.brokers.seam import Deliver, HomeOf, Mode, OnError
-from seriatim.model import Address, Closed, RequestRefused, SeriatimError, Topic
+from seriatim.model import Address, Closed, InputError, RequestRefused, SeriatimError, Topic
 from seriatim.order import TopicNames
 from seriatim.protocols.machine import Payload
 
 logger = logging.getLogger(__name__)
 
+CONNECT_S_MAX = 1e6
 RESERVE_BYTES = 16 * 1024  # of a message, for headers, ids and entries
 
 P = TypeVar("P", bound="NatsPort")
@@ -56,6 +57,9 @@ class NatsBroker(Generic[P]):
     def __init__(
         self, url: str, names: Names, credentials: NatsCredentials | None, name: str | None, connect_timeout_s: float
     ) -> None:
+        if not 0 < connect_timeout_s <= CONNECT_S_MAX:
+            problem = f"{connect_timeout_s} is not a time above 0, up to {CONNECT_S_MAX:g}"
+            raise InputError("connect_timeout_s", problem, "give seconds")
         self.names = names
         self.link = NatsLink(
             url.split(","),

@@ -52,6 +52,7 @@ from seriatim.protocols.tree.messages import (
 
 logger = logging.getLogger(__name__)
 
+PACE_MS_MAX = 60_000.0
 FIRST_SENT_MAX = 10_000  # events whose first attempt is remembered, to warn of those that may be in the log twice
 
 
@@ -77,8 +78,9 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
     ) -> None:
         if streams != "topic" and (not isinstance(streams, int) or streams < 1):
             raise InputError("streams", f"{streams!r} is neither", 'use "topic", or a number of buckets')
-        if pace_ms < 0:
-            raise InputError("pace_ms", f"{pace_ms} is negative", "give milliseconds, 0 for as often as possible")
+        if not 0 <= pace_ms <= PACE_MS_MAX:
+            problem = f"{pace_ms} is not from 0 to {PACE_MS_MAX:g}"
+            raise InputError("pace_ms", problem, "give milliseconds, 0 for as often as possible")
         names = Names(cluster, 0 if streams == "topic" else streams)
         super().__init__(url, names, credentials, name, connect_timeout_s)
         self.api = Api(self.link, domain)

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 20  # to add a subject against others who add theirs at the same time
 LOOK_AGAIN_S = (0.5, 6.0)  # the second is later than any question that was under way when we wrote
 DUPLICATES_S = 120.0
+SECONDS_MAX = 1e9  # the server counts nanoseconds in 64 bits
+BYTES_MAX = 2**63 - 1
 
 # A slot is filled once: the second message for its subject is refused, and no header may take the first one away.
 ONCE = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True, "allow_rollup_hdrs": False}
@@ -60,12 +62,15 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
             raise InputError("storage", f"{self.storage!r} is neither", 'use "file" or "memory"')
         if not 1 <= self.replicas <= 5:
             raise InputError("replicas", f"{self.replicas} is not from 1 to 5", "use 1, or 3 on a cluster")
-        if self.max_age_s is not None and self.max_age_s < 1:
-            raise InputError("max_age_s", f"{self.max_age_s} is below one second", "give seconds, or None for ever")
-        if self.max_bytes is not None and self.max_bytes < 1:
-            raise InputError("max_bytes", f"{self.max_bytes} is not positive", "give bytes, or None for no bound")
-        if self.duplicates_s < 1:
-            raise InputError("duplicates_s", f"{self.duplicates_s} is below one second", f"{DUPLICATES_S:g} is usual")
+        if self.max_age_s is not None and not 1 <= self.max_age_s <= SECONDS_MAX:
+            problem = f"{self.max_age_s} is not from 1 to {SECONDS_MAX:g}"
+            raise InputError("max_age_s", problem, "give seconds, or None for ever")
+        if self.max_bytes is not None and not 1 <= self.max_bytes <= BYTES_MAX:
+            problem = f"{self.max_bytes} is not from 1 to {BYTES_MAX}"
+            raise InputError("max_bytes", problem, "give bytes, or None for no bound")
+        if not 1 <= self.duplicates_s <= SECONDS_MAX:
+            problem = f"{self.duplicates_s} is not from 1 to {SECONDS_MAX:g}"
+            raise InputError("duplicates_s", problem, f"give seconds; {DUPLICATES_S:g} is usual")
 
 
 class Streams:

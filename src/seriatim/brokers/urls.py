@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from seriatim.brokers.memory import MemoryBroker
 from seriatim.brokers.seam import Broker
@@ -48,6 +48,24 @@ def open_broker(url: str, **options: Any) -> Broker:
         known = ", ".join(f"{name}://" for name in _SCHEMES)
         raise InputError("url", f"{shown(url)!r} does not begin with a scheme we know", f"use one of {known}")
     return make(url, options)
+
+
+def check_url(url: str) -> None:
+    """Whether `open_broker` can read it. Makes nothing, and needs no client library."""
+    scheme = url.partition("://")[0]
+    if scheme == "memory":
+        _parameters(url, split_url(url).query, _MEMORY)
+    elif scheme in _SCHEMES:
+        _nats(url.replace("+core", "", 1), {}, _CORE if scheme.endswith("+core") else _JETSTREAM)
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of a URL of one place. InputError: it cannot be taken apart."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        fix = 'write an IPv6 host in brackets and close them: "[::1]:4222"'
+        raise InputError("url", f"{shown(url)!r} cannot be read ({error})", fix) from None
 
 
 def shown(url: str) -> str:
@@ -106,7 +124,7 @@ _MEMORY: dict[str, Callable[[str], Any]] = {
 
 
 def _memory(url: str, options: Mapping[str, Any]) -> Broker:
-    parts = urlsplit(url)
+    parts = split_url(url)
     name = parts.netloc
     if parts.path not in ("", "/"):
         raise InputError("url", f"{url!r} has a path", "use memory://name?option=value")
@@ -246,7 +264,8 @@ def _host_and_port(url: str, address: str) -> str:
     except ValueError:
         host, port = None, None
     if not host or parts.path or not address.isprintable() or " " in address:
-        raise InputError("url", f"{address!r} in {shown(url)!r} is not a host and port", "use nats://host:port")
+        fix = "use nats://host:port, and brackets around an IPv6 host: nats://[::1]:4222"
+        raise InputError("url", f"{address!r} in {shown(url)!r} is not a host and port", fix)
     return f"[{host}]:{port or DEFAULT_PORT}" if ":" in host else f"{host}:{port or DEFAULT_PORT}"
 
 

@@ -2,11 +2,16 @@
 
 Exit codes, the same for every command: 0 fine, 1 a check failed or the work could not be done, 2 bad input or usage,
 3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted.
+
+Errors are one line on stderr: `Error: …`, or with --json an object, {"error": "…"}, also those of wrong options.
 """
 
+import json
+import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -65,6 +70,19 @@ class Unknown(Failed):
     exit_code = 3
 
 
+class Interrupted(Failed):
+    """Somebody pressed Ctrl-C, which is no error."""
+
+    exit_code = INTERRUPTED
+
+    def __init__(self) -> None:
+        super().__init__("Interrupted.")
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Without the word `Error`."""
+        click.echo(self.message, err=True)
+
+
 class LazyGroup(click.Group):
     """Lists commands from GROUPS, and imports a command's module only when that command is called."""
 
@@ -93,6 +111,29 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such command {name!r}. {hint}")
         return super().resolve_command(ctx, args)
 
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **more: Any,
+    ) -> Any:
+        """As click does it; but who asked for JSON gets every error as JSON, whoever found it."""
+        words = sys.argv[1:] if args is None else args
+        if not standalone_mode or "--json" not in words[: words.index("--") if "--" in words else None]:
+            return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **more)
+        if args is None:  # a process of its own: also what the library has to say
+            from seriatim.runtime.logs import configure_logging
+
+            configure_logging(json=True, level="WARNING")
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **more)
+        except click.ClickException as error:
+            click.echo(json.dumps({"error": error.format_message()}, ensure_ascii=False), err=True)
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -103,8 +144,7 @@ class LazyGroup(click.Group):
         except SeriatimError as error:
             raise Failed(str(error)) from error
         except KeyboardInterrupt:
-            click.echo("Interrupted.", err=True)
-            ctx.exit(INTERRUPTED)
+            raise Interrupted from None
         except Exception as error:
             if (said := said_by_spark(error)) is not None:
                 raise Failed(said) from error

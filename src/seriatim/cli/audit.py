@@ -1,6 +1,5 @@
 """`seriatim audit`: verdicts from logs."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,6 +12,7 @@ from seriatim.audit.report import extent
 from seriatim.cli.audit_follow import check_follow, follow, follow_options
 from seriatim.cli.audit_input import Choice, choose_engine, mapping_of, mapping_options
 from seriatim.cli.audit_spark import audit_on_spark
+from seriatim.cli.common import notice, show_json
 from seriatim.cli.spark import spark_options
 from seriatim.model import History, InputError
 from seriatim.order import GUARANTEES
@@ -116,11 +116,11 @@ def command(
     except InputError as error:
         raise _BadLog(str(error)) from None
     except KeyboardInterrupt:
-        click.echo("interrupted while reading: nothing is known yet", err=True)
+        notice("interrupted while reading: nothing is known yet")
         context.exit(EXIT_INTERRUPTED)
     if as_json:
         shown = {**_as_json(report, requested), "engine": chosen, "notes": mapping.notes()}
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        show_json(shown)
     else:
         for line in _as_text(report, requested, mapping.notes()):
             click.echo(line)
@@ -138,16 +138,16 @@ def _engine(path: str, wanted: str, table: str | None) -> Choice:
         except RequirementMissing as error:
             if choice.is_needed:
                 raise
-            click.echo(f"{choice.reason}: Spark would be faster, but {error}", err=True)
+            notice(f"{choice.reason}: Spark would be faster, but {error}")
             return Choice("python", choice.reason)
         if wanted == "auto":
-            click.echo(f"engine: Spark ({'--table' if table is not None else choice.reason})", err=True)
+            notice(f"engine: Spark ({'--table' if table is not None else choice.reason})")
     return choice
 
 
 def _audit(history: History, limit: int) -> tuple[Report, bool]:
     if len(history.deliveries) > LONG_DELIVERIES and sys.stderr.isatty():
-        click.echo(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C for what is known so far", err=True)
+        notice(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C for what is known so far")
     auditor = Auditor(history, limit)
     try:
         auditor.run()

@@ -193,6 +193,13 @@ def show_json(value: object) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
+def notice(text: str) -> None:
+    """What is worth knowing beside the answer: a line on stderr, and a JSON line where the command was asked for it."""
+    context = click.get_current_context(silent=True)
+    is_json = context is not None and context.params.get("as_json")
+    click.echo(json.dumps({"message": text}, ensure_ascii=False) if is_json else text, err=True)
+
+
 def write_whole(path: Path, value: object) -> None:
     """As JSON; whoever waits for the file never sees half of it."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")

@@ -1,6 +1,5 @@
 """`seriatim demo`: a shop at three sites, with and without ordering, through two crashes; or the same simulated."""
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seriatim.cli.common import run_until_interrupted
+from seriatim.cli.common import run_until_interrupted, show_json
 from seriatim.model import InputError
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def _show_live(seconds: float, folder: Path | None, early: Callable[[], Any] | N
     again = audit_again(run.histories, judgement, as_json, early) if early is not None else None
     if as_json:
         shown = {**_as_json(run, judgement), "spark": again.shown() if again is not None else None}
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        show_json(shown)
     else:
         if folder is not None:
             click.echo(f"The logs are in {folder}: seriatim audit {folder}/without")

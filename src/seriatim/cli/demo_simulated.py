@@ -5,13 +5,13 @@ simulated once; what every subscriber is notified of is shown as the events arri
 same seed is the same run.
 """
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 
 import click
 
 from seriatim.audit import Report, Row, audit
+from seriatim.cli.common import show_json
 from seriatim.cli.shop import EVENTS, HOLDINGS, open_shop
 from seriatim.model import Delivery, History
 
@@ -32,7 +32,7 @@ def show(seed: int, as_json: bool) -> bool:
             "ordered": _summary(ordered, report_ordered),
             "missing": missing,
         }
-        click.echo(json.dumps(answer, indent=2))
+        show_json(answer)
     else:
         events = sum(len(events) for events in EVENTS.values())
         click.echo(f"{len(HOLDINGS)} subscribers, {len(EVENTS)} topics, {events} events, one run (seed {seed})\n")

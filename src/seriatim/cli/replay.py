@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import check_jetstream, is_terminal, json_option, run_until_interrupted, show_json
+from seriatim.cli.common import check_jetstream, is_terminal, json_option, notice, run_until_interrupted, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.cli.tables import table
 from seriatim.filters import parse
@@ -116,10 +116,9 @@ def command(
             replay = replay._replace(events=replay.events.where(matches_headers(wanted, replay.events["headers"])))
         if pairs:
             more = f", and {len(pairs) - NOTICES_MAX} pairs more" if len(pairs) > NOTICES_MAX else ""
-            click.echo(
+            notice(
                 f"note: too few held both {', '.join(pairs[:NOTICES_MAX])}{more} for an order between them; "
-                "there the clock of the broker decides",
-                err=True,
+                "there the clock of the broker decides"
             )
         if out is not None:
             _write(spark, replay.events, out, format_)
@@ -132,8 +131,8 @@ def command(
             _show(replay, limit, as_json)
             result, said = {}, ""
         notices = _missing(replay)
-        for notice in notices:
-            click.echo(notice, err=True)
+        for missing in notices:
+            notice(missing)
         if as_json and result:
             show_json(result)
         elif said:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from seriatim.cli.audit_input import choose_engine, mapping_of, mapping_options
-from seriatim.cli.common import is_terminal, show_json
+from seriatim.cli.common import is_terminal, notice, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES
@@ -126,7 +126,7 @@ def command(
         beside = f" and {len(drawings)} PNGs in {png}" if png is not None else ""
         click.echo(f"{out}: {_many(len(sections), 'section')}, {_many(len(drawings), 'figure')}{beside}")
     if is_opened and not webbrowser.open(out.resolve().as_uri()):
-        click.echo(f"no browser was found; open {out.resolve()} yourself", err=True)
+        notice(f"no browser was found; open {out.resolve()} yourself")
 
 
 def _read(
@@ -164,7 +164,7 @@ def _is_for_spark(source: str, engine: str) -> bool:
     try:
         check_requirements()
     except RequirementMissing as missing:
-        click.echo(f"{source}, {choice.reason}: Spark would be faster, but {missing}", err=True)
+        notice(f"{source}, {choice.reason}: Spark would be faster, but {missing}")
         return False
     return True
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import structs
 
-from seriatim.cli.common import is_terminal, json_option, show_json
+from seriatim.cli.common import is_terminal, json_option, notice, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.cli.tables import table
 from seriatim.experiments import (
@@ -122,7 +122,7 @@ def _spark_is_there() -> bool:
     try:
         check_requirements()
     except RequirementMissing as missing:
-        click.echo(f"Running here, one after the other: {missing}", err=True)
+        notice(f"Running here, one after the other: {missing}")
         return False
     return True
 

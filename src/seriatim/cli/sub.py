@@ -3,7 +3,8 @@
 import asyncio
 import base64
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from seriatim.cli.common import (
     client_options,
     default_journals,
     json_option,
+    notice,
     run_until_interrupted,
     show_json,
     url_option,
 )
 from seriatim.model import InputError, TimedOut
+from seriatim.runtime.addresses import split_address
 from seriatim.runtime.security import load_stamp_key
 
 HELP = """Subscribe to topics and print events in their order.
@@ -31,6 +34,7 @@ Examples:
   seriatim sub orders prices
   seriatim sub orders prices --json --count 100
   seriatim sub orders --durable billing
+  seriatim sub orders --metrics 127.0.0.1:9100            for Prometheus
   seriatim sub orders --where 'price > 100 and region = "EU"'
   seriatim sub orders prices --log run/     then: seriatim audit run/
   seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
@@ -75,6 +79,9 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
     help="File with the key of stamps: what is not proven with it is dropped (ticket mode).",
 )
 @click.option("--where", metavar="FILTER", help="Print only events whose attributes match (docs/filters.md).")
+@click.option(
+    "--metrics", "address", metavar="HOST:PORT", help="Answer here with what is held, for how long, and more."
+)
 @click.option("--show-stamps", is_flag=True, help="Show each event's stamp: what comes before it in other topics.")
 @client_options
 @url_option
@@ -90,6 +97,7 @@ def command(
     gaps: str,
     stamp_key_file: Path | None,
     where: str | None,
+    address: str | None,
     show_stamps: bool,
     as_json: bool,
     **options: Any,
@@ -97,6 +105,8 @@ def command(
     """Subscribe to topics and print events in their order."""
     if not topics and where is None:
         raise InputError("TOPIC", "none is named", "name topics, or give --where on an overlay:// URL")
+    if address is not None:
+        split_address("--metrics", address)
     client = Client.of(options)
     key = load_stamp_key("--stamp-key-file", stamp_key_file) if stamp_key_file is not None else None
     refuses = client.order == "atoms" or client.url.startswith(("vcube:", "overlay:"))  # then durable is the mistake
@@ -110,14 +120,28 @@ def command(
         policy = {"wait": None, "skip": GapPolicy.skip(), "raise": GapPolicy.raise_()}[gaps]
         async with (
             client.connect(name=name, journals=places, stamp_key=key) as bus,
+            _metrics(bus, address),
             bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder) as events,
         ):
-            click.echo(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}", err=True)
+            notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
             await print_events(events, count, idle_s, show_stamps, as_json)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
 
     run_until_interrupted(subscribe)
+
+
+@asynccontextmanager
+async def _metrics(bus: Any, address: str | None) -> AsyncIterator[None]:
+    """Before the topics are joined: what that waits for can be seen, too."""
+    if address is None:
+        yield
+        return
+    from seriatim.client.metrics import serve_metrics
+
+    async with serve_metrics(bus, address) as server:
+        notice(f"metrics at {server.url}/metrics")
+        yield
 
 
 def _chosen(topics: Iterable[str], where: str | None, filter: object) -> str:

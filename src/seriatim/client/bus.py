@@ -11,11 +11,12 @@ from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import PublicationFile, log_place, open_publication_log
-from seriatim.client.options import GapPolicy, check_name, check_pairs, with_attributes
+from seriatim.client.metrics import ClientMetrics
+from seriatim.client.options import GapPolicy, check_filter, check_name, check_pairs, with_attributes
 from seriatim.client.outbox import Outbox
 from seriatim.client.settings import Settings
 from seriatim.client.subscription import Subscription, Wishes, names_of
-from seriatim.filters import Attributes, Filter, parse
+from seriatim.filters import Attributes, Filter
 from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
 from seriatim.runtime import Clock, Journal
 
@@ -200,12 +201,12 @@ class Bus(UsedOnce):
             gaps=gaps if gaps is not None else self._settings.gaps,
             show_gaps=show_gaps,
             acknowledge=acknowledge,
-            log=log_place(log),
+            log=log_place("log", log),
             start=start,
             stamp_key=self._settings.stamp_key,
             limits=self._settings.limits,
             timeout_s=self._settings.timeout_s,
-            where=parse(where) if isinstance(where, str) else where,
+            where=check_filter(where),
         )
         for name in sorted(wishes.topics):
             self._cluster.description.tree.home(self._cluster.broker.ordered_topic(name))  # raises if unknown
@@ -262,6 +263,11 @@ class Bus(UsedOnce):
             down=down + [line for part in parts for line in part.down],
             notes=[line for part in parts for line in part.notes],
         )
+
+    def metrics(self) -> ClientMetrics:
+        """What is counted here: held events and the age of the oldest, gaps, and so on; `.text` is for Prometheus."""
+        unpublished = self._outbox.events_waiting if self._outbox is not None else 0
+        return ClientMetrics([each.metrics() for each in self._subscriptions], unpublished)
 
     def _opened(self) -> Outbox:
         self._check_open()

@@ -55,6 +55,11 @@ class DirectOutbox(ABC):
     def _dropped(self, event_id: str) -> None:
         """It is settled: nothing of it need be kept."""
 
+    @property
+    def events_waiting(self) -> int:
+        """Without an answer."""
+        return self._waiting
+
     # ── from the application ──────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(

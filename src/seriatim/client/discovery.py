@@ -6,12 +6,13 @@ where the nodes listen. `sequencers` replaces the addresses, for networks in whi
 
 import asyncio
 import logging
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl
 
 from msgspec import structs
 
 from seriatim.brokers import Broker
 from seriatim.brokers.durable_journals import journal_on
+from seriatim.brokers.urls import shown
 from seriatim.client.cluster import Network
 from seriatim.client.settings import Settings
 from seriatim.model import Address, ConnectionFailed, InputError
@@ -142,7 +143,7 @@ def broker_options(description: ClusterDescription, settings: Settings) -> dict[
     if description.buckets:
         keeps_log = "+core" not in settings.url.partition("://")[0]
         shared["streams" if keeps_log else "buckets"] = description.buckets
-    given = dict(parse_qsl(urlsplit(settings.url).query))
+    given = dict(parse_qsl(settings.url.partition("?")[2]))
     for name, value in given.items():
         if name in shared and str(shared[name]) != value:
             problem = f"cluster {description.cluster} uses {name}={shared[name]}, the URL says {value}"
@@ -203,6 +204,4 @@ def security_of(settings: Settings) -> SecurityOptions:
 
 def without_password(url: str) -> str:
     """A URL as it may stand in an error."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    return shown(url).partition("?")[0]

@@ -78,6 +78,7 @@ class Feed:
         self.arrived = asyncio.Event()
         self.is_paused = False
         self.left_out = 0  # what came in its turn, and does not match
+        self.out_of_order = 0  # what was handed out although something before it was missing
         self._where = where if where is not None and where != EVERYTHING else None
         self.rejected = 0  # what had no right to be there, or could not be read
         self.stuck: dict[Topic, Answer] = {}
@@ -244,6 +245,20 @@ class Feed:
         waits = self.ordering.explain() if self.ordering is not None else []
         return [HeldEvent(self.address, each, (now - each.since) / 1000.0) for each in waits]
 
+    @property
+    def held_count(self) -> int:
+        """How many that are, without looking at each."""
+        holder = self._machine if isinstance(self._machine, AtomsSubscriber) else self.ordering
+        return holder.waiting if holder is not None else 0
+
+    @property
+    def oldest_held_s(self) -> float | None:
+        """How long the first of them has been held, 0 if there is none. None: atoms do not keep the time."""
+        if isinstance(self._machine, AtomsSubscriber):
+            return None
+        since = self.ordering.oldest_since() if self.ordering is not None else None
+        return (self._clock.now_ms() - since) / 1000.0 if since is not None else 0.0
+
     def notes(self) -> list[str]:
         """What else is worth knowing."""
         notes = [
@@ -258,11 +273,8 @@ class Feed:
         if self.is_paused:
             notes.append(f"{self.address}: paused: {self._inbox.events} events are unread")
         if self._blocked:
-            holder = self._machine if isinstance(self._machine, AtomsSubscriber) else self.ordering
-            waiting = holder.waiting if holder is not None else 0
-            notes.append(
-                f"{self.address}: {waiting} events wait for others; not read on: {', '.join(sorted(self._blocked))}"
-            )
+            blocked = ", ".join(sorted(self._blocked))
+            notes.append(f"{self.address}: {self.held_count} events wait for others; not read on: {blocked}")
         if self._changed is not None:
             notes.append(f"{self.address}: a change is under way: {self._unanswered()}")
         if self.failure is not None:
@@ -361,6 +373,8 @@ class Feed:
                 wanted = {event.index for event in events}
                 others = [event for event in each if event.index not in wanted]
                 self.left_out += len(others)
+        if notification.out_of_order:
+            self.out_of_order += len(events)
         self._inbox.put(events, len(message.payload), received_at, others)
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────

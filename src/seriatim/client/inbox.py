@@ -57,6 +57,8 @@ class Inbox:
 
     def __init__(self, *, show_gaps: bool, count: int = 0, log: Log | None = None) -> None:
         self.events = 0  # not handed out yet
+        self.notified = 0  # all that were ever put
+        self.gaps = 0
         self.bytes = 0
         self.handed: Place = (count, 0)
         self._show_gaps = show_gaps
@@ -67,6 +69,7 @@ class Inbox:
         self, events: list[Event], size: int, received_at: float | None = None, left_out: Sequence[Event] = ()
     ) -> None:
         """The events of one message, perhaps none of them for us; `size` in bytes. `left_out`: by a filter."""
+        self.notified += len(events)
         if left_out and self._log is not None:
             parcel = Parcel(events, size, received_at)
             parcel.left_out = list(left_out)
@@ -86,6 +89,7 @@ class Inbox:
 
     def put_gap(self, gap: Gap) -> None:
         """Numbers that will not come."""
+        self.gaps += 1
         parcel = Parcel([], 0)
         parcel.gap = gap
         self._parcels.append(parcel)

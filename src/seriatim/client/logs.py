@@ -28,6 +28,7 @@ from seriatim.brokers.row_channels import BROKER
 from seriatim.client.broker_logs import BrokerTable
 from seriatim.client.events import Event
 from seriatim.client.inbox import NOTHING
+from seriatim.client.options import check_path
 from seriatim.client.pending import Pending
 from seriatim.model import UNREADABLE, Delivery, LogError, Number, Publication, Subscription, Topic
 from seriatim.runtime import Clock
@@ -444,6 +445,8 @@ def open_publication_log(place: Path | str, broker: Broker, publisher: str, cloc
     return PublicationFile(RowFile(Path(place) / "publications.jsonl"), publisher, clock)
 
 
-def log_place(place: str | Path | None) -> Path | str | None:
+def log_place(field: str, place: str | Path | None) -> Path | str | None:
     """A folder, or the word for the broker."""
-    return place if place is None or place == BROKER else Path(place)
+    if place is None or place == BROKER:
+        return place
+    return check_path(field, place, f'a folder, or "{BROKER}"')

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct, structs
 
 from seriatim.brokers.naming import ordered_topic
-from seriatim.filters import Attributes, headers_of
+from seriatim.filters import Attributes, Filter, headers_of, parse
 from seriatim.model import InputError, Topic
 from seriatim.protocols.tree import TreeOptions
 
@@ -49,8 +50,8 @@ class GapPolicy(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.kind not in ("wait", "skip", "raise"):
             raise InputError("gaps", f"{self.kind!r} is no gap policy", "use GapPolicy.wait(), skip() or raise_()")
-        if self.after_s is not None and not 0 < self.after_s < 1e9:
-            raise InputError("after_s", f"{self.after_s} is not a time", "give a number of seconds above 0")
+        if self.after_s is not None:
+            check_time("after_s", self.after_s, 1e9)
 
     def applied_to(
         self, options: TreeOptions, *, lossy: bool, durable: bool, stamp_key: bytes | None = None
@@ -88,8 +89,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
-                raise InputError(f"limits.{name}", f"{getattr(self, name)} is not positive", "give a number above 0")
+            value = getattr(self, name)
+            if not isinstance(value, int):
+                raise InputError(f"limits.{name}", f"{value!r} is not a whole number", "give a number above 0")
+            if value <= 0:
+                raise InputError(f"limits.{name}", f"{value} is not positive", "give a number above 0")
 
 
 def check_portable_topic(topic: object) -> Topic:
@@ -124,6 +128,26 @@ def check_name(field: str, name: object) -> str:
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise InputError(field, f"{name!r} is not a name", "use up to 128 letters, digits and _ . ~ -")
     return name
+
+
+def check_time(field: str, value: object, below_s: float) -> None:
+    """Seconds that somebody may wait for."""
+    if not isinstance(value, int | float) or not 0 < value < below_s:
+        raise InputError(field, f"{value!r} is not a time", "give a number of seconds above 0")
+
+
+def check_path(field: str, path: object, wanted: str) -> Path:
+    """A path, or the error that says what is `wanted` instead."""
+    if not isinstance(path, str | Path) or "\0" in str(path):
+        raise InputError(field, f"{path!r} is not a path", f"give {wanted}")
+    return Path(path)
+
+
+def check_filter(where: object) -> Filter | None:
+    """What `where` says. FilterError: it cannot be read."""
+    if where is not None and not isinstance(where, str | Filter):
+        raise InputError("where", f"{where!r} is not a filter", "write one, such as 'price > 100'")
+    return parse(where) if isinstance(where, str) else where
 
 
 def check_headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:

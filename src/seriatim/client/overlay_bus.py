@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from seriatim.client.bus import Bus
 from seriatim.client.explain import Explanation
-from seriatim.client.options import GapPolicy
+from seriatim.client.metrics import ClientMetrics
+from seriatim.client.options import GapPolicy, check_filter, check_path
 from seriatim.client.overlay_attachment import Attachment
 from seriatim.client.overlay_logs import OverlayDeliveries, OverlayPublications
 from seriatim.client.overlay_outbox import OverlayOutbox
@@ -267,7 +268,7 @@ class OverlayBus(Bus):
         published.
         """
         self._opened()
-        text = str(parse(where) if isinstance(where, str) else where)
+        text = str(check_filter(where))
         self._offer_count += 1
         name = str(self._offer_count)
         was_advertising, self._is_advertising = self._is_advertising, True
@@ -318,7 +319,8 @@ class OverlayBus(Bus):
         if not topics and where is None:
             raise InputError("where", "neither topics nor a filter are given", "give topics, where=..., or both")
         names = names_of(topics) if topics else frozenset()
-        wanted = parse(where) if isinstance(where, str) else where
+        wanted = check_filter(where)
+        place = check_path("log", log, "a folder") if log is not None else None
         whole = wanted if wanted is not None else EVERYTHING
         text = str(whole & parse(topic_filter(names)) if names else whole)
         wishes = Wishes(
@@ -328,7 +330,7 @@ class OverlayBus(Bus):
             gaps=gaps if gaps is not None else self._settings.gaps,
             show_gaps=show_gaps,
             acknowledge="next",
-            log=Path(log) if log is not None else None,
+            log=place,
             start="now",
             where=wanted,
             stamp_key=None,
@@ -338,7 +340,7 @@ class OverlayBus(Bus):
         self._subscription_count += 1
         key = str(self._subscription_count)
         name = f"{self._attached.name}/{key}"
-        rows = OverlayDeliveries(Path(log), name, self._clock, text) if log is not None else None
+        rows = OverlayDeliveries(place, name, self._clock, text) if place is not None else None
         return OverlaySubscription(name, key, text, wishes, self, self._clock, rows, self._forget)
 
     def _forget(self, stream: Subscription) -> None:
@@ -365,6 +367,11 @@ class OverlayBus(Bus):
             "beyond them miss what is published until they are back"
             for name, brokers in sorted(self._unheard.items())
         ]
+
+    def metrics(self) -> ClientMetrics:
+        """What is counted here; what is held back is known to the broker only."""
+        unpublished = self._out.events_waiting if self._out is not None else 0
+        return ClientMetrics([each.metrics() for each in self._streams.values()], unpublished)
 
     def _opened(self) -> Any:
         self._check_open()

@@ -6,10 +6,11 @@ overlay://./overlay.toml?broker=B3             ... in this file, from the folder
 """
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 
+from seriatim.brokers.urls import split_url
 from seriatim.client.peer_urls import given_security
 from seriatim.client.settings import Settings
 from seriatim.model import Address, InputError
@@ -40,7 +41,7 @@ class BrokerAt(Struct, frozen=True, kw_only=True):
 
 def parse_overlay_url(url: str) -> OverlayUrl:
     """What a URL says. InputError: it says too much or too little."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     for key in query.keys() - {"broker"}:
         raise InputError("url", f"there is no {key!r} in an overlay:// URL", "give ?broker= and nothing else")

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from seriatim.client.bus import Bus
 from seriatim.client.explain import Explanation
-from seriatim.client.options import GapPolicy
+from seriatim.client.metrics import ClientMetrics
+from seriatim.client.options import GapPolicy, check_path
 from seriatim.client.peer_logs import PeerDeliveries, PeerPublications
 from seriatim.client.peer_outbox import PeerOutbox
 from seriatim.client.peer_subscription import PeerSubscription
@@ -232,6 +233,7 @@ class PeerBus(Bus):
         ):
             if given:
                 raise InputError(name, f"{problem} (vcube://)", "leave it out, or use a broker")
+        place = check_path("log", log, "a folder") if log is not None else None
         wishes = Wishes(
             topics=names_of(topics),
             durable=None,
@@ -239,13 +241,13 @@ class PeerBus(Bus):
             gaps=GapPolicy.wait(),
             show_gaps=show_gaps,
             acknowledge="next",
-            log=Path(log) if log is not None else None,
+            log=place,
             start="now",
             stamp_key=None,
             limits=self._settings.limits,
             timeout_s=self._settings.timeout_s,
         )
-        if log is not None:
+        if place is not None:
             self._check_not_logged(wishes.topics)
         self._subscription_count += 1
         stream = PeerSubscription(
@@ -253,7 +255,7 @@ class PeerBus(Bus):
             wishes,
             self,
             self._clock,
-            self._log_at(Path(log)) if log is not None else None,
+            self._log_at(place) if place is not None else None,
             self._forget,
         )
         self._streams.append(stream)
@@ -295,6 +297,11 @@ class PeerBus(Bus):
             down=[line for line in waits if "is not connected" in line],
             notes=[line for line in waits if "is not connected" not in line],
         )
+
+    def metrics(self) -> ClientMetrics:
+        """What is counted here; what is held back is known to the peer only."""
+        unpublished = self._out.events_waiting if self._out is not None else 0
+        return ClientMetrics([each.metrics() for each in self._streams], unpublished)
 
     def _opened(self) -> Any:
         self._check_open()

@@ -6,10 +6,11 @@ vcube://127.0.0.1:7500?id=3           … at any running peer (a seed), which is
 """
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct, structs
 
+from seriatim.brokers.urls import split_url
 from seriatim.client.settings import Settings
 from seriatim.model import InputError
 from seriatim.peers.config import PeersConfig, load_peers, peers_of
@@ -31,7 +32,7 @@ class PeerUrl(Struct, frozen=True):
 
 def parse_peer_url(url: str) -> PeerUrl:
     """What a URL says. InputError: it says too much or too little."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     for key in query.keys() - {"id"}:
         raise InputError("url", f"there is no {key!r} in a vcube:// URL", "give ?id= and nothing else")

@@ -3,16 +3,18 @@
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from seriatim.brokers.urls import shown
+from seriatim.brokers.urls import check_url, shown
 from seriatim.client.cluster import Cluster, JournalFactory, Journals
 from seriatim.client.logs import log_place
-from seriatim.client.options import GapPolicy, Limits, check_name
+from seriatim.client.options import GapPolicy, Limits, check_name, check_path, check_time
 from seriatim.model import InputError
+from seriatim.protocols.tree.proofs import KEY_BYTES_MIN
 from seriatim.runtime import Journal
+from seriatim.runtime.addresses import split_address
+from seriatim.runtime.security import SecurityOptions
 
 SCHEMES = ("nats", "tls", "nats+core", "tls+core", "memory", "vcube", "overlay")
 
@@ -58,11 +60,13 @@ def check_settings(
     order: Literal["tree", "atoms"] = "tree",
 ) -> Settings:
     """The settings, or an InputError that names the argument and the fix."""
-    if not isinstance(url, str) or not urlsplit(url).scheme or "://" not in url:
+    scheme = url.partition("://")[0] if isinstance(url, str) and "://" in url else ""
+    if not scheme:
         raise InputError("url", f"{url!r} is not a URL", 'give one such as "nats://127.0.0.1:4222" or "memory://"')
-    if urlsplit(url).scheme not in SCHEMES:
+    if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise InputError("url", f"{shown(url)!r} does not begin with a scheme we know", f"use one of {known}")
+    check_url(url)
     if order not in ("tree", "atoms"):
         raise InputError("order", f"nothing orders by {order!r}", 'use "tree" or "atoms"')
     if mode not in (None, "log", "ticket"):
@@ -70,16 +74,15 @@ def check_settings(
     if name is not None:
         check_name("name", name)
     check_name("cluster", cluster)
-    if not 0 < timeout_s < 1e6:
-        raise InputError("timeout_s", f"{timeout_s} is not a time", "give a number of seconds above 0")
-    if isinstance(sequencers, str):
-        raise InputError("sequencers", "a string is not a list", f"give [{sequencers!r}]")
-    for address in sequencers or ():
-        host, colon, port = address.rpartition(":")
-        if not (host and colon and port.isdigit()):
-            raise InputError("sequencers", f"{address!r} is not an address", 'give "host:port"')
+    if causal not in (None, True, False):
+        raise InputError("causal", f"{causal!r} is neither", "use True, False, or None for the cluster's own")
+    _check_secrets(token, tls, stamp_key)
+    check_time("timeout_s", timeout_s, 1e6)
+    _check_sequencers(sequencers)
     if not isinstance(gaps, GapPolicy):
         raise InputError("gaps", f"{gaps!r} is no gap policy", "use GapPolicy.wait(), skip() or raise_()")
+    if not isinstance(limits, Limits):
+        raise InputError("limits", f"{limits!r} are none", "use seriatim.Limits(...)")
     return Settings(
         url=url,
         order=order,
@@ -95,15 +98,41 @@ def check_settings(
         timeout_s=float(timeout_s),
         limits=limits,
         journals=_journal_factory(journals),
-        publication_log=log_place(publication_log),
+        publication_log=log_place("publication_log", publication_log),
         open_cluster=open_cluster,
     )
+
+
+def _check_secrets(token: object, tls: object, stamp_key: object) -> None:
+    """Values are not shown: they may be secrets in the wrong place."""
+    if token is not None and not isinstance(token, str):
+        raise InputError("token", f"a {type(token).__name__} is not a string", "give the token as a string")
+    if tls is not None and not isinstance(tls, bool | SecurityOptions):
+        fix = "give True, or a seriatim.runtime.security.SecurityOptions"
+        raise InputError("tls", f"a {type(tls).__name__} does not say how", fix)
+    if stamp_key is not None and not isinstance(stamp_key, bytes):
+        fix = "give bytes: of the hexadecimal digits in the key's file, bytes.fromhex(text)"
+        raise InputError("stamp_key", f"a {type(stamp_key).__name__} is not bytes", fix)
+    if stamp_key is not None and len(stamp_key) < KEY_BYTES_MIN:
+        problem = f"it has {len(stamp_key)} bytes, and no key of a cluster has fewer than {KEY_BYTES_MIN}"
+        raise InputError("stamp_key", problem, "give the key that the sequencers have")
+
+
+def _check_sequencers(sequencers: object) -> None:
+    if isinstance(sequencers, str):
+        raise InputError("sequencers", "a string is not a list", f"give [{sequencers!r}]")
+    if sequencers is not None and not isinstance(sequencers, Sequence):
+        raise InputError("sequencers", f"{sequencers!r} is not a list", 'give ["host:port"]')
+    for address in sequencers or ():
+        if not isinstance(address, str):
+            raise InputError("sequencers", f"{address!r} is not an address", 'give "host:port"')
+        split_address("sequencers", address)
 
 
 def _journal_factory(journals: Journals | None) -> JournalFactory | None:
     if journals is None or callable(journals):
         return journals
-    folder = Path(journals)
+    folder = check_path("journals", journals, "a folder, or a function from a name to a Journal")
 
     def open_file(durable: str) -> Journal:
         from seriatim.runtime.file_journal import FileJournal  # lazily: most clients need none

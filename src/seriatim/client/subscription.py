@@ -26,6 +26,7 @@ from seriatim.client.feed import Feed
 from seriatim.client.inbox import Inbox, Item
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.logs import DeliveryLog, open_delivery_log
+from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import GapPolicy, Limits, check_portable_topic
 from seriatim.client.unordered import UnorderedSubscriber
 from seriatim.filters import Filter, parse
@@ -350,6 +351,8 @@ class Subscription(UsedOnce):
     async def next(self, timeout_s: float | None = None) -> Event:
         """The next event. TimedOut: none came in time, and none was lost."""
         bound_s = self._wishes.timeout_s if timeout_s is None else timeout_s
+        if not isinstance(bound_s, int | float) or bound_s != bound_s:  # NaN would wait for ever
+            raise InputError("timeout_s", f"{bound_s!r} is not a time", "give a number of seconds")
         try:
             async with asyncio.timeout(bound_s):
                 return await self.__anext__()
@@ -360,6 +363,8 @@ class Subscription(UsedOnce):
 
     async def batches(self, max: int = 1_000) -> AsyncIterator[list[Event]]:
         """Events in lists of up to `max`: what is there, without waiting for more. Faster than one by one."""
+        if not isinstance(max, int):
+            raise InputError("max", f"{max!r} is not a whole number", "give at least 1")
         if max < 1:
             raise InputError("max", f"{max} is too small", "give at least 1")
         while (items := await self._next(max)) is not None:
@@ -429,6 +434,21 @@ class Subscription(UsedOnce):
             return Explanation()
         down = self._network.down() if self._network is not None else []
         return Explanation(held=self._feed.held(), notes=self._feed.notes(), down=down)
+
+    def metrics(self) -> SubscriptionMetrics:
+        """What is counted of it."""
+        feed = self._feed
+        return SubscriptionMetrics(
+            subscriber=self.name,
+            notified=self._inbox.notified,
+            unread=self.unread,
+            held=feed.held_count if feed is not None else None,
+            oldest_held_seconds=feed.oldest_held_s if feed is not None else None,
+            out_of_order=feed.out_of_order if feed is not None else 0,
+            gaps=self._inbox.gaps,
+            rejected=self.rejected,
+            left_out=self.left_out,
+        )
 
     def _opened(self) -> Feed:
         self._check_open()

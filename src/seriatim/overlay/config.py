@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
 
@@ -25,7 +25,17 @@ from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions
 from seriatim.protocols.overlay.options import Order
 from seriatim.runtime.places import Place, check_places, read_place
 from seriatim.runtime.security import SecurityOptions
-from seriatim.runtime.tables import check_keys, check_table, convert_table, convert_value, fields_of, read_toml
+from seriatim.runtime.tables import (
+    Count,
+    Milliseconds,
+    Seconds,
+    check_keys,
+    check_table,
+    convert_table,
+    convert_value,
+    fields_of,
+    read_toml,
+)
 
 OVERLAY_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 PAYLOAD_BYTES_MAX = 4 * 1024 * 1024  # half of what fits into a frame
@@ -33,7 +43,6 @@ PAYLOAD_BYTES_MAX = 4 * 1024 * 1024  # half of what fits into a frame
 # one. So sending again by the clock is the last resort.
 RETRY_MS = 5_000.0
 
-Positive: TypeAlias = Annotated[float, Meta(gt=0)]
 _BROKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -57,27 +66,27 @@ class BrokersOptions(Struct, frozen=True, kw_only=True):
         True
     )
     waiting_max: Annotated[
-        int, Meta(ge=1, description="how many commands of one client may wait at its broker, 1 or more")
+        Count, Meta(description="how many commands of one client may wait at its broker, 1 or more")
     ] = 10_000
-    subscriptions_max: Annotated[
-        int, Meta(ge=1, description="how many subscriptions one client may have, 1 or more")
-    ] = 10_000
-    advertisements_max: Annotated[
-        int, Meta(ge=1, description="how many advertisements one client may have, 1 or more")
-    ] = 10_000
+    subscriptions_max: Annotated[Count, Meta(description="how many subscriptions one client may have, 1 or more")] = (
+        10_000
+    )
+    advertisements_max: Annotated[Count, Meta(description="how many advertisements one client may have, 1 or more")] = (
+        10_000
+    )
     payload_bytes_max: Annotated[
         int, Meta(ge=1, le=PAYLOAD_BYTES_MAX, description=f"the most bytes of one event, up to {PAYLOAD_BYTES_MAX}")
     ] = 1024 * 1024
     remember_s: Annotated[
-        Positive, Meta(description="seconds for which a broker keeps everything for a client that is not connected")
+        Seconds, Meta(description="seconds for which a broker keeps everything for a client that is not connected")
     ] = 60.0
     remember_events: Annotated[
-        int, Meta(ge=1, description="how many messages are kept for one client; with more it is forgotten")
+        Count, Meta(description="how many messages are kept for one client; with more it is forgotten")
     ] = 100_000
     suspect_after_ms: Annotated[
-        Positive, Meta(description="milliseconds without a connection after which nobody waits for a broker")
+        Milliseconds, Meta(description="milliseconds without a connection after which nobody waits for a broker")
     ] = 5_000.0
-    clients_max: Annotated[int, Meta(ge=1, description="how many clients may be connected to one broker")] = 4_096
+    clients_max: Annotated[Count, Meta(description="how many clients may be connected to one broker")] = 4_096
 
     @property
     def protocol(self) -> OverlayOptions:

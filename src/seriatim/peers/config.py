@@ -12,7 +12,7 @@ at the file's folder.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import replace
@@ -23,23 +23,32 @@ from seriatim.protocols.vcube import Cube, VCubeOptions
 from seriatim.protocols.vcube.cube import IDS_MAX, Id
 from seriatim.runtime.places import Place, check_places, read_place
 from seriatim.runtime.security import SecurityOptions
-from seriatim.runtime.tables import check_keys, check_table, convert_table, convert_value, fields_of, read_toml
+from seriatim.runtime.tables import (
+    Count,
+    Milliseconds,
+    check_keys,
+    check_table,
+    convert_table,
+    convert_value,
+    fields_of,
+    read_toml,
+)
 
 CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 PAYLOAD_BYTES_MAX = 4 * 1024 * 1024  # half of what fits into a frame
-
-Positive: TypeAlias = Annotated[float, Meta(gt=0)]
 
 
 class PeersOptions(Struct, frozen=True, kw_only=True):
     """How peers publish and watch each other."""
 
     window: Annotated[
-        int, Meta(ge=1, description="how many publications of one peer may be under way on a topic, 1 or more")
+        Count, Meta(description="how many publications of one peer may be under way on a topic, 1 or more")
     ] = 256
-    heartbeat_ms: Annotated[Positive, Meta(description="milliseconds after which a peer says that it lives")] = 500.0
+    heartbeat_ms: Annotated[Milliseconds, Meta(description="milliseconds after which a peer says that it lives")] = (
+        500.0
+    )
     suspect_after_ms: Annotated[
-        Positive, Meta(description="milliseconds of silence after which a peer is declared dead; some heartbeats")
+        Milliseconds, Meta(description="milliseconds of silence after which a peer is declared dead; some heartbeats")
     ] = 5_000.0
     payload_bytes_max: Annotated[
         int, Meta(ge=1, le=PAYLOAD_BYTES_MAX, description=f"the most bytes of one event, up to {PAYLOAD_BYTES_MAX}")

@@ -21,7 +21,7 @@ def split_address(field: str, text: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise InputError(field, f"{text!r} has more than one colon", EXAMPLE)
-    if not host or "/" in text or any(character.isspace() for character in text):
+    if not host or "/" in text or " " in text or not text.isprintable():
         raise InputError(field, f"{text!r} is not an address", EXAMPLE)
     if not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
         raise InputError(field, f"{text!r} has no port between 0 and {PORT_MAX}", EXAMPLE)

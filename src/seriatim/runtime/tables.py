@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -17,11 +17,20 @@ from seriatim.model import InputError
 
 T = TypeVar("T", bound=Struct)
 
+NESTING_MAX = 16  # no configuration of ours is half as deep
+INTEGER_MAX = 2**63 - 1  # TOML's own bound
+
+# Numbers of configurations. All are bounded on both sides, so that no sum, timer or unit of a broker overflows later.
+Milliseconds: TypeAlias = Annotated[float, Meta(ge=1, le=1e11)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0.001, le=1e9)]
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=10**9)]
+ByteCount: TypeAlias = Annotated[int, Meta(ge=1, le=10**12)]
+
 
 def read_toml(path: Path, example: str = "cluster.toml") -> dict[str, Any]:
     """A file of TOML; what is wrong with it is an InputError."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         article = "an" if example[0] in "aeiou" else "a"
         raise InputError(str(path), "there is no such file", f"give the path of {article} {example}") from None
@@ -29,8 +38,34 @@ def read_toml(path: Path, example: str = "cluster.toml") -> dict[str, Any]:
         raise InputError(str(path), f"cannot be read: {error.strerror}", "check the path and its permissions") from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not text", "write it in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise InputError(str(path), "is nested too deeply", "write tables and lists side by side") from None
+    except ValueError as error:  # TOMLDecodeError, and a number of thousands of digits
         raise InputError(str(path), f"is not TOML: {error}", "correct that line") from None
+    _check_values(raw)
+    return raw
+
+
+def _check_values(raw: Mapping[str, Any]) -> None:
+    """What no key of any configuration can mean is refused with its path, before anything looks closer.
+
+    NUL bytes end names in the operating system, and what is nested or large beyond measure cannot even be shown.
+    """
+    rest: list[tuple[str, int, object]] = [(str(key), 1, value) for key, value in raw.items()]
+    while rest:
+        path, depth, value = rest.pop()
+        if "\0" in path or (isinstance(value, str) and "\0" in value):
+            raise InputError(path.replace("\0", "\\0"), "holds a NUL byte", "remove it")
+        if isinstance(value, int) and abs(value) > INTEGER_MAX:
+            raise InputError(path, "the number has more than 64 bits", "give a smaller one")
+        if not isinstance(value, Mapping | list):
+            continue
+        if depth == NESTING_MAX:
+            raise InputError(path, "is nested too deeply", "write tables and lists side by side")
+        if isinstance(value, Mapping):
+            rest.extend((f"{path}.{key}", depth + 1, each) for key, each in value.items())
+        else:
+            rest.extend((path, depth + 1, each) for each in value)
 
 
 def fields_of(type_: type[Struct]) -> dict[str, Any]:

@@ -14,13 +14,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from seriatim.model import InputError
 from seriatim.runtime.addresses import bound_address, listen_on, split_address
-from seriatim.server.metrics import CONTENT_TYPE, Metrics
+from seriatim.server.metrics import CONTENT_TYPE
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +59,19 @@ def plain(status: HTTPStatus, text: str, *headers: str) -> Reply:
     return Reply(status, text.encode() + b"\n", TEXT, headers)
 
 
+class Readable(Protocol):
+    """What /metrics says, as text: `Metrics`, or something that is put together when it is asked for."""
+
+    def text(self) -> str: ...
+
+
 class AdminServer:
     """Answers on one address. `problems`: what keeps the server from being well; empty: it is."""
 
     def __init__(
         self,
         bind: str,
-        metrics: Metrics,
+        metrics: Readable,
         status: Callable[[], dict[str, Any]],
         explain: Callable[[], list[Any]],
         problems: Callable[[], list[str]],

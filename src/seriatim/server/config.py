@@ -24,6 +24,9 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime.addresses import is_loopback, split_address
 from seriatim.runtime.tables import (
+    ByteCount,
+    Count,
+    Milliseconds,
     check_keys,
     check_table,
     convert_table,
@@ -38,44 +41,46 @@ CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 Role: TypeAlias = Literal["coordinator", "ingress", "host"]
-Positive: TypeAlias = Annotated[float, Meta(gt=0)]
 
 
 class Times(Struct, frozen=True, kw_only=True):
     """How long things may take."""
 
-    retry_ms: Annotated[Positive, Meta(description="milliseconds after which an unanswered request is repeated")] = (
-        500.0
-    )
+    retry_ms: Annotated[
+        Milliseconds, Meta(description="milliseconds after which an unanswered request is repeated")
+    ] = 500.0
     lease_ms: Annotated[
-        Positive, Meta(description="milliseconds after which a granted but unpublished number is void (ticket mode)")
+        Milliseconds,
+        Meta(description="milliseconds after which a granted but unpublished number is void (ticket mode)"),
     ] = 10_000.0
     subscriber_lease_ms: Annotated[
-        Positive, Meta(description="milliseconds after twice which nodes forget a silent subscriber")
+        Milliseconds, Meta(description="milliseconds after twice which nodes forget a silent subscriber")
     ] = 30_000.0
     patience_ms: Annotated[
-        Positive, Meta(description="milliseconds after which a waiting subscriber asks the home of what it waits for")
+        Milliseconds,
+        Meta(description="milliseconds after which a waiting subscriber asks the home of what it waits for"),
     ] = 2_000.0
     takeover_ms: Annotated[
-        Positive, Meta(description="milliseconds of silence after which a standby takes a node over")
+        Milliseconds, Meta(description="milliseconds of silence after which a standby takes a node over")
     ] = 3_000.0
 
 
 class Limits(Struct, frozen=True, kw_only=True):
     """What one client may ask for."""
 
-    connections_max: Annotated[int, Meta(gt=0, description="the largest number of connections to one node")] = 10_000
-    ticket_count_max: Annotated[int, Meta(gt=0, description="the most numbers one ticket may ask for")] = 65_536
+    connections_max: Annotated[Count, Meta(description="the largest number of connections to one node")] = 10_000
+    ticket_count_max: Annotated[Count, Meta(description="the most numbers one ticket may ask for")] = 65_536
     open_tickets_max: Annotated[
-        int, Meta(gt=0, description="the most unsettled tickets one publisher may have at one node")
+        Count, Meta(description="the most unsettled tickets one publisher may have at one node")
     ] = 1_024
     jump_max: Annotated[
-        int, Meta(ge=0, description="how far a stamp may be ahead of its subscriber (ticket mode), or 0 for any")
+        int,
+        Meta(ge=0, le=10**9, description="how far a stamp may be ahead of its subscriber (ticket mode), or 0 for any"),
     ] = 0
     kept_events_max: Annotated[
-        int, Meta(gt=0, description="the most events a node keeps for the broker, or for one other node (atoms)")
+        Count, Meta(description="the most events a node keeps for the broker, or for one other node (atoms)")
     ] = 65_536
-    kept_bytes_max: Annotated[int, Meta(gt=0, description="the same in bytes")] = 64 * 1024 * 1024
+    kept_bytes_max: Annotated[ByteCount, Meta(description="the same in bytes")] = 64 * 1024 * 1024
 
 
 class Streams(Struct, frozen=True, kw_only=True):
@@ -88,7 +93,7 @@ class Streams(Struct, frozen=True, kw_only=True):
     replicas: Annotated[int, Meta(ge=1, le=5, description="the number of servers that keep each stream, 1 to 5")] = 1
     storage: Annotated[Literal["file", "memory"], Meta(description='"file" or "memory"')] = "file"
     max_age_s: Annotated[
-        float, Meta(ge=0, description="the seconds after which the broker drops events, or 0 for never")
+        float, Meta(ge=0, le=1e9, description="the seconds after which the broker drops events, or 0 for never")
     ] = 0.0
 
 
@@ -444,6 +449,9 @@ def _check_broker(config: ClusterConfig) -> None:
     if not separator:
         fix = 'give the broker as a URL, for example "nats://127.0.0.1:4222"'
         raise InputError("broker", f"{shown(config.broker)!r} is not a URL", fix)
+    if 0 < config.streams.max_age_s < 1:
+        problem = f"{config.streams.max_age_s} is below one second"
+        raise InputError("streams.max_age_s", problem, "give 1 or more, or 0 for never")
     if config.mode == "log" and scheme in LOSSY_SCHEMES:
         raise InputError("mode", f"'log' needs a broker that keeps a log, and {scheme} does not", 'set mode = "ticket"')
 

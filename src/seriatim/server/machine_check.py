@@ -1,6 +1,7 @@
 """What only the machine that runs nodes can tell about their configuration, before anything is opened."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from seriatim.model import InputError, Node
@@ -13,18 +14,35 @@ def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
     """What only the machine that runs these nodes can tell: folders and files that must be there."""
     for name in nodes:
         folder = config.journal_folder(name)
-        if folder is not None and not folder.parent.is_dir():
-            fix = f"make it first (mkdir -p {folder.parent}), or correct the path"
-            raise InputError(f"nodes.{name}.journal", f"the folder {str(folder.parent)!r} does not exist", fix)
-        if folder is not None and folder.exists() and not folder.is_dir():
-            raise InputError(f"nodes.{name}.journal", f"{str(folder)!r} is not a folder", "give a folder")
-        if folder is not None and not config.nodes[name].journal and not folder.exists():
-            _check_earlier_default(config, name, folder)
+        if folder is not None:
+            with _named(f"nodes.{name}.journal"):
+                _check_folder(config, name, folder)
     for table, keys in (("security", SECURITY_FILES), ("admin", ("token_file",))):
         for key in keys:
             text = getattr(getattr(config, table), key)
-            if text and not config.path(text).is_file():
-                raise InputError(f"{table}.{key}", f"{str(config.path(text))!r} is not a file", "correct the path")
+            with _named(f"{table}.{key}"):
+                if text and not config.path(text).is_file():
+                    raise InputError(f"{table}.{key}", f"{str(config.path(text))!r} is not a file", "correct the path")
+
+
+@contextmanager
+def _named(field: str) -> Iterator[None]:
+    """A path that the machine will not even look at, because it is too long or not ours, is a mistake in this field."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(field, f"cannot be looked at: {error.strerror}", "correct the path") from None
+
+
+def _check_folder(config: ClusterConfig, name: Node, folder: Path) -> None:
+    field = f"nodes.{name}.journal"
+    if not folder.parent.is_dir():
+        fix = f"make it first (mkdir -p {folder.parent}), or correct the path"
+        raise InputError(field, f"the folder {str(folder.parent)!r} does not exist", fix)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(field, f"{str(folder)!r} is not a folder", "give a folder")
+    if not config.nodes[name].journal and not folder.exists():
+        _check_earlier_default(config, name, folder)
 
 
 def _check_earlier_default(config: ClusterConfig, node: Node, folder: Path) -> None:

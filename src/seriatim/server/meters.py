@@ -15,7 +15,7 @@ from seriatim.brokers import Broker, Deliver, OnError, Port
 from seriatim.model import Address, Number, Topic
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.tree.messages import Finished, Granted, Pass, Routed, Stamped, Written
+from seriatim.protocols.tree.messages import Finished, Granted, Inquire, Pass, Routed, Stamped, Written
 from seriatim.protocols.tree.state import SequencerState
 from seriatim.runtime import Switchboard
 from seriatim.runtime.switchboard import Outlet
@@ -39,6 +39,7 @@ class NodeMeter:
         self.sampled_stamps = 0
         self.sampled_bytes = 0
         self.voids = 0
+        self.inquiries = 0
         self.hop_s: float | None = None  # the last one
         self._observe_hop = observe_hop
         self._observe_stamp = observe_stamp
@@ -63,6 +64,8 @@ class NodeMeter:
                 self._returned(message.body)
         elif kind is Written and message.event_id is None:
             self.voids += 1
+        elif kind is Inquire:
+            self.inquiries += 1
 
     def _stamp(self, message: Stamped | Granted) -> None:
         self.stamps += 1

@@ -28,6 +28,8 @@ class NodeMetrics:
         counter("stamps_total", "Ranges stamped, repeats included.", lambda node: node.meter.stamps)
         counter("numbers_total", "Numbers in these ranges.", lambda node: node.meter.numbers)
         counter("voids_total", "Numbers that were voided.", lambda node: node.meter.voids)
+        asked = "Questions of subscribers after a number that they have long been waiting for, repeats included."
+        counter("inquiries_total", asked, lambda node: node.meter.inquiries)
         counter("steps_total", "Inputs handled.", lambda node: node.host.driver.steps if node.host is not None else 0)
         counter("appends_total", "Appends to the journal.", lambda node: node.status().appends)
         gauge("node_active", "Whether the node is active here.", lambda node: node.role == "active")

@@ -9,6 +9,7 @@ lies too far ahead of what is done here, is rejected: counted, told, and then as
 """
 
 from collections.abc import Set
+from itertools import chain
 
 from seriatim.model import Address, Entries, Event, Gap, Notification, Number, Topic
 from seriatim.order import HoldBack, Lane, Released, SequencingTree
@@ -47,6 +48,12 @@ class Receiving:
     def waiting(self) -> int:
         """Events that are here and cannot be notified yet."""
         return self._queue.size + self._unstamped
+
+    def oldest_since(self) -> float | None:
+        """When the first of these came; None: there are none. Looks at all of them."""
+        held = (each.since for lane in self.state.lanes.values() for each in lane.held.values())
+        unstamped = (each.since for holding in self.state.holdings.values() for each in holding.unstamped.values())
+        return min(chain(held, unstamped), default=None)
 
     def blocked_topics(self) -> frozenset[Topic]:
         """Topics whose next event is here and waits for something else: more events of them would not help."""
