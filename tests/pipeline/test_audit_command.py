@@ -48,7 +48,7 @@ def test_a_large_log_without_java_is_audited_all_the_same(tmp_path: Path, monkey
     assert result.exit_code == 1
     assert "Spark would be faster, but this command runs on Spark, which needs Java" in result.output
     result = run(tmp_path / "run", "--engine", "spark")
-    assert result.exit_code == 1 and "install Java 17 or newer" in result.output and "verdict" not in result.output
+    assert result.exit_code == 2 and "install Java 17 or newer" in result.output and "verdict" not in result.output
 
 
 def test_all_engines_give_the_same_report(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """The command line: `seriatim <command>`. Each command lives in its own module and is imported only when called.
 
 Exit codes, the same for every command: 0 fine, 1 a check failed or the work could not be done, 2 bad input or usage,
-3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted.
+3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted. Where 1 is an answer (JUDGES) it is
+nothing else: a job that runs them must not take a machine without Java for a violation, so what could not be done is 2.
 """
 
+import traceback
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -44,6 +46,8 @@ GROUPS = {
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+JUDGES = frozenset({"audit", "demo", "explore", "plan", "reproduce", "simulate", "sweep"})
+UNDONE = 2  # what could not be done, of those that judge
 INTERRUPTED = 130
 
 
@@ -101,14 +105,27 @@ class LazyGroup(click.Group):
         except TimedOut as error:
             raise Unknown(str(error)) from error
         except SeriatimError as error:
-            raise Failed(str(error)) from error
+            raise _failed(ctx, str(error)) from error
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
         except Exception as error:
             if (said := said_by_spark(error)) is not None:
-                raise Failed(said) from error
-            raise
+                raise _failed(ctx, said) from error
+            if ctx.invoked_subcommand not in JUDGES:
+                raise
+            if not isinstance(error, BrokenPipeError):  # nobody reads on: no fault of ours
+                traceback.print_exc()
+            ctx.exit(UNDONE)
+
+
+def _failed(ctx: click.Context, said: str) -> Failed:
+    failed = Failed(said)
+    if ctx.invoked_subcommand in JUDGES:
+        failed.exit_code = UNDONE
+    return failed
 
 
 def said_by_spark(error: Exception) -> str | None:
