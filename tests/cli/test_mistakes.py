@@ -23,6 +23,11 @@ INSIDE = "memory:// is inside one process, and a command is a process of its own
         (["audit", "run", "--once"], 2, "--once: means something with --follow only; add --follow, or leave it out"),
         (["audit", "run", "--checkpoint", "c"], 2, "--checkpoint: means something with --follow only"),
         (["audit", NOWHERE], 2, "a log on a broker has no end; add --follow --once --checkpoint DIR, or archive it"),
+        (
+            ["audit", NOWHERE, "--follow", "--checkpoint", "c", "--run", "r"],
+            2,
+            "the log of a running cluster is one run",
+        ),
         (["audit", NOWHERE, "--follow", "--checkpoint", "c"], 2, "no NATS server answers at 127.0.0.1:1"),
         (["audit", "s3a://bucket/run", "--engine", "python"], 2, "leave it out: Spark reads URIs"),
         (["archive", "--out", "a", "--checkpoint", "c", "--url", "vcube://h:1"], 2, "is not JetStream; use nats://"),

@@ -79,6 +79,25 @@ def test_follow(spark: SparkSession, tmp_path: Path) -> None:
     assert again.exit_code == 1 and "batch" not in again.output and "inversion (1)" in again.output
 
 
+def test_follow_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for run_name, events in (("mon", "ab"), ("tue", "ba")):
+        folder = log / f"run={run_name}"
+        folder.mkdir(parents=True)
+        rows = "".join(f"s-{run_name},{i},{event},{event.upper()}\n" for i, event in enumerate(events))
+        (folder / "log.csv").write_text(f"subscriber,position,event_id,topic\n{rows}")
+    words = (log, "--follow", "--once", "--guarantee", "tno", "--checkpoint")
+    mixed = run(*words, tmp_path / "all")
+    assert mixed.exit_code == 2 and "rows of several runs: mon, tue; audit one at a time: --run NAME" in mixed.output
+    for _ in range(2):  # the second time from the checkpoint
+        monday = run(*words, tmp_path / "all", "--run", "mon")
+        assert monday.exit_code == 0 and "2 deliveries to 1 subscriber" in monday.output, monday.output
+    other = run(*words, tmp_path / "all", "--run", "tue")
+    assert other.exit_code == 2 and "follows run mon, not tue; give another checkpoint" in other.output
+    absent = run(*words, tmp_path / "none", "--run", "xyz")
+    assert absent.exit_code == 2 and "no row of run xyz; its runs are mon, tue" in absent.output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
