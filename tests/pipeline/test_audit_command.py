@@ -11,6 +11,7 @@ from seriatim.audit import write_history
 from seriatim.cli import audit_input, main
 from seriatim.cli.audit_input import choose_engine
 from seriatim.model import Delivery, History
+from seriatim.pipeline.logs import write_parquet
 
 MAPPED = ("--subscriber", "host", "--event", "msg_id")
 
@@ -96,6 +97,27 @@ def test_follow_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
     assert other.exit_code == 2 and "follows run mon, not tue; give another checkpoint" in other.output
     absent = run(*words, tmp_path / "none", "--run", "xyz")
     assert absent.exit_code == 2 and "no row of run xyz; its runs are mon, tue" in absent.output
+
+
+def test_follow_files_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    other, damaged = tmp_path / "other", tmp_path / "damaged"
+    for folder in (other, damaged):
+        folder.mkdir()
+    (other / "1.csv").write_text("subscriber,position,event_id,topic\ns1,0,a,A\n")
+    (other / "2.csv").write_text("subscriber,event_id,position,topic\ns2,a,0,A\n")
+    write_parquet(History([Delivery("s1", i, f"{i:0100}", "A") for i in range(1_000)]), damaged)
+    table = damaged / "deliveries.parquet"
+    data = bytearray(table.read_bytes())
+    data[100:2_000] = bytes(byte ^ 0xFF for byte in data[100:2_000])
+    table.write_bytes(data)
+    for folder, file, problem in (
+        (other, ".csv", "its columns are not those of the other files"),
+        (damaged, "deliveries.parquet", "cannot be read: damaged, cut off, or not what its name says"),
+    ):
+        result = run(folder, "--follow", "--once", "--checkpoint", tmp_path / f"{folder.name}-state")
+        assert result.exit_code == 2, result.output
+        (line,) = result.output.splitlines()
+        assert f"{file}: {problem}" in line
 
 
 @pytest.mark.parametrize(

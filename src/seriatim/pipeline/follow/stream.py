@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,10 +36,10 @@ from seriatim.order import GUARANTEES
 from seriatim.pipeline import files
 from seriatim.pipeline.audit.verdicts import finding_table
 from seriatim.pipeline.follow.rows import COLUMNS
-from seriatim.pipeline.follow.runs import RUN, Runs
+from seriatim.pipeline.follow.runs import LOG, RUN, Runs
 from seriatim.pipeline.follow.window import Judged, Seen, Totals, Window, WindowOptions
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw
+from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw, unreadable
 from seriatim.pipeline.schemas import DELIVERIES
 from seriatim.pipeline.source import register
 
@@ -302,11 +303,14 @@ def follow_deliveries(
 
 def _checked(frame: DataFrame) -> pa.Table:
     """The rows of a batch. Raises LogError if one does not fit: half a log must not pass for the whole."""
-    rows = frame.toArrow()
+    try:
+        rows = frame.toArrow()
+    except (PySparkException, Py4JJavaError) as error:  # a damaged file, or one with other columns
+        raise unreadable(LOG, error) from None
     bad = rows.filter(rows["_problem"].is_valid())
     if len(bad):
         examples = "; ".join(bad["_problem"].slice(0, 3).to_pylist())
-        raise LogError("the log", f"{len(bad):,} of {len(rows):,} new rows do not fit: {examples}", "correct the files")
+        raise LogError(LOG, f"{len(bad):,} of {len(rows):,} new rows do not fit: {examples}", "correct the files")
     return rows.drop_columns(["_problem"])
 
 
