@@ -47,7 +47,7 @@ GROUPS = {
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 JUDGES = frozenset({"audit", "demo", "explore", "plan", "reproduce", "simulate", "sweep"})
-UNDONE = 2  # what could not be done, of those that judge
+UNDONE = 2
 INTERRUPTED = 130
 
 
@@ -55,6 +55,12 @@ class Failed(click.ClickException):
     """An error of ours on its way to the terminal, where it is one line."""
 
     exit_code = 1
+
+
+class Undone(Failed):
+    """What could not be done by a command whose exit code 1 is an answer."""
+
+    exit_code = UNDONE
 
 
 class BadInput(Failed):
@@ -122,10 +128,7 @@ class LazyGroup(click.Group):
 
 
 def _failed(ctx: click.Context, said: str) -> Failed:
-    failed = Failed(said)
-    if ctx.invoked_subcommand in JUDGES:
-        failed.exit_code = UNDONE
-    return failed
+    return Undone(said) if ctx.invoked_subcommand in JUDGES else Failed(said)
 
 
 def said_by_spark(error: Exception) -> str | None:
