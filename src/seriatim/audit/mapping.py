@@ -137,7 +137,7 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
         if name in self.columns:
             return _no_column(column, option, known, where)
         other = f", or {_OTHERWISE[name]}" if name in _OTHERWISE else ""
-        near = _nearest(name, known)
+        near = nearest(name, known)
         hint = f" (perhaps {option} {near})" if near else ""
         fix = f"say which one it is with {option}{hint}{other}; its columns are {_listed(known)}"
         return LogError(where, f"no column {column}", fix)
@@ -154,7 +154,8 @@ def _is_in(column: str, known: list[str]) -> bool:
     return column in known or ("." in column and column.partition(".")[0] in known)
 
 
-def _nearest(name: str, known: list[str]) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The column that is probably meant by a name, if there is one."""
     lower = {column.lower(): column for column in known}
     for word in (name, *ALSO_CALLED.get(name, ())):
         if word in lower:
