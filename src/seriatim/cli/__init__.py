@@ -8,7 +8,7 @@ nothing else: a job that runs them must not take a machine without Java for a vi
 import traceback
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -61,6 +61,14 @@ class Undone(Failed):
     """What could not be done by a command whose exit code 1 is an answer."""
 
     exit_code = UNDONE
+
+
+class Broken(Undone):
+    """An error that nobody thought of, shown as Python shows it: only the exit code is ours."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        if not isinstance(self.__cause__, BrokenPipeError):  # nobody reads on: no fault of ours
+            traceback.print_exception(self.__cause__, file=file)
 
 
 class BadInput(Failed):
@@ -120,11 +128,9 @@ class LazyGroup(click.Group):
         except Exception as error:
             if (said := said_by_spark(error)) is not None:
                 raise _failed(ctx, said) from error
-            if ctx.invoked_subcommand not in JUDGES:
-                raise
-            if not isinstance(error, BrokenPipeError):  # nobody reads on: no fault of ours
-                traceback.print_exc()
-            ctx.exit(UNDONE)
+            if ctx.invoked_subcommand in JUDGES:
+                raise Broken(str(error)) from error
+            raise
 
 
 def _failed(ctx: click.Context, said: str) -> Failed:
