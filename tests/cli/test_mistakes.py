@@ -36,6 +36,18 @@ INSIDE = "memory:// is inside one process, and a command is a process of its own
             1,
             f"no broker answers at {NOWHERE} within 0.5 s; is it running?",
         ),
+        (
+            ["pipeline", "p", "--input", "x", "--order-by", "at"],
+            2,
+            "know no files and no lines; give positions, or a column",
+        ),
+        (["pipeline", "p", "--input", "x", "--subscriber-from", "file"], 2, "tables know no files and no lines"),
+        (["pipeline", "p", "--input", "x", "--run", "mon"], 2, "tables have a verdict for each run; leave --run out"),
+        (
+            ["pipeline", "p", "--input", "x.csv"],
+            2,
+            "x.csv is no jsonl by its name; give --format parquet, or files of J",
+        ),
         (["workload", "publications", "--out", "w", "--events", "-1"], 2, "events: -1 does not make a workload"),
         (["replay", "a", "--topics", "t", "--publish", "host"], 2, "'host' is not JetStream; use nats://host:port"),
     ],

@@ -36,9 +36,7 @@ class Plan:
         self._mapping = mapping or ColumnMapping()
         if format not in FORMATS:
             raise InputError("format", f"{format!r} is not read by the pipeline", f"use {' or '.join(FORMATS)}")
-        if self._mapping.subscriber_from_file or (self._mapping.order_by and not self._mapping.trust_order):
-            fix = "give positions, or a column to order by that is to be trusted"
-            raise InputError("mapping", "tables know no files and no lines", fix)
+        self._mapping.check_for_tables()
         if format == "parquet":
             self._schema = spark.read.parquet(uri).schema
             known = self._schema.names
