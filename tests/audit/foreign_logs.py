@@ -45,6 +45,36 @@ GOOD = [
         {"h1": '0:a,"1" 1:b'},
     ),
     ForeignLog(
+        "folders that name a run, and one is asked for",
+        {
+            "run=1/log.csv": "host,msg_id,topic,position\nh1,a,A,0\n",
+            "run=2/log.csv": "host,msg_id,topic,position\nh1,b,A,0\n",
+        },
+        ColumnMapping.of({"subscriber": "host", "event_id": "msg_id"}, run="2"),
+        {"h1": "0:b"},
+    ),
+    ForeignLog(
+        "folders that name the subscriber, csv",
+        {"host=01/log.csv": "msg_id,topic,position\na,A,0\n", "host=1%2F2/log.csv": "msg_id,topic,position\nb,A,0\n"},
+        HOSTS,
+        {"01": "0:a", "1/2": "0:b"},
+    ),
+    ForeignLog(
+        "folders that name the subscriber, json lines",
+        {
+            "host=01/log.jsonl": '{"msg_id": "a", "topic": "A", "position": 0}\n',
+            "host=1/log.jsonl": '{"msg_id": "b", "topic": "A", "position": 0}\n',
+        },
+        HOSTS,
+        {"01": "0:a", "1": "0:b"},
+    ),
+    ForeignLog(
+        "an empty run is of every run",
+        {"log.csv": "run,host,msg_id,topic,position\nr1,h1,a,A,0\n,h1,b,A,1\n"},
+        HOSTS,
+        {"h1": "0:a 1:b"},
+    ),
+    ForeignLog(
         "tabs",
         {"log.tsv": "host\tmsg_id\ttopic\tposition\nh1\ta\tA\t0\n"},
         HOSTS,
@@ -180,6 +210,33 @@ BAD = [
         },
         HOSTS,
         error=("rows of several runs: r1, r2", "--run"),
+    ),
+    ForeignLog(
+        "two runs in folders",
+        {
+            "run=r1/log.csv": "host,msg_id,topic,position\nh1,a,A,0\n",
+            "run=r2/log.csv": "host,msg_id,topic,position\nh1,b,A,0\n",
+        },
+        HOSTS,
+        error=("rows of several runs: r1, r2", "--run"),
+    ),
+    ForeignLog(
+        "two runs in folders of json lines",
+        {
+            "run=r1/log.jsonl": '{"host": "h1", "msg_id": "a", "topic": "A", "position": 0}\n',
+            "run=r2/log.jsonl": '{"host": "h1", "msg_id": "b", "topic": "A", "position": 0}\n',
+        },
+        HOSTS,
+        error=("rows of several runs: r1, r2", "--run"),
+    ),
+    ForeignLog(
+        "a folder that is no column below one that is",
+        {
+            "run=r1/log.csv": "host,msg_id,topic,position\nh1,a,A,0\n",
+            "run=r1/more/log.csv": "host,msg_id,topic,position\nh1,b,A,1\n",
+        },
+        HOSTS,
+        error=("folders named column=value beside or below others", "run=r1, run=r1/more"),
     ),
     ForeignLog(
         "a run that is not there",

@@ -9,13 +9,14 @@ from click.testing import CliRunner
 
 from seriatim import cli
 from seriatim.model import InputError
+from seriatim.pipeline.requirements import RequirementMissing
 from tests.cli.examples import unknown_options
 
 
-def run_with(monkeypatch: pytest.MonkeyPatch, command: click.Command, *words: str) -> tuple[int, str]:
-    """Call `seriatim demo` with `command` in the demo's place; its exit code and what it wrote to stderr."""
+def run_with(monkeypatch: pytest.MonkeyPatch, command: click.Command, name: str = "pub") -> tuple[int, str]:
+    """Call `seriatim pub` with `command` in its place; its exit code and what it wrote to stderr."""
     monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, cmd_name: command)
-    result = CliRunner().invoke(cli.main, ["demo", *words])
+    result = CliRunner().invoke(cli.main, [name])
     return result.exit_code, result.stderr
 
 
@@ -85,10 +86,35 @@ def test_what_spark_could_not_do_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
     def command() -> None:
         raise errors.AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/nowhere.\nlots of\nJava")
 
-    assert run_with(monkeypatch, command) == (
-        1,
-        "Error: Spark: [PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n",
-    )
+    said = "Error: Spark: [PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n"
+    assert run_with(monkeypatch, command) == (1, said)
+    assert run_with(monkeypatch, command, "audit") == (2, said)
+
+
+@pytest.mark.parametrize("name", sorted(cli.JUDGES))
+def test_where_1_is_an_answer_it_is_nothing_else(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    @click.command()
+    @click.pass_context
+    def answer(context: click.Context) -> None:
+        context.exit(1)
+
+    @click.command()
+    def lacking() -> None:
+        raise RequirementMissing("Spark needs Java")
+
+    @click.command()
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    @click.command()
+    def cut() -> None:
+        raise BrokenPipeError
+
+    assert run_with(monkeypatch, answer, name) == (1, "")
+    assert run_with(monkeypatch, lacking, name) == (2, "Error: Spark needs Java\n")
+    code, said = run_with(monkeypatch, broken, name)
+    assert code == 2 and said.startswith("Traceback") and said.endswith("ZeroDivisionError\n")
+    assert run_with(monkeypatch, cut, name) == (2, "")
 
 
 def test_bad_input_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from seriatim.audit import write_history
 from seriatim.cli import audit_input, main
 from seriatim.cli.audit_input import choose_engine
 from seriatim.model import Delivery, History
+from seriatim.pipeline.logs import write_parquet
 
 MAPPED = ("--subscriber", "host", "--event", "msg_id")
 
@@ -48,7 +49,7 @@ def test_a_large_log_without_java_is_audited_all_the_same(tmp_path: Path, monkey
     assert result.exit_code == 1
     assert "Spark would be faster, but this command runs on Spark, which needs Java" in result.output
     result = run(tmp_path / "run", "--engine", "spark")
-    assert result.exit_code == 1 and "install Java 17 or newer" in result.output and "verdict" not in result.output
+    assert result.exit_code == 2 and "install Java 17 or newer" in result.output and "verdict" not in result.output
 
 
 def test_all_engines_give_the_same_report(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,6 +78,46 @@ def test_follow(spark: SparkSession, tmp_path: Path) -> None:
     assert "tno                 invalid  inversion (1)" in result.output
     again = run(*words)  # nothing is new: nothing is told again, and what is known is known
     assert again.exit_code == 1 and "batch" not in again.output and "inversion (1)" in again.output
+
+
+def test_follow_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for run_name, events in (("mon", "ab"), ("tue", "ba")):
+        folder = log / f"run={run_name}"
+        folder.mkdir(parents=True)
+        rows = "".join(f"s-{run_name},{i},{event},{event.upper()}\n" for i, event in enumerate(events))
+        (folder / "log.csv").write_text(f"subscriber,position,event_id,topic\n{rows}")
+    words = (log, "--follow", "--once", "--guarantee", "tno", "--checkpoint")
+    mixed = run(*words, tmp_path / "all")
+    assert mixed.exit_code == 2 and "rows of several runs: mon, tue; audit one at a time: --run NAME" in mixed.output
+    for _ in range(2):  # the second time from the checkpoint
+        monday = run(*words, tmp_path / "all", "--run", "mon")
+        assert monday.exit_code == 0 and "2 deliveries to 1 subscriber" in monday.output, monday.output
+    other = run(*words, tmp_path / "all", "--run", "tue")
+    assert other.exit_code == 2 and "follows run mon, not tue; give another checkpoint" in other.output
+    absent = run(*words, tmp_path / "none", "--run", "xyz")
+    assert absent.exit_code == 2 and "no row of run xyz; its runs are mon, tue" in absent.output
+
+
+def test_follow_files_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    other, damaged = tmp_path / "other", tmp_path / "damaged"
+    for folder in (other, damaged):
+        folder.mkdir()
+    (other / "1.csv").write_text("subscriber,position,event_id,topic\ns1,0,a,A\n")
+    (other / "2.csv").write_text("subscriber,event_id,position,topic\ns2,a,0,A\n")
+    write_parquet(History([Delivery("s1", i, f"{i:0100}", "A") for i in range(1_000)]), damaged)
+    table = damaged / "deliveries.parquet"
+    data = bytearray(table.read_bytes())
+    data[100:2_000] = bytes(byte ^ 0xFF for byte in data[100:2_000])
+    table.write_bytes(data)
+    for folder, file, problem in (
+        (other, ".csv", "its columns are not those of the other files"),
+        (damaged, "deliveries.parquet", "cannot be read: damaged, cut off, or not what its name says"),
+    ):
+        result = run(folder, "--follow", "--once", "--checkpoint", tmp_path / f"{folder.name}-state")
+        assert result.exit_code == 2, result.output
+        (line,) = result.output.splitlines()
+        assert f"{file}: {problem}" in line
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from seriatim.cli import main
 from seriatim.model import Delivery
+from seriatim.pipeline import declarative
+from seriatim.pipeline.logs.reading import CORRUPT
 
 SECONDS_MAX = 900  # a machine that does other things as well may need many times the usual half minute
 SOURCE = Path(__file__).parent.parent.parent / "src"
@@ -49,6 +51,47 @@ def run_pipeline(folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout
+
+
+def answers(spark: SparkSession, folder: Path, *lines: str) -> dict[str | None, tuple[str, str]]:
+    """What the tables of the pipeline say about `tno` of each run, made from these lines without `spark-pipelines`."""
+    folder.mkdir()
+    (folder / "log.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    plan = declarative.Plan(spark, folder.as_uri(), "jsonl")
+    reader = spark.read.schema(plan.raw().schema).option("columnNameOfCorruptRecord", CORRUPT)
+    raw = reader.json(str(folder)).cache()  # Spark does not answer a question about nothing but lines that are cut off
+    try:
+        judged = declarative.audited(plan.validated(raw))
+        found = declarative.verdicts(judged, plan.refused(raw)).where("guarantee = 'tno'").collect()
+        return {row.run: (row.answer, row.reason) for row in found}
+    finally:
+        raw.unpersist()
+
+
+def run_of(name: str | None) -> list[str]:
+    run = {} if name is None else {"run": name}
+    return [
+        json.dumps({**run, "subscriber": s, "position": i, "event_id": e, "topic": e.upper()})
+        for s in ("s1", "s2")
+        for i, e in enumerate("abc")
+    ]
+
+
+def test_rows_without_a_run_doubt_every_run(spark: SparkSession, tmp_path: Path) -> None:
+    monday, tuesday = run_of("monday"), run_of("tuesday")
+    valid = ("valid", "no violation in 6 deliveries to 2 subscribers")
+    assert answers(spark, tmp_path / "whole", *monday, *tuesday) == {"monday": valid, "tuesday": valid}
+    misfit = '{"run": "monday", "subscriber": "s3", "position": "x", "event_id": "a", "topic": "A"}'
+    doubted = {"monday": ("unknown", "1 rows were refused"), "tuesday": valid}
+    assert answers(spark, tmp_path / "misfit", *monday, *tuesday, misfit) == doubted
+    # A line that was cut off says nothing about its run, so it may be of any.
+    doubted = {"monday": ("unknown", "2 rows were refused"), "tuesday": ("unknown", "1 rows were refused")}
+    cut = '{"run": "monday", "subscriber": "s3", "posi'
+    assert answers(spark, tmp_path / "cut", *monday, *tuesday, misfit, cut) == doubted
+    reason = "there are rows that do not say which run they are of"
+    both = {"": ("unknown", reason), "monday": ("unknown", reason)}
+    assert answers(spark, tmp_path / "unnamed", *monday, *run_of(None)) == both
+    assert answers(spark, tmp_path / "plain", *run_of(None)) == {"": valid}
 
 
 @pytest.mark.long

@@ -244,4 +244,4 @@ def test_the_command_from_tables_to_files(spark: SparkSession, tmp_path: Path) -
     assert "is for other topics: not one of the 25 in use is in it" in wrong.output
     missing = CliRunner().invoke(main, ["plan", str(tmp_path / "nothing"), "--out", str(tmp_path / "out2")])
     assert missing.exit_code == 2
-    assert "cannot be read" in missing.output
+    assert "nothing: no such file or folder" in missing.output

@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from seriatim.audit.folders import check_folders, folder_columns
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import UNREADABLE, Delivery, LogError
 
@@ -42,24 +43,30 @@ def format_of(path: Path | str) -> str | None:
     return "parquet" if suffix == ".parquet" else FORMATS.get(suffix.lower())
 
 
-def read_foreign(paths: Iterable[Path], mapping: ColumnMapping) -> list[Delivery]:
-    """All deliveries of these files, with positions. Raises LogError at the first row that does not fit."""
+def read_foreign(paths: Iterable[Path], mapping: ColumnMapping, below: Path) -> list[Delivery]:
+    """All deliveries of these files, with positions. Raises LogError at the first row that does not fit.
+
+    `below` is what was asked for. If it is a folder, the folders in it may be columns (`folders.py`).
+    """
     rows: list[Row] = []
     runs: set[str] = set()
     kinds: dict[str, str] = {}  # number or time → where the order column was first seen to hold one
     names: dict[str, Path] = {}
+    paths = list(paths)
+    folders = {path: path.relative_to(below).parts[:-1] if below.is_dir() else () for path in paths}
+    check_folders(str(below), folders.values())
     for file, path in enumerate(paths):
         if mapping.subscriber_from_file:
             other = names.setdefault(name_of(path), path)
             if other != path:
                 fix = "name the files differently, or take the subscriber from a column"
                 raise LogError(str(path), f"{other} is called {name_of(path)} too", fix)
-        for line, cells in _rows_of(path, mapping):
+        for line, cells in _rows_of(path, mapping, folder_columns(folders[path])):
             place = f"{path} line {line}"
-            run = cells.get(mapping.run_column)
+            run = _cell(cells, mapping.run_column)
             if run is not None:
-                runs.add(str(run))
-                if mapping.run is not None and str(run) != mapping.run:
+                runs.add(shown(run))
+                if mapping.run is not None and shown(run) != mapping.run:
                     continue
             row, kind = _fitted(file, line, cells, mapping, name_of(path), place)
             if kind:
@@ -69,9 +76,9 @@ def read_foreign(paths: Iterable[Path], mapping: ColumnMapping) -> list[Delivery
         both = " and ".join(f"a {kind} at {place}" for kind, place in sorted(kinds.items()))
         raise LogError(str(mapping.order_by), f"mixed types: {both}", "correct the column; they cannot be compared")
     if mapping.run is None and len(runs) > 1:
-        raise runs_mixed(mapping.run_column, runs)
+        raise runs_mixed(str(below), runs)
     if mapping.run is not None and mapping.run not in runs:
-        raise no_such_run(mapping.run_column, mapping.run, runs)
+        raise no_such_run(str(below), mapping.run, runs)
     return [row.delivery for row in rows] if mapping.order_by is None else _placed(rows, mapping)
 
 
@@ -232,14 +239,20 @@ def _number(value: Any) -> Decimal | None:
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rows_of(path: Path, mapping: ColumnMapping) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows_of(path: Path, mapping: ColumnMapping, given: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The cells of each row, and those that its folders give it, by line."""
     kind = format_of(path)
     if kind is None or kind == "parquet":
         fix = "give .csv, .tsv or .jsonl (Parquet is read by --engine spark)"
         raise LogError(str(path), f"cannot read {path.suffix or 'a file without suffix'}", fix)
     try:
         with _opened(path) as file:
-            yield from _json_rows(path, file, mapping) if kind == "jsonl" else _csv_rows(path, file, kind, mapping)
+            if kind == "jsonl":
+                rows = _json_rows(path, file, mapping, given)
+            else:
+                rows = _csv_rows(path, file, kind, mapping, given)
+            for line, cells in rows:
+                yield line, cells | given
     except UnicodeDecodeError as error:
         raise LogError(str(path), f"not UTF-8 ({error.reason})", "write the file as UTF-8") from None
     except (gzip.BadGzipFile, EOFError) as error:
@@ -254,7 +267,9 @@ def _opened(path: Path) -> IO[str]:
     return path.open(encoding="utf-8-sig", newline="")
 
 
-def _json_rows(path: Path, file: IO[str], mapping: ColumnMapping) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_rows(
+    path: Path, file: IO[str], mapping: ColumnMapping, given: Iterable[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     decoder = msgspec.json.Decoder(dict[str, Any])
 
     def decoded() -> Iterator[tuple[int, dict[str, Any]]]:
@@ -273,16 +288,18 @@ def _json_rows(path: Path, file: IO[str], mapping: ColumnMapping) -> Iterator[tu
     rows = decoded()
     head = list(islice(rows, HEAD))
     if head:
-        mapping.sources(chain.from_iterable(cells for _, cells in head), str(path))
+        mapping.sources(chain(chain.from_iterable(cells for _, cells in head), given), str(path))
     yield from chain(head, rows)
 
 
-def _csv_rows(path: Path, file: IO[str], kind: str, mapping: ColumnMapping) -> Iterator[tuple[int, dict[str, Any]]]:
+def _csv_rows(
+    path: Path, file: IO[str], kind: str, mapping: ColumnMapping, given: Iterable[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     reader = csv.DictReader(file, strict=True, delimiter=SEPARATORS[kind])
     try:
         columns = reader.fieldnames or []
         if columns:
-            mapping.sources(columns, str(path))
+            mapping.sources([*columns, *given], str(path))
         for cells in reader:
             wrong = "more" if None in cells else "fewer" if None in cells.values() else ""
             if wrong:

@@ -92,7 +92,7 @@ def _read_files(path: Path, files: list[Path], mapping: ColumnMapping) -> list[D
         shown = " and ".join(f"{kind} ({name})" for kind, name in sorted(formats.items()))
         fix = "give one of them: a folder, a file or a pattern"
         raise LogError(str(path), f"files of different formats: {shown}", fix)
-    return read_foreign(files, mapping)
+    return read_foreign(files, mapping, path)
 
 
 def _table_in(folder: Path, name: str) -> Path | None:
@@ -154,7 +154,7 @@ def read_deliveries(path: Path | str, run: str | None = None) -> list[Delivery]:
             str(path), "only Spark reads Parquet", "leave out --engine python, or give a .jsonl or .csv file"
         )
     if format_of(path) is not None:
-        return read_foreign([path], ColumnMapping(run=run))
+        return read_foreign([path], ColumnMapping(run=run), path)
     problem = f"cannot read {path.suffix or 'a file without suffix'}"
     raise LogError(str(path), problem, "give a .jsonl, .csv, .tsv or .parquet file; name it so if it is one")
 

@@ -116,6 +116,14 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
         fields = [name for name in FIELDS if not self._is_given(name) and (name != "position" or self.order_by is None)]
         return {name: self.columns_of(name) for name in fields if not are_all or self._has(name, known)}
 
+    def check_for_tables(self) -> None:
+        """Refuse what only files can give: a table that is kept up to date knows no files and no lines."""
+        if self.subscriber_from_file or (self.order_by is not None and not self.trust_order):
+            fix = "give positions, or a column to order by that is to be trusted (--trust-order)"
+            raise InputError("mapping", "tables know no files and no lines", fix)
+        if self.run is not None:
+            raise InputError("mapping", "tables have a verdict for each run", "leave --run out")
+
     def notes(self) -> list[str]:
         """What the verdict cannot know, because of what the order was taken from."""
         if self.order_by is None:
@@ -137,7 +145,7 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
         if name in self.columns:
             return _no_column(column, option, known, where)
         other = f", or {_OTHERWISE[name]}" if name in _OTHERWISE else ""
-        near = _nearest(name, known)
+        near = nearest(name, known)
         hint = f" (perhaps {option} {near})" if near else ""
         fix = f"say which one it is with {option}{hint}{other}; its columns are {_listed(known)}"
         return LogError(where, f"no column {column}", fix)
@@ -154,7 +162,8 @@ def _is_in(column: str, known: list[str]) -> bool:
     return column in known or ("." in column and column.partition(".")[0] in known)
 
 
-def _nearest(name: str, known: list[str]) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The column that is probably meant by a name, if there is one."""
     lower = {column.lower(): column for column in known}
     for word in (name, *ALSO_CALLED.get(name, ())):
         if word in lower:

@@ -1,13 +1,15 @@
 """The command line: `seriatim <command>`. Each command lives in its own module and is imported only when called.
 
 Exit codes, the same for every command: 0 fine, 1 a check failed or the work could not be done, 2 bad input or usage,
-3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted.
+3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted. Where 1 is an answer (JUDGES) it is
+nothing else: a job that runs them must not take a machine without Java for a violation, so what could not be done is 2.
 
 Errors are one line on stderr: `Error: …`, or with --json an object, {"error": "…"}, also those of wrong options.
 """
 
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -49,6 +51,8 @@ GROUPS = {
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+JUDGES = frozenset({"audit", "demo", "explore", "plan", "reproduce", "simulate", "sweep"})
+UNDONE = 2
 INTERRUPTED = 130
 
 
@@ -56,6 +60,24 @@ class Failed(click.ClickException):
     """An error of ours on its way to the terminal, where it is one line."""
 
     exit_code = 1
+
+
+class Undone(Failed):
+    """What could not be done by a command whose exit code 1 is an answer."""
+
+    exit_code = UNDONE
+
+
+class Broken(Undone):
+    """An error that nobody thought of, shown as Python shows it: only the exit code is ours."""
+
+    def format_message(self) -> str:
+        if isinstance(self.__cause__, BrokenPipeError):
+            return ""  # nobody reads on: no fault of ours
+        return "".join(traceback.format_exception(self.__cause__))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(self.format_message(), file=file, err=True, nl=False)
 
 
 class BadInput(Failed):
@@ -142,13 +164,21 @@ class LazyGroup(click.Group):
         except TimedOut as error:
             raise Unknown(str(error)) from error
         except SeriatimError as error:
-            raise Failed(str(error)) from error
+            raise _failed(ctx, str(error)) from error
         except KeyboardInterrupt:
             raise Interrupted from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
         except Exception as error:
             if (said := said_by_spark(error)) is not None:
-                raise Failed(said) from error
+                raise _failed(ctx, said) from error
+            if ctx.invoked_subcommand in JUDGES:
+                raise Broken(str(error)) from error
             raise
+
+
+def _failed(ctx: click.Context, said: str) -> Failed:
+    return Undone(said) if ctx.invoked_subcommand in JUDGES else Failed(said)
 
 
 def said_by_spark(error: Exception) -> str | None:

@@ -55,7 +55,8 @@ Examples:
 
 \b
 Exit code: 0 all requested are valid, 1 one is invalid, 3 none is invalid but one is unknown,
-           2 the log cannot be read, 130 interrupted (what is known so far is printed).
+           2 there is no answer: the log cannot be read, wrong options, Spark is needed and cannot run,
+           130 interrupted (what is known so far is printed).
 """
 
 

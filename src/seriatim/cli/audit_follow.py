@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from msgspec import structs
 
 from seriatim.audit import ColumnMapping, Report
 from seriatim.brokers.urls import shown
@@ -52,6 +53,8 @@ def check_follow(context: click.Context, path: str, options: dict[str, Any]) -> 
     """What only means something while a log is written must not be passed over in silence."""
     if options["follow"]:
         if path.startswith(("nats:", "tls:")):
+            if options["run"] is not None:
+                raise InputError("--run", "the log of a running cluster is one run", "leave it out")
             check_jetstream(path)
         return
     for name in ("checkpoint", "trigger", "once", "window"):
@@ -86,10 +89,12 @@ def follow(
             findings=f"{table.rstrip('/')}/findings" if table is not None else None,
             trigger_ms=trigger_ms,
             is_once=options["once"],
+            run=mapping.run,
             window=WindowOptions(rows_max=options["window"]),
         )
         follower = Follower(session, chosen, lambda done: _told(done, as_json))
-        query = follower.start(follow_deliveries(session, path, mapping, chosen.files_max))
+        deliveries = follow_deliveries(session, path, structs.replace(mapping, run=None), chosen.files_max)
+        query = follower.start(deliveries)
         try:
             follower.wait(query)
         except KeyboardInterrupt:  # a good end: the next start goes on from the checkpoint

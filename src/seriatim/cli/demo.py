@@ -38,8 +38,8 @@ Examples:
   seriatim demo --no-spark          without the second audit
 
 \b
-Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something lost or repeated), 2 wrong options
-           or something is not installed, 3 a wait was over, 130 interrupted.
+Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something lost or repeated), 2 wrong options,
+           something is not installed or it could not be done, 3 a wait was over, 130 interrupted.
 """
 
 

@@ -47,8 +47,8 @@ def command() -> None:
       seriatim explore swarm --variant no-closing     (machines broken on purpose: must be caught)
 
     \b
-    Exit code: 0 nothing found and everything covered, 1 a violation, 2 bad input, 3 ended at a bound,
-    130 interrupted (what was covered until then is reported).
+    Exit code: 0 nothing found and everything covered, 1 a violation, 2 bad input or it could not be done,
+    3 ended at a bound, 130 interrupted (what was covered until then is reported).
     """
 
 

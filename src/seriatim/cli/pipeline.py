@@ -6,6 +6,7 @@ from urllib.parse import urlparse
 
 import click
 
+from seriatim.audit.foreign import format_of
 from seriatim.cli.audit_input import mapping_of, mapping_options
 from seriatim.model import InputError
 
@@ -104,6 +105,11 @@ Exit code: 0 written, 2 wrong options.
 def command(folder: Path, uri: str, format_: str, **options: Any) -> None:
     """Write a Spark Declarative Pipeline that keeps a log audited."""
     mapping = mapping_of(options)
+    mapping.check_for_tables()
+    if format_of(uri) not in (None, format_):
+        raise InputError(
+            "--input", f"{uri} is no {format_} by its name", "give --format parquet, or files of JSON lines"
+        )
     if folder.exists():
         raise InputError(str(folder), "is there already", "give another name, or remove it")
     place = folder.resolve()

@@ -46,7 +46,8 @@ Examples:
   seriatim plan work/subscriptions --order atoms --node eu=europe --node us=america --out plan/
 
 \b
-Exit code: 0 done, 1 the plan does not fit the topics (--check), 2 wrong input.
+Exit code: 0 done, 1 the plan does not fit the topics (--check), 2 wrong input, or it could not be done,
+           130 interrupted.
 """
 
 

@@ -50,7 +50,8 @@ Examples:
   seriatim reproduce 000-fig12 --no-spark --json
 
 \b
-Exit code: 0 everything is within its band, 1 something is not or a run failed, 2 wrong options, 130 interrupted.
+Exit code: 0 everything is within its band, 1 something is not or a run failed,
+           2 wrong options or it could not be done, 130 interrupted.
 """
 
 

@@ -31,7 +31,7 @@ Examples:
   seriatim simulate --seed 3 --protocol paper000                   the published algorithm gets stuck
 
 \b
-Exit code: 0 nothing wrong was seen, 1 something was, 2 wrong options,
+Exit code: 0 nothing wrong was seen, 1 something was, 2 wrong options or it could not be done,
            130 interrupted (what was seen so far is printed).
 """
 

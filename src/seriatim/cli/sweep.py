@@ -29,7 +29,8 @@ Examples:
   seriatim sweep 000-fig9 --out fig9 --seeds 40 --retry-failed
 
 \b
-Exit code: 0 every row has a result, 1 some rows failed, 2 wrong options, 130 interrupted (finished chunks are kept).
+Exit code: 0 every row has a result, 1 some rows failed,
+           2 wrong options or it could not be done, 130 interrupted (finished chunks are kept).
 """
 
 

@@ -36,9 +36,7 @@ class Plan:
         self._mapping = mapping or ColumnMapping()
         if format not in FORMATS:
             raise InputError("format", f"{format!r} is not read by the pipeline", f"use {' or '.join(FORMATS)}")
-        if self._mapping.subscriber_from_file or (self._mapping.order_by and not self._mapping.trust_order):
-            fix = "give positions, or a column to order by that is to be trusted"
-            raise InputError("mapping", "tables know no files and no lines", fix)
+        self._mapping.check_for_tables()
         if format == "parquet":
             self._schema = spark.read.parquet(uri).schema
             known = self._schema.names
@@ -89,17 +87,31 @@ def audited(deliveries: DataFrame) -> DataFrame:
 
 
 def verdicts(judged: DataFrame, refused: DataFrame) -> DataFrame:
-    """A row for each run and guarantee. Where rows were refused, what would be valid is unknown."""
-    bad = refused.groupBy("run").agg(f.count(f.lit(1)).alias("refused"))
-    found = judged.where("kind = 'verdict'").join(bad, "run", "left")
-    is_doubtful = (f.col("answer") == "valid") & f.col("refused").isNotNull()
-    return found.select(
-        "run",
-        f.col("name").alias("guarantee"),
-        f.when(is_doubtful, "unknown").otherwise(f.col("answer")).alias("answer"),
-        f.when(is_doubtful, f.concat(f.col("refused").cast("string"), f.lit(" rows were refused")))
-        .otherwise(f.col("told"))
-        .alias("reason"),
+    """A row for each run and guarantee. Where rows were refused, what would be valid is unknown.
+
+    A row that does not say which run it is of may be of any. One that was refused, such as a line that was cut off,
+    so doubts every run; one that fits doubts every run but where no row names one.
+    """
+    is_unnamed = f.col("run") == ALL_ROWS
+    bad = refused.groupBy("run").agg(f.count(f.lit(1)).alias("of_run"))
+    of_any = refused.agg(f.count_if(is_unnamed).alias("of_any"))
+    found = judged.where("kind = 'verdict'")
+    runs = found.agg(f.bool_or(is_unnamed).alias("some_unnamed"), f.bool_or(~is_unnamed).alias("some_named"))
+    count = f.coalesce(f.col("of_run"), f.lit(0)) + f.when(is_unnamed, 0).otherwise(f.col("of_any"))
+    doubt = f.when(count > 0, f.concat(count.cast("string"), f.lit(" rows were refused"))).when(
+        f.col("some_unnamed") & f.col("some_named"), "there are rows that do not say which run they are of"
+    )
+    is_doubtful = (f.col("answer") == "valid") & doubt.isNotNull()
+    return (
+        found.join(bad, "run", "left")
+        .crossJoin(of_any)
+        .crossJoin(runs)
+        .select(
+            "run",
+            f.col("name").alias("guarantee"),
+            f.when(is_doubtful, "unknown").otherwise(f.col("answer")).alias("answer"),
+            f.when(is_doubtful, doubt).otherwise(f.col("told")).alias("reason"),
+        )
     )
 
 

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,9 +36,10 @@ from seriatim.order import GUARANTEES
 from seriatim.pipeline import files
 from seriatim.pipeline.audit.verdicts import finding_table
 from seriatim.pipeline.follow.rows import COLUMNS
+from seriatim.pipeline.follow.runs import LOG, RUN, Runs
 from seriatim.pipeline.follow.window import Judged, Seen, Totals, Window, WindowOptions
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw
+from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw, unreadable
 from seriatim.pipeline.schemas import DELIVERIES
 from seriatim.pipeline.source import register
 
@@ -53,6 +55,7 @@ class FollowOptions(Struct, frozen=True, kw_only=True):
     trigger_ms: int = 5_000
     is_once: bool = False  # take what is there, then end
     files_max: int = 100  # of one batch
+    run: str | None = None  # only rows of this run
     window: WindowOptions = field(default_factory=WindowOptions)
 
     def __post_init__(self) -> None:
@@ -68,6 +71,7 @@ class State(Struct):
     subscribers: dict[str, Seen]
     rows_from: int
     ids_from: int
+    runs: Runs = field(default_factory=Runs)
 
     @property
     def files_from(self) -> int:
@@ -97,6 +101,7 @@ class Follower:
         self._batch = -1
         self._state: State | None = None
         self._window = Window(options.window)
+        self._runs = Runs(options.run)
         self._anomalies: list[Anomaly] = []
         self.error: InputError | None = None
         """Why the query ended, if the log was to blame."""
@@ -111,26 +116,29 @@ class Follower:
         return writer.trigger(processingTime=f"{options.trigger_ms} milliseconds").start()
 
     def wait(self, query: StreamingQuery) -> None:
-        """Until the query ends. Raises LogError if rows do not fit."""
+        """Until the query ends. Raises LogError if rows do not fit, or none is of the run that is followed."""
         try:
             query.awaitTermination()
         except StreamingQueryException:
             if self.error is not None:
                 raise self.error from None
             raise
+        self._recall()
+        if (absence := self._runs.absence()) is not None:
+            raise absence
 
     def report(self, limit: int = 10) -> Report:
         """What is known so far; the anomalies shown are those found since the start of this process."""
+        self._recall()
         window = self._window
-        if self._batch < 0:
-            self._restore(self._last_batch())
-            window = self._window
         totals, findings = window.totals, Findings(limit)
         findings.counts.update(totals.counts)
         for anomaly in self._anomalies:
             if findings.wants(anomaly.name):
                 findings.add(anomaly.name, anomaly.sentence, anomaly.witness)
         _doubts(window, findings)
+        if (absence := self._runs.absence()) is not None:
+            findings.doubt(f"{absence.problem}; {absence.fix}", *ORDER)
         events, shared = window.notified()
         reason = f"no violation in {extent(totals.deliveries, len(window.subscribers))}"
         return Report(
@@ -161,7 +169,7 @@ class Follower:
             return
         if self._batch != batch - 1:
             self._restore(batch - 1)
-        judged = self._window.add(_checked(frame), batch)
+        judged = self._window.add(self._runs.chosen(_checked(frame)), batch)
         self._keep(batch, judged)
         self._anomalies += [finding.anomaly for finding in judged.findings]
         self._told(BatchDone(batch, judged, self._window.totals))
@@ -192,6 +200,7 @@ class Follower:
             subscribers=window.subscribers,
             rows_from=window.rows_from(batch + 1),
             ids_from=window.ids_from(batch + 1),
+            runs=self._runs,
         )
         if not files.create(self._spark, self._uri("state", batch), msgspec.json.encode(state)):
             what = f"the state of batch {batch} was written by somebody else"
@@ -206,6 +215,11 @@ class Follower:
                     files.remove(self._spark, self._uri(kind, gone))
         self._batch, self._state = batch, state
 
+    def _recall(self) -> None:
+        """Become what we were at the last stop, if this process has done no batch."""
+        if self._batch < 0:
+            self._restore(self._last_batch())
+
     def _restore(self, batch: int) -> None:
         """Become what we were after this batch."""
         if batch < 0:
@@ -214,6 +228,7 @@ class Follower:
         if state is None:
             fix = "give another checkpoint to begin again: this one does not belong to this log, or was damaged"
             raise InputError(self._options.checkpoint, f"no state of batch {batch}", fix)
+        runs = state.runs.asked_for(self._options.run, self._options.checkpoint)
         there = {entry.name for entry in files.children(self._spark, files.join(self._options.checkpoint, "ids"))}
         left = {
             each: self._read("ids", each)["id"].to_numpy().view(np.uint64)
@@ -229,7 +244,7 @@ class Follower:
             left,
             state.ids_from,
         )
-        self._batch, self._state = batch, state
+        self._batch, self._state, self._runs = batch, state, runs
 
     def _stored(self, batch: int) -> State | None:
         data = files.read(self._spark, self._uri("state", batch))
@@ -256,33 +271,46 @@ class Follower:
 def follow_deliveries(
     spark: SparkSession, uri: str, mapping: ColumnMapping | None = None, files_max: int = 100
 ) -> DataFrame:
-    """Deliveries as they are written to a folder, or to the log of a running cluster (`nats://…`)."""
+    """Deliveries as they are written to a folder, or to the log of a running cluster (`nats://…`).
+
+    Which run is followed is said to the `Follower`, who also knows which rows came before a restart.
+    """
     mapping = mapping or ColumnMapping()
+    if mapping.run is not None:
+        raise InputError("mapping", "names a run", "give it with FollowOptions(run=…)")
     if mapping.order_by is not None:
         fix = "give the column of the position: rows that come later would change every place"
         raise InputError("order_by", "a log that is still written has no order by a column", fix)
     if uri.startswith("nats://"):
         register(spark)
         live = spark.readStream.format("seriatim").option("url", uri).option("table", "deliveries").load()
-        return live.select(*COLUMNS, f.lit(None).cast("string").alias("_problem"))
+        nothing = f.lit(None).cast("string")
+        return live.select(*COLUMNS, nothing.alias("_problem"), nothing.alias(RUN))
     source = source_of(spark, uri, entries_of(spark, uri))
     known = columns_of(spark, source)
     if not known:
         raise LogError(uri, "no row yet, so its columns are not known", "start when the first file is there")
     sources = mapping.sources(known, uri, source.tells_all_columns)
     wanted = [column for columns in sources.values() for column in columns]
+    has_runs = mapping.run_column in known or not source.tells_all_columns
+    if has_runs:
+        wanted.append(mapping.run_column)
     raw = stream_raw(spark, source, wanted, mapping.subscriber_from_file, files_max)
     fitted = fitting.fit(raw, DELIVERIES, sources, mapping)
-    return fitted.select(*COLUMNS, "_problem")
+    run = f.col("_run") if has_runs else f.lit(None).cast("string")
+    return fitted.select(*COLUMNS, "_problem", run.alias(RUN))
 
 
 def _checked(frame: DataFrame) -> pa.Table:
     """The rows of a batch. Raises LogError if one does not fit: half a log must not pass for the whole."""
-    rows = frame.toArrow()
+    try:
+        rows = frame.toArrow()
+    except (PySparkException, Py4JJavaError) as error:  # a damaged file, or one with other columns
+        raise unreadable(LOG, error) from None
     bad = rows.filter(rows["_problem"].is_valid())
     if len(bad):
         examples = "; ".join(bad["_problem"].slice(0, 3).to_pylist())
-        raise LogError("the log", f"{len(bad):,} of {len(rows):,} new rows do not fit: {examples}", "correct the files")
+        raise LogError(LOG, f"{len(bad):,} of {len(rows):,} new rows do not fit: {examples}", "correct the files")
     return rows.drop_columns(["_problem"])
 
 

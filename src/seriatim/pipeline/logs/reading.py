@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
+from seriatim.audit.folders import check_folders
 from seriatim.audit.foreign import HEAD, SEPARATORS, format_of
 from seriatim.model import UNREADABLE, LogError
 from seriatim.pipeline.files import Entry, children, files_below, find, read_head
@@ -56,8 +57,11 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
     entries = list(entries)
     formats: dict[str, str] = {}
     total = 0
+    is_partitioned = False
     for entry in entries:
-        for file in files_below(spark, entry.uri, LOOKED_AT) if entry.is_folder else [entry]:
+        files = files_below(spark, entry.uri, LOOKED_AT) if entry.is_folder else [entry]
+        is_partitioned |= check_folders(where, [_folders(file, entry) for file in files])
+        for file in files:
             total += file.bytes
             if file.bytes:
                 formats.setdefault(_format_of(spark, file), file.name)
@@ -66,7 +70,7 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
     if len(formats) > 1:
         shown = " and ".join(f"{kind} ({name})" for kind, name in sorted(formats.items()))
         raise LogError(where, f"files of different formats: {shown}", "give one of them: a folder, a file or a pattern")
-    is_partitioned = any(
+    is_partitioned |= any(
         child.is_folder and "=" in child.name and not child.is_hidden
         for entry in entries
         if entry.is_folder
@@ -74,6 +78,11 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
     )
     kind = next(iter(formats), "jsonl")
     return Source(where, tuple(entry.uri for entry in entries), kind, is_partitioned, total == 0)
+
+
+def _folders(file: Entry, entry: Entry) -> list[str]:
+    """Those on the way from an entry to a file in it."""
+    return file.uri.removeprefix(entry.uri).strip("/").split("/")[:-1]
 
 
 def _format_of(spark: SparkSession, entry: Entry) -> str:
@@ -101,8 +110,9 @@ def columns_of(spark: SparkSession, source: Source) -> list[str]:
     try:
         if source.format == "jsonl":
             # The first file may be empty, and a line may be no object: that is found later, with its place.
-            lines = [row.value for row in _loader(spark, source).text(list(source.uris)).limit(HEAD).collect()]
-            keys: dict[str, None] = {}
+            rows = _loader(spark, source).text(list(source.uris))
+            lines = [row.value for row in rows.limit(HEAD).collect()]
+            keys = dict.fromkeys(name for name in rows.columns if name != "value")  # those of folders
             for line in lines:
                 keys.update(dict.fromkeys(_keys(line)))
             return list(keys)

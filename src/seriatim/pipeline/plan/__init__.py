@@ -2,7 +2,7 @@
 
 from seriatim.pipeline.plan.advice import Advice, WhatIf, WideAdvice, advise, advise_on_wide, what_if
 from seriatim.pipeline.plan.files import pairs_table, plan_text, summary, toml_of, topics_table, write_plan
-from seriatim.pipeline.plan.inputs import Inputs, from_archive, rates_of, read_table
+from seriatim.pipeline.plan.inputs import Inputs, from_archive, rates_of
 from seriatim.pipeline.plan.network import Network
 from seriatim.pipeline.plan.planner import (
     Placed,
@@ -12,6 +12,7 @@ from seriatim.pipeline.plan.planner import (
     summed_up,
     topics_in_use,
 )
+from seriatim.pipeline.plan.reading import read_table
 
 __all__ = [
     "Advice",

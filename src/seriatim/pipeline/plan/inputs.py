@@ -4,17 +4,19 @@ The tables may come from the archive, from `seriatim workload` or from anywhere 
 there. What is wrong is said with the name of the table and of the column.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import NumericType, StringType
+from pyspark.sql.types import DoubleType, NumericType, StringType, StructField, StructType
 
+from seriatim.audit.mapping import ColumnMapping, nearest
 from seriatim.brokers.naming import bucket_of
 from seriatim.model import InputError
 from seriatim.pipeline.archive.reading import read_archive
 from seriatim.pipeline.archive.records import records_of
+from seriatim.pipeline.logs import fitting
 
 TOPICS_MAX = 1_000_000  # their names and rates are kept by the driver, and written into plan.toml
 
@@ -23,7 +25,9 @@ NEEDED: dict[str, dict[str, type]] = {
     "subscriptions": {"subscriber": StringType, "topic": StringType},
     "rates": {"topic": StringType, "events_per_s": NumericType},
     "sites": {"client": StringType, "site": StringType},
+    "publications": {"topic": StringType},
 }
+TIMES = ("published_at", "received_at")  # of a log of events: one of them
 
 
 class Inputs(NamedTuple):
@@ -40,28 +44,21 @@ class Inputs(NamedTuple):
         return current(self.subscriptions, self.ended)
 
 
-def read_table(spark: SparkSession, name: str, uri: str) -> DataFrame:
-    """Parquet, or by its name CSV (with a header) or JSON lines. `name` is what messages call it."""
-    try:
-        if uri.rstrip("/").endswith((".csv", ".csv.gz")):
-            return spark.read.csv(uri, header=True, inferSchema=True)
-        if uri.rstrip("/").endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")):
-            return spark.read.json(uri)
-        return spark.read.parquet(uri)
-    except PySparkException as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            name, f"{uri} cannot be read: {reason}", "give Parquet, .csv or .jsonl with rows in it"
-        ) from None
+def check_known(name: str, column: str, known: Iterable[str]) -> None:
+    """Refuse a table without a column; says which one is meant, if one is close."""
+    known = list(known)
+    if column not in known:
+        near = nearest(column, known)
+        hint = f"did you mean {near!r}? " if near else ""
+        problem = f"has no column {column!r}, only {', '.join(known) or 'none at all'}"
+        raise InputError(name, problem, f"{hint}give a table with {' and '.join(NEEDED[name])}")
 
 
 def check_columns(name: str, table: DataFrame) -> DataFrame:
     """Refuse a table that lacks a column, or has something else in it."""
     found = {field.name: field.dataType for field in table.schema.fields}
     for column, kind in NEEDED[name].items():
-        if column not in found:
-            problem = f"has no column {column!r}, only {', '.join(found) or 'none at all'}"
-            raise InputError(name, problem, f"give a table with {' and '.join(NEEDED[name])}")
+        check_known(name, column, found)
         if kind is NumericType and not isinstance(found[column], NumericType):
             problem = f"has {found[column].simpleString()} in the column {column!r}"
             raise InputError(name, problem, "give numbers")
@@ -77,7 +74,8 @@ def from_archive(spark: SparkSession, uri: str) -> tuple[DataFrame, DataFrame] |
 
 def with_site(rows: DataFrame, column: str, sites: DataFrame) -> DataFrame:
     """Adds `site`, where a client is. A client is known by its whole name, or by the one it asked for (before `~`)."""
-    known = check_columns("sites", sites).select("client", "site").dropDuplicates(["client"])
+    clients = check_columns("sites", sites).select(F.col("client").cast("string"), F.col("site").cast("string"))
+    known = clients.dropDuplicates(["client"])
     exact = known.toDF(column, "_exact")
     named = known.where(~F.contains(F.col("client"), F.lit("~"))).toDF("_name", "_named")
     joined = rows.withColumn("_name", F.substring_index(F.col(column), "~", 1))
@@ -131,23 +129,31 @@ def topics_of(held: DataFrame, buckets: int = 0) -> Topics:
 
 
 def rates_of(publications: DataFrame, sites: DataFrame | None = None) -> DataFrame:
-    """RATES as they were in a log of publications, or in an archive's events: per topic, and per site of publishers."""
+    """RATES as they were in a log of publications, or in an archive's events: per topic, and per site of publishers.
+
+    Times are numbers in milliseconds, or times of any kind (ISO 8601 if they are text).
+    """
     found = publications.columns
-    time = next((name for name in ("published_at", "received_at") if name in found), None)
-    for column in ("topic", "publisher") if sites is not None else ("topic",):
-        if column not in found:
-            raise InputError(
-                "publications", f"has no column {column!r}, only {', '.join(found)}", "give a log of events"
-            )
+    time = next((name for name in TIMES if name in found), None)
+    wanted = ["topic"] if sites is None else ["topic", "publisher"]
+    for column in wanted:
+        check_known("publications", column, found)
     if time is None:
-        fix = "give a table with times in milliseconds, or a table of rates"
+        fix = "give a table with times, as ISO 8601 or in milliseconds, or a table of rates"
         raise InputError("publications", "has neither published_at nor received_at", fix)
-    ends = publications.agg(F.min(time).alias("first"), F.max(time).alias("last")).first()
+    fields = [StructField(column, StringType()) for column in wanted]
+    schema = StructType([*fields, StructField(time, DoubleType())])
+    events = fitting.fit(
+        publications.select(*schema.names), schema, {name: (name,) for name in schema.names}, ColumnMapping()
+    )
+    ends = events.agg(F.min(time).alias("first"), F.max(time).alias("last"), F.min("_problem").alias("problem")).first()
+    if ends is not None and ends["problem"] is not None:
+        raise InputError("publications", ends["problem"], "give times as ISO 8601 or in milliseconds")
     if ends is None or ends["first"] is None:
         raise InputError("publications", "there is no event with a time in it", "leave it out, or give a log of events")
-    seconds = max(float(ends["last"] - ends["first"]) / 1000.0, 0.001)
+    seconds = max((ends["last"] - ends["first"]) / 1000.0, 0.001)
     if sites is None:
-        counted = publications.groupBy("topic").count().withColumn("site", F.lit(None).cast("string"))
+        counted = events.groupBy("topic").count().withColumn("site", F.lit(None).cast("string"))
     else:
-        counted = with_site(publications, "publisher", sites).groupBy("topic", "site").count()
+        counted = with_site(events, "publisher", sites).groupBy("topic", "site").count()
     return counted.select("topic", (F.col("count") / seconds).alias("events_per_s"), "site")

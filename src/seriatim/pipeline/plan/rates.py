@@ -34,8 +34,10 @@ def rates_and_places(inputs: Inputs, topics: Topics, held: DataFrame) -> tuple[F
 
 
 def _given_rates(rates: DataFrame, topics: Topics, count: int) -> tuple[Floats, dict[str, Floats], Floats]:
-    site = F.col("site") if "site" in rates.columns else F.lit(None).cast("string")
-    placed = rates.select("topic", F.col("events_per_s").cast("double"), site.alias("site"))
+    site = F.col("site") if "site" in rates.columns else F.lit(None)
+    placed = rates.select(
+        F.col("topic").cast("string"), F.col("events_per_s").cast("double"), site.cast("string").alias("site")
+    )
     rows = (
         placed.join(topics.table(rates.sparkSession), "topic")
         .groupBy("id", "site")
