@@ -13,10 +13,12 @@ from seriatim.pipeline.requirements import RequirementMissing
 from tests.cli.examples import unknown_options
 
 
-def run_with(monkeypatch: pytest.MonkeyPatch, command: click.Command, name: str = "pub") -> tuple[int, str]:
+def run_with(
+    monkeypatch: pytest.MonkeyPatch, command: click.Command, *words: str, name: str = "pub"
+) -> tuple[int, str]:
     """Call `seriatim pub` with `command` in its place; its exit code and what it wrote to stderr."""
     monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, cmd_name: command)
-    result = CliRunner().invoke(cli.main, [name])
+    result = CliRunner().invoke(cli.main, [name, *words])
     return result.exit_code, result.stderr
 
 
@@ -88,7 +90,7 @@ def test_what_spark_could_not_do_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
     said = "Error: Spark: [PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n"
     assert run_with(monkeypatch, command) == (1, said)
-    assert run_with(monkeypatch, command, "audit") == (2, said)
+    assert run_with(monkeypatch, command, name="audit") == (2, said)
 
 
 @pytest.mark.parametrize("name", sorted(cli.JUDGES))
@@ -110,11 +112,11 @@ def test_where_1_is_an_answer_it_is_nothing_else(monkeypatch: pytest.MonkeyPatch
     def cut() -> None:
         raise BrokenPipeError
 
-    assert run_with(monkeypatch, answer, name) == (1, "")
-    assert run_with(monkeypatch, lacking, name) == (2, "Error: Spark needs Java\n")
-    code, said = run_with(monkeypatch, broken, name)
+    assert run_with(monkeypatch, answer, name=name) == (1, "")
+    assert run_with(monkeypatch, lacking, name=name) == (2, "Error: Spark needs Java\n")
+    code, said = run_with(monkeypatch, broken, name=name)
     assert code == 2 and said.startswith("Traceback") and said.endswith("ZeroDivisionError\n")
-    assert run_with(monkeypatch, cut, name) == (2, "")
+    assert run_with(monkeypatch, cut, name=name) == (2, "")
 
 
 def test_bad_input_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
