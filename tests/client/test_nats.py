@@ -14,7 +14,7 @@ from seriatim.audit import audit
 from seriatim.audit.logs import read_history
 from seriatim.brokers.nats_server import NatsServer
 from seriatim.filters import headers_of
-from seriatim.model import ConnectionFailed, Fenced, InputError
+from seriatim.model import ConnectionFailed, Fenced, InputError, RequestRefused
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
 from tests.brokers.nats_world import new_cluster, shared_server
@@ -198,6 +198,31 @@ def test_a_durable_subscription_remembers_on_the_broker(tmp_path: Path) -> None:
             async with here.subscribe(*topics, durable="billing.eu") as events:
                 await bus.publish(topics[1], b"3")
                 assert data(await take(events, 1)) == ["3"]
+
+    run(test())
+
+
+def test_a_topic_whose_stream_is_deleted_and_made_anew_ends_with_an_error(tmp_path: Path) -> None:
+    """Its first events would have numbers that were seen already, and be missed without a word."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topic = f"{cluster}.orders"
+        async with (
+            sequencer(server, cluster, tmp_path),
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+            bus.subscribe(topic) as events,
+        ):
+            for i in range(5):
+                await bus.publish(topic, b"old %d" % i)
+            assert len(await take(events, 5)) == 5
+            client = await nats.connect(server.url)
+            await client.jetstream().delete_stream(f"{cluster}-topic-{topic.replace('.', '+')}")
+            await client.close()
+            for i in range(12):
+                await bus.publish(topic, b"new %d" % i)
+            with pytest.raises(RequestRefused, match="deleted and made anew"):
+                await events.next(timeout_s=60.0)
 
     run(test())
 

@@ -24,9 +24,11 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats_api import STREAM_NOT_FOUND, Api, ApiRefused, Stored
+from seriatim.brokers.nats_api import STREAM_NOT_FOUND, Api, ApiRefused, Stored, StreamAnswer
+from seriatim.brokers.nats_identity import Sighting, difference
 from seriatim.brokers.nats_messages import decode_slot, decode_stamps, event_of
 from seriatim.brokers.nats_readers import Reader, Readers
+from seriatim.brokers.nats_stamps import stamped_log
 from seriatim.brokers.nats_streams import Streams
 from seriatim.brokers.seam import Deliver, HomeOf
 from seriatim.model import ConnectionFailed, Number, RemoteError, RequestRefused, SeriatimError, Topic
@@ -123,8 +125,10 @@ class TopicListening(ABC):
     async def _start(self) -> None:
         """Go as far as possible; called again, go on from there."""
 
-    def _read(self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None]) -> Reader:
-        reader = self._all_readers.read(stream, subject, position, take, self._on_error)
+    def _read(
+        self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None], created: str = ""
+    ) -> Reader:
+        reader = self._all_readers.read(stream, subject, position, take, self._on_error, created)
         if self._paused or (self._is_held and not self._readers):
             reader.pause()
         self._readers.append(reader)
@@ -140,6 +144,7 @@ class LogListening(TopicListening):
         self._after = 0  # where this began
         self._done = 0  # the last number that was delivered, or is known to be gone
         self._subject = ""
+        self._log = StreamAnswer()  # as it was when this began
         self._held: list[tuple[int, Msg]] | None = None  # what came while a hole is being looked at
         self._hole: asyncio.Task[None] | None = None
         super().__init__(*arguments)
@@ -152,18 +157,21 @@ class LogListening(TopicListening):
     async def _read_log(self) -> None:
         stream = await self._streams.log(self.topic)
         self._subject = self._names.log_subject(self.topic)
-        state = (await self._api.info(stream)).state
+        self._log = await self._api.info(stream)
+        self._check_log(Sighting())
+        state = self._log.state
         self._done = state.last_seq if self.listen.after is None else self.listen.after
-        if self._done > state.last_seq:
-            raise RequestRefused(
-                f"the log of {self.topic} (stream {stream}) ends at {state.last_seq}, but {self._done} was seen "
-                "already: it was deleted and made anew; restore it, or use another topic"
-            )
         if self._done + 1 < state.first:
             self._deliver(Trimmed(self.topic, state.first))
             self._done = state.first - 1
         self._after = self._done
-        await self._read(stream, None, self._after + 1, self._take).ready()
+        await self._read(stream, None, self._after + 1, self._take, self._log.created).ready()
+
+    def _check_log(self, known: Sighting) -> None:
+        """That it is the log in which `after` is a position; `known`: as the stamps of `after` have it."""
+        problem = difference(self._log, self.listen.after or 0, known)
+        if problem is not None:
+            raise RequestRefused(f"the log of {self.topic} (stream {self._streams.known_log(self.topic)}) {problem}")
 
     def _take(self, position: int, message: Msg) -> None:
         if self._held is not None:
@@ -242,6 +250,7 @@ class LogListening(TopicListening):
             return 1  # the home has not made its stream yet
         if last is None:
             return 1
+        self._check_log(stamped_log(last))
         if self._last_number(last) <= after:
             return last.seq + 1
         best, low, top = last.seq, 1, last.seq - 1  # `best` is late enough; what is before `low` is too early
@@ -269,7 +278,8 @@ class SlotListening(TopicListening):
 
     async def _start(self) -> None:
         stream = await self._streams.slots(self.topic)
-        state = (await self._api.info(stream)).state
+        answer = await self._api.info(stream)
+        state = answer.state
         after = self.listen.after
         position = state.last_seq + 1
         if after is not None:
@@ -278,7 +288,7 @@ class SlotListening(TopicListening):
                 await self._tell_trimmed(stream, after)
         self._after = after if after is not None else 0
         self._position = max(1, position) - 1  # the last that was read
-        await self._read(stream, None, max(1, position), self._take).ready()
+        await self._read(stream, None, max(1, position), self._take, answer.created).ready()
 
     def _take(self, position: int, message: Msg) -> None:
         number = _number_of(message.subject)
