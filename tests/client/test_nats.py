@@ -18,7 +18,7 @@ from seriatim.model import ConnectionFailed, Fenced, InputError, RequestRefused
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
 from tests.brokers.nats_world import new_cluster, shared_server
-from tests.client.world import data, run, take
+from tests.client.world import data, run, take, until
 
 
 @asynccontextmanager
@@ -198,6 +198,42 @@ def test_a_durable_subscription_remembers_on_the_broker(tmp_path: Path) -> None:
             async with here.subscribe(*topics, durable="billing.eu") as events:
                 await bus.publish(topics[1], b"3")
                 assert data(await take(events, 1)) == ["3"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("policy", [seriatim.GapPolicy.skip(after_s=0.2), seriatim.GapPolicy.wait()])
+def test_nobody_waits_for_ever_for_stamps_that_were_dropped_before_their_events(
+    tmp_path: Path, policy: seriatim.GapPolicy
+) -> None:
+    """`max_age_s` covers stamps, too, and a stream of somebody else may keep its events for longer."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topic = f"{cluster}-own"
+        client = await nats.connect(server.url)
+        await client.jetstream().add_stream(name=topic, subjects=[topic])
+        async with (
+            sequencer(server, cluster, tmp_path, times={"patience_ms": 200}),
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+        ):
+            async with bus.subscribe(topic, durable="d"):
+                pass
+            async with bus.subscribe(topic) as witness:
+                for i in range(3):
+                    await bus.publish(topic, b"%d" % i)
+                await take(witness, 3)
+            await client.jetstream().purge_stream(f"{cluster}-stamps-root")  # as if they had become too old
+            async with bus.subscribe(topic, durable="d", gaps=policy) as events:
+                if policy.kind == "wait":
+                    await until("it is told", lambda: f"{topic} 1 is lost" in str(events.explain()))
+                else:
+                    await until("the gap is told", lambda: bool(events.gaps))
+                    assert [(gap.first, gap.last) for gap in events.gaps] == [(1, 3)]
+                    await bus.publish(topic, b"next")
+                    assert data(await take(events, 1)) == ["next"]
+        await client.jetstream().delete_stream(topic)
+        await client.close()
 
     run(test())
 
