@@ -1,6 +1,7 @@
 """The whole thing on a real NATS server: sequencer, broker, clients; also clients that know nothing of Seriatim."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -259,6 +260,33 @@ def test_a_topic_whose_stream_is_deleted_and_made_anew_ends_with_an_error(tmp_pa
                 await bus.publish(topic, b"new %d" % i)
             with pytest.raises(RequestRefused, match="deleted and made anew"):
                 await events.next(timeout_s=60.0)
+
+    run(test())
+
+
+def test_a_node_that_has_lost_its_journal_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topic = f"{cluster}.orders"
+
+        def warnings() -> list[str]:
+            said = [record.message for record in caplog.records if "has lost its journal" in record.message]
+            caplog.clear()
+            return said
+
+        async with (
+            sequencer(server, cluster, tmp_path),
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+            bus.subscribe(topic) as events,
+        ):
+            await bus.publish(topic, b"1")
+            await take(events, 1)
+        assert warnings() == [], "a new node"
+        async with sequencer(server, cluster, tmp_path):
+            assert warnings() == [], "its journal is there"
+        shutil.rmtree(tmp_path / f"journal-{cluster}.root")
+        async with sequencer(server, cluster, tmp_path):
+            assert len(warnings()) == 1
 
     run(test())
 

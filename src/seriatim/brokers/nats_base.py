@@ -11,7 +11,7 @@ from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats_credentials import NatsCredentials
 from seriatim.brokers.nats_link import NatsLink, no_responders
 from seriatim.brokers.seam import Deliver, HomeOf, Mode, OnError
-from seriatim.model import Address, Closed, RequestRefused, SeriatimError, Topic
+from seriatim.model import Address, Closed, Node, RequestRefused, SeriatimError, Topic
 from seriatim.order import TopicNames
 from seriatim.protocols.machine import Payload
 
@@ -82,6 +82,10 @@ class NatsBroker(Generic[P]):
 
     async def capture(self, names: Iterable[Topic]) -> None:
         """Where nothing is kept, or every topic has a stream of its own, there is nothing to prepare."""
+
+    async def has_stamps(self, node: Node) -> bool:
+        """Nothing is kept, unless there is a log."""
+        return False
 
     def know(self, topics: Iterable[Topic]) -> None:
         self.topic_names.know(topics)

@@ -18,7 +18,16 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from seriatim.brokers.naming import Names, check_topic, ordered_topic
-from seriatim.brokers.nats_api import STORE_FAILED, WRONG_LAST_SEQUENCE, Api, ApiRefused, PubAck, decode_ack, failure
+from seriatim.brokers.nats_api import (
+    STORE_FAILED,
+    STREAM_NOT_FOUND,
+    WRONG_LAST_SEQUENCE,
+    Api,
+    ApiRefused,
+    PubAck,
+    decode_ack,
+    failure,
+)
 from seriatim.brokers.nats_base import NatsBroker, NatsPort
 from seriatim.brokers.nats_credentials import NatsCredentials
 from seriatim.brokers.nats_link import Reply, no_responders
@@ -33,6 +42,7 @@ from seriatim.model import (
     Address,
     ConnectionFailed,
     InputError,
+    Node,
     RemoteError,
     RequestRefused,
     SeriatimError,
@@ -106,6 +116,14 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
                 topic = super().ordered_topic(name)
                 if self.streams.want(topic, name):
                     await self.streams.log(topic)
+
+    async def has_stamps(self, node: Node) -> bool:
+        try:
+            return (await self.api.info(self.names.stamps_stream(node))).state.last_seq > 0
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+            return False
 
     def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> "JetStreamPort":
         self._check_open()

@@ -88,6 +88,10 @@ class Broker(Protocol):
         """
         ...
 
+    async def has_stamps(self, node: Node) -> bool:
+        """Whether this node has ever stamped anything that outlives a process, as far as the broker can tell."""
+        ...
+
     def know(self, topics: Iterable[Topic]) -> None:
         """A machine here holds these ordered topics, or is about to: stamps must call them by their names.
 

@@ -65,12 +65,16 @@ class NodeSnapshot(Struct):
 
 
 class Rebuilt(Struct):
-    """A node as its journal left it. `founded`: to be appended before anything else, if the journal lacks it."""
+    """A node as its journal left it. `founded`: to be appended before anything else, if the journal lacks it.
+
+    `is_new`: nobody has written the journal before.
+    """
 
     machine: SequencerNode
     at_least: float
     current: Founded
     founded: Founded | None
+    is_new: bool = False
 
 
 _record: msgspec.msgpack.Decoder[Stepped | TookOver | Founded] = msgspec.msgpack.Decoder(Stepped | TookOver | Founded)
@@ -108,7 +112,7 @@ def rebuild(tree: SequencingTree, node: Node, options: TreeOptions, recovered: R
     now = found(tree, node, options)
     snapshot, records = _decoded(node, recovered)
     if snapshot is None and not records:
-        return Rebuilt(SequencerNode(tree, node, options), 0.0, now, now)
+        return Rebuilt(SequencerNode(tree, node, options), 0.0, now, now, is_new=True)
     then = snapshot.founded if snapshot is not None else records[0]
     if not isinstance(then, Founded):
         raise JournalError(f"the journal of {node} does not begin with what it was founded with; it is not of a node")

@@ -10,7 +10,7 @@ from collections.abc import Container
 
 from seriatim.brokers import Broker, Port
 from seriatim.brokers.naming import check_topic
-from seriatim.model import BROKER, Address, InputError, Node, Topic
+from seriatim.model import BROKER, Address, ConnectionFailed, InputError, Node, RequestRefused, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
@@ -72,6 +72,8 @@ class NodeHost:
         """
         try:
             rebuilt = rebuild(self.tree, self.node, self.options, await self._journal.open())
+            if rebuilt.is_new and self.options.mode == "log":
+                await self._warn_of_lost_journal()
             if rebuilt.founded is not None:
                 await self._journal.append([encode_founded(rebuilt.founded)])
         except BaseException:
@@ -94,6 +96,20 @@ class NodeHost:
         self._switchboard.attach(self.node, self._from_network)
         driver.start()
         logger.info("node started", extra={"node": self.node, "epoch": machine.epoch})
+
+    async def _warn_of_lost_journal(self) -> None:
+        """A new node that has stamped before is an old one without its journal. It may go on, but not in silence."""
+        extra = {"node": self.node}
+        try:
+            if not await self._broker.has_stamps(self.node):
+                return
+        except (ConnectionFailed, RequestRefused) as error:
+            logger.warning("not known whether this node is new", extra={**extra, "reason": str(error)})
+            return
+        said = "the journal is empty, but the broker has stamps of this node: it has lost its journal"
+        effect = "subscribers begin their topics anew, with a gap; durable subscriptions are not known any more"
+        fix = "stop it, restore the journal and start it again; or go on, and let durable subscriptions begin anew"
+        logger.warning(said, extra={**extra, "effect": effect, "fix": fix})
 
     async def stop(self) -> None:
         """Orderly: what is journaled is sent, then the journal is closed."""
