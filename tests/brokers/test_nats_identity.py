@@ -8,10 +8,10 @@ from nats.aio.client import Client
 from seriatim.brokers import nats_readers
 from seriatim.brokers.nats_api import NEVER, StreamAnswer, StreamState
 from seriatim.brokers.nats_identity import Sighting, difference, earlier, stored_at
-from seriatim.brokers.nats_jetstream import JetStreamBroker
+from seriatim.brokers.nats_jetstream import JetStreamBroker, JetStreamPort
 from seriatim.brokers.nats_stamps import LOG
-from seriatim.protocols.tree.messages import Grown, Kept, Listen, Listening, Stamped, Watch
-from tests.brokers.conformance import HOME, Probe, run
+from seriatim.protocols.tree.messages import Append, Appended, Grown, Kept, Listen, Listening, Stamped, Watch
+from tests.brokers.conformance import HOME, Probe, event, run
 from tests.brokers.nats_world import JetStreamWorld, jetstream_world
 
 MONDAY, TUESDAY, WEDNESDAY = (f"2026-11-{day}T08:00:00.123456789Z" for day in (16, 17, 18))
@@ -94,6 +94,30 @@ def test_a_home_does_not_order_another_log_as_the_rest_of_its_own() -> None:
             home.errors.clear()
             home.send(Watch(frozenset({"a"})))
             await home.until(lambda: home.errors, "it to be told again")
+
+    run(body)
+
+
+def test_an_alarm_does_not_keep_publishers_from_hearing_that_a_stream_is_gone() -> None:
+    """A request that somebody listens to is answered by nobody, and would be waited for."""
+
+    async def body() -> None:
+        async with jetstream_world() as world:
+            broker, home = await three_ordered(world)
+            publisher = Probe(await world.connect(), "p")
+            publisher.repeat_s = 0.5
+            await publisher.append("a", "a4")  # so that it knows the stream
+            await home.ask(Stamped("a", 4, 4, {}, 1), Kept)
+            assert isinstance(home.port, JetStreamPort)
+            watched = home.port.watcher._watched["a"]
+            await home.until(lambda: watched.alarms, "the alarm")
+            connection = await world.plain_client()
+            await connection.jsm().delete_stream(broker.names.log_stream("a"))
+            await connection.close()
+            home.send(Watch(frozenset({"a"})))
+            await home.until(lambda: home.errors, "the watcher to notice")
+            assert not watched.alarms
+            await publisher.ask(Append(event("a", "b1")), Appended)
 
     run(body)
 

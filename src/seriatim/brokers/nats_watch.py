@@ -323,7 +323,7 @@ class Watcher:
 
     def _on_alarm(self, each: Watched, subject: str) -> None:
         each.alarms.pop(subject, None)
-        if self._closed:
+        if self._closed or each.broken:
             return
         each.rang = len(AFTER_ALARM_S)
         if each.waits_for:
@@ -389,7 +389,11 @@ class Watcher:
                 self._ask(each)
 
     def _break(self, each: Watched, error: SeriatimError) -> None:
+        """Leave it alone, without alarms: where nobody listens, a publisher hears that its stream is gone."""
         each.broken = True
+        for switch_off in each.alarms.values():
+            switch_off()
+        each.alarms.clear()
         self._busy.discard(each.topic)
         self._refuse(each, error)
 
