@@ -285,8 +285,13 @@ def test_a_node_that_has_lost_its_journal_says_so(tmp_path: Path, caplog: pytest
         async with sequencer(server, cluster, tmp_path):
             assert warnings() == [], "its journal is there"
         shutil.rmtree(tmp_path / f"journal-{cluster}.root")
-        async with sequencer(server, cluster, tmp_path):
+        async with sequencer(server, cluster, tmp_path) as running:
             assert len(warnings()) == 1
+            epoch = running.status().nodes[0].epoch
+            assert epoch > 100, "who has heard of earlier epochs would not listen"
+        async with sequencer(server, cluster, tmp_path) as running:
+            assert warnings() == []
+            assert running.status().nodes[0].epoch == epoch + 1
 
     run(test())
 

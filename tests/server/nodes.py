@@ -26,7 +26,7 @@ class SilentBroker:
 
     def __init__(self) -> None:
         self.sent: list[Payload] = []
-        self.stamped = False
+        self.last_epoch: int | None = None
         self.deliver: dict[Address, Deliver] = {}
 
     def ordered_topic(self, name: Topic) -> Topic:
@@ -38,8 +38,8 @@ class SilentBroker:
     async def capture(self, names: Iterable[Topic]) -> None:
         """Nobody else publishes."""
 
-    async def has_stamps(self, node: Node) -> bool:
-        return self.stamped
+    async def stamped_epoch(self, node: Node) -> int | None:
+        return self.last_epoch
 
     def know(self, topics: Iterable[Topic]) -> None:
         """No stamps come."""

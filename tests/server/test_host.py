@@ -44,12 +44,13 @@ async def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_a_node_without_its_journal_is_known_by_its_stamps(caplog: pytest.LogCaptureFixture) -> None:
-    for mode, stamped, is_warned in (("log", True, True), ("log", False, False), ("ticket", True, False)):
+    for mode, epoch, is_warned in (("log", 7, True), ("log", 0, True), ("log", None, False), ("ticket", 7, False)):
         caplog.clear()
         site = Site(options=TreeOptions(mode=mode))  # type: ignore[arg-type]
-        site.broker.stamped = stamped
+        site.broker.last_epoch = epoch
         host = site.host(MemoryJournal())
         await host.start()
+        assert (host.epoch > (epoch or 0) + 100) == is_warned, "later than any that somebody may have heard of"
         await host.stop()
         assert ("has lost its journal" in caplog.text) == is_warned
 
@@ -58,10 +59,10 @@ async def test_a_node_without_its_journal_is_known_by_its_stamps(caplog: pytest.
 async def test_a_broker_that_does_not_tell_keeps_no_node_from_starting(caplog: pytest.LogCaptureFixture) -> None:
     site = Site(options=TreeOptions(mode="log"))
 
-    async def refused(node: str) -> bool:
+    async def refused(node: str) -> int | None:
         raise RequestRefused("no permission")
 
-    site.broker.has_stamps = refused  # type: ignore[method-assign]
+    site.broker.stamped_epoch = refused  # type: ignore[method-assign]
     host = site.host(MemoryJournal())
     await host.start()
     await host.stop()

@@ -104,8 +104,8 @@ class MemoryBroker:
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
 
-    async def has_stamps(self, node: Node) -> bool:
-        return False  # nothing outlives the process, nor do journals that could be missed
+    async def stamped_epoch(self, node: Node) -> int | None:
+        return None
 
     def check_slots(self, topic: Topic) -> None:
         check_topic(topic)

@@ -83,9 +83,9 @@ class NatsBroker(Generic[P]):
     async def capture(self, names: Iterable[Topic]) -> None:
         """Where nothing is kept, or every topic has a stream of its own, there is nothing to prepare."""
 
-    async def has_stamps(self, node: Node) -> bool:
+    async def stamped_epoch(self, node: Node) -> int | None:
         """Nothing is kept, unless there is a log."""
-        return False
+        return None
 
     def know(self, topics: Iterable[Topic]) -> None:
         self.topic_names.know(topics)

@@ -32,7 +32,7 @@ from seriatim.brokers.nats_base import NatsBroker, NatsPort
 from seriatim.brokers.nats_credentials import NatsCredentials
 from seriatim.brokers.nats_link import Reply, no_responders
 from seriatim.brokers.nats_listen import LogListening, SlotListening, TopicListening, slot_subject
-from seriatim.brokers.nats_messages import decode_slot, encode_slot, event_headers, headers_size, written
+from seriatim.brokers.nats_messages import decode_slot, decode_stamps, encode_slot, event_headers, headers_size, written
 from seriatim.brokers.nats_readers import Readers
 from seriatim.brokers.nats_stamps import EXPECTED, StampChannel
 from seriatim.brokers.nats_streams import StreamOptions, Streams
@@ -117,13 +117,21 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
                 if self.streams.want(topic, name):
                     await self.streams.log(topic)
 
-    async def has_stamps(self, node: Node) -> bool:
+    async def stamped_epoch(self, node: Node) -> int | None:
+        stream = self.names.stamps_stream(node)
         try:
-            return (await self.api.info(self.names.stamps_stream(node))).state.last_seq > 0
+            position = (await self.api.info(stream)).state.last_seq
         except ApiRefused as refused:
             if refused.number != STREAM_NOT_FOUND:
                 raise
-            return False
+            return None
+        if not position:
+            return None
+        last = await self.api.message(stream, {"seq": position})
+        try:
+            return decode_stamps(last.data, "")[-1].epoch if last is not None else 0
+        except RemoteError:
+            return 0
 
     def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> "JetStreamPort":
         self._check_open()

@@ -88,8 +88,11 @@ class Broker(Protocol):
         """
         ...
 
-    async def has_stamps(self, node: Node) -> bool:
-        """Whether this node has ever stamped anything that outlives a process, as far as the broker can tell."""
+    async def stamped_epoch(self, node: Node) -> int | None:
+        """The epoch of the last stamp that this node has written, as far as the broker can tell; 0: it cannot.
+
+        None: it has never stamped, or nothing here outlives a process.
+        """
         ...
 
     def know(self, topics: Iterable[Topic]) -> None:

@@ -77,6 +77,8 @@ class Rebuilt(Struct):
     is_new: bool = False
 
 
+UNSTAMPED_EPOCHS = 1_000  # so often may a node have been taken over since its last stamp
+
 _record: msgspec.msgpack.Decoder[Stepped | TookOver | Founded] = msgspec.msgpack.Decoder(Stepped | TookOver | Founded)
 _snapshot = msgspec.msgpack.Decoder(NodeSnapshot)
 _encoder = msgspec.msgpack.Encoder()
@@ -102,6 +104,13 @@ def encode_founded(founded: Founded) -> bytes:
 def encode_snapshot(founded: Founded, machine: SequencerNode, now: float) -> bytes:
     """The state of a node, for its journal."""
     return _encoder.encode(NodeSnapshot(founded, machine.state, now))
+
+
+def without_journal(tree: SequencingTree, node: Node, options: TreeOptions, epoch: int) -> Rebuilt:
+    """A new node in place of one that was in this epoch at least. Its own is later, or nobody would listen to it."""
+    now = found(tree, node, options)
+    machine = SequencerNode.take_over(tree, node, options, [TookOver(epoch + UNSTAMPED_EPOCHS)], None)
+    return Rebuilt(machine, 0.0, now, now, is_new=True)
 
 
 def rebuild(tree: SequencingTree, node: Node, options: TreeOptions, recovered: Recovered) -> Rebuilt:
