@@ -87,13 +87,11 @@ def test_a_home_does_not_order_another_log_as_the_rest_of_its_own() -> None:
     async def body() -> None:
         async with jetstream_world() as world:
             _, home = await three_ordered(world)
-            await make_anew(world, 8)
-            home.send(Watch(frozenset({"a"})))
-            await home.until(lambda: home.errors, "the watcher to notice")
-            assert "deleted and made anew" in str(home.errors[0][1])
-            home.errors.clear()
-            home.send(Watch(frozenset({"a"})))
-            await home.until(lambda: home.errors, "it to be told again")
+            await make_anew(world, 8)  # it may be seen while it is away, which is told as well
+            for _ in range(2):
+                home.errors.clear()
+                home.send(Watch(frozenset({"a"})))
+                await home.until(lambda: "deleted and made anew" in str(home.errors), "the watcher to notice")
 
     run(body)
 
