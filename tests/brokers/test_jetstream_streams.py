@@ -393,6 +393,36 @@ def test_messages_larger_than_one_question_asks_for_are_delivered() -> None:
     run(body)
 
 
+def test_stamps_that_retention_took_are_said_to_be_gone_when_their_home_has_kept_them() -> None:
+    """A stream of somebody else may keep events for longer than the cluster keeps stamps."""
+
+    async def body() -> None:
+        async with jetstream_world() as world:
+            broker = await world.connect()
+            probe = Probe(broker, HOME)
+            await probe.append("a", *[f"a{number}" for number in range(1, 7)])
+            for number in range(1, 6):
+                await probe.ask(Stamped("a", number, number, {}, 1), Kept)
+            connection = await world.plain_client()
+            stamps = broker.names.stamps_stream(HOME)
+
+            async def trimmed_for(after: int, version: int, is_kept: bool) -> list[Trimmed]:
+                probe.clear()
+                await probe.ask(Listen("a", after, version, is_kept=is_kept), Listening)
+                return list(probe.of(Trimmed))
+
+            assert await trimmed_for(0, 1, is_kept=True) == [], "all are there"
+            await connection.jetstream().purge_stream(stamps, seq=4)
+            assert await trimmed_for(1, 2, is_kept=True) == [Trimmed("a", 4)]
+            assert await trimmed_for(3, 3, is_kept=True) == []
+            await connection.jetstream().purge_stream(stamps)
+            assert await trimmed_for(1, 4, is_kept=True) == [Trimmed("a", 3)], "no more is known to be gone"
+            assert await trimmed_for(5, 5, is_kept=False) == [], "this one may be to come"
+            await connection.close()
+
+    run(body)
+
+
 def test_slots_that_retention_took_are_said_to_be_gone() -> None:
     async def body() -> None:
         async with jetstream_world(mode="ticket") as world:
@@ -410,6 +440,10 @@ def test_slots_that_retention_took_are_said_to_be_gone() -> None:
             await probe.ask(Listen("a", 5, 2), Listening)
             await probe.until(lambda: probe.numbers("a") == [6, 7], "what is asked for")
             assert not probe.of(Trimmed)
+            await probe.ask(Listen("a", 7, 3), Listening)
+            assert not probe.of(Trimmed), "it may be to come"
+            await probe.ask(Listen("a", 7, 4, is_kept=True), Listening)
+            assert probe.of(Trimmed) == [Trimmed("a", 9)]
 
     run(body)
 

@@ -1,6 +1,7 @@
 """The whole thing on a real NATS server: sequencer, broker, clients; also clients that know nothing of Seriatim."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,11 +15,11 @@ from seriatim.audit import audit
 from seriatim.audit.logs import read_history
 from seriatim.brokers.nats_server import NatsServer
 from seriatim.filters import headers_of
-from seriatim.model import ConnectionFailed, Fenced, InputError
+from seriatim.model import ConnectionFailed, Fenced, InputError, RequestRefused
 from seriatim.server.config import parse_config
 from seriatim.server.server import SequencerServer
 from tests.brokers.nats_world import new_cluster, shared_server
-from tests.client.world import data, run, take
+from tests.client.world import data, run, take, until
 
 
 @asynccontextmanager
@@ -198,6 +199,99 @@ def test_a_durable_subscription_remembers_on_the_broker(tmp_path: Path) -> None:
             async with here.subscribe(*topics, durable="billing.eu") as events:
                 await bus.publish(topics[1], b"3")
                 assert data(await take(events, 1)) == ["3"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("policy", [seriatim.GapPolicy.skip(after_s=0.2), seriatim.GapPolicy.wait()])
+def test_nobody_waits_for_ever_for_stamps_that_were_dropped_before_their_events(
+    tmp_path: Path, policy: seriatim.GapPolicy
+) -> None:
+    """`max_age_s` covers stamps, too, and a stream of somebody else may keep its events for longer."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topic = f"{cluster}-own"
+        client = await nats.connect(server.url)
+        await client.jetstream().add_stream(name=topic, subjects=[topic])
+        async with (
+            sequencer(server, cluster, tmp_path, times={"patience_ms": 200}),
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+        ):
+            async with bus.subscribe(topic, durable="d"):
+                pass
+            async with bus.subscribe(topic) as witness:
+                for i in range(3):
+                    await bus.publish(topic, b"%d" % i)
+                await take(witness, 3)
+            await client.jetstream().purge_stream(f"{cluster}-stamps-root")  # as if they had become too old
+            async with bus.subscribe(topic, durable="d", gaps=policy) as events:
+                if policy.kind == "wait":
+                    await until("it is told", lambda: f"{topic} 1 is lost" in str(events.explain()))
+                else:
+                    await until("the gap is told", lambda: bool(events.gaps))
+                    assert [(gap.first, gap.last) for gap in events.gaps] == [(1, 3)]
+                    await bus.publish(topic, b"next")
+                    assert data(await take(events, 1)) == ["next"]
+        await client.jetstream().delete_stream(topic)
+        await client.close()
+
+    run(test())
+
+
+def test_a_topic_whose_stream_is_deleted_and_made_anew_ends_with_an_error(tmp_path: Path) -> None:
+    """Its first events would have numbers that were seen already, and be missed without a word."""
+
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topic = f"{cluster}.orders"
+        async with (
+            sequencer(server, cluster, tmp_path),
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+            bus.subscribe(topic) as events,
+        ):
+            for i in range(5):
+                await bus.publish(topic, b"old %d" % i)
+            assert len(await take(events, 5)) == 5
+            client = await nats.connect(server.url)
+            await client.jetstream().delete_stream(f"{cluster}-topic-{topic.replace('.', '+')}")
+            await client.close()
+            for i in range(12):
+                await bus.publish(topic, b"new %d" % i)
+            with pytest.raises(RequestRefused, match="deleted and made anew"):
+                await events.next(timeout_s=60.0)
+
+    run(test())
+
+
+def test_a_node_that_has_lost_its_journal_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        server, cluster = shared_server(), new_cluster()
+        topic = f"{cluster}.orders"
+
+        def warnings() -> list[str]:
+            said = [record.message for record in caplog.records if "has lost its journal" in record.message]
+            caplog.clear()
+            return said
+
+        async with (
+            sequencer(server, cluster, tmp_path),
+            seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+            bus.subscribe(topic) as events,
+        ):
+            await bus.publish(topic, b"1")
+            await take(events, 1)
+        assert warnings() == [], "a new node"
+        async with sequencer(server, cluster, tmp_path):
+            assert warnings() == [], "its journal is there"
+        shutil.rmtree(tmp_path / f"journal-{cluster}.root")
+        async with sequencer(server, cluster, tmp_path) as running:
+            assert len(warnings()) == 1
+            epoch = running.status().nodes[0].epoch
+            assert epoch > 100, "who has heard of earlier epochs would not listen"
+        async with sequencer(server, cluster, tmp_path) as running:
+            assert warnings() == []
+            assert running.status().nodes[0].epoch == epoch + 1
 
     run(test())
 

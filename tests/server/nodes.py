@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from seriatim.brokers import Deliver, OnError
-from seriatim.model import Address, Topic
+from seriatim.model import Address, Node, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
@@ -26,6 +26,7 @@ class SilentBroker:
 
     def __init__(self) -> None:
         self.sent: list[Payload] = []
+        self.last_epoch: int | None = None
         self.deliver: dict[Address, Deliver] = {}
 
     def ordered_topic(self, name: Topic) -> Topic:
@@ -36,6 +37,9 @@ class SilentBroker:
 
     async def capture(self, names: Iterable[Topic]) -> None:
         """Nobody else publishes."""
+
+    async def stamped_epoch(self, node: Node) -> int | None:
+        return self.last_epoch
 
     def know(self, topics: Iterable[Topic]) -> None:
         """No stamps come."""

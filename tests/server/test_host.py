@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from seriatim.model import Fenced, InputError, JournalError, TreeError
+from seriatim.model import Fenced, InputError, JournalError, RequestRefused, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.messages import Granted, Stepped, Ticket, Update, Updated
@@ -40,6 +40,33 @@ async def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
     for _ in range(3):
         numbers += await numbers_of_a_life(FileJournal(tmp_path, fsync=False), site, 5)
     assert numbers == list(range(1, 16))
+
+
+@asynchronous
+async def test_a_node_without_its_journal_is_known_by_its_stamps(caplog: pytest.LogCaptureFixture) -> None:
+    for mode, epoch, is_warned in (("log", 7, True), ("log", 0, True), ("log", None, False), ("ticket", 7, False)):
+        caplog.clear()
+        site = Site(options=TreeOptions(mode=mode))  # type: ignore[arg-type]
+        site.broker.last_epoch = epoch
+        host = site.host(MemoryJournal())
+        await host.start()
+        assert (host.epoch > (epoch or 0) + 100) == is_warned, "later than any that somebody may have heard of"
+        await host.stop()
+        assert ("has lost its journal" in caplog.text) == is_warned
+
+
+@asynchronous
+async def test_a_broker_that_does_not_tell_keeps_no_node_from_starting(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(options=TreeOptions(mode="log"))
+
+    async def refused(node: str) -> int | None:
+        raise RequestRefused("no permission")
+
+    site.broker.stamped_epoch = refused  # type: ignore[method-assign]
+    host = site.host(MemoryJournal())
+    await host.start()
+    await host.stop()
+    assert "not known whether this node is new" in caplog.text
 
 
 @asynchronous

@@ -20,7 +20,17 @@ from itertools import count
 
 from seriatim.brokers.naming import check_buckets, check_topic, ordered_topic
 from seriatim.brokers.seam import Deliver, HomeOf, Mode, OnError
-from seriatim.model import APPLICATION, Address, Closed, InputError, RemoteError, RequestRefused, SeriatimError, Topic
+from seriatim.model import (
+    APPLICATION,
+    Address,
+    Closed,
+    InputError,
+    Node,
+    RemoteError,
+    RequestRefused,
+    SeriatimError,
+    Topic,
+)
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.broker import Broker as BrokerMachine
 from seriatim.protocols.tree.broker import Trim
@@ -93,6 +103,9 @@ class MemoryBroker:
 
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
+
+    async def stamped_epoch(self, node: Node) -> int | None:
+        return None
 
     def check_slots(self, topic: Topic) -> None:
         check_topic(topic)

@@ -24,6 +24,7 @@ STORE_FAILED = 10077
 # A cluster that is choosing a leader, or has lost too many servers: the answer may be another one in a moment.
 UNDECIDED = frozenset({10004, 10008, 10009, 10118, 10119})
 NANOSECONDS = 1_000_000_000
+NEVER = "0001-01-01T00:00:00Z"  # the time of the messages of an empty stream
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ class StreamState(Struct):
 
     first_seq: int = 0
     last_seq: int = 0
+    first_ts: str = NEVER  # when these two were stored
+    last_ts: str = NEVER
     messages: int = 0
     bytes: int = 0
 
@@ -76,10 +79,11 @@ class StreamConfig(Struct):
 
 
 class StreamAnswer(Struct):
-    """To STREAM.INFO, CREATE and UPDATE."""
+    """To STREAM.INFO, CREATE and UPDATE; and each part of the answer to STREAM.LIST."""
 
     error: Problem | None = None
     config: StreamConfig = field(default_factory=StreamConfig)
+    created: str = ""
     state: StreamState = field(default_factory=StreamState)
 
 
@@ -110,6 +114,7 @@ class Stored(Struct):
     subject: str
     data: bytes = b""
     hdrs: bytes = b""  # as on the wire: a line for the version, then one per header
+    time: str = ""  # when it was stored
 
 
 class StoredAnswer(Struct):

@@ -11,7 +11,7 @@ from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats_credentials import NatsCredentials
 from seriatim.brokers.nats_link import NatsLink, no_responders
 from seriatim.brokers.seam import Deliver, HomeOf, Mode, OnError
-from seriatim.model import Address, Closed, InputError, RequestRefused, SeriatimError, Topic
+from seriatim.model import Address, Closed, InputError, Node, RequestRefused, SeriatimError, Topic
 from seriatim.order import TopicNames
 from seriatim.protocols.machine import Payload
 
@@ -86,6 +86,10 @@ class NatsBroker(Generic[P]):
 
     async def capture(self, names: Iterable[Topic]) -> None:
         """Where nothing is kept, or every topic has a stream of its own, there is nothing to prepare."""
+
+    async def stamped_epoch(self, node: Node) -> int | None:
+        """Nothing is kept, unless there is a log."""
+        return None
 
     def know(self, topics: Iterable[Topic]) -> None:
         self.topic_names.know(topics)

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from seriatim.brokers.naming import Names, is_bucket, unescape
-from seriatim.brokers.nats_api import Problem, StreamConfig, StreamState
+from seriatim.brokers.nats_api import Problem, StreamAnswer
 from seriatim.brokers.nats_ranges import ask_api
 from seriatim.brokers.nats_socket import NatsSocket
 from seriatim.brokers.urls import NatsPlace
@@ -38,16 +38,10 @@ class Stream(Struct, frozen=True):
     mean_bytes: float  # of a message, as the server counts
 
 
-class _Info(Struct):
-    config: StreamConfig
-    created: str = ""
-    state: StreamState = field(default_factory=StreamState)
-
-
 class _Page(Struct):
     error: Problem | None = None
     total: int = 0
-    streams: list[_Info] | None = None
+    streams: list[StreamAnswer] | None = None
 
 
 class _SubjectsState(Struct):
@@ -127,8 +121,8 @@ def read_catalogue(connection: NatsSocket, place: NatsPlace, topics: str = "") -
     return Catalogue(streams.values(), held | ordered)
 
 
-def _all_streams(connection: NatsSocket, prefix: str) -> list[_Info]:
-    infos: list[_Info] = []
+def _all_streams(connection: NatsSocket, prefix: str) -> list[StreamAnswer]:
+    infos: list[StreamAnswer] = []
     while True:
         page: _Page = ask_api(connection, "STREAM.LIST", {"offset": len(infos)}, _Page, prefix)
         infos += page.streams or []
@@ -136,7 +130,7 @@ def _all_streams(connection: NatsSocket, prefix: str) -> list[_Info]:
             return infos
 
 
-def _ours(info: _Info, names: Names) -> Stream | None:
+def _ours(info: StreamAnswer, names: Names) -> Stream | None:
     name = info.config.name
     if not name.startswith(f"{names.cluster}-"):
         return None
@@ -156,11 +150,11 @@ def _ours(info: _Info, names: Names) -> Stream | None:
     return None
 
 
-def _somebody_elses(infos: Iterable[_Info], topic: Topic) -> list[Stream]:
+def _somebody_elses(infos: Iterable[StreamAnswer], topic: Topic) -> list[Stream]:
     return [_stream(info, "log", topic) for info in infos if info.config.subjects == [topic]]
 
 
-def _stream(info: _Info, kind: Kind, holds: str) -> Stream:
+def _stream(info: StreamAnswer, kind: Kind, holds: str) -> Stream:
     state = info.state
     return Stream(
         info.config.name,

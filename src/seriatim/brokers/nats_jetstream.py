@@ -18,12 +18,21 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from seriatim.brokers.naming import Names, check_topic, ordered_topic
-from seriatim.brokers.nats_api import STORE_FAILED, WRONG_LAST_SEQUENCE, Api, ApiRefused, PubAck, decode_ack, failure
+from seriatim.brokers.nats_api import (
+    STORE_FAILED,
+    STREAM_NOT_FOUND,
+    WRONG_LAST_SEQUENCE,
+    Api,
+    ApiRefused,
+    PubAck,
+    decode_ack,
+    failure,
+)
 from seriatim.brokers.nats_base import NatsBroker, NatsPort
 from seriatim.brokers.nats_credentials import NatsCredentials
 from seriatim.brokers.nats_link import Reply, no_responders
 from seriatim.brokers.nats_listen import LogListening, SlotListening, TopicListening, slot_subject
-from seriatim.brokers.nats_messages import decode_slot, encode_slot, event_headers, headers_size, written
+from seriatim.brokers.nats_messages import decode_slot, decode_stamps, encode_slot, event_headers, headers_size, written
 from seriatim.brokers.nats_readers import Readers
 from seriatim.brokers.nats_stamps import EXPECTED, StampChannel
 from seriatim.brokers.nats_streams import StreamOptions, Streams
@@ -33,6 +42,7 @@ from seriatim.model import (
     Address,
     ConnectionFailed,
     InputError,
+    Node,
     RemoteError,
     RequestRefused,
     SeriatimError,
@@ -108,6 +118,22 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
                 topic = super().ordered_topic(name)
                 if self.streams.want(topic, name):
                     await self.streams.log(topic)
+
+    async def stamped_epoch(self, node: Node) -> int | None:
+        stream = self.names.stamps_stream(node)
+        try:
+            position = (await self.api.info(stream)).state.last_seq
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+            return None
+        if not position:
+            return None
+        last = await self.api.message(stream, {"seq": position})
+        try:
+            return decode_stamps(last.data, "")[-1].epoch if last is not None else 0
+        except RemoteError:
+            return 0
 
     def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> "JetStreamPort":
         self._check_open()

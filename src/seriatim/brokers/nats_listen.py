@@ -5,6 +5,10 @@ position, so the log is read from `after + 1`. Where the stamps begin is found b
 topic are in the order of their numbers, so a dozen or two questions find the message that covers a number in any
 history.
 
+Stamps may be dropped earlier than the events they are of: a stream of somebody else may keep its events for longer. One
+that is not there may also be still to come. So nothing is said of it, until the subscriber has asked the home and comes
+back with its word that the stamp was kept: then it is gone, and the subscriber is told `Trimmed`.
+
 A position that the log jumps over is one of two things. Retention has passed it: the subscriber is told `Trimmed`. Or
 the message was deleted by itself: nobody will ever see it, and it is delivered as a void.
 
@@ -24,9 +28,11 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats_api import STREAM_NOT_FOUND, Api, ApiRefused, Stored
+from seriatim.brokers.nats_api import STREAM_NOT_FOUND, Api, ApiRefused, Stored, StreamAnswer
+from seriatim.brokers.nats_identity import Sighting, difference
 from seriatim.brokers.nats_messages import decode_slot, decode_stamps, event_of
 from seriatim.brokers.nats_readers import Reader, Readers
+from seriatim.brokers.nats_stamps import stamped_log
 from seriatim.brokers.nats_streams import Streams
 from seriatim.brokers.seam import Deliver, HomeOf
 from seriatim.model import ConnectionFailed, Number, RemoteError, RequestRefused, SeriatimError, Topic
@@ -123,8 +129,10 @@ class TopicListening(ABC):
     async def _start(self) -> None:
         """Go as far as possible; called again, go on from there."""
 
-    def _read(self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None]) -> Reader:
-        reader = self._all_readers.read(stream, subject, position, take, self._on_error)
+    def _read(
+        self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None], created: str = ""
+    ) -> Reader:
+        reader = self._all_readers.read(stream, subject, position, take, self._on_error, created)
         if self._paused or (self._is_held and not self._readers):
             reader.pause()
         self._readers.append(reader)
@@ -140,6 +148,7 @@ class LogListening(TopicListening):
         self._after = 0  # where this began
         self._done = 0  # the last number that was delivered, or is known to be gone
         self._subject = ""
+        self._log = StreamAnswer()  # as it was when this began
         self._held: list[tuple[int, Msg]] | None = None  # what came while a hole is being looked at
         self._hole: asyncio.Task[None] | None = None
         super().__init__(*arguments)
@@ -152,18 +161,21 @@ class LogListening(TopicListening):
     async def _read_log(self) -> None:
         stream = await self._streams.log(self.topic)
         self._subject = self._names.log_subject(self.topic)
-        state = (await self._api.info(stream)).state
+        self._log = await self._api.info(stream)
+        self._check_log(Sighting())
+        state = self._log.state
         self._done = state.last_seq if self.listen.after is None else self.listen.after
-        if self._done > state.last_seq:
-            raise RequestRefused(
-                f"the log of {self.topic} (stream {stream}) ends at {state.last_seq}, but {self._done} was seen "
-                "already: it was deleted and made anew; restore it, or use another topic"
-            )
         if self._done + 1 < state.first:
             self._deliver(Trimmed(self.topic, state.first))
             self._done = state.first - 1
         self._after = self._done
-        await self._read(stream, None, self._after + 1, self._take).ready()
+        await self._read(stream, None, self._after + 1, self._take, self._log.created).ready()
+
+    def _check_log(self, known: Sighting) -> None:
+        """That it is the log in which `after` is a position; `known`: as the stamps of `after` have it."""
+        problem = difference(self._log, self.listen.after or 0, known)
+        if problem is not None:
+            raise RequestRefused(f"the log of {self.topic} (stream {self._streams.known_log(self.topic)}) {problem}")
 
     def _take(self, position: int, message: Msg) -> None:
         if self._held is not None:
@@ -207,7 +219,9 @@ class LogListening(TopicListening):
     async def _read_stamps(self, after: Number) -> None:
         home = await self._home()
         stream, subject = self._names.stamps_stream(home), self._names.stamps_subject(home, self.topic)
-        position = await self._first_stamp_after(stream, subject, after)
+        position, first = await self._first_stamp_after(stream, subject, after)
+        if self.listen.is_kept and after == self.listen.after and (first is None or first > after + 1):
+            self._deliver(Trimmed(self.topic, first if first is not None else after + 2))
 
         def take(_position: int, message: Msg) -> None:
             try:
@@ -232,28 +246,33 @@ class LogListening(TopicListening):
             f"which of {len(streams)} nodes is home to {self.topic} is not known; call configure first"
         )
 
-    async def _first_stamp_after(self, stream: str, subject: str, after: Number) -> int:
-        """The position of the message with the stamp of `after + 1`, or where it will be at the earliest."""
+    async def _first_stamp_after(self, stream: str, subject: str, after: Number) -> tuple[int, Number | None]:
+        """The position of the message with the stamp of `after + 1`, or where it will be at the earliest.
+
+        And the first number after `after` that has a stamp; None: there is none.
+        """
         try:
             last = await self._api.message(stream, {"last_by_subj": subject})
         except ApiRefused as refused:
             if refused.number != STREAM_NOT_FOUND:
                 raise
-            return 1  # the home has not made its stream yet
+            return 1, None  # the home has not made its stream yet
         if last is None:
-            return 1
+            return 1, None
+        self._check_log(stamped_log(last))
         if self._last_number(last) <= after:
-            return last.seq + 1
-        best, low, top = last.seq, 1, last.seq - 1  # `best` is late enough; what is before `low` is too early
+            return last.seq + 1, None
+        best, low, top = last, 1, last.seq - 1  # `best` is late enough; what is before `low` is too early
         while low <= top:
             middle = (low + top) // 2
             found = await self._api.message(stream, {"seq": middle, "next_by_subj": subject})
-            if found is not None and found.seq < best and self._last_number(found) <= after:
+            if found is not None and found.seq < best.seq and self._last_number(found) <= after:
                 low = found.seq + 1
             else:
-                best = found.seq if found is not None and found.seq < best else best
+                best = found if found is not None and found.seq < best.seq else best
                 top = middle - 1
-        return best
+        stamps = decode_stamps(best.data, self.topic)
+        return best.seq, next(each.first for each in stamps if each.last > after)
 
     def _last_number(self, stored: Stored) -> Number:
         return decode_stamps(stored.data, self.topic)[-1].last
@@ -269,16 +288,17 @@ class SlotListening(TopicListening):
 
     async def _start(self) -> None:
         stream = await self._streams.slots(self.topic)
-        state = (await self._api.info(stream)).state
+        answer = await self._api.info(stream)
+        state = answer.state
         after = self.listen.after
         position = state.last_seq + 1
         if after is not None:
             position = min(position, await self._first_slot_after(stream, after))
-            if state.first > 1:
+            if state.first > 1 or self.listen.is_kept:
                 await self._tell_trimmed(stream, after)
         self._after = after if after is not None else 0
         self._position = max(1, position) - 1  # the last that was read
-        await self._read(stream, None, max(1, position), self._take).ready()
+        await self._read(stream, None, max(1, position), self._take, answer.created).ready()
 
     def _take(self, position: int, message: Msg) -> None:
         number = _number_of(message.subject)
@@ -315,7 +335,10 @@ class SlotListening(TopicListening):
         return first
 
     async def _tell_trimmed(self, stream: str, after: Number) -> None:
-        """Retention has taken something. If the next number is not there, say where the rest begins."""
+        """Retention may have taken something. If the next number is not there, say where the rest begins.
+
+        Slots are not in the order of their numbers: what is not there may come, unless its home says that it was.
+        """
         subject = slot_subject(self._names, self.topic, after + 1)
         if await self._api.message(stream, {"last_by_subj": subject}) is not None:
             return
@@ -325,6 +348,8 @@ class SlotListening(TopicListening):
         number = _number_of(oldest.subject) if oldest is not None else None
         if number is not None and number > after + 1:
             self._deliver(Trimmed(self.topic, number))
+        elif self.listen.is_kept:
+            self._deliver(Trimmed(self.topic, after + 2))
 
 
 def _number_of(subject: str) -> Number | None:

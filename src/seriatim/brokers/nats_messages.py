@@ -6,6 +6,8 @@
 *Stamps*: msgpack, an array of stamps, each `[first, last, epoch, entries]`, in the order of their numbers. Entries are
 bytes as in order/stamp.py, topics by the hash of their names.
 
+The header `Seriatim-Log` is the time at which the log was created that these stamps are of.
+
 *Slot*: msgpack, `[number, entries, event, …]`, event being nil for a void or
 `[id, publisher, payload, headers, subject]`; what follows is what else the protocol puts into a slot (a proof).
 """
@@ -65,6 +67,13 @@ def _check_key(key: str) -> None:
 def headers_size(headers: dict[str, str]) -> int:
     """How many bytes the headers take, at most."""
     return 16 + sum(len(key) + 4 * len(value) + 4 for key, value in headers.items())
+
+
+def stored_headers(block: bytes) -> dict[str, str]:
+    """The headers of a message as the stream keeps it."""
+    lines = block.decode("utf-8", "replace").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines if line)
+    return {key: value.strip() for key, _, value in pairs}
 
 
 def event_of(message: Msg, topic: Topic, subject_of_topic: str, number: Number) -> Event:

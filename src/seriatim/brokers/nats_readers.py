@@ -6,6 +6,9 @@ buffer. (Pushing with flow control was as fast when measured, and stops less exa
 in the stream and its place among what the consumer has sent: a hole in the latter means that something got lost on the
 way, and the reader begins again, with a new consumer, after the last message it handed on. The same happens when the
 connection was lost, when the server says that the consumer is gone, and when it is silent longer than its heartbeat.
+
+A stream that was deleted takes its consumers along. So a reader that begins again looks whether the stream is still
+the one that it read (nats_identity.py), and fails if not.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from typing import Any, TypeAlias
 from nats.aio.msg import Msg
 
 from seriatim.brokers.nats_api import NANOSECONDS, STREAM_NOT_FOUND, Api, ApiRefused
+from seriatim.brokers.nats_identity import Sighting, difference, stored_at
 from seriatim.model import ConnectionFailed, RequestRefused, SeriatimError
 
 logger = logging.getLogger(__name__)
@@ -48,6 +52,7 @@ class Reader:
         position: int,
         on_message: OnMessage,
         on_error: Callable[[SeriatimError], None],
+        created: str = "",
     ) -> None:
         self.stream = stream
         self.position = position  # the next one to be read
@@ -57,6 +62,8 @@ class Reader:
         self._subject = subject
         self._on_message = on_message
         self._on_error = on_error
+        self._created = created  # of the stream that `position` belongs to; empty: the first that is found
+        self._stored_at = ""  # when the last message was stored, in nanoseconds
         self._consumer = ""
         self._expected = 1  # the next place among what the consumer sends
         self._under_way = 0  # asked for and neither come nor given up
@@ -133,12 +140,6 @@ class Reader:
 
     async def _create(self) -> None:
         api = self._readers.api
-        state = (await api.info(self.stream)).state
-        if state.last_seq < self.position - 1:
-            raise RequestRefused(
-                f"stream {self.stream} ends at {state.last_seq}, but {self.position - 1} was read already: "
-                "it was deleted and made anew; restore it, or use another topic"
-            )
         name = self._readers.new_name()
         config: dict[str, Any] = {
             "ack_policy": "none",
@@ -152,6 +153,12 @@ class Reader:
         if self._subject is not None:
             config["filter_subject"] = self._subject
         await api.create_consumer(self.stream, name, config)
+        answer = await api.info(self.stream)  # afterwards: a stream that is made anew from here on has no such consumer
+        known = Sighting(self._created, stored_at(self._stored_at))
+        if (problem := difference(answer, self.position - 1, known)) is not None:
+            api.delete_consumer(self.stream, name)
+            raise RequestRefused(f"stream {self.stream} {problem}")
+        self._created = answer.created
         if self.closed:
             api.delete_consumer(self.stream, name)
             return
@@ -164,7 +171,7 @@ class Reader:
 
     # ── what comes ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, message: Msg, position: int, place: int) -> None:
+    def take(self, message: Msg, position: int, place: int, stored_at: str) -> None:
         """One message of the current consumer."""
         self._heard_at = time.monotonic()
         self._unknown = 0
@@ -175,7 +182,7 @@ class Reader:
             return
         self._expected = place + 1
         self._under_way -= 1
-        self.position = position + 1
+        self.position, self._stored_at = position + 1, stored_at
         self._on_message(position, message)
         if self._under_way <= BATCH // 2:
             self._pull()
@@ -247,10 +254,11 @@ class Readers:
         position: int,
         on_message: OnMessage,
         on_error: Callable[[SeriatimError], None],
+        created: str = "",
     ) -> Reader:
-        """Read from a position on. The reader is begun by its `begin`."""
+        """Read from a position on, of the stream created then. The reader is begun by its `begin`."""
         number = next(self._numbers)
-        reader = self._readers[number] = Reader(self, number, stream, subject, position, on_message, on_error)
+        reader = self._readers[number] = Reader(self, number, stream, subject, position, on_message, on_error, created)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._check_forever())
         return reader
@@ -289,11 +297,11 @@ class Readers:
         """A message says in its reply subject which consumer sent it, and where it is; a status has none."""
         words = message.reply.split(".")
         if len(words) >= 9 and words[1] == "ACK":
-            # $JS.ACK.<stream>.<consumer>.<deliveries>.<position>.<place>.…, with domain and account before the stream
+            # $JS.ACK.<stream>.<consumer>.<deliveries>.<position>.<place>.<time>.…, domain and account before the stream
             start = 2 if len(words) == 9 else 4
             reader = self._by_consumer.get(words[start + 1])
             if reader is not None:
-                reader.take(message, int(words[start + 3]), int(words[start + 4]))
+                reader.take(message, int(words[start + 3]), int(words[start + 4]), words[start + 5])
         elif message.headers is not None:
             reader = self._readers.get(int(message.subject.rpartition(".")[2]))
             if reader is not None:

@@ -40,7 +40,7 @@ from seriatim.brokers.nats_api import (
 )
 from seriatim.brokers.nats_jetstream import JetStreamBroker
 from seriatim.brokers.nats_link import Reply, no_responders
-from seriatim.brokers.nats_messages import MESSAGE_ID, PUBLISHER
+from seriatim.brokers.nats_messages import MESSAGE_ID, PUBLISHER, stored_headers
 from seriatim.model import ConnectionFailed, InputError, RequestRefused, SeriatimError, TimedOut, Topic
 
 IN_FLIGHT = 2_000
@@ -138,7 +138,7 @@ class ReplayPublisher:
         if info.state.messages == 0:
             return None
         last = await self._api.message(self._stream, {"seq": info.state.last_seq})
-        headers = _headers(last.hdrs) if last is not None else {}
+        headers = stored_headers(last.hdrs) if last is not None else {}
         if headers.get(REPLAYED) != self._digest:
             fix = f"choose another prefix, or remove the stream {self._stream}"
             raise InputError(f"prefix {self._prefix}", f"the stream {self._stream} holds something else", fix)
@@ -279,13 +279,6 @@ class ReplayPublisher:
         self.late += sum(place < last_stored for place, _ in unknown)
         for _, sent in unknown:
             self._send(sent)
-
-
-def _headers(block: bytes) -> dict[str, str]:
-    """The headers of a stored message."""
-    lines = block.decode("utf-8", "replace").split("\r\n")[1:]
-    pairs = (line.partition(":") for line in lines if line)
-    return {key: value.strip() for key, _, value in pairs}
 
 
 async def paced(

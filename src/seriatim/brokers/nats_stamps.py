@@ -5,6 +5,9 @@ per round trip. Every message says which message of its topic it follows (`Nats-
 repeat is refused however late it comes. When it is not known whether a message has arrived (no answer, a new process),
 the last stamp of the topic is read back: what it covers is kept. For that to be true a stamp is written only after its
 predecessor; one that comes too early waits for it, since homes repeat what is not kept.
+
+Every message also says, in the header `Seriatim-Log`, when the log was created whose events are stamped. So a home that
+starts again, and a subscriber that comes back, knows its numbers from those of another log of the same name.
 """
 
 import asyncio
@@ -15,9 +18,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.brokers.nats_api import STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE, ApiRefused, decode_ack, failure
+from seriatim.brokers.nats_api import STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE, ApiRefused, Stored, decode_ack, failure
+from seriatim.brokers.nats_identity import Sighting, earlier
 from seriatim.brokers.nats_link import Reply, no_responders
-from seriatim.brokers.nats_messages import decode_stamps, encode_stamps
+from seriatim.brokers.nats_messages import decode_stamps, encode_stamps, stored_headers
 from seriatim.brokers.nats_streams import Streams
 from seriatim.brokers.seam import Deliver, OnError
 from seriatim.model import ConnectionFailed, Node, Number, RequestRefused, SeriatimError, Topic
@@ -30,6 +34,8 @@ ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
 RETRY_S = 0.2
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+LOG = "Seriatim-Log"
+NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
 
 
 class Lane(Struct):
@@ -38,6 +44,7 @@ class Lane(Struct):
     queue: dict[Number, Stamped] = field(default_factory=dict)  # not kept yet, by first number, in order
     kept_to: Number | None = None  # None: not known; the last stamp must be read
     position: int = 0  # of the last message of this topic in the stream
+    log: Sighting = Sighting()  # whose positions the numbers are
     busy: bool = False
     too_early_since: float | None = None
 
@@ -80,6 +87,14 @@ class StampChannel:
         assert lane.kept_to is not None, "just read"
         return lane.kept_to
 
+    def log_of(self, topic: Topic) -> Sighting:
+        """The log that the kept stamps are of, as far as they say so. Known after `look_up`."""
+        return self._lanes[topic].log
+
+    def name_log(self, topic: Topic, log: Sighting) -> None:
+        """The log that the next stamps are of."""
+        self._lanes.setdefault(topic, Lane()).log = log
+
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pump(self, topic: Topic, lane: Lane) -> None:
@@ -101,7 +116,10 @@ class StampChannel:
         def on_reply(reply: Reply) -> None:
             self._on_reply(topic, lane, batch, reply)
 
-        self._link.ask(subject, encode_stamps(batch), on_reply, {EXPECTED: str(lane.position)})
+        headers = {EXPECTED: str(lane.position)}
+        if lane.log.created:
+            headers[LOG] = lane.log.created
+        self._link.ask(subject, encode_stamps(batch), on_reply, headers)
 
     def _next_batch(self, lane: Lane) -> list[Stamped]:
         """Those that follow what is kept, and one another."""
@@ -197,8 +215,15 @@ class StampChannel:
             lane.position, lane.kept_to = 0, 0
         else:
             lane.position, lane.kept_to = last.seq, decode_stamps(last.data, topic)[-1].last
+            if not lane.log.created:
+                lane.log = stamped_log(last)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def stamped_log(stored: Stored) -> Sighting:
+    """The log that a message with stamps is of. What a home stamps before it looks again proves nothing."""
+    return Sighting(stored_headers(stored.hdrs).get(LOG, ""), earlier(stored.time, NOTICED_S))

@@ -49,7 +49,10 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     storage: Literal["file", "memory"] = "file"
     replicas: int = 1
     max_age_s: float | None = None
-    """How long events, slots and stamps are kept. None: until there is no room on the disk."""
+    """How long events, slots and stamps are kept. None: until there is no room on the disk.
+
+    An event in somebody else's stream may be kept for longer; it is lost to who has not read it when its stamp goes.
+    """
 
     max_bytes: int | None = None
     """How large a topic's log may become; then its oldest events go."""

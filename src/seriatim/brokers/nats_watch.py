@@ -25,6 +25,9 @@ one now and then.
 An alarm rings when a message is *published*, which can be a moment before it is in the log, so a question that finds
 nothing after an alarm is repeated a few times. Whatever gets lost on the way (a cluster takes a moment to hear of an
 alarm) is found by a slow round of questions: after a second, then less and less often.
+
+A log that was deleted and made anew is left alone and told (nats_identity.py). While it grows that is found when the
+state is asked for, within a second.
 """
 
 import asyncio
@@ -38,6 +41,7 @@ from msgspec import Struct, field
 from nats.aio.msg import Msg
 
 from seriatim.brokers.nats_api import STREAM_NOT_FOUND, StreamAnswer, decode_info, failure
+from seriatim.brokers.nats_identity import Sighting, difference
 from seriatim.brokers.nats_link import Reply, no_responders
 from seriatim.brokers.nats_stamps import StampChannel
 from seriatim.brokers.nats_streams import Streams
@@ -73,6 +77,7 @@ class Watched(Struct):
     subjects: list[str] = field(default_factory=list)
     alarms: dict[str, Callable[[], None]] = field(default_factory=dict)  # subject → how to switch it off
     told: Number = -1  # the length the home was told; -1: none yet
+    known: Sighting = Sighting()  # the log that it is the length of
     first: Number = 1  # the first number that the home was told to be there
     asking: bool = False
     answer_due: bool = False  # the home has asked, and gets an answer even if nothing is new
@@ -169,6 +174,8 @@ class Watcher:
                 return
         each.stream, each.asking = stream, False
         each.told = max(each.told, stamped_to)
+        if not each.known.created:
+            each.known = self._stamps.log_of(each.topic)
         self._ask(each)
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,12 +258,11 @@ class Watcher:
         each.subjects = config.subjects
         each.cheaply = config.allow_direct and state.bytes <= SMALL_BYTES * state.messages
         each.state_due = time.monotonic() + ROUND_S
-        if state.last_seq < each.told:
-            problem = f"ends at {state.last_seq}, but {each.told} positions of it were ordered"
-            advice = "it was deleted and made anew; restore it, or use another topic"
-            stream = f"the log of {each.topic} (stream {each.stream})"
-            self._break(each, RequestRefused(f"{stream} {problem}: {advice}"))
+        if (problem := difference(answer, max(0, each.told), each.known)) is not None:
+            self._break(each, RequestRefused(f"the log of {each.topic} (stream {each.stream}) {problem}"))
             return
+        each.known = Sighting(answer.created, state.last_ts)
+        self._stamps.name_log(each.topic, each.known)
         if state.first > each.first:
             each.first = state.first
             self._deliver(Trimmed(each.topic, state.first))
@@ -317,7 +323,7 @@ class Watcher:
 
     def _on_alarm(self, each: Watched, subject: str) -> None:
         each.alarms.pop(subject, None)
-        if self._closed:
+        if self._closed or each.broken:
             return
         each.rang = len(AFTER_ALARM_S)
         if each.waits_for:
@@ -383,7 +389,11 @@ class Watcher:
                 self._ask(each)
 
     def _break(self, each: Watched, error: SeriatimError) -> None:
+        """Leave it alone, without alarms: where nobody listens, a publisher hears that its stream is gone."""
         each.broken = True
+        for switch_off in each.alarms.values():
+            switch_off()
+        each.alarms.clear()
         self._busy.discard(each.topic)
         self._refuse(each, error)
 

@@ -88,6 +88,13 @@ class Broker(Protocol):
         """
         ...
 
+    async def stamped_epoch(self, node: Node) -> int | None:
+        """The epoch of the last stamp that this node has written, as far as the broker can tell; 0: it cannot.
+
+        None: it has never stamped, or nothing here outlives a process.
+        """
+        ...
+
     def know(self, topics: Iterable[Topic]) -> None:
         """A machine here holds these ordered topics, or is about to: stamps must call them by their names.
 

@@ -93,7 +93,8 @@ class Streams(Struct, frozen=True, kw_only=True):
     replicas: Annotated[int, Meta(ge=1, le=5, description="the number of servers that keep each stream, 1 to 5")] = 1
     storage: Annotated[Literal["file", "memory"], Meta(description='"file" or "memory"')] = "file"
     max_age_s: Annotated[
-        float, Meta(ge=0, le=1e9, description="the seconds after which the broker drops events, or 0 for never")
+        float,
+        Meta(ge=0, le=1e9, description="the seconds after which the broker drops events and stamps, or 0 for never"),
     ] = 0.0
 
 

@@ -65,13 +65,19 @@ class NodeSnapshot(Struct):
 
 
 class Rebuilt(Struct):
-    """A node as its journal left it. `founded`: to be appended before anything else, if the journal lacks it."""
+    """A node as its journal left it. `founded`: to be appended before anything else, if the journal lacks it.
+
+    `is_new`: nobody has written the journal before.
+    """
 
     machine: SequencerNode
     at_least: float
     current: Founded
     founded: Founded | None
+    is_new: bool = False
 
+
+UNSTAMPED_EPOCHS = 1_000  # so often may a node have been taken over since its last stamp
 
 _record: msgspec.msgpack.Decoder[Stepped | TookOver | Founded] = msgspec.msgpack.Decoder(Stepped | TookOver | Founded)
 _snapshot = msgspec.msgpack.Decoder(NodeSnapshot)
@@ -100,6 +106,13 @@ def encode_snapshot(founded: Founded, machine: SequencerNode, now: float) -> byt
     return _encoder.encode(NodeSnapshot(founded, machine.state, now))
 
 
+def without_journal(tree: SequencingTree, node: Node, options: TreeOptions, epoch: int) -> Rebuilt:
+    """A new node in place of one that was in this epoch at least. Its own is later, or nobody would listen to it."""
+    now = found(tree, node, options)
+    machine = SequencerNode.take_over(tree, node, options, [TookOver(epoch + UNSTAMPED_EPOCHS)], None)
+    return Rebuilt(machine, 0.0, now, now, is_new=True)
+
+
 def rebuild(tree: SequencingTree, node: Node, options: TreeOptions, recovered: Recovered) -> Rebuilt:
     """The node as its journal left it; a journal nobody wrote gives a new node.
 
@@ -108,7 +121,7 @@ def rebuild(tree: SequencingTree, node: Node, options: TreeOptions, recovered: R
     now = found(tree, node, options)
     snapshot, records = _decoded(node, recovered)
     if snapshot is None and not records:
-        return Rebuilt(SequencerNode(tree, node, options), 0.0, now, now)
+        return Rebuilt(SequencerNode(tree, node, options), 0.0, now, now, is_new=True)
     then = snapshot.founded if snapshot is not None else records[0]
     if not isinstance(then, Founded):
         raise JournalError(f"the journal of {node} does not begin with what it was founded with; it is not of a node")

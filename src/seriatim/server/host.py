@@ -10,14 +10,14 @@ from collections.abc import Container
 
 from seriatim.brokers import Broker, Port
 from seriatim.brokers.naming import check_topic
-from seriatim.model import BROKER, Address, InputError, Node, Topic
+from seriatim.model import BROKER, Address, ConnectionFailed, InputError, Node, RequestRefused, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.messages import Refused, Subscribe, Ticket, Update
 from seriatim.runtime import Clock, Driver, Journal, Switchboard
 from seriatim.runtime.switchboard import Outlet
-from seriatim.server.founding import encode_founded, encode_snapshot, rebuild
+from seriatim.server.founding import Rebuilt, encode_founded, encode_snapshot, rebuild, without_journal
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class NodeHost:
         """
         try:
             rebuilt = rebuild(self.tree, self.node, self.options, await self._journal.open())
+            if rebuilt.is_new and self.options.mode == "log":
+                rebuilt = await self._without_journal() or rebuilt
             if rebuilt.founded is not None:
                 await self._journal.append([encode_founded(rebuilt.founded)])
         except BaseException:
@@ -94,6 +96,26 @@ class NodeHost:
         self._switchboard.attach(self.node, self._from_network)
         driver.start()
         logger.info("node started", extra={"node": self.node, "epoch": machine.epoch})
+
+    async def _without_journal(self) -> Rebuilt | None:
+        """A new node that has stamped before is an old one without its journal. It may go on, but not in silence, and
+        in a later epoch: what is said in an earlier one is refused by everybody who has heard the old one."""
+        extra = {"node": self.node}
+        try:
+            epoch = await self._broker.stamped_epoch(self.node)
+        except (ConnectionFailed, RequestRefused) as error:
+            logger.warning("not known whether this node is new", extra={**extra, "reason": str(error)})
+            return None
+        if epoch is None:
+            return None
+        said = "the journal is empty, but the broker has stamps of this node: it has lost its journal"
+        effect = "subscribers begin their topics anew, with a gap; durable subscriptions are not known any more"
+        fix = "stop it, restore the journal and start it again; or go on, and let durable subscriptions begin anew"
+        if len(self.tree.parents) > 1:
+            effect = "its links to other nodes begin again, and theirs do not: one of them may stop, or wait for ever"
+            fix = "stop it, restore the journal and start it again; or begin anew, with empty journals on all nodes"
+        logger.warning(said, extra={**extra, "effect": effect, "fix": fix})
+        return without_journal(self.tree, self.node, self.options, epoch)
 
     async def stop(self) -> None:
         """Orderly: what is journaled is sent, then the journal is closed."""

@@ -144,6 +144,7 @@ class MeteredBroker:
         self.ordered_topic = broker.ordered_topic
         self.check_slots = broker.check_slots
         self.capture = broker.capture
+        self.stamped_epoch = broker.stamped_epoch
         self.know = broker.know
         self.configure = broker.configure
         self.open = broker.open

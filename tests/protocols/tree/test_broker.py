@@ -126,6 +126,16 @@ def test_retention_limits_the_replay_and_everybody_concerned_is_told() -> None:
     assert say(broker, "n2", Watch(frozenset({"A"}))) == [("n2", Trimmed("A", 3)), ("n2", Grown("A", 3))]
 
 
+def test_what_a_home_calls_kept_and_is_not_there_is_gone() -> None:
+    broker = Broker()
+    for name in "xy":
+        say(broker, "p", Append(event(name)))
+    say(broker, "n1", Stamped("A", 1, 1, {}))
+    assert ("s", Trimmed("A", 2)) not in say(broker, "s", Listen("A", 0, is_kept=True))
+    assert ("s", Trimmed("A", 3)) in say(broker, "s", Listen("A", 1, is_kept=True))
+    assert ("s", Trimmed("A", 3)) not in say(broker, "s", Listen("A", 1)), "its stamp may be to come"
+
+
 def test_plain_publish_subscribe_replays_nothing() -> None:
     broker = Broker(replays=False)
     say(broker, "p", Write("A", 1, {}, event("x")))

@@ -106,7 +106,7 @@ def test_a_void_is_taken_in_place_of_its_number_with_its_entries() -> None:
 def test_what_is_on_the_broker_is_listened_for_again() -> None:
     subscriber = holder()
     give(subscriber, "A", 2)
-    assert answer(subscriber, "published").send == [(BROKER, Listen("A", 0, version=1))]
+    assert answer(subscriber, "published").send == [(BROKER, Listen("A", 0, version=1, is_kept=True))]
 
 
 def test_an_answer_about_something_that_is_done_changes_nothing() -> None:
@@ -190,6 +190,23 @@ def test_retention_of_what_is_done_changes_nothing() -> None:
     subscriber = holder(on_lost="skip")
     give(subscriber, "A", 1)
     assert subscriber.step(BROKER, Trimmed("A", 2), 0.0).send == []
+
+
+def test_an_event_whose_stamp_the_broker_has_dropped_is_lost_though_its_home_calls_it_published() -> None:
+    def waiting(**options: Any) -> Subscriber:
+        subscriber = holder(mode="log", **options)
+        subscriber.step(BROKER, Delivered("A", 1, None, event("a1", "A")), 0.0)
+        assert subscriber.step(BROKER, Trimmed("A", 2), 0.0).send == [], "its stamp may be on its way"
+        subscriber.tick(50.0)
+        assert messages(subscriber.tick(100.0), Inquire) == [Inquire("A", 1)]
+        assert messages(answer(subscriber, "published"), Listen)[0].is_kept
+        return subscriber
+
+    skipped = waiting(on_lost="skip").step(BROKER, Trimmed("A", 2), 200.0)
+    assert [each.topic for each in messages(skipped, Subscribe)] == ["A"], "it begins anew"
+    waited = waiting(on_lost="wait").step(BROKER, Trimmed("A", 2), 200.0)
+    assert not messages(waited, Subscribe)
+    assert [(each.number, each.state) for each in waited.notify] == [(1, "lost")]
 
 
 # ── unreliable brokers (paper 000 §4) ─────────────────────────────────────────────────────────────────────────────

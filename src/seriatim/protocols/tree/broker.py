@@ -174,6 +174,8 @@ class Broker:
         if after < state.first_available - 1:
             after = state.first_available - 1
             effects.send.append((source, Trimmed(topic, state.first_available)))
+        elif message.is_kept and not _keeps(state, after + 1):
+            effects.send.append((source, Trimmed(topic, after + 2)))
         for number in range(after + 1, len(state.log) + 1):
             effects.send.append((source, Delivered(topic, number, None, state.log[number - 1])))
         for stamped in state.stamps[bisect_right(state.stamps, after, key=_last) :]:
@@ -185,6 +187,13 @@ class Broker:
         listeners = self._topic(message.topic).listeners
         if source in listeners:
             listeners.remove(source)
+
+
+def _keeps(state: TopicState, number: Number) -> bool:
+    """Whether there is a stamp of this number, or something in its slot."""
+    stamp, slot = bisect_left(state.stamps, number, key=_last), bisect_left(state.slots, number, key=_number)
+    is_stamped = stamp < len(state.stamps) and state.stamps[stamp].first <= number
+    return is_stamped or (slot < len(state.slots) and state.slots[slot].number == number)
 
 
 def _last(stamped: Stamped) -> Number:

@@ -1,7 +1,9 @@
 """A subscriber's gaps: numbers that do not come.
 
 A number that does not come is asked for at its home. The answer decides: wait on, take the void, listen again, or (lost
-for good) rejoin the topic and report the gap. On unreliable brokers events are held for a bounded time and in a bounded
+for good) rejoin the topic and report the gap. Who listens again to what its home calls published is told by the broker
+if it has dropped that since, the event or only its stamp: then it is lost, too. So no answer leads to a wait without a
+bound. On unreliable brokers events are held for a bounded time and in a bounded
 number; whatever comes too late is notified at once, tagged `out_of_order`.
 """
 
@@ -45,7 +47,7 @@ class Gaps(Subscribing):
         if message.state == "void":
             self._admit(message.topic, message.number, message.entries, None, now)
         elif message.state == "published":
-            effects.send.append((BROKER, Listen(message.topic, message.number - 1, self.state.version)))
+            effects.send.append((BROKER, Listen(message.topic, message.number - 1, self.state.version, is_kept=True)))
         elif message.state == "lost" and self.options.on_lost == "skip":
             self._rejoin(frozenset({message.topic}), now, effects)
         elif message.state == "lost" or (message.state == "unissued" and self._is_forged_wait(message.topic)):
@@ -57,14 +59,19 @@ class Gaps(Subscribing):
 
     def _on_trimmed(self, message: Trimmed, now: float, effects: Effects) -> None:
         lane = self.state.lanes.get(message.topic)
-        if lane is None or not lane.open or self.options.on_lost != "skip":
+        if lane is None or not lane.open:
             return
         holding = self.state.holdings[message.topic]
         unstamped = holding.unstamped if holding.missing_since is None else {}  # its stamp may still be on its way
         missing = lane.done + 1
         while missing in lane.held or missing in unstamped:
             missing += 1
-        if missing < message.first:
+        if missing >= message.first:
+            return
+        if self.options.on_lost != "skip":
+            if holding.missing_since is not None:  # the home has been asked, and may not know what is gone
+                effects.notify.append(Answer(message.topic, missing, "lost", {}))
+        else:
             self._rejoin(frozenset({message.topic}), now, effects)
 
     def _expire(self, now: float) -> None:

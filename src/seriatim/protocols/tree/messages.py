@@ -112,7 +112,7 @@ class Kept(Struct, frozen=True, tag=True):
 
 
 class Trimmed(Struct, frozen=True, tag=True):
-    """Broker → home and subscribers: the topic's log no longer keeps numbers below `first`."""
+    """Broker → home and subscribers: the broker no longer keeps numbers below `first`, or not their stamps."""
 
     topic: Topic
     first: Number
@@ -147,12 +147,15 @@ class Listen(Struct, frozen=True, tag=True):
     `version` is the subscriber's; the answer repeats it, so that it is not taken for the answer to a later request.
     `tells_losses`: slots have no order of their own, so who cannot tell by the numbers that retention was faster than
     its reading asks to be told.
+    `is_kept`: the home says that the broker has had number `after + 1`, with its stamp. If it is not there, it is
+    `Trimmed`: retention has passed it, or its stamp, which may be kept for a shorter time than the log.
     """
 
     topic: Topic
     after: Number | None = None
     version: int = 0
     tells_losses: bool = False
+    is_kept: bool = False
 
 
 class Listening(Struct, frozen=True, tag=True):
