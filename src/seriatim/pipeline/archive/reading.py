@@ -26,8 +26,20 @@ def read_archive(
         rows = rows.where(F.col("date") >= F.lit(since))
     if until is not None:
         rows = rows.where(F.col("date") <= F.lit(until))
-    present = rows.where(F.col("lost_to").isNull())
-    return last_rows(present, table).select(*ARCHIVE[table].names)
+    return _present(rows, table)
+
+
+def read_logged(spark: SparkSession, uri: str, table: str) -> tuple[DataFrame, int]:
+    """A table that clients log, as `read_archive` gives it, and how many messages of its stream the archive lacks.
+
+    Those are what was gone before it could be read, and what was before the first position that was read (`--gaps
+    fail` begins with what a stream still has).
+    """
+    records = records_of(spark, uri, _checked(table))
+    rows = read_rows(spark, uri, table, records)
+    begins = rows.agg(F.min("stream_position")).collect()[0][0]
+    before = 0 if begins is None else begins - 1
+    return _present(rows, table), before + sum(each.lost for each in records)
 
 
 def read_gaps(spark: SparkSession, uri: str, table: str) -> DataFrame:
@@ -60,6 +72,11 @@ def read_rows(spark: SparkSession, uri: str, table: str, records: list[Record]) 
         return spark.createDataFrame([], schema)
     found = spark.read.schema(schema).option("basePath", table_uri(uri, table)).parquet(*folders)
     return found.select(*schema.names)
+
+
+def _present(rows: DataFrame, table: str) -> DataFrame:
+    """Without what says that something is missing, in the columns of `schemas.py`."""
+    return last_rows(rows.where(F.col("lost_to").isNull()), table).select(*ARCHIVE[table].names)
 
 
 def _checked(table: str) -> str:
