@@ -20,8 +20,9 @@ from seriatim.model import Delivery, History, InputError, LogError, Publication,
 from seriatim.pipeline.archive.reading import read_logged
 from seriatim.pipeline.files import Entry, children, files_below
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import LOOKED_AT, Source, columns_of, entries_of, read_raw, source_of, unreadable
+from seriatim.pipeline.logs.reading import LOOKED_AT, Source, columns_of, entries_of, read_raw, source_of
 from seriatim.pipeline.schemas import ARCHIVE, HISTORY, LOST
+from seriatim.pipeline.unreadable import unreadable
 
 EXAMPLES = 3  # rows shown of those that do not fit
 RUNS_SHOWN = 21
@@ -138,7 +139,7 @@ def write_table(frame: DataFrame, uri: str) -> None:
 
 
 def _archive(spark: SparkSession, entries: list[Entry]) -> Tables | None:
-    """If this is an archive: its tables. They were checked when they were written, and name their rows themselves."""
+    """If this is an archive: its tables. They are checked when they are opened, and name their rows themselves."""
     if len(entries) != 1 or not entries[0].is_folder:
         return None
     uri = entries[0].uri
