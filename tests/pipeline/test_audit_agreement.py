@@ -24,11 +24,13 @@ from tests.audit.worlds import sound_history
 
 from seriatim.audit import ANOMALIES, Report, audit
 from seriatim.audit.degree import ordering_degree as reference_degree
+from seriatim.audit.lost import TABLES as LOST_TABLES
 from seriatim.model import Delivery, History, InputError, Publication, Subscription
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables, ordering_degree
 from seriatim.pipeline.audit.keep import CONSTRAINTS, INTERPRETED, UNDIVIDED
-from seriatim.pipeline.logs import Tables, tables_of
+from seriatim.pipeline.logs import Tables, history_of, tables_of
+from seriatim.pipeline.logs import together as beside
 from seriatim.pipeline.schemas import HISTORY
 
 LOGS = int(os.environ.get("SERIATIM_LOGS", "100"))
@@ -85,7 +87,8 @@ def together(spark: SparkSession, histories: Mapping[str, History]) -> Tables:
         arrays = [pa.array([row[i] for row in rows], type=field.type) for i, field in enumerate(fields)]
         return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=fields), schema)
 
-    return Tables(frame("deliveries"), frame("publications"), frame("subscriptions"))
+    lost = {run: history.lost for run, history in histories.items()}
+    return Tables(frame("deliveries"), frame("publications"), frame("subscriptions"), lost=lost)
 
 
 def as_files(tables: Tables, folder: Path) -> Tables:
@@ -287,6 +290,26 @@ def test_what_filters_left_out_counts_as_received_for_both(small: SparkSession) 
     reports = audit_tables(together(small, histories)).reports
     for name, history in histories.items():
         assert same(reports[name]) == same(audit(history)), name
+
+
+def test_what_is_known_to_be_gone_is_doubted_alike(small: SparkSession, tmp_path: Path) -> None:
+    """Logs with and without faults, of which some rows are gone; each table alone, and all of them."""
+    histories: dict[str, History] = {}
+    for seed in range(32):
+        history, random = faulty_history(seed)[0] if seed % 2 else sound_history(Random(seed)), Random(seed)
+        gone = [table for place, table in enumerate(LOST_TABLES) if seed >> 1 & 1 << place]
+        rows = {table: [row for row in getattr(history, table) if random.random() < 0.8] for table in gone}
+        histories[str(seed)] = structs.replace(history, **rows, lost=dict.fromkeys(gone, seed))
+    tables = together(small, histories)
+    reports = audit_tables(tables).reports
+    from_files = audit_tables(as_files(tables, tmp_path / "files"), options=IN_FILES).reports
+    for name, history in histories.items():
+        assert same(reports[name]) == same(from_files[name]) == same(audit(history)), f"{name}\n{history}"
+    alone = tables_of(small, histories["15"])
+    assert same(audit_tables(alone).report) == same(audit(histories["15"]))
+    assert audit(histories["15"]).verdicts == audit(history_of(alone, 1_000) or History()).verdicts
+    both = audit_tables(beside({"gone": alone, "whole": tables_of(small, shop())})).reports
+    assert same(both["gone"]) == same(audit(histories["15"])) and same(both["whole"]) == same(audit(shop()))
 
 
 def test_runs_that_no_time_explains(small: SparkSession, tmp_path: Path) -> None:

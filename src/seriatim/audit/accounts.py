@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from typing import TypeAlias
 
 from seriatim.audit.evidence import Evidence
+from seriatim.audit.lost import knows_owed
 from seriatim.audit.report import Findings, Row
 from seriatim.model import Delivery, History, Number, Publication, Subscription, Topic
 
@@ -29,7 +30,7 @@ def check_integrity(history: History, evidence: Evidence, findings: Findings) ->
         findings.counts["reused-id"] += 1
         if findings.wants("reused-id"):
             findings.add("reused-id", reused_sentence(event_id, one, other), (one, other))
-    _check_published(evidence, findings)
+    _check_published(history, evidence, findings)
     _check_held(history, evidence, findings)
     _check_numbers(evidence, findings)
 
@@ -45,9 +46,11 @@ def _told(row: Delivery | Publication) -> str:
     return f"an event that {row.publisher} published on topic {row.topic}"
 
 
-def _check_published(evidence: Evidence, findings: Findings) -> None:
+def _check_published(history: History, evidence: Evidence, findings: Findings) -> None:
     if not evidence.published:
         findings.doubt("no publications in the log: whether every event was published is not known", "integrity")
+        return
+    if history.lost.get("publications"):
         return
     for rows in evidence.rows.values():
         for row in rows:
@@ -61,6 +64,8 @@ def _check_published(evidence: Evidence, findings: Findings) -> None:
 def _check_held(history: History, evidence: Evidence, findings: Findings) -> None:
     if not history.subscriptions:
         findings.doubt("no subscriptions in the log: whether every topic was held is not known", "integrity")
+        return
+    if history.lost.get("subscriptions"):
         return
     held: dict[tuple[str, Topic], list[Subscription]] = {}
     for subscription in sorted(history.subscriptions, key=_subscription_key):
@@ -158,6 +163,8 @@ def check_completeness(history: History, evidence: Evidence, findings: Findings)
         return
     if findings.counts["number-mismatch"] or evidence.reused:
         findings.doubt("ids or numbers contradict each other, so a gap cannot be told", "completeness")
+        return
+    if not knows_owed(history.lost):
         return
     numbers = _Numbers(evidence)
     received: dict[tuple[str, Topic], list[Delivery]] = {}

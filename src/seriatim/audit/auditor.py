@@ -7,6 +7,7 @@ from seriatim.audit.accounts import check_completeness, check_integrity
 from seriatim.audit.agreement import check_agreement
 from seriatim.audit.causes import Chains, check_causes, check_fifo
 from seriatim.audit.evidence import Evidence
+from seriatim.audit.lost import lost_doubts
 from seriatim.audit.report import Anomaly, Findings, Report, extent
 from seriatim.model import Delivery, History, InputError
 from seriatim.order import GUARANTEES
@@ -38,6 +39,8 @@ class Auditor:
             if not self._history.subscriptions:  # with them, what nobody was notified of can still be missed
                 findings.unchecked.clear()
                 return
+        for reason, guarantees in lost_doubts(self._history.lost):
+            findings.doubt(reason, *guarantees)
         evidence = Evidence(self._history.deliveries, self._history.publications, findings)
         self._subscribers = len(evidence.rows)
         self._out_of_order = evidence.out_of_order

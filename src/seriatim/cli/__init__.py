@@ -170,6 +170,8 @@ class LazyGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
+            if (damage := damage_met_by_spark(error)) is not None:
+                raise BadInput(damage) from error
             if (said := said_by_spark(error)) is not None:
                 raise _failed(ctx, said) from error
             if ctx.invoked_subcommand in JUDGES:
@@ -181,9 +183,23 @@ def _failed(ctx: click.Context, said: str) -> Failed:
     return Undone(said) if ctx.invoked_subcommand in JUDGES else Failed(said)
 
 
+def is_of_spark(error: Exception) -> bool:
+    """Imports nothing of Spark: where it is not installed, there is no such error."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def damage_met_by_spark(error: Exception) -> str | None:
+    """Which file it is that Spark could not read, if that is what went wrong."""
+    if not is_of_spark(error):
+        return None
+    from seriatim.pipeline.unreadable import damage
+
+    return damage(error)
+
+
 def said_by_spark(error: Exception) -> str | None:
-    """What Spark could not do, in its own first line; None for an error that is not Spark's. Imports nothing of it."""
-    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+    """What Spark could not do, in its own first line; None for an error that is not Spark's."""
+    if not is_of_spark(error):
         return None
     java = getattr(error, "java_exception", None)
     text = str(java.toString() if java is not None else error).strip()

@@ -156,7 +156,7 @@ def _factor(pace: str) -> float | None:
 def _open(
     spark: Any, archive: str, subscriber: str | None, names: list[str], begin: Any, end: Any, skip_gaps: bool
 ) -> tuple[Any, list[str]]:
-    from seriatim.pipeline.archive import describe, read_archive
+    from seriatim.pipeline.archive import describe, read_archive, read_gaps
     from seriatim.pipeline.replay import never_ordered, saw, would_have_seen
 
     tables = {row["table"] for row in describe(spark, archive)}
@@ -171,8 +171,8 @@ def _open(
         pairs = never_ordered(stamps, replay.logs) if 1 < len(replay.logs) <= PAIRS_OF else []
         return replay, [f"{one} and {other}" for one, other in pairs]
     subscriptions = read_archive(spark, archive, "subscriptions") if "subscriptions" in tables else None
-    replay = saw(events, read_archive(spark, archive, "deliveries"), subscriber, subscriptions, begin, end)
-    return replay, []
+    deliveries, lost = read_archive(spark, archive, "deliveries"), read_gaps(spark, archive, "deliveries")
+    return saw(events, deliveries, subscriber, subscriptions, begin, end, lost), []
 
 
 def _missing(replay: Any) -> list[str]:

@@ -74,9 +74,13 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
 
 class History(Struct):
-    """Everything known about one run."""
+    """Everything known about one run.
+
+    `lost`: messages of a log that are known to be gone, by table ("deliveries"). A message holds one or more rows.
+    """
 
     deliveries: list[Delivery] = field(default_factory=list)
     publications: list[Publication] = field(default_factory=list)
     subscriptions: list[Subscription] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
+    lost: dict[str, int] = field(default_factory=dict)

@@ -2,6 +2,8 @@
 
 from datetime import date
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -11,6 +13,7 @@ from seriatim.pipeline.archive.records import Record, records_of, table_uri
 from seriatim.pipeline.archive.rows import file_schema, last_rows
 from seriatim.pipeline.schemas import ARCHIVE
 from seriatim.pipeline.source.options import TABLES
+from seriatim.pipeline.unreadable import unreadable
 
 
 def read_archive(
@@ -26,8 +29,20 @@ def read_archive(
         rows = rows.where(F.col("date") >= F.lit(since))
     if until is not None:
         rows = rows.where(F.col("date") <= F.lit(until))
-    present = rows.where(F.col("lost_to").isNull())
-    return last_rows(present, table).select(*ARCHIVE[table].names)
+    return _present(rows, table)
+
+
+def read_logged(spark: SparkSession, uri: str, table: str) -> tuple[DataFrame, int]:
+    """A table that clients log, as `read_archive` gives it, and how many messages of its stream the archive lacks.
+
+    Those are what was gone before it could be read, and what was before the first position that was read (`--gaps
+    fail` begins with what a stream still has).
+    """
+    records = records_of(spark, uri, _checked(table))
+    rows = read_rows(spark, uri, table, records)
+    begins = rows.agg(F.min("stream_position")).collect()[0][0]
+    before = 0 if begins is None else begins - 1
+    return _present(rows, table), before + sum(each.lost for each in records)
 
 
 def read_gaps(spark: SparkSession, uri: str, table: str) -> DataFrame:
@@ -53,13 +68,42 @@ def describe(spark: SparkSession, uri: str) -> list[dict[str, str | int]]:
 
 
 def read_rows(spark: SparkSession, uri: str, table: str, records: list[Record]) -> DataFrame:
-    """The rows of some records as they were written, with where they came from and their date."""
-    schema = file_schema(table)
-    folders = [files.join(table_uri(uri, table), each.folder) for each in records if each.rows]
+    """The rows of some records as they were written, with where they came from and their date.
+
+    They are counted, which reads the ends of files only: a file that has gone would else go unnoticed. Raises
+    InputError if a folder does not have the rows that its record counts, LogError if a file is none.
+    """
+    schema, root = file_schema(table), table_uri(uri, table)
+    folders = {each.folder: each for each in records if each.rows}
     if not folders:
         return spark.createDataFrame([], schema)
-    found = spark.read.schema(schema).option("basePath", table_uri(uri, table)).parquet(*folders)
+    there = {each.name for each in files.children(spark, root)}
+    for folder in folders.keys() - there:
+        raise _not_whole(root, folders[folder], 0)
+    try:
+        paths = [files.join(root, folder) for folder in folders]
+        found = spark.read.schema(schema).option("basePath", root).parquet(*paths)
+        counted = {f"batch={row[0]}": row[1] for row in found.groupBy("batch").count().collect()}
+    except (PySparkException, Py4JJavaError) as error:
+        raise unreadable(root, error) from None
+    for folder, record in folders.items():
+        if counted.get(folder, 0) != record.rows:
+            raise _not_whole(root, record, counted.get(folder, 0))
     return found.select(*schema.names)
+
+
+def _not_whole(root: str, record: Record, rows: int) -> InputError:
+    batches = f"batch {record.first}" if record.first == record.last else f"batches {record.first} to {record.last}"
+    return InputError(
+        files.join(root, record.folder),
+        f"{batches} of {record.table} should have {record.rows:,} rows here, and {rows:,} are there",
+        "restore the folder from a copy; if it was compacted with --grace 0 just now, try again",
+    )
+
+
+def _present(rows: DataFrame, table: str) -> DataFrame:
+    """Without what says that something is missing, in the columns of `schemas.py`."""
+    return last_rows(rows.where(F.col("lost_to").isNull()), table).select(*ARCHIVE[table].names)
 
 
 def _checked(table: str) -> str:

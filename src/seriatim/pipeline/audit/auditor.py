@@ -1,7 +1,7 @@
 """The auditor at scale: tables in, the reference auditor's report out, and tables of everything behind it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import reduce
 
 from msgspec.structs import replace
@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.audit import ANOMALIES, Anomaly, Report
+from seriatim.audit.lost import knows_owed
 from seriatim.model import InputError
 from seriatim.pipeline.audit.causes import (
     causal_doubts,
@@ -281,7 +282,8 @@ class _Audit:
             told = reused(log, self.events, salt, self.sizes.is_undivided)
             self.found.append(told)
             self.doubts.append(reused_doubt(told))
-        if strange := [name for name, run in self.runs.items() if run.published and run.phantoms]:
+        strange = [name for name, run in self.runs.items() if run.published and run.phantoms]
+        if strange := [name for name in strange if not self._lost(name).get("publications")]:
             self.found.append(unpublished(log, self.events, self._frame(strange), salt))
 
     def _check_completeness(self, walked: Walked) -> None:
@@ -297,18 +299,19 @@ class _Audit:
             return
         placed, got = self._received()
         unclear = kept(uncovered(got, spans(log, salt)))
-        clear = self._frame(name for name, run in self.runs.items() if run.subscriptions and name not in confused)
+        held = [name for name, run in self.runs.items() if run.subscriptions]
+        clear = self._frame(name for name in held if name not in confused and knows_owed(self._lost(name)))
         if not unclear.isEmpty():
-            known = self._frame(name for name, run in self.runs.items() if run.subscriptions)
+            known = self._frame(name for name in held if not self._lost(name).get("subscriptions"))
             self.found.append(not_held(log, unclear, known, salt))
             self.doubts.append(not_subscribed(log, unclear, clear, salt))
         places = kept(ranked(self.events))
         both = kept(with_ease(different(log, clear, salt), got, placed, walked.repeats))
         are_simple = both.filter("not is_simple").isEmpty()
-        held = stays(both, placed, are_simple)
-        held = held if are_simple else kept(held)
+        stayed = stays(both, placed, are_simple)
+        stayed = stayed if are_simple else kept(stayed)
         voids = voids_known(self.publications) if self.publications is not None else None
-        judged = kept(with_voids(owed(held, places), voids))
+        judged = kept(with_voids(owed(stayed, places), voids))
         counts = stay_counts(judged)
         torn = judged
         if counts[MAY_BE_LOST]:
@@ -353,7 +356,10 @@ class _Audit:
         for name, run in self.runs.items():
             for about, reason in absent(run, name in tagged_only, name in self.confused):
                 told[name].setdefault(about, []).append((reason, 1))
-        reports = {name: report_of(run, counts[name], shown[name], told[name]) for name, run in self.runs.items()}
+        reports = {
+            name: report_of(run, counts[name], shown[name], told[name], self._lost(name))
+            for name, run in self.runs.items()
+        }
         return SparkAudit(reports, found.filter(F.col("name") != CIRCULAR), doubted)
 
     def _count_names(self) -> dict[str, Counter[str]]:
@@ -396,6 +402,10 @@ class _Audit:
         )
         for row in told.collect():
             counted.setdefault(row["run"], Counter()).update(row["counts"])
+
+    def _lost(self, run: str) -> Mapping[str, int]:
+        """Messages of each table that are known to be gone."""
+        return self.log.lost.get(run, {})
 
     def _frame(self, runs: Iterable[str]) -> DataFrame:
         return F.broadcast(self.spark.createDataFrame([(run,) for run in runs], "run string").coalesce(1))

@@ -35,6 +35,7 @@ class LogTables:
             _or_empty(tables.subscriptions, spark, SUBSCRIPTIONS), SUBSCRIPTIONS, "subscriptions"
         )
         self.files = tables.files
+        self.lost = tables.lost
         self.is_undivided = is_undivided
         if is_undivided:  # then every table made of these is in one part, too, and none is ever shuffled
             self.deliveries = self.deliveries.coalesce(1)

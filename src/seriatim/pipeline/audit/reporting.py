@@ -1,10 +1,11 @@
 """From what was counted, found and doubted of one log to the reference auditor's report of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from seriatim.audit import ANOMALIES, Anomaly, Report
 from seriatim.audit.auditor import EMPTY, ONLY_TAGGED
+from seriatim.audit.lost import lost_doubts
 from seriatim.audit.report import extent, verdict_of
 from seriatim.order import GUARANTEES, implied_by
 
@@ -53,15 +54,22 @@ def absent(run: Run, is_tagged: bool, is_confused: bool) -> Iterator[tuple[str, 
         yield "completeness", "ids or numbers contradict each other, so a gap cannot be told"
 
 
-def report_of(run: Run, counts: dict[str, int], shown: list[Anomaly], told: dict[str, list[tuple[str, int]]]) -> Report:
+def report_of(
+    run: Run,
+    counts: dict[str, int],
+    shown: list[Anomaly],
+    told: dict[str, list[tuple[str, int]]],
+    lost: Mapping[str, int],
+) -> Report:
     if not run.deliveries and not run.subscriptions:
-        told, counts, shown = {}, {}, []
+        told, counts, shown, lost = {}, {}, [], {}
     valid_reason = f"no violation in {extent(run.deliveries, run.subscribers)}"
     verdicts = {}
     for guarantee in GUARANTEES:
         below = implied_by(guarantee)
         about = dict.fromkeys(about for name, doubted in DOUBTED.items() if name in below for about in doubted)
-        reasons = [reason for name in about for reason in told.get(name, ())]
+        reasons = [(reason, 1) for reason, names in lost_doubts(lost) if not below.isdisjoint(names)]
+        reasons += [reason for name in about for reason in told.get(name, ())]
         if not run.deliveries:
             reasons.insert(0, (EMPTY, 1))
         first = reasons[0][0] if reasons else None

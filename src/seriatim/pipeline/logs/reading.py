@@ -4,7 +4,6 @@ Text is read as text, so that a cell that does not fit is seen, counted and show
 null in silence. Where the order of lines matters, `_file`, `_block` and `_row` give a row's place in its file.
 """
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -19,14 +18,13 @@ from seriatim.audit.folders import check_folders
 from seriatim.audit.foreign import HEAD, SEPARATORS, format_of
 from seriatim.model import UNREADABLE, LogError
 from seriatim.pipeline.files import Entry, children, files_below, find, read_head
+from seriatim.pipeline.unreadable import unreadable
 
 CORRUPT = "_corrupt"
 PLACE = ("_file", "_block", "_row")
 LOOKED_AT = 1_000  # files of a folder that are looked at to know its format
 MAGIC_PARQUET = b"PAR1"
 MAGIC_BYTES = 4_096  # of a file whose name does not tell its format
-
-_FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
 
 
 class Source(NamedTuple):
@@ -210,34 +208,3 @@ def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> Dat
 
 def _texts(names: list[str]) -> StructType:
     return StructType([StructField(name, StringType()) for name in names])
-
-
-def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
-    """What Spark could not read, in one line that names the file."""
-    text = _told(error)
-    found = _FILE.search(text)
-    place = found.group(1) if found else where
-    if "header does not conform" in text or "number of columns" in text.lower():
-        return LogError(place, "its columns are not those of the other files", "audit files of one kind at a time")
-    if "TIMESTAMP(NANOS" in text:
-        fix = "set spark.sql.legacy.parquet.nanosAsLong=true in this session"
-        return LogError(place, "times in nanoseconds, which Spark reads only as numbers", fix)
-    if "not a Parquet file" in text or "CANNOT_READ_FILE_FOOTER" in text or "FAILED_READ_FILE" in text:
-        return LogError(place, "cannot be read: damaged, cut off, or not what its name says", "copy the file again")
-    if "CANNOT_MERGE_SCHEMA" in text or "Failed to merge" in text or "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in text:
-        return LogError(place, f"mixed types: {_first(text)}", "write all files with the same types")
-    return LogError(place, f"Spark cannot read it: {_first(text)}", "check the file")
-
-
-def _told(error: PySparkException | Py4JJavaError) -> str:
-    """The message of an error and of what caused it."""
-    cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    told = [str(error)]
-    while cause is not None and len(told) < 20:
-        told.append(str(cause.toString()))
-        cause = cause.getCause()
-    return "\n".join(told)
-
-
-def _first(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -16,11 +17,12 @@ from seriatim.audit.foreign import format_of
 from seriatim.audit.logs import check_is_one_run
 from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import Delivery, History, InputError, LogError, Publication, Subscription
-from seriatim.pipeline.archive.reading import read_archive
+from seriatim.pipeline.archive.reading import read_logged
 from seriatim.pipeline.files import Entry, children, files_below
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import LOOKED_AT, Source, columns_of, entries_of, read_raw, source_of, unreadable
+from seriatim.pipeline.logs.reading import LOOKED_AT, Source, columns_of, entries_of, read_raw, source_of
 from seriatim.pipeline.schemas import ARCHIVE, HISTORY, LOST
+from seriatim.pipeline.unreadable import unreadable
 
 EXAMPLES = 3  # rows shown of those that do not fit
 RUNS_SHOWN = 21
@@ -33,6 +35,8 @@ class Tables(NamedTuple):
 
     `files`: the Parquet files that hold the deliveries, these rows and no others; none, if it is not so simple. If an
     audit can open them, it reads them by itself, which is faster.
+
+    `lost`: `History.lost` of each run; of the only one under "".
     """
 
     deliveries: DataFrame
@@ -40,6 +44,7 @@ class Tables(NamedTuple):
     subscriptions: DataFrame | None = None
     messages: DataFrame | None = None
     files: tuple[str, ...] = ()
+    lost: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 
 def tables_of(spark: SparkSession, history: History) -> Tables:
@@ -54,7 +59,8 @@ def tables_of(spark: SparkSession, history: History) -> Tables:
 
     deliveries = frame("deliveries")
     assert deliveries is not None
-    return Tables(deliveries, frame("publications"), frame("subscriptions"), frame("messages"))
+    lost = {"": history.lost}
+    return Tables(deliveries, frame("publications"), frame("subscriptions"), frame("messages"), lost=lost)
 
 
 def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = None) -> Tables:
@@ -108,7 +114,8 @@ def together(by_run: Mapping[str, Tables]) -> Tables:
     deliveries = frame("deliveries")
     if deliveries is None:
         raise InputError("by_run", "no log at all", "give at least one")
-    return Tables(deliveries, frame("publications"), frame("subscriptions"))
+    lost = {run: tables.lost.get("", {}) for run, tables in by_run.items()}
+    return Tables(deliveries, frame("publications"), frame("subscriptions"), lost=lost)
 
 
 def history_of(tables: Tables, rows_max: int) -> History | None:
@@ -123,7 +130,7 @@ def history_of(tables: Tables, rows_max: int) -> History | None:
     subscriptions = rows(tables.subscriptions, Subscription)
     if deliveries is None or publications is None or subscriptions is None:
         return None
-    return History(deliveries, publications, subscriptions)
+    return History(deliveries, publications, subscriptions, lost=dict(tables.lost.get("", {})))
 
 
 def write_table(frame: DataFrame, uri: str) -> None:
@@ -132,7 +139,7 @@ def write_table(frame: DataFrame, uri: str) -> None:
 
 
 def _archive(spark: SparkSession, entries: list[Entry]) -> Tables | None:
-    """If this is an archive: its tables. They were checked when they were written, and name their rows themselves."""
+    """If this is an archive: its tables. They are checked when they are opened, and name their rows themselves."""
     if len(entries) != 1 or not entries[0].is_folder:
         return None
     uri = entries[0].uri
@@ -143,12 +150,12 @@ def _archive(spark: SparkSession, entries: list[Entry]) -> Tables | None:
         fix = "archive the logs of subscribers too (they write them with --log broker:)"
         raise LogError(uri, f"an archive without deliveries, of {', '.join(sorted(there))}", fix)
 
-    def other(name: str) -> DataFrame | None:
-        return read_archive(spark, uri, name) if name in there else None
-
-    deliveries = read_archive(spark, uri, "deliveries")
-    files = tuple(deliveries.inputFiles())
-    return Tables(deliveries, other("publications"), other("subscriptions"), files=files)
+    tables: dict[str, DataFrame] = {}
+    lost: dict[str, int] = {}
+    for name in ("deliveries", "publications", "subscriptions"):
+        if name in there:
+            tables[name], lost[name] = read_logged(spark, uri, name)
+    return Tables(**tables, files=tuple(tables["deliveries"].inputFiles()), lost={"": lost})
 
 
 def _files(

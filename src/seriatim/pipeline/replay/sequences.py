@@ -32,7 +32,7 @@ class Replay(NamedTuple):
     """`events` is not sorted: `in_sequence` does that, once, where it is shown or written."""
 
     events: DataFrame
-    missing: DataFrame  # (kind, name, first, last, reason): numbers of a log, or positions of a subscriber
+    missing: DataFrame  # (kind, name, first, last, reason): numbers of a log, positions of a subscriber, or messages
     changes: DataFrame | None = None  # (position, change, topic, number): what a subscriber joined and left, and when
     places: DataFrame | None = None  # of ranges; those of logs that end early are `ordering.held`. Kept: unpersist it.
     logs: tuple[Topic, ...] = ()  # what was merged
@@ -179,12 +179,13 @@ def saw(
     subscriptions: DataFrame | None = None,
     since: Bound = NO_BOUND,
     until: Bound = NO_BOUND,
+    lost: DataFrame | None = None,
 ) -> Replay:
     """What one subscriber was notified of, in its order, late ones (`out_of_order`) where they came. What its filter
     left out it was not notified of.
 
     Times are those of notification. A delivery of which the archive has no event is there without its data, and is
-    told in `missing`.
+    told in `missing`. So is what is `lost` (from `read_gaps`) of the delivery logs: whose rows it held, nobody knows.
     """
     own = _bounded(deliveries.where(F.col("subscriber") == subscriber), "notified_at", since, until)
     told = own.where(~F.coalesce("filtered", F.lit(False))).select(
@@ -217,7 +218,11 @@ def saw(
         F.lit("delivered, but the archive has no such event").alias("reason"),
     )
     changes = None if subscriptions is None else _changes(subscriptions.where(F.col("subscriber") == subscriber))
-    return Replay(replayed, without.union(_position_holes(own, subscriber, since)), changes)
+    missing = without.union(_position_holes(own, subscriber, since))
+    if lost is not None:
+        reason = F.concat("problem", F.lit(f"; {subscriber} may have rows in it"))
+        missing = missing.union(lost.select(F.lit("message"), "stream", "first", "last", reason))
+    return Replay(replayed, missing, changes)
 
 
 def _position_holes(own: DataFrame, subscriber: str, since: Bound) -> DataFrame:

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from seriatim.pipeline.audit.columnar.hashing import Ids, hash_column, seed_of
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.schemas import LOST
+from seriatim.pipeline.unreadable import damaged
 
 # What the files must have, and what they may leave out.
 KINDS: dict[str, pa.DataType] = {
@@ -176,6 +177,13 @@ class Chunk:
 
 def chunks(log: FileLog, split: Split, *columns: str) -> Iterator[Chunk]:
     """The rows of a split, these columns of them, in the order of the file."""
+    try:
+        yield from _chunks(log, split, columns)
+    except (OSError, pa.ArrowException):
+        raise damaged(split.path) from None
+
+
+def _chunks(log: FileLog, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
     with pq.ParquetFile(split.path, read_dictionary=NAMES) as file:
         there = file.schema_arrow.names
         wanted = [name for name in (*columns, LOST, *(["run"] if log.has_runs else [])) if name in there]
