@@ -24,6 +24,7 @@ PLACE = ("_file", "_block", "_row")
 LOOKED_AT = 1_000  # files of a folder that are looked at to know its format
 MAGIC_PARQUET = b"PAR1"
 MAGIC_BYTES = 4_096  # of a file whose name does not tell its format
+REPLACED = "\ufffd"  # what Spark makes of bytes that are not UTF-8
 
 _FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
 
@@ -155,11 +156,14 @@ def _options(source: Source) -> dict[str, str]:
 
 def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: bool) -> DataFrame:
     known = [name for name in wanted if name in frame.columns]
-    shown = [f.col(f"`{name}`") for name in known]
+    shown = [cell(name) for name in known]
     shown += [_inside(name).alias(name) for name in wanted if name not in known and _top(name) in frame.columns]
     if CORRUPT in frame.columns:
         what = "not a JSON object: " if source.format == "jsonl" else "its cells are not those of the first line: "
-        shown.append(f.concat(f.lit(what), f.substring(CORRUPT, 1, 80)).alias(CORRUPT))
+        problems = [f.concat(f.lit(what), f.substring(CORRUPT, 1, 80))]
+        if source.format in SEPARATORS:
+            problems += [_not_utf8(name) for name in known]
+        shown.append(f.coalesce(*problems).alias(CORRUPT))
     if with_place:
         is_indexed = source.format == "parquet"
         row = f.col("_metadata.row_index") if is_indexed else f.monotonically_increasing_id()
@@ -168,13 +172,26 @@ def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: boo
     return frame.select(*shown)
 
 
+def _not_utf8(name: str) -> Column:
+    """Two names of which Spark kept only this character would pass for one: a log in disorder would look in order.
+
+    A cell that really has the character is refused too. It was a name that somebody before us could not read.
+    """
+    return f.when(cell(name).contains(REPLACED), f.lit(f"column {name}: not UTF-8"))
+
+
+def cell(name: str) -> Column:
+    """The column of this name, whatever characters it is made of."""
+    return f.col(f"`{name.replace('`', '``')}`")
+
+
 def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
 def _inside(name: str) -> Column:
     top, _, rest = name.partition(".")
-    return f.get_json_object(f.col(f"`{top}`"), f"$.{rest}")
+    return f.get_json_object(cell(top), f"$.{rest}")
 
 
 def _loader(spark: SparkSession, source: Source) -> DataFrameReader:
