@@ -88,3 +88,19 @@ def test_numbers_and_ids_with_parts(spark: SparkSession, tmp_path: Path) -> None
     tables = read_tables(spark, str(tmp_path), ColumnMapping.of({"event_id": "event_id"}))
     (anomaly,) = audit_tables(tables).report.anomalies
     assert '{"x":"a, b","y":"c"}' in anomaly.sentence
+
+
+@pytest.mark.parametrize("name", ["event_id", "subscriber"])
+def test_disorder_that_cannot_be_shown_is_not_called_order(spark: SparkSession, name: str, tmp_path: Path) -> None:
+    """Tables that were not read by us may hold anything: names that are not UTF-8 are one name once they are shown."""
+    table = swapped("a", "b", pa.string())
+    at = table.column_names.index(name)
+    names = not_utf8() if name == "event_id" else not_utf8().take(pa.array([0, 0, 1, 1]))
+    pq.write_table(table.set_column(at, name, names), tmp_path / "log.parquet")
+    deliveries = spark.read.parquet(str(tmp_path))
+    publications = deliveries.selectExpr("event_id", "topic", "hex(event_id) AS publisher", "0 AS sequence").distinct()
+    for tables in (Tables(deliveries), Tables(deliveries, publications)):
+        told = audit_tables(tables)
+        verdict = told.report.verdicts["tno"]
+        assert (verdict.answer, told.anomalies.count()) == ("unknown", 0)
+        assert "in disorder, but its rows do not tell what is wrong" in verdict.reason

@@ -51,7 +51,7 @@ from seriatim.pipeline.audit.events import (
     totals,
     with_times,
 )
-from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, decode
+from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, UNTOLD, decode
 from seriatim.pipeline.audit.integrity import (
     contradicted,
     has_several_places,
@@ -79,6 +79,7 @@ from seriatim.pipeline.audit.order import (
     size_doubt,
     tangles_of,
     too_large,
+    untold_doubt,
     walk,
     with_hint,
     with_positions,
@@ -246,6 +247,7 @@ class _Audit:
                 unknowable = hopeless_events(first, walked.chain_rows)
                 found = explained(self.log, walked, tangles, sizes, self.limit, self.salt, unknowable)
         self.found.append(found)
+        self.doubts.append(untold_doubt(found))
 
     def _doubt_order(self, walked: Walked) -> None:
         names = self.subscribers.select("run", "subscriber", "s")
@@ -354,7 +356,7 @@ class _Audit:
             for about, reason in absent(run, name in tagged_only, name in self.confused):
                 told[name].setdefault(about, []).append((reason, 1))
         reports = {name: report_of(run, counts[name], shown[name], told[name]) for name, run in self.runs.items()}
-        return SparkAudit(reports, found.filter(F.col("name") != CIRCULAR), doubted)
+        return SparkAudit(reports, found.filter(~F.col("name").isin(CIRCULAR, UNTOLD)), doubted)
 
     def _count_names(self) -> dict[str, Counter[str]]:
         """What is counted once per run, from tables with a row for each name; the driver holds one row for each run."""
