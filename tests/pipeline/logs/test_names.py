@@ -5,12 +5,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from pyspark.sql import SparkSession
 
 from seriatim.audit import ColumnMapping, audit
 from seriatim.model import LogError
 from seriatim.pipeline.audit import AuditOptions, audit_tables
 from seriatim.pipeline.logs import Tables, history_of, read_tables
+from seriatim.pipeline.logs.reading import INFERENCE
 
 DIVIDED = AuditOptions(undivided_rows=0)
 HEADING = "subscriber,position,event_id,topic\n"
@@ -104,3 +106,20 @@ def test_disorder_that_cannot_be_shown_is_not_called_order(spark: SparkSession, 
         verdict = told.report.verdicts["tno"]
         assert (verdict.answer, told.anomalies.count()) == ("unknown", 0)
         assert "in disorder, but its rows do not tell what is wrong" in verdict.reason
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_names_of_folders_are_text(spark: SparkSession, suffix: str, tmp_path: Path) -> None:
+    for subscriber, events in (("01", ["a", "b"]), ("1", ["b", "a"])):
+        folder = tmp_path / f"subscriber={subscriber}"
+        folder.mkdir()
+        table = pa.table({"event_id": events, "topic": ["A", "A"], "at": [1, 2]})
+        if suffix == "csv":
+            csv.write_csv(table, folder / "log.csv")
+        else:
+            pq.write_table(table, folder / "log.parquet")
+    before = spark.conf.get(INFERENCE)
+    tables = read_tables(spark, str(tmp_path), ColumnMapping(order_by="at"))
+    assert sorted(row.subscriber for row in tables.deliveries.collect()) == ["01", "01", "1", "1"]
+    assert audit_tables(tables).report.verdicts["tno"].answer == "invalid"
+    assert spark.conf.get(INFERENCE) == before

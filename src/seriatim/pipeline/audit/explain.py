@@ -61,8 +61,9 @@ def decode(text: str) -> Row:
 def explain(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     """Rows (tangle, run, s, e, row, flag, hopeless), sorted by tangle, in; what is found in each tangle out.
 
-    `s` and `e` stand for subscriber and event, as the tangle was found by them. `flag`: a delivery whose position is tied, a publication whose publisher's order is not known. `hopeless`: a
-    publication whose causes are circular.
+    `s` and `e` stand for subscriber and event, as the tangle was found by them. `flag`: a delivery whose position
+    is tied, a publication whose publisher's order is not known. `hopeless`: a publication whose causes are
+    circular.
     """
     rows = (row for batch in batches for row in batch.to_pylist())
     for _, members in groupby(rows, key=lambda row: row["tangle"]):

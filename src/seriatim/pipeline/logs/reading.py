@@ -5,7 +5,9 @@ null in silence. Where the order of lines matters, `_file`, `_block` and `_row` 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from threading import Lock
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +26,10 @@ PLACE = ("_file", "_block", "_row")
 LOOKED_AT = 1_000  # files of a folder that are looked at to know its format
 MAGIC_PARQUET = b"PAR1"
 MAGIC_BYTES = 4_096  # of a file whose name does not tell its format
+INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 REPLACED = "\ufffd"  # what Spark makes of bytes that are not UTF-8
+
+_one_at_a_time = Lock()  # a setting is the session's, and tables are read side by side
 
 _FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
 
@@ -205,7 +210,8 @@ def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> Dat
     uris = list(source.uris)
     reader = _loader(spark, source)
     if source.format == "parquet":
-        return reader.option("mergeSchema", True).parquet(*uris)
+        with _folders_as_text(spark) if source.is_partitioned else nullcontext():
+            return reader.option("mergeSchema", True).parquet(*uris)
     for key, value in _options(source).items():
         reader = reader.option(key, value)
     if source.format == "jsonl":
@@ -213,6 +219,18 @@ def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> Dat
         return reader.schema(_texts([*names, CORRUPT])).json(uris)
     heading = reader.csv(uris).columns
     return reader.schema(_texts([*heading, CORRUPT])).csv(uris)
+
+
+@contextmanager
+def _folders_as_text(spark: SparkSession) -> Iterator[None]:
+    """What folders are called is text: `subscriber=01` and `subscriber=1` are not both subscriber 1."""
+    with _one_at_a_time:
+        before = spark.conf.get(INFERENCE)
+        spark.conf.set(INFERENCE, "false")
+        try:
+            yield
+        finally:
+            spark.conf.set(INFERENCE, str(before))
 
 
 def _texts(names: list[str]) -> StructType:
