@@ -27,13 +27,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from seriatim.audit.foreign import FORMATS, NO, YES
+from seriatim.audit.foreign import FORMATS, NO, PARQUET, YES
 from seriatim.audit.mapping import LINES, ColumnMapping
 from seriatim.pipeline.logs.reading import CORRUPT, cell
 from seriatim.pipeline.schemas import DELIVERIES
 
 WIDE = "decimal(38,9)"  # whole numbers of any clock, and nine digits behind the point
-SUFFIXES = [".gz", *FORMATS, ".parquet", ".log", ".txt"]
+SUFFIXES = [".gz", *FORMATS, *PARQUET, ".log", ".txt"]
 
 
 Kinds: TypeAlias = Mapping[str, DataType]

@@ -7,6 +7,7 @@ null in silence. Where the order of lines matters, `_file`, `_block` and `_row` 
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from threading import Lock
 from typing import NamedTuple
 
@@ -17,13 +18,14 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from seriatim.audit.foreign import HEAD, SEPARATORS, format_of
+from seriatim.audit.foreign import HEAD, SEPARATORS, check_heading, format_of
 from seriatim.model import LogError
 from seriatim.pipeline.files import Entry, children, files_below, find, read_head
 
 CORRUPT = "_corrupt"
 PLACE = ("_file", "_block", "_row")
 LOOKED_AT = 1_000  # files of a folder that are looked at to know its format
+COMPARED = 100  # files that are looked at to say which of them do not fit together
 MAGIC_PARQUET = b"PAR1"
 MAGIC_BYTES = 4_096  # of a file whose name does not tell its format
 INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
@@ -31,6 +33,8 @@ REPLACED = "\ufffd"  # what Spark makes of bytes that are not UTF-8
 
 _one_at_a_time = Lock()  # a setting is the session's, and tables are read side by side
 
+_CODEC = re.compile(r"(\w+)Codec was not found")
+_TYPE = re.compile(r"Illegal Parquet type: ([\w ()]+)")
 _FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
 
 
@@ -111,10 +115,36 @@ def columns_of(spark: SparkSession, source: Source) -> list[str]:
             keys: dict[str, None] = {}
             for line in lines:
                 keys.update(dict.fromkeys(_keys(line)))
+            if not keys and any(line.strip() for line in lines):
+                what = f"not JSON lines: none of its first {HEAD:,} lines is a JSON object with fields"
+                raise LogError(source.where, what, "write one JSON object per line")
             return list(keys)
-        return [name for name in _frame(spark, source, None).columns if name != CORRUPT]
+        names = [name for name in _frame(spark, source, None).columns if name != CORRUPT]
+        if source.format in SEPARATORS and _may_be_renamed(names):
+            heading = _text_reader(spark, source).option("header", "false").csv(list(source.uris)).first()
+            check_heading(heading or (), source.where, is_exact=False)
+        return names
     except (PySparkException, Py4JJavaError) as error:
-        raise unreadable(source.where, error) from None
+        mixed = _mixed_types(spark, source) if "CANNOT_MERGE_SCHEMA" in _told(error) else None
+        raise mixed or unreadable(source.where, error) from None
+
+
+def _mixed_types(spark: SparkSession, source: Source) -> LogError | None:
+    """Two files of which a column has different types, looked for in the first files only: each costs a query."""
+    seen: dict[str, tuple[str, str]] = {}
+    for file in islice((file for uri in source.uris for file in files_below(spark, uri, COMPARED)), COMPARED):
+        for name, kind in spark.read.parquet(file.uri).dtypes:
+            first, where = seen.setdefault(name, (kind, file.uri))
+            if first != kind:
+                what = f"mixed types: column {name} is {kind} here and {first} in {where}"
+                return LogError(file.uri, what, "write all files with the same types")
+    return None
+
+
+def _may_be_renamed(names: list[str]) -> bool:
+    """Whether some may have been of one name: Spark then puts its place behind each."""
+    stems = [name.removesuffix(str(i)).lower() for i, name in enumerate(names) if name.endswith(str(i))]
+    return len(set(stems)) < len(stems)
 
 
 def _keys(line: str) -> Iterable[str]:
@@ -162,7 +192,8 @@ def _options(source: Source) -> dict[str, str]:
 def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: bool) -> DataFrame:
     known = [name for name in wanted if name in frame.columns]
     shown = [cell(name) for name in known]
-    shown += [_inside(name).alias(name) for name in wanted if name not in known and _top(name) in frame.columns]
+    inner = [name for name in wanted if name not in known and _top(name) in frame.columns]
+    shown += [_inside(name, frame.schema, source.where).alias(name) for name in inner]
     if CORRUPT in frame.columns:
         what = "not a JSON object: " if source.format == "jsonl" else "its cells are not those of the first line: "
         problems = [f.concat(f.lit(what), f.substring(CORRUPT, 1, 80))]
@@ -194,9 +225,18 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _inside(name: str) -> Column:
-    top, _, rest = name.partition(".")
-    return f.get_json_object(cell(top), f"$.{rest}")
+def _inside(name: str, schema: StructType, where: str) -> Column:
+    """What is inside a column: of JSON, or of a Parquet column that has fields."""
+    top, *parts = name.split(".")
+    value, kind = cell(top), schema[top].dataType
+    if isinstance(kind, StringType):
+        return f.get_json_object(value, f"$.{'.'.join(parts)}")
+    for part in parts:
+        if not isinstance(kind, StructType) or part not in kind.names:
+            there = f"its fields are {', '.join(kind.names)}" if isinstance(kind, StructType) else "it has no fields"
+            raise LogError(where, f"no {part} in column {top}: {there}", f"correct {name}")
+        value, kind = value.getField(part), kind[part].dataType
+    return value
 
 
 def _loader(spark: SparkSession, source: Source) -> DataFrameReader:
@@ -206,14 +246,19 @@ def _loader(spark: SparkSession, source: Source) -> DataFrameReader:
     return reader
 
 
-def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> DataFrame:
-    uris = list(source.uris)
+def _text_reader(spark: SparkSession, source: Source) -> DataFrameReader:
     reader = _loader(spark, source)
-    if source.format == "parquet":
-        with _folders_as_text(spark) if source.is_partitioned else nullcontext():
-            return reader.option("mergeSchema", True).parquet(*uris)
     for key, value in _options(source).items():
         reader = reader.option(key, value)
+    return reader
+
+
+def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> DataFrame:
+    uris = list(source.uris)
+    if source.format == "parquet":
+        with _folders_as_text(spark) if source.is_partitioned else nullcontext():
+            return _loader(spark, source).option("mergeSchema", True).parquet(*uris)
+    reader = _text_reader(spark, source)
     if source.format == "jsonl":
         names = dict.fromkeys(map(_top, wanted or ()))
         return reader.schema(_texts([*names, CORRUPT])).json(uris)
@@ -247,6 +292,12 @@ def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
     if "TIMESTAMP(NANOS" in text:
         fix = "set spark.sql.legacy.parquet.nanosAsLong=true in this session"
         return LogError(place, "times in nanoseconds, which Spark reads only as numbers", fix)
+    if codec := _CODEC.search(text):
+        fix = "write it with zstd, snappy or gzip"
+        return LogError(place, f"compressed with {codec.group(1)}, which Spark cannot read here", fix)
+    if kind := _TYPE.search(text):
+        fix = "write that column as text, or as plain bytes"
+        return LogError(place, f"a column of type {kind.group(1)}, which Spark does not read", fix)
     if "not a Parquet file" in text or "CANNOT_READ_FILE_FOOTER" in text or "FAILED_READ_FILE" in text:
         return LogError(place, "cannot be read: damaged, cut off, or not what its name says", "copy the file again")
     if "CANNOT_MERGE_SCHEMA" in text or "Failed to merge" in text or "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in text:
@@ -257,7 +308,7 @@ def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
 def _told(error: PySparkException | Py4JJavaError) -> str:
     """The message of an error and of what caused it."""
     cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    told = [str(error)]
+    told = [] if isinstance(error, Py4JJavaError) else [str(error)]  # which calls were made tells nobody anything
     while cause is not None and len(told) < 20:
         told.append(str(cause.toString()))
         cause = cause.getCause()
