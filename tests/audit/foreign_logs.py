@@ -110,6 +110,17 @@ GOOD = [
     ForeignLog("nothing but a heading", {"log.csv": "host,msg_id,topic,position\n"}, HOSTS, {}),
     ForeignLog("not one byte", {"log.csv": ""}, HOSTS, {}),
     ForeignLog(
+        "fractions as ids, as they are written",
+        {
+            "log.jsonl": "".join(
+                f'{{"host": "h1", "msg_id": {fraction}, "topic": "A", "position": {i}.0, "run": 1.0}}\n'
+                for i, fraction in enumerate(("0.12345678901234567891", "0.12345678901234567892", "1e3"))
+            )
+        },
+        HOSTS,
+        {"h1": "0:0.12345678901234567891 1:0.12345678901234567892 2:1e3"},
+    ),
+    ForeignLog(
         "columns that end in their place, and one with a backtick",
         {"log.csv": "a0,a1,h`st,msg_id,topic,position\nx,y,h1,a,A,0\n"},
         ColumnMapping.of({"subscriber": "h`st", "event_id": "msg_id"}),

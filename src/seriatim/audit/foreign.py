@@ -59,8 +59,8 @@ def read_foreign(paths: Iterable[Path], mapping: ColumnMapping) -> list[Delivery
             place = f"{path} line {line}"
             run = cells.get(mapping.run_column)
             if run is not None:
-                runs.add(str(run))
-                if mapping.run is not None and str(run) != mapping.run:
+                runs.add(shown(run))
+                if mapping.run is not None and shown(run) != mapping.run:
                     continue
             row, kind = _fitted(file, line, cells, mapping, name_of(path), place)
             if kind:
@@ -256,7 +256,8 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _json_rows(path: Path, file: IO[str], mapping: ColumnMapping) -> Iterator[tuple[int, dict[str, Any]]]:
-    decoder = msgspec.json.Decoder(dict[str, Any])
+    # A fraction stays as it is written: two ids may differ in a digit that no float has.
+    decoder = msgspec.json.Decoder(dict[str, Any], float_hook=msgspec.Raw)
 
     def decoded() -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(file, start=1):
