@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from seriatim.audit import ColumnMapping, read_history
 from seriatim.cli import main
 from seriatim.model import LogError
-from seriatim.pipeline.logs import read_tables
+from seriatim.pipeline.files import files_below
+from seriatim.pipeline.logs import read_tables, reading
 
 
 def deliveries(ids: pa.Array) -> pa.Table:
@@ -62,3 +63,20 @@ def test_columns_that_are_one_to_spark(spark: SparkSession, tmp_path: Path) -> N
     (tmp_path / "log.csv").write_text("subscriber,position,event_id,topic,Topic\ns1,0,a,A,B\n")
     with pytest.raises(LogError, match="two columns are called topic and Topic, which are one to Spark; rename one"):
         read_tables(spark, str(tmp_path))
+
+
+def test_an_empty_file_among_more_than_are_looked_at(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are lost, and Spark would pass over it: what is left may well be in order."""
+    for name in ("a", "b", "c"):
+        pq.write_table(deliveries(pa.array(["a", "a"])), tmp_path / f"{name}.parquet")
+    (first,) = files_below(spark, str(tmp_path), 1)
+    later = next(path for path in sorted(tmp_path.iterdir()) if path.name != first.name)
+    later.write_bytes(b"")
+    (tmp_path / "_done.parquet").write_bytes(b"")  # Spark leaves out such names, and so do we
+    monkeypatch.setattr(reading, "LOOKED_AT", 1)
+    with pytest.raises(LogError, match=rf"{later.name}: empty, which no Parquet file is"):
+        read_tables(spark, str(tmp_path))
+    later.unlink()
+    assert read_tables(spark, str(tmp_path)).deliveries.count() == 4

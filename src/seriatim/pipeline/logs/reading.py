@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from seriatim.audit.foreign import HEAD, SEPARATORS, check_heading, format_of
 from seriatim.model import LogError
-from seriatim.pipeline.files import Entry, children, files_below, find, read_head
+from seriatim.pipeline.files import Entry, children, empty_below, files_below, find, read_head
 
 CORRUPT = "_corrupt"
 PLACE = ("_file", "_block", "_row")
@@ -67,11 +67,14 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
     formats: dict[str, str] = {}
     total = 0
     for entry in entries:
-        for file in files_below(spark, entry.uri, LOOKED_AT) if entry.is_folder else [entry]:
+        files = files_below(spark, entry.uri, LOOKED_AT) if entry.is_folder else [entry]
+        for file in files:
             total += file.bytes
             if file.bytes:
                 formats.setdefault(_format_of(spark, file), file.name)
-            elif format_of(file.name) == "parquet":  # Spark would pass over it, as if nothing had ever been there
+        is_all = len(files) < LOOKED_AT or "parquet" not in formats
+        for file in files if is_all else empty_below(spark, entry.uri):
+            if not file.bytes and format_of(file.name) == "parquet":  # Spark would pass over it, as if it never was
                 raise LogError(file.uri, "empty, which no Parquet file is", "copy the file again, or delete it")
     if len(formats) > 1:
         shown = " and ".join(f"{kind} ({name})" for kind, name in sorted(formats.items()))
