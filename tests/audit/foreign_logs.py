@@ -139,7 +139,25 @@ GOOD = [
     ),
     ForeignLog("nothing but a heading", {"log.csv": "host,msg_id,topic,position\n"}, HOSTS, {}),
     ForeignLog("not one byte", {"log.csv": ""}, HOSTS, {}),
+    ForeignLog(
+        "fractions as ids, as they are written",
+        {
+            "log.jsonl": "".join(
+                f'{{"host": "h1", "msg_id": {fraction}, "topic": "A", "position": {i}.0, "run": 1.0}}\n'
+                for i, fraction in enumerate(("0.12345678901234567891", "0.12345678901234567892", "1e3"))
+            )
+        },
+        HOSTS,
+        {"h1": "0:0.12345678901234567891 1:0.12345678901234567892 2:1e3"},
+    ),
+    ForeignLog(
+        "columns that end in their place, and one with a backtick",
+        {"log.csv": "a0,a1,h`st,msg_id,topic,position\nx,y,h1,a,A,0\n"},
+        ColumnMapping.of({"subscriber": "h`st", "event_id": "msg_id"}),
+        {"h1": "0:a"},
+    ),
 ]
+
 
 BAD = [
     ForeignLog(
@@ -249,5 +267,29 @@ BAD = [
         {"1.csv": "host,msg_id,topic\nh1,a,A\n", "2.csv": "host,msg_id,topic\nh1,b,A\n"},
         ordered("line"),
         error=("h1", "several files", "lines give no order"),
+    ),
+    ForeignLog(
+        "text of another time",
+        {"log.csv": "host,msg_id,topic,position\nh1,caf\udce9,A,0\nh1,caf\udce8,A,1\n"},
+        HOSTS,
+        error=("log.csv", "not UTF-8"),
+    ),
+    ForeignLog(
+        "two columns of one name",
+        {"log.csv": "host,msg_id,topic,position,topic\nh1,a,A,0,B\n"},
+        HOSTS,
+        error=("two columns are called topic", "rename one of them"),
+    ),
+    ForeignLog(
+        "an array of JSON",
+        {"log.json": '[{"host":"h1","msg_id":"a","topic":"A","position":0}]'},
+        HOSTS,
+        error=("not ", "JSON", "write one JSON object per line"),
+    ),
+    ForeignLog(
+        "JSON of several lines",
+        {"log.json": '{\n "host": "h1",\n "msg_id": "a",\n "topic": "A",\n "position": 0\n}\n'},
+        HOSTS,
+        error=("not ", "JSON", "write one JSON object per line"),
     ),
 ]

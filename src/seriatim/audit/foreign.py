@@ -20,6 +20,7 @@ from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import UNREADABLE, Delivery, LogError
 
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+PARQUET = (".parquet", ".pq")
 HEAD = 1_000  # lines of JSON looked at to know the columns
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 YES, NO = {"true", "t", "yes", "y", "1"}, {"false", "f", "no", "n", "0"}
@@ -39,8 +40,8 @@ class Row(NamedTuple):
 def format_of(path: Path | str) -> str | None:
     """csv, tsv, jsonl or parquet, from a file's name; None if it does not tell."""
     path = Path(path)
-    suffix = Path(path.stem).suffix if path.suffix in (".gz",) else path.suffix
-    return "parquet" if suffix == ".parquet" else FORMATS.get(suffix.lower())
+    suffix = (Path(path.stem).suffix if path.suffix in (".gz",) else path.suffix).lower()
+    return "parquet" if suffix in PARQUET else FORMATS.get(suffix)
 
 
 def read_foreign(paths: Iterable[Path], mapping: ColumnMapping, below: Path) -> list[Delivery]:
@@ -85,7 +86,7 @@ def read_foreign(paths: Iterable[Path], mapping: ColumnMapping, below: Path) -> 
 def name_of(path: Path) -> str:
     """A file's name without its suffixes: what its subscriber is called."""
     name = path.name
-    for suffix in (".gz", *FORMATS, ".parquet", ".log", ".txt"):
+    for suffix in (".gz", *FORMATS, *PARQUET, ".log", ".txt"):
         name = name.removesuffix(suffix)
     return name
 
@@ -270,7 +271,8 @@ def _opened(path: Path) -> IO[str]:
 def _json_rows(
     path: Path, file: IO[str], mapping: ColumnMapping, given: Iterable[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    decoder = msgspec.json.Decoder(dict[str, Any])
+    # A fraction stays as it is written: two ids may differ in a digit that no float has.
+    decoder = msgspec.json.Decoder(dict[str, Any], float_hook=msgspec.Raw)
 
     def decoded() -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(file, start=1):
@@ -280,7 +282,7 @@ def _json_rows(
                 yield number, decoder.decode(line)
             except UNREADABLE as error:
                 where = f"{path} line {number}"
-                if not line.endswith("\n"):
+                if not line.endswith("\n") and not isinstance(error, msgspec.ValidationError):
                     fix = "copy the file again, or delete that line if its writer was stopped there"
                     raise LogError(where, "the last line is cut off", fix) from None
                 raise LogError(where, f"not a JSON object ({error})", "write one JSON object per line") from None
@@ -292,12 +294,24 @@ def _json_rows(
     yield from chain(head, rows)
 
 
+def check_heading(columns: Iterable[str], where: str, is_exact: bool = True) -> None:
+    """Refuse two columns of one name: which of them is meant, nobody can tell. If not exact, `A` and `a` are one."""
+    names: dict[str, str] = {}
+    for column in filter(None, columns):
+        name = column if is_exact else column.lower()
+        if name in names:
+            both = column if names[name] == column else f"{names[name]} and {column}, which are one to Spark"
+            raise LogError(where, f"two columns are called {both}", "rename one of them")
+        names[name] = column
+
+
 def _csv_rows(
     path: Path, file: IO[str], kind: str, mapping: ColumnMapping, given: Iterable[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     reader = csv.DictReader(file, strict=True, delimiter=SEPARATORS[kind])
     try:
         columns = reader.fieldnames or []
+        check_heading(columns, str(path))
         if columns:
             mapping.sources([*columns, *given], str(path))
         for cells in reader:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from seriatim.audit.foreign import format_of, read_foreign
+from seriatim.audit.foreign import check_heading, format_of, read_foreign
 from seriatim.audit.mapping import OPTIONS, ColumnMapping, no_such_run, runs_mixed
 from seriatim.model import UNREADABLE, Delivery, History, LogError, Message, Publication, Subscription
 
@@ -268,6 +268,7 @@ def _read_csv(path: Path, kind: type[T], run: str | None) -> Iterator[T]:
 
 def _check_columns(path: Path, kind: type[T], columns: list[str]) -> None:
     """Before the first row: a log of another system needs an option, not another row."""
+    check_heading(columns, str(path))
     if kind is Delivery and columns:
         ColumnMapping().sources(columns, str(path))
     missing = [field.name for field in msgspec.structs.fields(kind) if field.required and field.name not in columns]

@@ -58,19 +58,28 @@ def children(spark: SparkSession, uri: str) -> list[Entry]:
 
 def files_below(spark: SparkSession, uri: str, count_max: int) -> list[Entry]:
     """The first files of a folder and of the folders in it, without what is hidden."""
-    path, system = _open(spark, uri)
-
-    def walk() -> Iterator[Entry]:
-        statuses = system.listFiles(path, True)
-        while statuses.hasNext():
-            yield _entry(statuses.next())
-
-    def is_hidden(entry: Entry) -> bool:
-        below = entry.uri.partition(uri.rstrip("/"))[2]
-        return entry.is_hidden or any(part.startswith(("_", ".")) for part in below.split("/"))
-
     with _explained(uri, "listed"):
-        return [entry for entry in islice(walk(), count_max) if not is_hidden(entry)]
+        found = (_entry(status) for status in _walk(spark, uri))
+        return list(islice((entry for entry in found if not _is_hidden(entry, uri)), count_max))
+
+
+def empty_below(spark: SparkSession, uri: str) -> list[Entry]:
+    """All files below a folder without one byte. However many files there are: of each only its length is asked."""
+    with _explained(uri, "listed"):
+        found = [_entry(status) for status in _walk(spark, uri) if not status.getLen()]
+    return [entry for entry in found if not _is_hidden(entry, uri)]
+
+
+def _walk(spark: SparkSession, uri: str) -> Iterator[Any]:
+    path, system = _open(spark, uri)
+    statuses = system.listFiles(path, True)
+    while statuses.hasNext():
+        yield statuses.next()
+
+
+def _is_hidden(entry: Entry, uri: str) -> bool:
+    below = entry.uri.partition(uri.rstrip("/"))[2]
+    return entry.is_hidden or any(part.startswith(("_", ".")) for part in below.split("/"))
 
 
 def size(spark: SparkSession, uri: str) -> int:

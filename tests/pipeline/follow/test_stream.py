@@ -138,3 +138,12 @@ def test_what_cannot_be_followed(spark: SparkSession, tmp_path: Path) -> None:
         follow_deliveries(spark, str(tmp_path))
     with pytest.raises(InputError, match="checkpoint: missing"):
         FollowOptions(checkpoint="")
+
+
+def test_text_that_is_not_utf8_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Both names would be one and the same, and the two hosts would seem to agree."""
+    (tmp_path / "log").mkdir()
+    text = "host,position,event_id,topic\nh1,0,café,A\nh1,1,cafè,A\nh2,0,cafè,A\nh2,1,café,A\n"
+    (tmp_path / "log" / "1.csv").write_text(text, encoding="latin-1")
+    with pytest.raises(LogError, match="4 of 4 new rows do not fit: column event_id: not UTF-8"):
+        Watched(spark, tmp_path).wait()

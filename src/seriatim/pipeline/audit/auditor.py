@@ -52,7 +52,7 @@ from seriatim.pipeline.audit.events import (
     totals,
     with_times,
 )
-from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, decode
+from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, UNTOLD, decode
 from seriatim.pipeline.audit.integrity import (
     contradicted,
     has_several_places,
@@ -80,6 +80,7 @@ from seriatim.pipeline.audit.order import (
     size_doubt,
     tangles_of,
     too_large,
+    untold_doubt,
     walk,
     with_hint,
     with_positions,
@@ -247,6 +248,7 @@ class _Audit:
                 unknowable = hopeless_events(first, walked.chain_rows)
                 found = explained(self.log, walked, tangles, sizes, self.limit, self.salt, unknowable)
         self.found.append(found)
+        self.doubts.append(untold_doubt(found))
 
     def _doubt_order(self, walked: Walked) -> None:
         names = self.subscribers.select("run", "subscriber", "s")
@@ -360,7 +362,7 @@ class _Audit:
             name: report_of(run, counts[name], shown[name], told[name], self._lost(name))
             for name, run in self.runs.items()
         }
-        return SparkAudit(reports, found.filter(F.col("name") != CIRCULAR), doubted)
+        return SparkAudit(reports, found.filter(~F.col("name").isin(CIRCULAR, UNTOLD)), doubted)
 
     def _count_names(self) -> dict[str, Counter[str]]:
         """What is counted once per run, from tables with a row for each name; the driver holds one row for each run."""

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, DataType, StructType
 
 from seriatim.model import InputError
 from seriatim.pipeline.logs.tables import Tables
-from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TIME
+from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TEXT, TIME
 
 RUN = "run"
 CHECK = "check"  # what the other hash of an event id is for
@@ -51,8 +51,8 @@ def _or_empty(frame: DataFrame | None, spark: SparkSession, schema: StructType) 
 
 def complete(frame: DataFrame, schema: StructType, table: str) -> DataFrame:
     """The columns of the schema, and `run`; those that may be absent are null, or what the model gives them."""
-    present = set(frame.columns)
-    columns = [F.col(RUN).cast("string") if RUN in present else F.lit("").alias(RUN)]
+    present = {field.name: field.dataType for field in frame.schema}
+    columns = [_text(RUN, present[RUN]) if RUN in present else F.lit("").alias(RUN)]
     for field in schema.fields:
         default = F.lit(DEFAULTS.get(field.name)).cast(field.dataType)
         if field.name not in present:
@@ -61,11 +61,19 @@ def complete(frame: DataFrame, schema: StructType, table: str) -> DataFrame:
             columns.append(default.alias(field.name))
         elif field.name in DEFAULTS:
             columns.append(F.coalesce(F.col(field.name).cast(field.dataType), default).alias(field.name))
+        elif field.dataType == TEXT:
+            columns.append(_text(field.name, present[field.name]))
         elif field.dataType == TIME:
             columns.append(_known_time(F.col(field.name).cast(TIME)).alias(field.name))
         else:
             columns.append(F.col(field.name).cast(field.dataType).alias(field.name))
     return frame.select(*columns)
+
+
+def _text(name: str, kind: DataType) -> Column:
+    """Bytes in hexadecimal digits, as the reader shows them: taken for text, those that are not UTF-8 get mixed up."""
+    column = F.lower(F.hex(name)) if isinstance(kind, BinaryType) else F.col(name)
+    return column.cast(TEXT).alias(name)
 
 
 def _known_time(column: Column) -> Column:

@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
     ]
 )
 CIRCULAR = "circular"  # no anomaly: a publication whose causes are circular, by its id
+UNTOLD = "untold"  # no anomaly: events in disorder whose rows do not tell what is wrong, by one of their ids
 
 KINDS: dict[str, type[Delivery] | type[Publication] | type[Subscription]] = {
     "d": Delivery,
@@ -58,10 +59,11 @@ def decode(text: str) -> Row:
 
 
 def explain(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """Rows (tangle, run, row, flag, hopeless), sorted by tangle, in; what is found in each tangle out.
+    """Rows (tangle, run, s, e, row, flag, hopeless), sorted by tangle, in; what is found in each tangle out.
 
-    `flag`: a delivery whose position is tied, a publication whose publisher's order is not known. `hopeless`: a
-    publication whose causes are circular.
+    `s` and `e` stand for subscriber and event, as the tangle was found by them. `flag`: a delivery whose position
+    is tied, a publication whose publisher's order is not known. `hopeless`: a publication whose causes are
+    circular.
     """
     rows = (row for batch in batches for row in batch.to_pylist())
     for _, members in groupby(rows, key=lambda row: row["tangle"]):
@@ -76,10 +78,12 @@ def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, 
     tied: set[tuple[str, int]] = set()
     unordered: set[str] = set()
     hopeless: set[str] = set()
+    numbers: set[tuple[int, int]] = set()
     for member in members:
         row = decode(member["row"])
         if isinstance(row, Delivery):
             deliveries.append(row)
+            numbers.add((member["s"], member["e"]))
             if member["flag"]:
                 tied.add((row.subscriber, row.position))
         elif isinstance(row, Publication):
@@ -103,6 +107,12 @@ def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, 
             found.append(_found(run, name, count - shown))
     for link in pasts.unknown():
         found.append(_found(run, CIRCULAR, 1, tie=chains.publication(link).event_id))
+    # Deliveries alone are a tangle only if they contradict each other. (With publications a cycle need not be a
+    # violation: what one publisher published may be seen by different subscribers.) And no two names may have become
+    # one on the way here, as names do that are not UTF-8.
+    is_untold = not found and not publications
+    if is_untold or len({(row.subscriber, row.event_id) for row in deliveries}) < len(numbers):
+        found.append(_found(run, UNTOLD, 1, tie=min(row.event_id for row in deliveries)))
     return found
 
 

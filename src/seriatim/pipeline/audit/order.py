@@ -19,7 +19,7 @@ from seriatim.pipeline.audit.columnar.walking import walk_files
 from seriatim.pipeline.audit.columns import LogTables, delivery_json, publication_json, with_hashes
 from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import chains, delivered, fill_keys
-from seriatim.pipeline.audit.explain import FOUND, explain
+from seriatim.pipeline.audit.explain import FOUND, UNTOLD, explain
 from seriatim.pipeline.audit.explain import SCHEMA as FOUND_SCHEMA
 from seriatim.pipeline.audit.keep import handed_out, kept
 from seriatim.pipeline.audit.options import AuditOptions
@@ -329,6 +329,13 @@ def size_doubt(all_events: DataFrame, found: DataFrame, group: str, large: DataF
     return doubts(rows, "order", 3, reason=F.concat(F.format_number("rows", 0), F.lit(text)))
 
 
+def untold_doubt(found: DataFrame) -> DataFrame:
+    """Events that are known to be in disorder, though nobody can show how: that is no order to call valid."""
+    example = found.filter(F.col("name") == UNTOLD).groupBy("run").agg(F.min("tie").alias("event_id"))
+    text = ": in disorder, but its rows do not tell what is wrong; are all names UTF-8?"
+    return doubts(example, "order", 3, reason=F.concat("event_id", F.lit(text)))
+
+
 def tangles_of(rows: DataFrame, walked: Walked, found: DataFrame, sizes: Sizes, options: AuditOptions) -> DataFrame:
     """The events that are in disorder, each with its tangle: e, tangle. `rows` (s, p, e, o, block): those of blocks."""
     notified = rows.select(
@@ -385,14 +392,15 @@ def explained(
     else:
         deliveries = deliveries.withColumn("flag", F.lit(False))
     no = F.lit(False).alias("hopeless")
-    rows = deliveries.select("tangle", "run", delivery_json().alias("row"), "flag", no)
+    rows = deliveries.select("tangle", "run", "s", "e", delivery_json().alias("row"), "flag", no)
     if walked.chain_rows is not None:
         order = walked.chain_rows.select("e", (~F.col("ordered")).alias("flag"))
         publications = with_hashes(log.publications, salt, e="event_id").join(found, "e").join(order, "e")
         if hopeless is not None:
             publications = publications.join(hopeless.withColumn("is_hopeless", F.lit(True)), "e", "left")
             no = F.col("is_hopeless").isNotNull().alias("hopeless")
-        made = publications.select("tangle", "run", publication_json().alias("row"), "flag", no).distinct()
+        nobody = F.lit(None).cast("long").alias("s")
+        made = publications.select("tangle", "run", nobody, "e", publication_json().alias("row"), "flag", no).distinct()
         rows = rows.unionByName(made)
     rows = (rows.coalesce(1) if sizes.is_undivided else rows.repartition("tangle")).sortWithinPartitions("tangle")
     return in_python(rows, partial(explain, limit=limit), FOUND, FOUND_SCHEMA, sizes.is_undivided)

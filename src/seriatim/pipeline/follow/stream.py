@@ -39,9 +39,10 @@ from seriatim.pipeline.follow.rows import COLUMNS
 from seriatim.pipeline.follow.runs import LOG, RUN, Runs
 from seriatim.pipeline.follow.window import Judged, Seen, Totals, Window, WindowOptions
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw, unreadable
+from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw
 from seriatim.pipeline.schemas import DELIVERIES
 from seriatim.pipeline.source import register
+from seriatim.pipeline.unreadable import unreadable
 
 ORDER = ("fifo", "per-topic")  # a doubt about these is a doubt about every guarantee of order
 NOT_FOLLOWED = "not checked while a log is followed: audit it when it is whole"

@@ -11,6 +11,8 @@ from typing import TypeAlias
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DateType,
@@ -25,13 +27,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from seriatim.audit.foreign import FORMATS, NO, YES
+from seriatim.audit.foreign import FORMATS, NO, PARQUET, YES
 from seriatim.audit.mapping import LINES, ColumnMapping
-from seriatim.pipeline.logs.reading import CORRUPT
+from seriatim.pipeline.logs.reading import CORRUPT, cell
 from seriatim.pipeline.schemas import DELIVERIES
 
 WIDE = "decimal(38,9)"  # whole numbers of any clock, and nine digits behind the point
-SUFFIXES = [".gz", *FORMATS, ".parquet", ".log", ".txt"]
+SUFFIXES = [".gz", *FORMATS, *PARQUET, ".log", ".txt"]
 
 
 Kinds: TypeAlias = Mapping[str, DataType]
@@ -72,10 +74,10 @@ def fit(
         # A map is what it is: a cast would also have to promise that no value of it is null.
         columns.append((value if isinstance(field.dataType, MapType) else value.cast(field.dataType)).alias(field.name))
     if mapping.run_column in kinds:
-        columns.append(_text(mapping.run_column).alias("_run"))
+        columns.append(_text(kinds, mapping.run_column).alias("_run"))
     if mapping.order_by not in (None, LINES):
         order, kind = _moment(kinds, str(mapping.order_by))
-        missing = f.when(order.isNull(), _shown(str(mapping.order_by), "is neither a number nor a time"))
+        missing = f.when(order.isNull(), _shown(kinds, str(mapping.order_by), "is neither a number nor a time"))
         problems.append(missing)
         columns += [order.alias("_order"), kind.alias("_kind")]
     columns += [f.col(name) for name in ("_file", "_block", "_row") if name in kinds]
@@ -133,45 +135,54 @@ def _cell(
     column = columns[0]
     there = _there(kinds, column)
     if isinstance(kind, StringType):
-        texts = [_text(each) for each in columns]
+        texts = [_text(kinds, each) for each in columns]
         value = texts[0] if len(texts) == 1 else f.concat_ws("/", *map(_escaped, texts))
         missing = f.lit(False)
         for text in texts:
             missing = missing | text.isNull()
         value = f.when(~missing, value)
-        problem = f.when(missing, f.lit(f"column {', '.join(columns)}: empty, and it is the {name}"))
-        return value, problem if is_required else f.lit(None)
+        # Whoever shows such bytes as text makes one name of two.
+        problem = f.when(~f.is_valid_utf8(value), f.lit(f"column {', '.join(columns)}: not UTF-8"))
+        if is_required:
+            problem = problem.when(missing, f.lit(f"column {', '.join(columns)}: empty, and it is the {name}"))
+        return value, problem
     if isinstance(kind, BooleanType):
-        text = f.lower(f.trim(_text(column)))
+        text = f.lower(f.trim(_text(kinds, column)))
         value = f.when(text.isin(*sorted(YES)), True).when(text.isin(*sorted(NO)), False)
         return f.coalesce(value, f.lit(False)), f.when(
-            there & value.isNull(), _shown(column, "is neither true nor false")
+            there & value.isNull(), _shown(kinds, column, "is neither true nor false")
         )
     if isinstance(kind, MapType):
-        value = f.col(f"`{column}`")
+        value = cell(column)
         value = f.from_json(value, kind) if isinstance(kinds[column], StringType) else value
-        return value, f.when(there & value.isNull(), _shown(column, "is not a stamp"))
+        return value, f.when(there & value.isNull(), _shown(kinds, column, "is not a stamp"))
     if isinstance(kind, DoubleType):
         order, is_kind = _moment(kinds, column)
         value = f.when(is_kind == "time", order / 1000).otherwise(order).cast("double")
-        return value, f.when(there & value.isNull(), _shown(column, "is neither a number nor a time"))
+        return value, f.when(there & value.isNull(), _shown(kinds, column, "is neither a number nor a time"))
     value = _whole(kinds, column)
-    problem = f.when(there & value.isNull(), _shown(column, "is not a whole number")).when(
-        value < 0, _shown(column, "is negative")
+    problem = f.when(there & value.isNull(), _shown(kinds, column, "is not a whole number")).when(
+        value < 0, _shown(kinds, column, "is negative")
     )
     if is_required and isinstance(kind, LongType):
         problem = f.when(~there, f.lit(f"column {column}: empty")).otherwise(problem)
     return (f.coalesce(value, f.lit(0)) if isinstance(kind, IntegerType) else value), problem
 
 
-def _text(column: str) -> Column:
-    return f.nullif(f.col(f"`{column}`").cast("string"), f.lit(""))
+def _text(kinds: Kinds, column: str) -> Column:
+    """A cell as text, different ones as different texts: bytes in hexadecimal digits, and what has parts as JSON."""
+    kind, value = kinds[column], cell(column)
+    if isinstance(kind, BinaryType):
+        value = f.lower(f.hex(value))
+    elif isinstance(kind, StructType | ArrayType | MapType):
+        value = f.to_json(value)
+    return f.nullif(value.cast("string"), f.lit(""))
 
 
 def _there(kinds: Kinds, column: str) -> Column:
     if isinstance(kinds[column], StringType):
-        return _text(column).isNotNull()
-    return f.col(f"`{column}`").isNotNull()
+        return _text(kinds, column).isNotNull()
+    return cell(column).isNotNull()
 
 
 def _escaped(text: Column) -> Column:
@@ -179,8 +190,8 @@ def _escaped(text: Column) -> Column:
 
 
 def _whole(kinds: Kinds, column: str) -> Column:
-    cell = f.col(f"`{column}`")
-    number = f.trim(cell) if isinstance(kinds[column], StringType) else cell
+    is_text = isinstance(kinds[column], StringType | BinaryType)
+    number = f.trim(cell(column).cast("string")) if is_text else cell(column)
     wide = number.try_cast(WIDE)
     return f.coalesce(
         number.try_cast("bigint") if not _is_fractional(kinds, column) else f.lit(None),
@@ -196,18 +207,17 @@ def _is_fractional(kinds: Kinds, column: str) -> bool:
 def _moment(kinds: Kinds, column: str) -> tuple[Column, Column]:
     """A number as it is, a time as microseconds since 1970; and which of them it is."""
     kind = kinds[column]
-    cell = f.col(f"`{column}`")
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
-        return f.unix_micros(cell.cast("timestamp")).cast(WIDE), f.lit("time")
+        return f.unix_micros(cell(column).cast("timestamp")).cast(WIDE), f.lit("time")
     if isinstance(kind, NumericType):
-        return cell.try_cast(WIDE), f.lit("number")
-    text = f.trim(cell.cast("string"))
+        return cell(column).try_cast(WIDE), f.lit("number")
+    text = f.trim(cell(column).cast("string"))
     number = text.try_cast(WIDE)
     # What Spark takes for a time is more than ISO 8601 ("12:30" is today): a date must be there.
     time = f.when(text.rlike(r"^\d{4}-\d\d-\d\d"), f.unix_micros(text.try_cast("timestamp")).cast(WIDE))
     return f.coalesce(number, time), f.when(number.isNotNull(), "number").when(time.isNotNull(), "time")
 
 
-def _shown(column: str, what: str) -> Column:
-    text = f.substring(_text(column), 1, 80)
+def _shown(kinds: Kinds, column: str, what: str) -> Column:
+    text = f.substring(f.make_valid_utf8(_text(kinds, column)), 1, 80)
     return f.concat(f.lit(f"column {column}: "), f.coalesce(f.concat(text, f.lit(f" {what}")), f.lit("empty")))

@@ -4,7 +4,10 @@ Text is read as text, so that a cell that does not fit is seen, counted and show
 null in silence. Where the order of lines matters, `_file`, `_block` and `_row` give a row's place in its file.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import islice
+from threading import Lock
 from typing import NamedTuple
 
 import msgspec
@@ -15,16 +18,21 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from seriatim.audit.folders import check_folders
-from seriatim.audit.foreign import HEAD, SEPARATORS, format_of
+from seriatim.audit.foreign import HEAD, SEPARATORS, check_heading, format_of
 from seriatim.model import UNREADABLE, LogError
-from seriatim.pipeline.files import Entry, children, files_below, find, read_head
-from seriatim.pipeline.unreadable import unreadable
+from seriatim.pipeline.files import Entry, children, empty_below, files_below, find, read_head
+from seriatim.pipeline.unreadable import told, unreadable
 
 CORRUPT = "_corrupt"
 PLACE = ("_file", "_block", "_row")
 LOOKED_AT = 1_000  # files of a folder that are looked at to know its format
+COMPARED = 100  # files that are looked at to say which of them do not fit together
 MAGIC_PARQUET = b"PAR1"
 MAGIC_BYTES = 4_096  # of a file whose name does not tell its format
+INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
+REPLACED = "\ufffd"  # what Spark makes of bytes that are not UTF-8
+
+_one_at_a_time = Lock()  # a setting is the session's, and tables are read side by side
 
 
 class Source(NamedTuple):
@@ -63,7 +71,9 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
             total += file.bytes
             if file.bytes:
                 formats.setdefault(_format_of(spark, file), file.name)
-            elif format_of(file.name) == "parquet":  # Spark would pass over it, as if nothing had ever been there
+        is_all = len(files) < LOOKED_AT or "parquet" not in formats
+        for file in files if is_all else empty_below(spark, entry.uri):
+            if not file.bytes and format_of(file.name) == "parquet":  # Spark would pass over it, as if it never was
                 raise LogError(file.uri, "empty, which no Parquet file is", "copy the file again, or delete it")
     if len(formats) > 1:
         shown = " and ".join(f"{kind} ({name})" for kind, name in sorted(formats.items()))
@@ -113,10 +123,36 @@ def columns_of(spark: SparkSession, source: Source) -> list[str]:
             keys = dict.fromkeys(name for name in rows.columns if name != "value")  # those of folders
             for line in lines:
                 keys.update(dict.fromkeys(_keys(line)))
+            if not keys and any(line.strip() for line in lines):
+                what = f"not JSON lines: none of its first {HEAD:,} lines is a JSON object with fields"
+                raise LogError(source.where, what, "write one JSON object per line")
             return list(keys)
-        return [name for name in _frame(spark, source, None).columns if name != CORRUPT]
+        names = [name for name in _frame(spark, source, None).columns if name != CORRUPT]
+        if source.format in SEPARATORS and _may_be_renamed(names):
+            heading = _text_reader(spark, source).option("header", "false").csv(list(source.uris)).first()
+            check_heading(heading or (), source.where, is_exact=False)
+        return names
     except (PySparkException, Py4JJavaError) as error:
-        raise unreadable(source.where, error) from None
+        mixed = _mixed_types(spark, source) if "CANNOT_MERGE_SCHEMA" in told(error) else None
+        raise mixed or unreadable(source.where, error) from None
+
+
+def _mixed_types(spark: SparkSession, source: Source) -> LogError | None:
+    """Two files of which a column has different types, looked for in the first files only: each costs a query."""
+    seen: dict[str, tuple[str, str]] = {}
+    for file in islice((file for uri in source.uris for file in files_below(spark, uri, COMPARED)), COMPARED):
+        for name, kind in spark.read.parquet(file.uri).dtypes:
+            first, where = seen.setdefault(name, (kind, file.uri))
+            if first != kind:
+                what = f"mixed types: column {name} is {kind} here and {first} in {where}"
+                return LogError(file.uri, what, "write all files with the same types")
+    return None
+
+
+def _may_be_renamed(names: list[str]) -> bool:
+    """Whether some may have been of one name: Spark then puts its place behind each."""
+    stems = [name.removesuffix(str(i)).lower() for i, name in enumerate(names) if name.endswith(str(i))]
+    return len(set(stems)) < len(stems)
 
 
 def _keys(line: str) -> Iterable[str]:
@@ -163,11 +199,15 @@ def _options(source: Source) -> dict[str, str]:
 
 def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: bool) -> DataFrame:
     known = [name for name in wanted if name in frame.columns]
-    shown = [f.col(f"`{name}`") for name in known]
-    shown += [_inside(name).alias(name) for name in wanted if name not in known and _top(name) in frame.columns]
+    shown = [cell(name) for name in known]
+    inner = [name for name in wanted if name not in known and _top(name) in frame.columns]
+    shown += [_inside(name, frame.schema, source.where).alias(name) for name in inner]
     if CORRUPT in frame.columns:
         what = "not a JSON object: " if source.format == "jsonl" else "its cells are not those of the first line: "
-        shown.append(f.concat(f.lit(what), f.substring(CORRUPT, 1, 80)).alias(CORRUPT))
+        problems = [f.concat(f.lit(what), f.substring(CORRUPT, 1, 80))]
+        if source.format in SEPARATORS:
+            problems += [_not_utf8(name) for name in known]
+        shown.append(f.coalesce(*problems).alias(CORRUPT))
     if with_place:
         is_indexed = source.format == "parquet"
         row = f.col("_metadata.row_index") if is_indexed else f.monotonically_increasing_id()
@@ -176,13 +216,35 @@ def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: boo
     return frame.select(*shown)
 
 
+def _not_utf8(name: str) -> Column:
+    """Two names of which Spark kept only this character would pass for one: a log in disorder would look in order.
+
+    A cell that really has the character is refused too. It was a name that somebody before us could not read.
+    """
+    return f.when(cell(name).contains(REPLACED), f.lit(f"column {name}: not UTF-8"))
+
+
+def cell(name: str) -> Column:
+    """The column of this name, whatever characters it is made of."""
+    return f.col(f"`{name.replace('`', '``')}`")
+
+
 def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _inside(name: str) -> Column:
-    top, _, rest = name.partition(".")
-    return f.get_json_object(f.col(f"`{top}`"), f"$.{rest}")
+def _inside(name: str, schema: StructType, where: str) -> Column:
+    """What is inside a column: of JSON, or of a Parquet column that has fields."""
+    top, *parts = name.split(".")
+    value, kind = cell(top), schema[top].dataType
+    if isinstance(kind, StringType):
+        return f.get_json_object(value, f"$.{'.'.join(parts)}")
+    for part in parts:
+        if not isinstance(kind, StructType) or part not in kind.names:
+            there = f"its fields are {', '.join(kind.names)}" if isinstance(kind, StructType) else "it has no fields"
+            raise LogError(where, f"no {part} in column {top}: {there}", f"correct {name}")
+        value, kind = value.getField(part), kind[part].dataType
+    return value
 
 
 def _loader(spark: SparkSession, source: Source) -> DataFrameReader:
@@ -192,18 +254,36 @@ def _loader(spark: SparkSession, source: Source) -> DataFrameReader:
     return reader
 
 
-def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> DataFrame:
-    uris = list(source.uris)
+def _text_reader(spark: SparkSession, source: Source) -> DataFrameReader:
     reader = _loader(spark, source)
-    if source.format == "parquet":
-        return reader.option("mergeSchema", True).parquet(*uris)
     for key, value in _options(source).items():
         reader = reader.option(key, value)
+    return reader
+
+
+def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> DataFrame:
+    uris = list(source.uris)
+    if source.format == "parquet":
+        with _folders_as_text(spark) if source.is_partitioned else nullcontext():
+            return _loader(spark, source).option("mergeSchema", True).parquet(*uris)
+    reader = _text_reader(spark, source)
     if source.format == "jsonl":
         names = dict.fromkeys(map(_top, wanted or ()))
         return reader.schema(_texts([*names, CORRUPT])).json(uris)
     heading = reader.csv(uris).columns
     return reader.schema(_texts([*heading, CORRUPT])).csv(uris)
+
+
+@contextmanager
+def _folders_as_text(spark: SparkSession) -> Iterator[None]:
+    """What folders are called is text: `subscriber=01` and `subscriber=1` are not both subscriber 1."""
+    with _one_at_a_time:
+        before = spark.conf.get(INFERENCE)
+        spark.conf.set(INFERENCE, "false")
+        try:
+            yield
+        finally:
+            spark.conf.set(INFERENCE, str(before))
 
 
 def _texts(names: list[str]) -> StructType:

@@ -13,8 +13,9 @@ from pyspark.sql.types import DataType, DoubleType, StringType, StructField, Str
 from seriatim.audit.mapping import ColumnMapping
 from seriatim.model import InputError
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import Source, columns_of, entries_of, read_raw, source_of, unreadable
+from seriatim.pipeline.logs.reading import Source, columns_of, entries_of, read_raw, source_of
 from seriatim.pipeline.plan.inputs import NEEDED, TIMES, check_known
+from seriatim.pipeline.unreadable import unreadable
 
 TEXT, TIME = StringType(), DoubleType()
 
