@@ -53,6 +53,31 @@ def test_text_that_is_not_utf8_is_refused(spark: SparkSession, suffix: str, tmp_
     assert audit_tables(read_tables(spark, str(tmp_path))).report.verdicts["tno"].answer == "invalid"
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "is_refused"),
+    [
+        (r"\ud800", r"\ud801", True),
+        (r"x\uDC00", r"x\uDC01", True),
+        (r"\ud83d\ud83d\ude00", r"\ud83e\ud83d\ude00", True),
+        (r"\ud83d\ude00\ude00", r"\ud83d\ude00\ude01", True),
+        (r"\ud83d\ude00", r"\ud83d\ude01", False),  # both halves of a face
+        (r"\\ud800", r"\\ud801", False),  # a backslash, then letters
+    ],
+)
+def test_half_characters_in_json_are_refused(
+    spark: SparkSession, tmp_path: Path, one: str, other: str, is_refused: bool
+) -> None:
+    ids = {"s1": ["first", one, other], "s2": ["first", other, one]}
+    rows = [(name, position, event) for name, events in ids.items() for position, event in enumerate(events)]
+    row = '{{"subscriber": "{}", "position": {}, "event_id": "{}", "topic": "A"}}\n'
+    (tmp_path / "log.jsonl").write_text("".join(row.format(*cells) for cells in rows))
+    if is_refused:
+        with pytest.raises(LogError, match="half a character"):
+            read_tables(spark, str(tmp_path))
+    else:
+        assert audit_tables(read_tables(spark, str(tmp_path))).report.verdicts["tno"].answer == "invalid"
+
+
 def test_parquet_text_that_is_not_utf8_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     table = swapped("a", "b", pa.string())
     pq.write_table(table.set_column(2, "event_id", not_utf8()), tmp_path / "log.parquet")

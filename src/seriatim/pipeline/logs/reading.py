@@ -31,6 +31,11 @@ MAGIC_PARQUET = b"PAR1"
 MAGIC_BYTES = 4_096  # of a file whose name does not tell its format
 INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 REPLACED = "\ufffd"  # what Spark makes of bytes that are not UTF-8
+# In JSON, one half of a character that takes two escapes, without the other. An escaped backslash begins no escape.
+HALF = (
+    r"(?<!\\)(?:\\\\)*\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|[c-fC-F][0-9a-fA-F]{2}(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
+)
 
 _one_at_a_time = Lock()  # a setting is the session's, and tables are read side by side
 
@@ -135,6 +140,14 @@ def columns_of(spark: SparkSession, source: Source) -> list[str]:
     except (PySparkException, Py4JJavaError) as error:
         mixed = _mixed_types(spark, source) if "CANNOT_MERGE_SCHEMA" in told(error) else None
         raise mixed or unreadable(source.where, error) from None
+
+
+def check_halves(spark: SparkSession, source: Source) -> None:
+    """Refuse JSON with half characters: all of them are a question mark to Spark, so two names would pass for one."""
+    line = _loader(spark, source).text(list(source.uris)).where(f.col("value").rlike(HALF)).first()
+    if line is not None:
+        what = f"half a character (a \\ud8… escape without its other half): {line.value[:80]}"
+        raise LogError(source.where, what, "write both halves")
 
 
 def _mixed_types(spark: SparkSession, source: Source) -> LogError | None:

@@ -20,7 +20,7 @@ from seriatim.model import Delivery, History, InputError, LogError, Publication,
 from seriatim.pipeline.archive.reading import read_logged
 from seriatim.pipeline.files import Entry, children, files_below
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import LOOKED_AT, Source, columns_of, entries_of, read_raw, source_of
+from seriatim.pipeline.logs.reading import LOOKED_AT, Source, check_halves, columns_of, entries_of, read_raw, source_of
 from seriatim.pipeline.schemas import ARCHIVE, HISTORY, LOST
 from seriatim.pipeline.unreadable import unreadable
 
@@ -237,6 +237,8 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
         fitted = fitted.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         has_rows = _check(reading, fitted)
+        if source.format == "jsonl":
+            check_halves(spark, source)
     except LogError:
         fitted.unpersist()
         raise
