@@ -3,7 +3,7 @@
 A fresh server is filled with streams of packed events, as Seriatim's client writes them. In one run, by turns:
 
     plain         nats-py fetches every message of every stream and does nothing with it
-    reader        the reader of ranges alone (brokers/nats_ranges.py), one process
+    reader        the reader of ranges alone (brokers/nats/bulk/ranges.py), one process
     rows          the same, made into Arrow columns of events: what one task of the data source does
     archive       the whole job: Spark, streaming query, Parquet, records; without the start of Spark
 
@@ -27,12 +27,11 @@ from typing import Any, NamedTuple
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
+from seriatim.brokers.bulk import Stream
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats_catalogue import Stream, connect, read_catalogue
-from seriatim.brokers.nats_ranges import read_range
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats.server import NatsServer
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, pack
-from seriatim.brokers.urls import nats_place
+from seriatim.brokers.urls import bulk_reader
 
 CLUSTER = "bench"
 FETCH = 500
@@ -51,7 +50,7 @@ class Measured(NamedTuple):
 
 
 async def fill(url: str, streams: int, messages: int, per_message: int, size: int) -> None:
-    """Every stream gets so many messages of so many events."""
+    """Publish this many messages of this many events to every stream."""
     client = await nats.connect(url)
     names = Names(CLUSTER)
     data = [b"%08d" % index + b"." * (size - 8) for index in range(per_message)]
@@ -80,7 +79,7 @@ async def fill(url: str, streams: int, messages: int, per_message: int, size: in
 
 
 def plain(url: str, streams: list[Stream], events: int) -> None:
-    """What everybody would write: a pull consumer, messages fetched and dropped."""
+    """The plain client: a pull consumer that fetches messages and drops them."""
 
     async def read() -> None:
         client = await nats.connect(url)
@@ -98,11 +97,9 @@ def plain(url: str, streams: list[Stream], events: int) -> None:
 
 
 def reader(url: str, streams: list[Stream], events: int) -> None:
-    place = nats_place(url, cluster=CLUSTER)
+    broker = bulk_reader(url, cluster=CLUSTER)
     for stream in streams:
-        found = sum(
-            len(part.positions) for part in read_range(partial(connect, place), stream.name, 1, stream.next - 1)
-        )
+        found = sum(len(part.positions) for part in broker.read(stream, 1, stream.next - 1))
         assert found == stream.next - 1, "every message once"
 
 
@@ -116,7 +113,7 @@ def rows(url: str, streams: list[Stream], events: int) -> None:
     found = 0
     for stream in streams:
         whole = Range(stream, 1, stream.next - 1)
-        for part in read_range(partial(connect, options.place), stream.name, whole.first, whole.last):
+        for part in options.reader.read(stream, whole.first, whole.last):
             found += sum(batch.num_rows for batch in converter.convert(part, whole))
     assert found == events, f"{found} rows of {events} events"
 
@@ -178,9 +175,7 @@ def main() -> None:
     events = messages * arguments.streams * arguments.pack
     with tempfile.TemporaryDirectory(prefix="bench-archive-") as folder, NatsServer(Path(folder) / "nats") as server:
         asyncio.run(fill(server.url, arguments.streams, messages, arguments.pack, max(8, arguments.size)))
-        place = nats_place(server.url, cluster=CLUSTER)
-        with connect(place) as connection:
-            streams = read_catalogue(connection, place).of("log")
+        streams = bulk_reader(server.url, cluster=CLUSTER).catalogue().of("log")
         print(f"{events:,} events of {arguments.size} bytes, {arguments.pack} per message, in {len(streams)} streams")
         best: dict[str, Measured] = {}
 
@@ -191,7 +186,7 @@ def main() -> None:
 
         spark = None
         if not arguments.without_spark:
-            from seriatim.pipeline.session import SparkOptions, open_session
+            from seriatim.pipeline.spark.session import SparkOptions, open_session
 
             spark = open_session(SparkOptions(master=f"local[{arguments.cores}]"), "bench")
         for number in range(arguments.rounds):

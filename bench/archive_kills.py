@@ -26,7 +26,7 @@ from typing import Any
 import nats
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats.server import NatsServer
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, pack
 
 CLUSTER = "kills"
@@ -123,7 +123,7 @@ def found_in(folder: str) -> tuple[int, int, int]:
     from pyspark.sql import functions as F
 
     from seriatim.pipeline.archive import read_archive
-    from seriatim.pipeline.session import SparkOptions, open_session
+    from seriatim.pipeline.spark.session import SparkOptions, open_session
 
     spark = open_session(SparkOptions(master="local[2]", memory="2g"), "kills")
     events = read_archive(spark, f"{folder}/archive", "events")

@@ -141,7 +141,7 @@ def naive(members: Memberships) -> int:
 
 
 def changes() -> None:
-    """What a graph is after many changes, beside one that is made anew, and what a change costs to plan."""
+    """Compare a graph after many changes with a newly built one, and measure what planning a change costs."""
     print(f"{'changes':>8} {'atoms':>7} {'passes':>9} {'anew':>9} {'ratio':>6} {'per change':>11}")
     random = Random(1)
     members = {group: frozenset(each) for group, each in zipf(64, 128, 2.0).items()}

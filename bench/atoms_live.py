@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import seriatim
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats.server import NatsServer
 from seriatim.runtime.loop import run
 
 TOPICS = ("t0", "t1", "t2", "t3")
@@ -75,12 +75,12 @@ def connect(url: str, kind: Kind) -> Any:
 
 
 def topics_of(kind: Kind) -> list[str]:
-    """Streams of different clusters must not keep the same subjects."""
+    """Topics of this cluster only: streams of different clusters must not keep the same subjects."""
     return [f"{kind.cluster}.{topic}" for topic in TOPICS]
 
 
 async def take(events: seriatim.Subscription, count: int) -> float:
-    """When the last of so many had come."""
+    """The time at which the last of this many events had come."""
     left = count
     async for batch in events.batches(1_000):
         left -= len(batch)

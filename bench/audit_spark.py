@@ -20,7 +20,7 @@ import duckdb
 
 from seriatim.pipeline.audit import SparkAudit, audit_tables
 from seriatim.pipeline.logs import Tables
-from seriatim.pipeline.session import SparkOptions, spark_session
+from seriatim.pipeline.spark.session import SparkOptions, spark_session
 from seriatim.pipeline.workload import (
     Workload,
     delivered_publications,

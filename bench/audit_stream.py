@@ -24,7 +24,7 @@ HELD = 10  # topics of a subscriber
 
 
 def deliveries(batch: int, rows: int, subscribers: int, seed: int, is_broken: bool) -> pa.Table:
-    """About so many rows: events of all topics in one order, each notified to whoever holds its topic."""
+    """About this many rows: events of all topics in one order, each notified to every holder of its topic."""
     chance = np.random.default_rng(seed)
     held = np.array([chance.permutation(TOPICS) < HELD for _ in range(subscribers)])
     count = rows * TOPICS // (HELD * subscribers)
@@ -78,7 +78,7 @@ def window_alone(tables: list[pa.Table], options: WindowOptions) -> None:
 
 def with_spark(tables: list[pa.Table], options: WindowOptions, folder: Path) -> None:
     from seriatim.pipeline.follow import Follower, FollowOptions, follow_deliveries
-    from seriatim.pipeline.session import SparkOptions, spark_session
+    from seriatim.pipeline.spark.session import SparkOptions, spark_session
 
     log = folder / "log"
     log.mkdir()

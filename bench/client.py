@@ -12,7 +12,8 @@ from collections.abc import Callable
 from time import process_time
 
 import seriatim
-from seriatim.client.batch import BATCH_HEADER, BATCH_VERSION, pack, unfold
+from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, pack
+from seriatim.client.batch import unfold
 from seriatim.client.events import Event
 from seriatim.model import Event as Message
 from seriatim.model import Notification
@@ -66,7 +67,7 @@ def packing() -> None:
 
 
 async def publishing(window: int) -> float:
-    """`publish_nowait` of so many events at a time, until the broker has them all."""
+    """Call `publish_nowait` with this many events at a time, until the broker has them all."""
     async with seriatim.connect("memory://") as bus:
         began = process_time()
         for _ in range(EVENTS // window):

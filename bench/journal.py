@@ -20,7 +20,7 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.messages import Granted, Settled, Ticket, Update
 from seriatim.runtime import Clock, Driver, FileJournal, Journal
-from seriatim.runtime.journal import MemoryJournal
+from seriatim.runtime.journal.interface import MemoryJournal
 
 TOPICS = [f"coupled {index}" for index in range(21)]  # each has the 20 others in its group
 PUBLISHERS = 50
@@ -71,7 +71,7 @@ class Load:
         self.driver.deliver(publisher, Ticket(request, topic, 1))
 
     async def measure(self) -> None:
-        """One slice: until so many more tickets are granted."""
+        """One slice: run until this many more tickets are granted."""
         appends, began, processor_began = self.driver.appends, perf_counter(), process_time()
         tickets = 0
         while tickets < SLICE:
@@ -90,7 +90,7 @@ class Load:
         self.commits += self.driver.appends - appends
 
     async def pause(self) -> None:
-        """Nothing of it may run while others are measured."""
+        """Pause the load while others are measured."""
         await self.driver.settled()
 
     async def stop(self) -> None:

@@ -27,7 +27,7 @@ from seriatim.runtime.loop import run
 
 LOW_RATE = 200
 TICK_S = 0.01
-QUIET_S = 2.0  # nothing came for so long: all is there
+QUIET_S = 2.0  # when nothing came for this time, everything has arrived
 STAMP = struct.Struct(">Qd")
 PEER = "peer: log mode without order"
 
@@ -98,7 +98,7 @@ def low_load(rounds: int, seconds: float) -> None:
 
 
 async def _pace(url: str, rate: float, seconds: float) -> tuple[float, int]:
-    """Publish at this rate; 0: as fast as it goes. When it began, and how many."""
+    """Publish at this rate; 0: as fast as possible. Returns the start and the number of events."""
     async with seriatim.connect(url, timeout_s=WAIT_S) as bus:
         published, started = 0, time.monotonic()
         while (elapsed := time.monotonic() - started) < seconds:
@@ -128,7 +128,7 @@ async def _take(url: str, topics: Sequence[str], ready: Any, stop: Any) -> tuple
         ready.set()
         collecting = asyncio.create_task(collect(events))
         await asyncio.get_running_loop().run_in_executor(None, stop.wait, WAIT_S)
-        while time.monotonic() - last < QUIET_S:  # what is under way still comes
+        while time.monotonic() - last < QUIET_S:  # noqa: ASYNC110 - what is under way still comes: there is no event for silence
             await asyncio.sleep(QUIET_S / 10)
         collecting.cancel()
     return ages, last

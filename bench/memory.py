@@ -19,15 +19,16 @@ import msgspec
 
 from seriatim.model import APPLICATION, BROKER, Event
 from seriatim.order import SequencingTree
-from seriatim.protocols.tree import NodeState, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Delivered, Joined, Listening, Settled, Stamped, Ticket, Update
+from seriatim.protocols.tree import SequencerNode, SequencerNodeState, Subscriber, TreeOptions
+from seriatim.protocols.tree.messages import Change, Granted, Joined, Settled, Ticket, Update
+from seriatim.protocols.with_broker import Delivered, Listening, Stamped
 
 TICKETS_PER_MS = 20
 MEBIBYTE = 1 << 20
 
 
 class Figures(NamedTuple):
-    """What one child process found out."""
+    """The result of one child process."""
 
     size: int
     bytes_peak: int
@@ -59,6 +60,7 @@ def node(count: int, coupled: bool) -> Figures:
             for twin in "ab":
                 machine.step(f"s{index}{twin}", again(Update(1, group)), now)
         _, granted = machine.step("p", again(Ticket(1, topic, 1)), now).send[0]
+        assert isinstance(granted, Granted), granted
         machine.step("p", again(Settled(topic, granted.first)), now)
         if index % 1_000 == 0:
             machine.tick(now)
@@ -68,7 +70,7 @@ def node(count: int, coupled: bool) -> Figures:
     snapshot = msgspec.msgpack.encode(machine.state)
     encode_s = process_time() - began
     began = process_time()
-    copy = msgspec.msgpack.decode(snapshot, type=NodeState)
+    copy = msgspec.msgpack.decode(snapshot, type=SequencerNodeState)
     decode_s = process_time() - began
     assert copy == machine.state
     return Figures(count, bytes_peak, len(snapshot), encode_s, decode_s)
@@ -107,7 +109,7 @@ KINDS: dict[str, tuple[Measure, tuple[int, ...]]] = {
 
 
 def in_child(kind: str, count: int) -> Figures:
-    """Measured by a fresh interpreter."""
+    """Measure in a fresh interpreter."""
     done = subprocess.run([sys.executable, __file__, kind, str(count)], capture_output=True, text=True, check=True)
     return Figures(*json.loads(done.stdout))
 

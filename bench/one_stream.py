@@ -24,7 +24,7 @@ async def prepare(url: str, topics: Sequence[str]) -> None:
 
 
 async def publish(url: str, topics: Sequence[str], payloads: Sequence[bytes]) -> float:
-    """Publish all payloads, topics by turns, as fast as acknowledgements allow; when it began."""
+    """Publish all payloads, topics by turns, as fast as acknowledgements allow. Returns the start."""
     client = await nats.connect(url)
     stream = client.jetstream(publish_async_max_pending=PENDING_MAX)
     began = time.monotonic()
@@ -39,7 +39,7 @@ async def publish(url: str, topics: Sequence[str], payloads: Sequence[bytes]) ->
 async def subscribe(
     url: str, topics: Sequence[str], expected: int, ready: Any
 ) -> tuple[list[tuple[str, bytes]], float]:
-    """Take `expected` events; what was seen in order, and when the last one came."""
+    """Take `expected` events. Returns them in order, and the time of the last one."""
     client = await nats.connect(url)
     seen: list[tuple[str, bytes]] = []
     finished = asyncio.get_running_loop().create_future()

@@ -103,7 +103,7 @@ def spark_table(ranges_max: int) -> None:
 
     from seriatim.pipeline.replay import in_order, placed, places, with_order_keys
     from seriatim.pipeline.schemas import EVENTS, STAMPS
-    from seriatim.pipeline.session import SparkOptions, spark_session
+    from seriatim.pipeline.spark.session import SparkOptions, spark_session
 
     print(f"\n{'ranges':>10} {'events':>12} {'places s':>9} {'keys and sort s':>16} {'events/s':>10}")
     with spark_session(SparkOptions(master="local[2]")) as spark:

@@ -27,7 +27,8 @@ from typing import Any
 
 import msgspec
 
-from seriatim.experiments.overlay_worlds import (
+from seriatim.filters import headers_of
+from seriatim.lab.experiments.paper003.overlay_worlds import (
     CENTRAL,
     FAST,
     FIFO,
@@ -36,7 +37,6 @@ from seriatim.experiments.overlay_worlds import (
     OverlayLoad,
     OverlayWorld,
 )
-from seriatim.filters import headers_of
 from seriatim.model import APPLICATION, Event
 from seriatim.protocols.link import Frame
 from seriatim.protocols.overlay import Broker, Client, OverlayOptions, Place

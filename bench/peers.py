@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import seriatim
-from seriatim.cli.demo_distance import Line
+from seriatim.demo.distance import Line
 from seriatim.runtime.loop import run
 from soak.children import free_port
 

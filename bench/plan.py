@@ -30,7 +30,7 @@ def measure(folder: Path, rows: int, topics: int, memory: str, popularity: str, 
     """Make the workload (not timed), then the plan."""
     from seriatim.pipeline import plan as planning
     from seriatim.pipeline import workload as made
-    from seriatim.pipeline.session import SparkOptions, open_session
+    from seriatim.pipeline.spark.session import SparkOptions, open_session
 
     workload = made.Workload(
         subscribers=rows // (HELD + everybody),
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int, nargs="+", default=[1_000, 100_000])
     parser.add_argument("--memory", default="4g")
     parser.add_argument("--popularity", default="zipf")
-    parser.add_argument("--everybody", type=int, default=0, help="so many topics are held by everybody")
+    parser.add_argument("--everybody", type=int, default=0, help="number of topics that everybody holds")
     parser.add_argument("--duckdb", action="store_true", help="the yardstick, too")
     parser.add_argument("--one", metavar="FOLDER", help="(one size, in this process, as JSON)")
     given = parser.parse_args()

@@ -27,7 +27,7 @@ TIMEOUT_S = 3_600.0
 
 
 class Spent(Peak):
-    """Processor time too: that of this process and all below it, as far as they were seen. Others use the machine."""
+    """Measures processor time of this process and its children, too, because others use the machine."""
 
     def __init__(self) -> None:
         self._ticks: dict[int, int] = {}
@@ -56,7 +56,7 @@ def measure(folder: Path, rows: int, world: str, memory: str) -> dict[str, Any]:
     from seriatim.pipeline import workload as made
     from seriatim.pipeline.plan import Inputs, Network
     from seriatim.pipeline.plan import atoms as planning
-    from seriatim.pipeline.session import SparkOptions, open_session
+    from seriatim.pipeline.spark.session import SparkOptions, open_session
     from seriatim.protocols.atoms.written import graph_of, parse
 
     topics = rows // ROWS_PER_GROUP

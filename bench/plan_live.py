@@ -28,18 +28,18 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 
 from seriatim import Bus, connect
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats.server import NatsServer
 from seriatim.cli.cluster import find_cluster
+from seriatim.live.server import SequencerServer
 from seriatim.pipeline import plan as planning
 from seriatim.pipeline.archive.reading import read_archive
 from seriatim.pipeline.archive.writing import ArchiveFailed, ArchiveOptions, archive
 from seriatim.pipeline.plan.measured import ranges_by_distance
-from seriatim.pipeline.session import SparkOptions, open_session
+from seriatim.pipeline.spark.session import SparkOptions, open_session
 from seriatim.pipeline.workload import Workload
 from seriatim.pipeline.workload.publications import topic_of_events
 from seriatim.pipeline.workload.subscriptions import chosen, site_of_publishers, site_of_subscribers, sizes_of
 from seriatim.server.config import ClusterConfig, load_config
-from seriatim.server.server import SequencerServer
 
 WAIT_S = 300.0
 TRIES = 6
@@ -48,7 +48,7 @@ WORKLOAD = Workload(seed=1, subscribers=60, topics=30, held=3, sites=3, local_sh
 
 
 class Load(NamedTuple):
-    """Who subscribes to what, and who publishes what; `sites` of all clients."""
+    """The subscriptions, the publications, and the `sites` of all clients."""
 
     holdings: dict[str, list[str]]
     events: list[tuple[str, str]]
@@ -202,7 +202,7 @@ def far_ranges(spark: SparkSession, uri: str, load: Load) -> int:
 
 
 def sites_table(spark: SparkSession, load: Load) -> Any:
-    """As `seriatim plan --sites` reads it."""
+    """The table that `seriatim plan --sites` reads."""
     return spark.createDataFrame(list(load.sites.items()), "client string, site string")
 
 
@@ -236,7 +236,7 @@ def compare(spark: SparkSession, folder: Path, workload: Workload = WORKLOAD) ->
 
 
 def hash_of(topic: str) -> int:
-    """The same in every process."""
+    """A hash that is the same in every process."""
     return sum(byte * 31**place for place, byte in enumerate(topic.encode()))
 
 

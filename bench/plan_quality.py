@@ -10,7 +10,7 @@ import argparse
 
 from seriatim.pipeline import plan as planning
 from seriatim.pipeline import workload as made
-from seriatim.pipeline.session import SparkOptions, spark_session
+from seriatim.pipeline.spark.session import SparkOptions, spark_session
 
 HELD = 4
 WORKLOADS = ((200, 0.5), (200, 0.95), (2_000, 0.95), (2_000, 1.0))  # subscribers, local share

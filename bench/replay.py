@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import nats
 
-from seriatim.brokers.nats_jetstream import JetStreamBroker
-from seriatim.brokers.nats_replay import ReplayedEvent, ReplayPublisher
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.capabilities import ReplayedEvent
+from seriatim.brokers.nats.jetstream import JetStreamBroker
+from seriatim.brokers.nats.replay import NatsReplay
+from seriatim.brokers.nats.server import NatsServer
 
 TOPICS = ("orders", "payments", "stock")
 BATCH = 500
@@ -35,7 +36,7 @@ async def replayed(url: str, prefix: str, count: int, size: int, in_flight: int)
     """Events per second, by the clock and by this process's time."""
     broker = JetStreamBroker(url)
     await broker.open()
-    publisher = ReplayPublisher(broker, "bench", prefix, in_flight=in_flight)
+    publisher = NatsReplay(broker.api, "bench", prefix, in_flight=in_flight)
     await publisher.reached()
     start, start_cpu = time.monotonic(), time.process_time()
     stored = await publisher.publish(batches(count, size))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats.server import NatsServer
 
 TOPICS = [f"t{index}" for index in range(10)]
 HOLDINGS = [TOPICS[0:5], TOPICS[2:7], TOPICS[4:9], TOPICS[5:10]]
@@ -23,7 +23,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 class Running(NamedTuple):
-    """Where the servers of one round are."""
+    """The servers of one round."""
 
     url: str
     nats_pid: int
@@ -70,7 +70,7 @@ def seriatim_up(mode: str) -> Iterator[Running]:
 
 
 def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0, every_s: float = 0.02) -> None:
-    """Wait, with a bound."""
+    """Wait for a condition, with a time limit."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

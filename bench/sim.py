@@ -9,12 +9,18 @@ import cProfile
 import sys
 from time import process_time
 
+from msgspec import Struct
+
+from seriatim.lab.sim.delays import Constant, Delay, Normal
+from seriatim.lab.sim.engine import Simulator
+from seriatim.lab.sim.network import Link, unreliable
+from seriatim.lab.sim.process import Cost, Restore
 from seriatim.model import Address
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.sim.delays import Constant, Delay, Normal
-from seriatim.sim.engine import Simulator
-from seriatim.sim.network import Link, unreliable
-from seriatim.sim.process import Cost, Restore
+
+
+class Token(Struct, frozen=True):
+    number: int
 
 
 class Relay:
@@ -44,7 +50,7 @@ def ring(machines: int, link: Link, cost: Cost | None = None, wishes: bool = Fal
     for index in range(machines):
         simulator.add(f"m{index}", start_relay(f"m{(index + 1) % machines}", wishes), cost)
     for index in range(tokens):
-        simulator.command(f"m{index % machines}", index)
+        simulator.command(f"m{index % machines}", Token(index))
     return simulator
 
 

@@ -44,12 +44,12 @@ async def _blast(url: str, count: int) -> float:
 
 
 def blast(url: str, count: int) -> float:
-    """One plain publisher, in its own process; when it began."""
+    """Run one plain publisher in its own process. Returns the start."""
     return run(_blast(url, count))
 
 
 async def _prepare(url: str) -> None:
-    """Make the streams, and have the home watch them: somebody must once have held the topics."""
+    """Create the streams and let the home watch them, which needs a subscriber that once held the topics."""
     async with seriatim.connect(url) as bus:
         for topic in TOPICS:
             await bus.publish(topic, b"warm up")

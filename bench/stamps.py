@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from random import Random
 
-from seriatim.experiments.interest import (
+from seriatim.lab.experiments.paper000.interest import (
     MEAN_ENTRIES,
     SKEW,
     Popularity,
@@ -21,12 +21,12 @@ from seriatim.experiments.interest import (
     interest_drawn,
     mean_group,
 )
-from seriatim.experiments.stamp_sizes import FULL_SAMPLED, IDS
-from seriatim.experiments.stamp_sizes import NAMES as TOPICS
+from seriatim.lab.experiments.paper000.stamp_sizes import FULL_SAMPLED, IDS
+from seriatim.lab.experiments.paper000.stamp_sizes import NAMES as TOPICS
 from seriatim.order import SequencingTree
 from seriatim.order.stamp import encode_entries
 from seriatim.protocols.tree import Sequencer, TreeOptions
-from seriatim.protocols.tree.messages import Settled, Ticket, Update
+from seriatim.protocols.tree.messages import Granted, Settled, Ticket, Update
 
 SUBSCRIBERS = 10_000
 TOPICS_EACH = 10
@@ -45,6 +45,7 @@ def measure(shape: str, exponent: float, events: int) -> None:
     for request in range(1, 2 * events + 1):
         rank = popularity.draw()
         _, granted = sequencer.step("p", Ticket(request, TOPICS[rank], 1), 0.0).send[0]
+        assert isinstance(granted, Granted), granted
         sequencer.step("p", Settled(granted.topic, granted.first), 0.0)
         if request > events:
             entries += len(granted.entries)

@@ -27,17 +27,18 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from bench.servers import SPAWN, processor_seconds
 
-from seriatim.brokers.memory import MemoryBroker
+from seriatim.brokers.memory.broker import MemoryBroker
+from seriatim.live.tree import wire
+from seriatim.live.tree.host import NodeHost
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.messages import Granted, Settled, Ticket
 from seriatim.runtime import Switchboard
-from seriatim.runtime.file_journal import FileJournal
-from seriatim.runtime.journal import Journal, MemoryJournal
-from seriatim.runtime.listener import Listener
+from seriatim.runtime.journal.file_journal import FileJournal
+from seriatim.runtime.journal.interface import Journal, MemoryJournal
 from seriatim.runtime.loop import run
-from seriatim.runtime.wire import LENGTH_BYTES, VERSION, Envelope, Hello, Welcome, encode_frame
-from seriatim.server.host import NodeHost
+from seriatim.runtime.net.listener import Listener
+from seriatim.runtime.net.wire import LENGTH_BYTES, VERSION, Envelope, Hello, Welcome, encode_frame
 
 CONNECTIONS = 50
 TOPICS_EACH = 4
@@ -84,7 +85,7 @@ async def _serve(kind: str, address: Any, stop: Any) -> None:
             await broker.open()
             host = NodeHost(tree, "root", options, broker=broker, switchboard=switchboard, journal=journal)
             await host.start()
-        listener = Listener(switchboard, tree, cluster=CLUSTER)
+        listener = Listener(switchboard, tree, cluster=CLUSTER, decoders=wire.TREE)
         await listener.start()
         address.put((listener.address, os.getpid()))
         await asyncio.get_running_loop().run_in_executor(None, stop.wait, 120)

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection as Pipe
 from time import perf_counter, process_time
 from typing import Any
 
+from seriatim.live.tree import wire
 from seriatim.model import Address
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
@@ -26,11 +27,11 @@ from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.messages import Granted, Settled, Ticket
 from seriatim.runtime.clock import Clock
 from seriatim.runtime.driver import Driver
-from seriatim.runtime.journal import MemoryJournal
-from seriatim.runtime.listener import Listener
+from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.runtime.loop import run
-from seriatim.runtime.switchboard import Switchboard
-from seriatim.runtime.wire import VERSION, Envelope, Hello, encode_frame
+from seriatim.runtime.net.listener import Listener
+from seriatim.runtime.net.switchboard import Switchboard
+from seriatim.runtime.net.wire import VERSION, Envelope, Hello, encode_frame
 
 CONNECTIONS = 50
 SECONDS = 3.0
@@ -107,6 +108,7 @@ def attach_echo(switchboard: Switchboard) -> None:
     """A node that grants every ticket at once."""
 
     def deliver(source: Address, message: Payload) -> None:
+        assert isinstance(message, Ticket), message
         request = message.request
         switchboard.send("root", source, Granted(request, message.topic, request, request, {}))
 
@@ -124,7 +126,7 @@ def attach_sequencer(switchboard: Switchboard) -> Driver:
 
 
 class Bare(asyncio.Protocol):
-    """Reads anything, writes always the same."""
+    """Reads any input and always writes the same answer."""
 
     answers = 0
     answer = encode_frame(Envelope("root", "client0", Granted(1, "client0", 1, 1, {})))
@@ -158,7 +160,7 @@ async def serve(pipe: Pipe, node: str, window: int, seconds: float) -> tuple[flo
     else:
         driver = attach_sequencer(switchboard)
     backlog = (lambda: driver.backlog) if driver is not None else None
-    listener = Listener(switchboard, SequencingTree.single([]), cluster=CLUSTER, backlog=backlog)
+    listener = Listener(switchboard, SequencingTree.single([]), cluster=CLUSTER, decoders=wire.TREE, backlog=backlog)
     await listener.start()
     port = int(listener.address.rpartition(":")[2])
     result = await measure(
@@ -178,7 +180,7 @@ async def serve(pipe: Pipe, node: str, window: int, seconds: float) -> tuple[flo
 async def measure(
     pipe: Pipe, port: int, window: int, settle: bool, seconds: float, answered: Callable[[], int]
 ) -> tuple[float, float]:
-    """Let the clients loose on a port, and look at the processor meanwhile."""
+    """Let the clients load a port, and measure the processor time meanwhile."""
     pipe.send((port, window, settle, seconds))
     rate = asyncio.get_running_loop().run_in_executor(None, pipe.recv)
     await asyncio.sleep(2 * WARM_UP_S)

@@ -16,20 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 from seriatim.model import APPLICATION, BROKER, Event, Notification, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
+from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import (
-    Change,
-    Delivered,
-    Granted,
-    Grown,
-    Joined,
-    Kept,
-    Listening,
-    Settled,
-    Stepped,
-    Ticket,
-    Update,
-)
+from seriatim.protocols.tree.messages import Change, Granted, Joined, Settled, Ticket, Update
+from seriatim.protocols.with_broker import Delivered, Grown, Kept, Listening
 
 ITEMS = 60_000
 SLICE = 2_000
@@ -42,7 +32,7 @@ Work = Callable[[list[Item]], None]
 
 
 class Row(NamedTuple):
-    """One line of a table: work done on each item in turn, each of which stands for so many events."""
+    """One line of a table: the work on each item in turn. Each item stands for this many events."""
 
     name: str
     work: Work[Any]
@@ -95,6 +85,7 @@ def ask(node: SequencerNode) -> Work[Ticket]:
     def work(asked: list[Ticket]) -> None:
         for ticket in asked:
             _, granted = node.step("p", ticket, 0.0).send[0]
+            assert isinstance(granted, Granted), granted
             node.step("p", Settled(ticket.topic, granted.first), 0.0)
 
     return work

@@ -9,8 +9,8 @@ Run: python bench/tree_versus_atoms.py [events] [joins] [rates] [--seeds N]
 import sys
 from statistics import fmean
 
-from seriatim.experiments.comparison import SIZES, SYSTEMS, Workload, compare
-from seriatim.experiments.experiment import Measures
+from seriatim.lab.experiments.comparison import SIZES, SYSTEMS, Workload, compare
+from seriatim.lab.experiments.experiment import Measures
 
 WORKLOADS = [
     Workload(topics, size, interest)

@@ -1,8 +1,7 @@
 """How fast are trees? All peers publish once within 1,000 units of time: size² receptions, as many acknowledgements.
 
-By the fast model a wave at a time (experiments/tree_waves.py), up to `ONE_BY_ONE_MAX` peers also one arrival at a time
-(experiments/tree_model.py), and up to `SIMULATED_MAX` by the simulator with the protocol's own machines; all give the
-same times. Processor time, and the most memory that the process ever had.
+By the fast model (lab/experiments/paper001/tree_model.py), and up to `SIMULATED_MAX` peers by the simulator with the
+protocol's own machines; both give the same times. Processor time, and the most memory that the process ever had.
 
 Run: python bench/vcube.py [sizes …]      python bench/vcube.py profile simulator 128      … profile waves 4096
 """
@@ -13,10 +12,10 @@ import sys
 from random import Random
 from time import process_time
 
-from seriatim.experiments.tree_model import Model, Planned, on_tick, run, run_one_by_one
-from seriatim.experiments.tree_worlds import VCubeWorld
+from seriatim.lab.experiments.paper001.tree_model import Model, Planned, on_tick, run
+from seriatim.lab.experiments.paper001.tree_worlds import VCubeWorld
 
-SIMULATED_MAX, ONE_BY_ONE_MAX = 256, 1_024
+SIMULATED_MAX = 256
 SIZES = [256, 512, 1_024, 2_048, 4_096]
 
 
@@ -51,12 +50,10 @@ def main(sizes: list[int]) -> None:
             times = [time - seen.at for seen in world.seen.values() for time in seen.received.values()]
             show("simulator", size, world.simulator.counts.sent, seconds, sum(times) / len(times))
         planned = plan(size)
-        for name, way in (("one by one", run_one_by_one), ("waves", run)):
-            if way is run or size <= ONE_BY_ONE_MAX:
-                start = process_time()
-                outcome = way(Model(size=size, members=range(size)), planned)
-                seconds = process_time() - start
-                show(name, size, outcome.arrivals, seconds, outcome.mean_latency(planned, range(size)))
+        start = process_time()
+        outcome = run(Model(size=size, members=range(size)), planned)
+        seconds = process_time() - start
+        show("waves", size, outcome.arrivals, seconds, outcome.mean_latency(planned, range(size)))
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from seriatim.model import InputError, SeriatimError
 from seriatim.runtime.loop import run
-from soak.cluster import IDLE_S, Cluster
-from soak.plan import KINDS, make_plan
-from soak.recovery import spreads
-from soak.rounds import Round, Totals, forget, run_round
-from soak.rows import Injected, now
-from soak.shapes import SHAPES, shape_named
-from soak.verify import GUARANTEES, Carried
+from soak.tree.cluster import IDLE_S, Cluster
+from soak.tree.plan import KINDS, make_plan
+from soak.tree.recovery import spreads
+from soak.tree.rounds import Round, Totals, forget, run_round
+from soak.tree.rows import Injected, now
+from soak.tree.shapes import SHAPES, shape_named
+from soak.tree.verify import GUARANTEES, Carried
 
 ROUND_S = 40.0
 RATE = 1000.0  # two thousand events per second altogether
@@ -32,7 +32,7 @@ TERMINATED = "SIGTERM"
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run, print, and say how it went."""
+    """Run the soak and print the results. Returns the exit code."""
     arguments = _parse(words)
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="seriatim-soak-"))
     totals = Totals()
@@ -68,7 +68,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--round-s", type=float, default=ROUND_S, help="seconds of load in a round")
     parser.add_argument("--rate", type=float, default=RATE, help="events per second of each publisher")
     parser.add_argument("--faults", default=None, help=f"only these, separated by commas: {', '.join(KINDS)}")
-    parser.add_argument("--idle-s", type=float, default=IDLE_S, help="give up when nothing comes for so long")
+    parser.add_argument("--idle-s", type=float, default=IDLE_S, help="give up when nothing comes for this many seconds")
     parser.add_argument("--folder", type=Path, default=None, help="keep everything here (default: a temporary folder)")
     parser.add_argument("--keep", action="store_true", help="keep the rows of all rounds, also of valid ones")
     arguments = parser.parse_args(words)
@@ -98,7 +98,7 @@ async def _soak(arguments: argparse.Namespace, folder: Path, totals: Totals) -> 
     lives = 0
     try:
         while True:
-            if cluster is None:  # after a broken round everything begins anew: one fault, one report
+            if cluster is None:  # after a failed round everything starts again, so that one fault gives one report
                 lives += 1
                 cluster, carried = Cluster(folder / f"cluster-{lives}", shape, arguments.seed), None
                 await cluster.start()
@@ -137,7 +137,7 @@ def _replay(arguments: argparse.Namespace, number: int) -> str:
 
 
 def say(line: str) -> None:
-    """One line, at once."""
+    """Print one line at once."""
     print(line, flush=True)
 
 
@@ -158,7 +158,7 @@ def _say_round(result: Round) -> None:
 
 
 def show(totals: Totals) -> None:
-    """The table at the end."""
+    """Print the table at the end."""
     say(f"\n{totals.rounds} rounds, {sum(totals.faults.values())} faults")
     say(f"published   {totals.attempted:>12,}  of these acknowledged {totals.acknowledged:,}")
     say(f"notified    {totals.notified:>12,}  handed out again after a crash, marked: {totals.replayed:,}")

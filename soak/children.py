@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from seriatim.model import TimedOut
-from soak.rows import now
+from soak.tree.rows import now
 
 REPOSITORY = Path(__file__).parent.parent
 LOG_LINES_QUOTED = 15
@@ -34,27 +34,27 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the last life."""
+        """The process id of the last life."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Frozen counts as running."""
+        """Whether the process exists. A frozen one does."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def code(self) -> int | None:
-        """How the last life ended; None: it did not, or never began."""
+        """The exit code of the last life; None: it still runs, or never started."""
         return None if self._process is None else self._process.poll()
 
     @property
     def died(self) -> bool:
-        """It ended though nobody asked it to."""
+        """Whether the process ended by itself."""
         return self.wanted and not self.running
 
     def start(self) -> None:
-        """A new life."""
+        """Start the process again."""
         assert not self.running, f"{self.name} is running"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", self._module, *self.arguments]
@@ -80,7 +80,7 @@ class Child:
             self._process.wait(10)
 
     def freeze(self) -> None:
-        """SIGSTOP: it does nothing, and nobody is told."""
+        """Send SIGSTOP: the process stops, and others get no error."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -104,14 +104,14 @@ class Child:
             raise
 
     def last_lines(self, count: int = LOG_LINES_QUOTED) -> str:
-        """What it said last."""
+        """The last lines of its log."""
         if not self.log.exists():
             return "(nothing)"
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Where a child process finds the code."""
+    """The environment in which a child process finds the code."""
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])} | dict(more or {})
 
 
@@ -142,7 +142,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """As many, no two alike."""
+    """Several different free ports."""
     ports: set[int] = set()
     while len(ports) < count:
         ports.add(free_port())

@@ -1,4 +1,4 @@
-"""What the soaks of peers, of atoms and of overlays share: rounds for so many minutes, each judged, and a table.
+"""What the soaks of peers, of atoms and of overlays share: rounds for some minutes, a verdict on each, and a table.
 
 A soak brings its processes (`System`), its judge, and the names of the guarantees it is judged by. What is done follows
 from the seed; what the machine does in between is its own.
@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from seriatim.audit import Report, audit
 from seriatim.model import History, SeriatimError, TimedOut
 from seriatim.runtime.loop import run
-from soak.rows import now
+from soak.tree.rows import now
 
 SHORTEST_ROUND_S = 10.0
 VIOLATIONS_SHOWN = 10
@@ -34,11 +34,11 @@ class Judged(Struct):
     notified: int = 0
 
     def numbers(self) -> dict[str, int]:
-        """What else is counted, and added up over rounds."""
+        """Other counts, which are added up over rounds."""
         return {}
 
     def take(self, history: History, guarantees: Sequence[str], report: Report | None = None) -> Report:
-        """What the auditor says of these guarantees."""
+        """Add the auditor's verdicts on these guarantees."""
         report = audit(history) if report is None else report
         self.published, self.notified = len(history.publications), len(history.deliveries)
         for name in guarantees:
@@ -51,7 +51,7 @@ class Judged(Struct):
 
 
 class Outcome(Struct):
-    """What came of one round."""
+    """The result of one round."""
 
     number: int
     folder: Path
@@ -62,7 +62,7 @@ class Outcome(Struct):
 
 
 class Orders(Struct, frozen=True):
-    """What one round has to do."""
+    """The parameters of one round."""
 
     folder: Path
     number: int
@@ -75,23 +75,23 @@ class System(Protocol):
     """The processes of one round."""
 
     async def start(self) -> None:
-        """Until everything is ready."""
+        """Start everything and wait until it is ready."""
 
     async def harm(self, seconds: float, faults: Counter[str]) -> None:
-        """Faults under load; at the end everything runs."""
+        """Inject faults under load. At the end everything runs."""
 
     async def drain(self) -> None:
-        """Until everything has arrived."""
+        """Wait until everything has arrived."""
 
     async def stop(self) -> None:
-        """Whatever still runs."""
+        """Stop every process that still runs."""
 
 
 RunRound = Callable[[Orders], Awaitable[Outcome]]
 
 
 def round_folder(orders: Orders) -> Path:
-    """Where the files of a round are."""
+    """The folder of the files of a round."""
     return orders.folder / f"round-{orders.number:03}"
 
 
@@ -176,7 +176,7 @@ async def _rounds(arguments: argparse.Namespace, folder: Path, seed: int, run_ro
 
 
 def say(line: str) -> None:
-    """One line, at once."""
+    """Print one line at once."""
     print(line, flush=True)
 
 

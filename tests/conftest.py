@@ -1,6 +1,9 @@
 """Settings shared by all tests."""
 
+import logging
 import random
+from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -10,6 +13,21 @@ from tests.certificates import Certificates
 # No deadline: a busy machine is not a bug. The seed below replays a failure; the blob replays its smallest example.
 settings.register_profile("seriatim", deadline=None, print_blob=True)
 settings.load_profile("seriatim")
+
+# Limits of time for tests that may take more than a minute on a busy machine. Everything else may not.
+LONG_S = 1_200.0
+SPARK_S = 300.0  # the first one starts Spark; an audit of five rows is a hundred small queries
+LIMITS_S = {
+    "tests/faults/": 300.0,  # a cluster of processes under load, with faults that last seconds
+    "tests/cli/": 180.0,  # processes, one after the other
+    "tests/brokers/nats/test_cluster.py": 180.0,  # three servers die, and replicas catch up
+    "tests/brokers/nats/journal/test_cluster.py": 180.0,
+    "tests/live/overlay/test_processes.py": 180.0,
+    "tests/live/peers/test_processes.py": 180.0,
+}
+
+SPARK_PROCESSES = 2
+SLOW = ("tests/faults/", "tests/demo/", "tests/cli/", "tests/test_docs.py", "tests/brokers/", "tests/live/")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -21,13 +39,36 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who runs what, when several processes share the tests: the pipeline's go to one, so that Spark is started once.
+    """Who runs what, when several processes share the tests, and in which order: what takes longest comes first.
 
-    Otherwise a file stays together: its tests may share a server.
+    A file stays together: its tests may share a server. The files that use Spark are dealt to two processes, so that
+    no more than two start it.
     """
+    spark = Counter(file_of(item) for item in items if "spark" in getattr(item, "fixturenames", ()))
+    dealt = [0] * SPARK_PROCESSES
+    groups = {}
+    for file, count in spark.most_common():
+        place = dealt.index(min(dealt))
+        dealt[place] += count
+        groups[file] = f"spark {place}"
     for item in items:
-        file = item.location[0]
-        item.add_marker(pytest.mark.xdist_group("spark" if file.startswith("tests/pipeline/") else file))
+        item.add_marker(pytest.mark.xdist_group(groups.get(file_of(item), file_of(item))))
+        if item.get_closest_marker("timeout") is None and (limit_s := limit_of(item)):
+            item.add_marker(pytest.mark.timeout(limit_s))
+    items.sort(key=lambda item: (file_of(item) not in spark, not file_of(item).startswith(SLOW)))
+
+
+def limit_of(item: pytest.Item) -> float | None:
+    """How long this test may take, if that is not the limit of pyproject.toml."""
+    if item.get_closest_marker("long"):
+        return LONG_S
+    if "spark" in getattr(item, "fixturenames", ()):
+        return SPARK_S
+    return next((limit_s for folder, limit_s in LIMITS_S.items() if file_of(item).startswith(folder)), None)
+
+
+def file_of(item: pytest.Item) -> str:
+    return item.location[0]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -36,6 +77,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if "hypothesis" in report.keywords:
             replay = f"python -m pytest '{report.nodeid}' --hypothesis-seed={config.option.hypothesis_seed}"
             terminalreporter.write_line(f"replay: {replay}")
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_logging() -> Iterator[None]:
+    """Undo what a command under test did to our logger, or the next test sees each record twice or not at all."""
+    yield
+    package = logging.getLogger("seriatim")
+    for handler in [handler for handler in package.handlers if type(handler).__module__.startswith("seriatim.")]:
+        package.removeHandler(handler)
+    package.propagate = True
+    package.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,11 @@ async with FaultProxy.before("127.0.0.1:7411") as proxy:
 
 import asyncio
 
+from tests.waiting import FOREVER_S, until
+
 TO_TARGET = "to target"
 TO_CLIENT = "to client"
 PIECE_BYTES = 64 * 1024
-POLL_S = 0.005
 
 
 class FaultProxy:
@@ -109,8 +110,7 @@ class FaultProxy:
         """Carry bytes one way. When this way ends, however it does, the whole connection ends."""
         try:
             while True:
-                while direction in self.paused:
-                    await asyncio.sleep(POLL_S)
+                await until(lambda: direction not in self.paused, "going on", FOREVER_S)
                 piece = await reader.read(PIECE_BYTES)
                 if not piece:
                     break
@@ -133,8 +133,8 @@ class FaultProxy:
         except ConnectionError:
             pass
         try:
-            while direction in self.dropped:  # nor is anybody told that the other side hung up
-                await asyncio.sleep(POLL_S)
+            # Nor is anybody told that the other side hung up.
+            await until(lambda: direction not in self.dropped, "going on", FOREVER_S)
         finally:
             for each in (writer, other):
                 self._writers.discard(each)

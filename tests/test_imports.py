@@ -37,6 +37,12 @@ def third_party_after_importing(*names: str) -> list[str]:
     return [package for package in packages if package not in {"typing_extensions", "__mp_main__"}]
 
 
+def test_importing_seriatim_loads_nothing_of_the_lab() -> None:
+    program = "import sys, seriatim; print([name for name in sys.modules if name.startswith('seriatim.lab')])"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert answer == "[]\n"
+
+
 def test_the_core_needs_msgspec_and_nothing_else() -> None:
     assert third_party_after_importing(*CORE) == ["msgspec"]
 

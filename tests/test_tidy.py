@@ -1,8 +1,9 @@
 """The shape of the code, kept by a test: who may import whom, what a file may hold, how long it may be."""
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -10,42 +11,57 @@ import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "src" / "seriatim"
+TESTS = REPOSITORY / "tests"
 LINES_MAX = 500
 
-# model ← order ← protocols ← {sim, runtime}. A folder may import itself and what stands here; a new folder must be
-# added, so that its place is a decision. The root package exports, the command line joins everything together.
+# model ← order ← protocols ← runtime ← brokers ← server ← live ← client. A room may import itself and what stands here;
+# a new room must be added, so that its place is a decision. The root package exports; cli and demo join everything.
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "order": {"model"},
     "filters": {"model"},
-    "protocols": {"model", "order", "filters"},
     "audit": {"model", "order"},
-    "sim": {"model", "order", "protocols", "audit"},
-    "explore": {"model", "order", "filters", "protocols", "audit", "sim"},
+    "protocols": {"model", "order", "filters"},
     "runtime": {"model", "order", "protocols"},
     "brokers": {"model", "order", "protocols", "runtime"},
     "server": {"model", "order", "protocols", "runtime", "brokers"},
-    "peers": {"model", "protocols", "runtime"},
-    "overlay": {"model", "protocols", "runtime"},
-    "client": {"model", "order", "filters", "protocols", "runtime", "brokers", "server", "peers", "overlay", "audit"},
-    "experiments": {"model", "order", "filters", "protocols", "audit", "sim"},
-    "pipeline": {"model", "order", "filters", "protocols", "audit", "sim", "experiments", "brokers"},
+    "live": {"model", "order", "protocols", "runtime", "brokers", "server"},
+    "client": {"model", "order", "filters", "protocols", "runtime", "brokers", "server", "live", "audit"},
+    "pipeline": {"model", "order", "filters", "protocols", "audit", "brokers"},
+    "lab": {"model", "order", "filters", "protocols", "audit"},
 }
-UNRESTRICTED = {"", "cli"}
+UNRESTRICTED = {"", "cli", "demo"}
+
+# The products of a room: none imports another one. What they share is in the room's own files, or in a room below.
+PRODUCTS: dict[str, set[str]] = {
+    "client": {"tree", "atoms", "peers", "overlay"},
+    "live": {"tree", "atoms", "peers", "overlay"},
+}
+# Folders that several products of a room share: they import none of them.
+SHARED: dict[str, set[str]] = {"client": {"brokered", "direct"}}
+
+# A broker is a folder that nobody outside it knows: it is found by the scheme of a URL and asked for what it can do.
+BROKER_FOLDERS = [path.name for path in sorted((PACKAGE / "brokers").iterdir()) if (path / "__init__.py").is_file()]
+MEMORY_IS_PUBLIC = {"brokers/__init__.py"}  # for users' own tests
+
+# The lab is not needed to run the product: only the command line, the simulated demo and the sweep know it.
+KNOW_THE_LAB = {"pipeline/sweep.py"}
+COMMANDS_OF_THE_LAB = {f"cli/{name}.py" for name in ("explore", "report", "reproduce", "simulate", "sweep")}
 
 # Third-party packages: msgspec anywhere, these only in the folder that exists for them.
 THIRD_PARTY: dict[str, set[str]] = {
     "brokers": {"nats", "nkeys"},
     "cli": {"click"},
-    "pipeline": {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib"},
+    "demo": {"click"},
+    "pipeline": {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "PIL"},
     "runtime": {"uvloop"},
 }
 
 # The live demo is also about programs that do not use Seriatim: these talk to NATS as everybody does.
-PLAIN_NATS = {"cli/demo_checkout.py", "cli/demo_sites.py"}
+PLAIN_NATS = {"demo/checkout.py", "demo/sites.py"}
 
-# The same results as tree_model.py, ten times as fast where numpy is there; imported only then.
-FASTER = {"experiments/tree_waves.py"}
+# Computes tree_model.py, whose experiments need numpy; imported only when one of them runs.
+NEEDS_NUMPY = {"lab/experiments/paper001/tree_waves.py"}
 
 # Time and random numbers are handed to a protocol, and a driver does its input and output.
 PURE = ("model", "order", "filters", "protocols")
@@ -53,10 +69,48 @@ IMPURE = {"asyncio", "datetime", "logging", "random", "secrets", "selectors", "s
 # Timestamps are a type of values that filters compare; nobody there asks what time it is.
 VALUE_TYPES = {"filters/values.py": {"datetime"}, "filters/parser.py": {"datetime"}}
 
-MODULES = sorted(PACKAGE.rglob("*.py"))
-PROTOCOLS = sorted(path for path in (PACKAGE / "protocols").iterdir() if path.is_dir() and path.name != "__pycache__")
+# Rooms whose log lines end with their fields.
+LOGS_WITH_FIELDS = {"client", "live", "server", "runtime", "brokers", "pipeline"}
 
-each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+# Phrases that a reader has to decode. "There are none" is plain English.
+ODD_PHRASES = re.compile(
+    r"so-manieth|how-manieth|held for dead|(?<!there )\bare none\b|\bis no (mode|place|way|kind)\b|\bdear\b",
+    re.IGNORECASE,
+)
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+PROTOCOLS = sorted(
+    path
+    for room in ("protocols", "lab/papers")
+    for path in (PACKAGE / room).iterdir()
+    if path.is_dir() and path.name != "__pycache__"
+)
+
+
+def each(paths: list[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """A check of every file is one test, which names all the files that fail it."""
+
+    def of(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            problems = []
+            for path in paths:
+                try:
+                    check(path)
+                except AssertionError as error:
+                    problems.append(str(error))
+            assert not problems, "\n".join(problems)
+
+        test.__doc__ = check.__doc__
+        return test
+
+    return of
+
+
+each_module = each(MODULES)
+each_file = each(
+    [path for folder in ("src", "tests", "bench", "soak") for path in sorted((REPOSITORY / folder).rglob("*.py"))]
+)
+each_test = each(sorted(TESTS.rglob("*.py")))
 
 
 @cache
@@ -79,7 +133,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import; write the full name"
             assert node.module is not None
-            if node.module == "seriatim":  # `from seriatim import sim` imports seriatim.sim
+            if node.module == "seriatim":  # `from seriatim import sim` imports seriatim.lab.sim
                 for alias in node.names:
                     yield node.lineno, f"seriatim.{alias.name}"
             else:
@@ -93,6 +147,8 @@ def test_import_rule(path: Path) -> None:
         return
     assert folder in MAY_IMPORT, f"say in {Path(__file__).name} what seriatim.{folder} may import"
     allowed = MAY_IMPORT[folder] | {folder}
+    if path.relative_to(PACKAGE).as_posix() in KNOW_THE_LAB:
+        allowed |= {"lab"}
     for line, name in imported(path):
         top, _, rest = name.partition(".")
         if top == "seriatim":
@@ -101,11 +157,52 @@ def test_import_rule(path: Path) -> None:
 
 
 @each_module
+def test_no_product_imports_another(path: Path) -> None:
+    room, *inner = path.relative_to(PACKAGE).parts
+    products = PRODUCTS.get(room, set())
+    if len(inner) < 2 or inner[0] not in products | SHARED.get(room, set()):
+        return
+    for line, name in imported(path):
+        _, folder, product, *_ = (*name.split("."), "", "")
+        if folder == room and product in products:
+            assert product == inner[0], f"{path}:{line}: {room}.{inner[0]} may not import {name}"
+
+
+@each_module
+def test_the_lab_is_known_to_few(path: Path) -> None:
+    name = path.relative_to(PACKAGE).as_posix()
+    if folder_of(path) == "lab" or name in KNOW_THE_LAB | COMMANDS_OF_THE_LAB | {"demo/simulation.py"}:
+        return
+    for line, module in imported(path):
+        assert not module.startswith("seriatim.lab"), f"{path}:{line}: {name} may not import {module}"
+
+
+@each_module
+def test_a_broker_is_known_only_inside_its_folder(path: Path) -> None:
+    place = path.relative_to(PACKAGE).as_posix()
+    for line, name in imported(path):
+        for folder in BROKER_FOLDERS:
+            is_inside = place.startswith(f"brokers/{folder}/")
+            is_public = folder == "memory" and place in MEMORY_IS_PUBLIC
+            is_imported = f"{name}.".startswith(f"seriatim.brokers.{folder}.")
+            assert is_inside or is_public or not is_imported, (
+                f"{path}:{line}: imports {name}; ask the broker for a capability (brokers/capabilities.py)"
+            )
+
+
+@pytest.mark.parametrize("name", ["seam.py", "capabilities.py", "bulk.py", "journals.py"])
+def test_the_seam_names_no_kind_of_broker(name: str) -> None:
+    text = (PACKAGE / "brokers" / name).read_text(encoding="utf-8").lower()
+    found = [word for word in ("nats", "jetstream", "kafka", "redis", "sqlite", "memorybroker") if word in text]
+    assert not found, f"brokers/{name} is for every broker, and names {', '.join(found)}"
+
+
+@each_module
 def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
     allowed = {"seriatim", "msgspec"} | THIRD_PARTY.get(folder_of(path), set())
     if path.relative_to(PACKAGE).as_posix() in PLAIN_NATS:
         allowed |= {"nats"}
-    if path.relative_to(PACKAGE).as_posix() in FASTER:
+    if path.relative_to(PACKAGE).as_posix() in NEEDS_NUMPY:
         allowed |= {"numpy"}
     for line, name in imported(path):
         top = name.partition(".")[0]
@@ -125,9 +222,7 @@ def test_module_has_a_docstring(path: Path) -> None:
     assert ast.get_docstring(parse(path)), f"{path}: say what this file is for and how it fits"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in MODULES if path.name == "__init__.py"], ids=lambda path: path.parent.name
-)
+@each([path for path in MODULES if path.name == "__init__.py"])
 def test_init_only_exports(path: Path) -> None:
     folder = path.parent.relative_to(PACKAGE).as_posix()
     if folder == "cli":  # holds the group that imports each command only when it is called
@@ -143,11 +238,24 @@ def test_init_only_exports(path: Path) -> None:
         assert is_docstring or is_import or is_export, f"{path}:{node.lineno}: belongs in a module of its own"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for folder in ("src", "tests", "bench", "soak") for path in sorted((REPOSITORY / folder).rglob("*.py"))],
-    ids=lambda path: str(path.relative_to(REPOSITORY)),
-)
+@each_module
+def test_private_names_of_nats_py_stay_in_one_file(path: Path) -> None:
+    """nats-py may change them in any release: brokers/nats/client.py lists those that we use."""
+    if not path.is_relative_to(PACKAGE / "brokers" / "nats") or path.name == "client.py":
+        return
+    for node in ast.walk(parse(path)):
+        found = ""
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            found = node.attr if owner not in ("self", "cls") else ""
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr"):
+            name = node.args[1]
+            found = str(name.value) if isinstance(name, ast.Constant) and str(name.value).startswith("_") else ""
+        line = getattr(node, "lineno", 0)
+        assert not found, f"{path}:{line}: {found} is somebody else's private name; see brokers/nats/client.py"
+
+
+@each_file
 def test_file_is_readable_in_one_sitting(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= LINES_MAX, f"{path} has {lines} lines; more than {LINES_MAX} are hard to read at once: split it"
@@ -164,7 +272,54 @@ def test_errors_are_caught_by_name(path: Path) -> None:
         assert passes_on or not is_broad, f"{path}:{node.lineno}: hides errors nobody thought of; name what is expected"
 
 
+@each_module
+def test_log_lines_carry_their_context_in_the_message(path: Path) -> None:
+    """`logger.info("node started: node=%s", node)`, so that it is there with any logging; see runtime/logs.py."""
+    if folder_of(path) not in LOGS_WITH_FIELDS:
+        return
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("logger."):
+            assert all(each.arg != "extra" for each in node.keywords), f"{path}:{node.lineno}: put it into the message"
+
+
+@each(
+    [*MODULES, *sorted(PACKAGE.rglob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
+)
+def test_texts_are_plain_english(path: Path) -> None:
+    for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        found = ODD_PHRASES.search(text)
+        assert found is None, f"{path}:{line}: say {found[0]!r} in plain words"
+
+
 @pytest.mark.parametrize("folder", PROTOCOLS, ids=lambda path: path.name)
 @pytest.mark.parametrize("name", ["README.md", "messages.py"])
 def test_protocol_folder_explains_itself(folder: Path, name: str) -> None:
     assert (folder / name).is_file(), f"{folder / name} is missing"
+
+
+# A test that needs an event loop is a coroutine, and the plugin runs it. These run one themselves, and why.
+OWN_LOOPS = {
+    "faults/stage.py": "one loop for all tests of a file: they share a cluster",
+    "live/tree/host_child.py": "a process of its own",
+    "pipeline/streams.py": "blocking calls, for tests of Spark, which blocks",
+    "runtime/journal/child.py": "a process of its own",
+    "runtime/journal/test_segment.py": "what becomes of a thread when its loop is gone",
+    "runtime/journal/test_writer.py": "what becomes of a thread when its loop is gone",
+}
+
+
+@each_test
+def test_tests_wait_for_something_and_not_for_a_time(path: Path) -> None:
+    if path.name != "waiting.py":
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.sleep", "time.sleep", "sleep"):
+                fixed = isinstance(node.args[0], ast.Constant) and node.args[0].value != 0
+                assert not fixed, f"{path}:{node.lineno}: wait until something is so: tests/waiting.py"
+
+
+@each_test
+def test_tests_are_coroutines_and_run_no_loop(path: Path) -> None:
+    if path.relative_to(TESTS).as_posix() not in OWN_LOOPS:
+        for node in ast.walk(parse(path)):
+            starts = isinstance(node, ast.Attribute) and ast.unparse(node) in ("asyncio.run", "asyncio.Runner")
+            assert not starts, f"{path}:{getattr(node, 'lineno', 0)}: write `async def test_…` instead"

@@ -6,19 +6,19 @@ from random import Random
 from msgspec import structs
 
 from seriatim.audit import audit
-from seriatim.explore.checks import Stopped
-from seriatim.explore.run import Run
-from seriatim.explore.vcube_plots import PLOTS
-from seriatim.explore.vcube_plotting import PlotWalk, plotted_world
-from seriatim.explore.vcube_random import PeerWalk
-from seriatim.explore.vcube_stories import JOINING_WHILE_DYING, RETURNING
-from seriatim.explore.vcube_variants import peer_of
+from seriatim.lab.explore.engine.checks import Stopped
+from seriatim.lab.explore.engine.run import Run
+from seriatim.lab.explore.vcube.explorable import VCUBE
+from seriatim.lab.explore.vcube.plots import PLOTS
+from seriatim.lab.explore.vcube.plotting import PlotWalk, plotted_world
+from seriatim.lab.explore.vcube.random_worlds import PeerWalk
+from seriatim.lab.explore.vcube.stories import JOINING_WHILE_DYING, RETURNING
+from seriatim.lab.sim import Simulator, Uniform, reliable_unordered
+from seriatim.lab.sim.peer_recorder import PeerRecorder
 from seriatim.model import Event, History
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
 from seriatim.protocols.vcube.messages import Publish, Subscribe, Suspect, Unsubscribe
-from seriatim.sim import Simulator, Uniform, reliable_unordered
-from seriatim.sim.peer_recorder import PeerRecorder
 
 TOPIC = "chat"
 DURATION_MS = 6_000.0
@@ -26,15 +26,15 @@ DURATION_MS = 6_000.0
 IN_PLOTS = {  # rules without which causal order breaks, and the plots in which it does
     "no-known-start": "only joiners are left of those who had it",
     "no-arrival": "what members have of the dead comes late",
-    "no-remains": "who left hands on what its past is lost of",
-    "no-own-answer": "who returns while it still hands on",
+    "no-remains": "a leaver hands on events whose causes are lost",
+    "no-own-answer": "a leaver returns while it still hands on",
     "no-stable-pruning": "two crashes",
     "no-closed-frontier": "how far, told too early",
     "no-obituary": "left out as dead",
-    "no-lasting-remains": "named to a joiner by who left",
-    "no-full-remains": "notified and handed on by who left",
-    "no-taking-up": "notified and handed on by who left and returned",
-    "no-keeping-below": "handed on by who began after it",
+    "no-lasting-remains": "named to a joiner by a leaver",
+    "no-full-remains": "notified and handed on by a leaver",
+    "no-taking-up": "notified and handed on by a leaver that returned",
+    "no-keeping-below": "handed on by a peer that began after it",
     "no-equal-news": "handed on by an earlier life",
 }
 IN_STORIES = {  # … and stories in which it does on some random way, looked for from this one on
@@ -68,7 +68,7 @@ def _breaking_way(variant: str) -> int:
     """A way on which the variant is caught. Which one that is changes with every message that a peer sends."""
     first = IN_STORIES[variant][1]
     for way in range(first, first + WAYS_MAX):
-        if audit(_walked(variant, peer_of(variant), way), limit=1).anomalies_against(["causal"]):
+        if audit(_walked(variant, VCUBE.cast(variant), way), limit=1).anomalies_against(["causal"]):
             return way
     raise AssertionError(f"{variant} was not caught on {WAYS_MAX} ways")
 
@@ -148,7 +148,7 @@ def logs_with_verdicts() -> dict[str, tuple[History, str]]:
     """Logs of all kinds, and what must be said of their causal order."""
     found: dict[str, tuple[History, str]] = {}
     for variant in BREAKING:
-        broken = log_of(variant, peer_of(variant))
+        broken = log_of(variant, VCUBE.cast(variant))
         found[variant] = broken, "invalid"
         found[f"{variant}, without barriers"] = without_barriers(broken), "invalid"
         found[f"{variant}, but right"] = log_of(variant, Peer), "valid"

@@ -78,55 +78,74 @@ def test_csv(tmp_path: Path) -> None:
 
 
 GOOD = '{"subscriber": "s", "position": 0, "event_id": "a", "topic": "A"}\n'
-CUT_OFF = "the last line is cut off; copy the file again"
+CUT_OFF = "copy the file again, or delete that line"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "fix"),
     [
-        (GOOD + '{"subscriber": "s", "posi', f"log.jsonl line 2: {CUT_OFF}"),
-        (GOOD + "nonsense\n", "log.jsonl line 2: not a JSON object "),
-        (GOOD + "[1]\n" + GOOD, "log.jsonl line 2: Expected object, got array"),
-        (GOOD.replace("0", '"0"'), "log.jsonl line 1, field position: Expected int, got str; correct it"),
-        (GOOD.replace("0", "-1"), "log.jsonl line 1, field position: -1 is negative; count from 0"),
-        (GOOD.replace('"A"', '"A", "index": -1'), "log.jsonl line 1, field index: -1 is negative; count from 0"),
-        (GOOD.replace('"A"', '""'), "log.jsonl line 1, field topic: empty; give it a name"),
-        (GOOD.replace('"topic"', '"title"'), "log.jsonl line 1, field topic: Object missing required field topic; add"),
-        (GOOD.replace('"s"', '"\udcff"'), "log.jsonl line 1: not a JSON object "),
+        (GOOD + '{"subscriber": "s", "posi', 'line 2, the last line is cut off: {"subscriber": "s", "posi', CUT_OFF),
+        (GOOD + "nonsense\n", "line 2, not a JSON object: nonsense", "write one JSON object per line"),
+        (GOOD + "[1]\n" + GOOD, "line 2, not a JSON object: [1]", "write one"),
+        (GOOD + GOOD[:-1] + GOOD, 'line 2, not a JSON object: {"subs', "write one"),
+        (GOOD.replace("0", '"zero"'), "line 1, column position: zero is not a whole number", "correct it"),
+        (GOOD.replace("0", "-1"), "line 1, column position: -1 is negative", "count from 0"),
+        (GOOD.replace('"A"', '"A", "index": -1'), "line 1, column index: -1 is negative", "count from 0"),
+        (GOOD.replace('"A"', '""'), "line 1, column topic: empty, and it is the topic", "fill it, or map another"),
+        (GOOD + GOOD.replace('"topic"', '"title"'), "line 2, column topic: empty, and it is the topic", "fill it"),
+        (GOOD.replace('"s"', '"\udcff"') + GOOD, "line 1, not a JSON object: ", "write one"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_line_is_named(tmp_path: Path, text: str, message: str, fix: str) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(LogError) as error:
         read_history(path)
-    assert f"{tmp_path}/{message}" in str(error.value)
+    rows = len(text.splitlines())
+    assert error.value.problem.startswith(f"1 of {rows} rows do not fit: {tmp_path}/log.jsonl {message}")
+    assert error.value.fix.startswith(fix)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "fix"),
     [
-        ("s1,0,a,A\ns1,1", f"log.csv line 3: {CUT_OFF}"),
-        ("s1,0\ns1,1,a,A\n", "log.csv line 2: fewer cells than the 4 of the first line; add the missing cells"),
-        ("s1,0,a,A,5\n", "log.csv line 2: more cells than the 4 of the first line; quote"),
-        ("s1,x,a,A\n", "log.csv line 2, field position: Expected int, got str"),
-        ("s1,,a,A\n", "log.csv line 2, field position: Object missing required field position"),
-        ('s1,0,"a"b,A\n', "log.csv line 2: "),
-        ("s1,0,\udcff,A\n", "log.csv: not UTF-8"),
+        ("s1,0,a,A\ns1,1", "line 3, the last line is cut off: s1,1", CUT_OFF),
+        ("s1,0\ns1,1,a,A\n", "line 2, more or fewer cells than the first line: s1,0", "quote cells that contain"),
+        ("s1,0,a,A,5\n", "line 2, more or fewer cells than the first line: s1,0,a,A,5", "quote"),
+        ("s1,x,a,A\n", "line 2, column position: x is not a whole number", "correct it"),
+        ("s1,,a,A\n", "line 2, column position: empty", "fill it"),
+        ("s1,0,\udcff,A\n", "line 2, column event_id: not UTF-8", "write the file as UTF-8"),
+        ('s1,0,"a\nb",A\n', "line 2, more or fewer cells", "quote"),
     ],
 )
-def test_a_bad_line_of_a_table_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_line_of_a_table_is_named(tmp_path: Path, text: str, message: str, fix: str) -> None:
     path = tmp_path / "log.csv"
     path.write_bytes(("subscriber,position,event_id,topic\n" + text).encode(errors="surrogateescape"))
     with pytest.raises(LogError) as error:
         read_history(path)
-    assert f"{tmp_path}/{message}" in str(error.value)
+    assert f"rows do not fit: {tmp_path}/log.csv {message}" in error.value.problem
+    assert error.value.fix.startswith(fix)
+
+
+def test_all_bad_lines_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("subscriber,position,event_id,topic\n" + "s,x,a,A\ns,1,a,A\n" * 5)
+    with pytest.raises(LogError, match="5 of 10 rows do not fit") as error:
+        read_history(path)
+    assert error.value.problem.count("is not a whole number") == 3
+
+
+def test_text_behind_a_quote_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text('subscriber,position,event_id,topic\ns1,0,"a"b,A\n')
+    with pytest.raises(LogError, match=r"log\.csv: text behind a closing quote; write a quote inside a cell twice"):
+        read_history(path)
 
 
 def test_a_bad_stamp_is_named(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("subscriber,position,event_id,topic,stamp\ns1,0,a,A,B:2\n")
-    with pytest.raises(LogError, match=r"line 2, field stamp: not a stamp .*; write it as JSON"):
+    with pytest.raises(LogError, match=r"line 2, column stamp: B:2 is not a stamp; write it as JSON"):
         read_history(path)
 
 
@@ -135,7 +154,7 @@ def test_a_path_that_is_no_log(tmp_path: Path) -> None:
         read_history(tmp_path / "none")
     with pytest.raises(LogError, match=r"no deliveries in this folder; give the folder that has them"):
         read_history(tmp_path)
-    with pytest.raises(LogError, match="No such file or directory; check the path"):
+    with pytest.raises(LogError, match="no such file or folder; correct the path"):
         read_deliveries(tmp_path / "none.csv")
     (tmp_path / "log.parquet").write_text("")
     with pytest.raises(LogError, match=r"only Spark reads Parquet; leave out --engine python"):
@@ -205,5 +224,5 @@ def test_columns_of_another_system_need_an_option(tmp_path: Path) -> None:
         read_history(path)
     path = tmp_path / "log.jsonl"
     path.write_text(GOOD.replace('"topic"', '"title"'))
-    with pytest.raises(LogError, match=r"field topic: .*; add it to the row, or say what it is called there: --topic"):
+    with pytest.raises(LogError, match=r"no column topic; say which one it is with --topic, or --topic-value; its"):
         read_history(path)

@@ -3,17 +3,17 @@
 import pytest
 
 from seriatim.audit import audit
-from seriatim.explore.vcube_variants import peer_of
+from seriatim.lab.explore.vcube.explorable import VCUBE
+from seriatim.lab.sim.peer_recorder import PeerRecorder
 from seriatim.model import Event, Notification
 from seriatim.protocols.vcube import Peer
 from seriatim.protocols.vcube.messages import Born, Subscribed, Unsubscribed
-from seriatim.sim.peer_recorder import PeerRecorder
 from tests.audit.peer_logs import BREAKING, chat, log_of, logs_with_verdicts
 
 
 @pytest.mark.parametrize("variant", BREAKING)
 def test_who_breaks_causal_order_is_convicted(variant: str) -> None:
-    report = audit(log_of(variant, peer_of(variant)))
+    report = audit(log_of(variant, VCUBE.cast(variant)))
     assert report.verdicts["causal"].answer == "invalid"
     assert "was notified of" in report.anomalies_against(["causal"])[0].sentence
     right = audit(log_of(variant, Peer))

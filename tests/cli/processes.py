@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from tests.waiting import wait
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 WAIT_S = 120.0  # a bound for a busy machine; most things here take a second
@@ -54,14 +55,14 @@ class Running:
 
     def wait_for_line(self, text: str) -> str:
         """Until it has written a line with this text, to stdout or stderr."""
-        deadline_s = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline_s:
-            for line in [*self.out, *self.err]:
-                if text in line:
-                    return line
-            assert self.process.poll() is None, f"{self} ended before it wrote {text!r}"
-            time.sleep(0.01)
-        raise AssertionError(f"{self} did not write {text!r} within {WAIT_S} s")
+
+        def found() -> str | None:
+            return next((line for line in [*self.out, *self.err] if text in line), None)
+
+        wait(lambda: found() or self.process.poll() is not None, f"{self} writes {text!r}", WAIT_S)
+        line = found()
+        assert line is not None, f"{self} ended before it wrote {text!r}"
+        return line
 
     def wait(self, timeout_s: float = WAIT_S) -> int:
         """Its exit code, once it has ended."""
@@ -132,9 +133,6 @@ def up(folder: Path, *words: str | Path) -> Iterator[tuple[Running, dict[str, An
     """`seriatim up` on a free port, ready; what it says about itself."""
     ready = folder / "ready.json"
     with Running("up", "--port", "0", "--ready-file", ready, *words) as running:
-        deadline_s = time.monotonic() + WAIT_S
-        while not ready.exists():
-            assert running.process.poll() is None, f"{running} ended before it was ready"
-            assert time.monotonic() < deadline_s, f"{running} was not ready within {WAIT_S} s"
-            time.sleep(0.01)
+        wait(lambda: ready.exists() or running.process.poll() is not None, f"{running} is ready", WAIT_S)
+        assert running.process.poll() is None, f"{running} ended before it was ready"
         yield running, json.loads(ready.read_text())

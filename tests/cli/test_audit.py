@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from seriatim.audit import Auditor, write_history
-from seriatim.cli.audit import command
+from seriatim.cli.audit.command import command
 from seriatim.model import Delivery, History
 from seriatim.order import GUARANTEES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.certificates import Certificates
 from tests.cli.processes import Running, run
-from tests.overlay.world import write_overlay
+from tests.live.overlay.world import write_overlay
 
 PAIR = {"B1": "", "B2": "B1"}
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from seriatim import cli
 from seriatim.model import InputError
-from seriatim.pipeline.requirements import RequirementMissing
+from seriatim.pipeline.spark.requirements import RequirementMissing
 from tests.cli.examples import unknown_options
 
 

@@ -34,7 +34,11 @@ INSIDE = "memory:// is inside one process, and a command is a process of its own
         ),
         (["audit", NOWHERE, "--follow", "--checkpoint", "c"], 2, "no NATS server answers at 127.0.0.1:1"),
         (["audit", "s3a://bucket/run", "--engine", "python"], 2, "leave it out: Spark reads URIs"),
-        (["archive", "--out", "a", "--checkpoint", "c", "--url", "vcube://h:1"], 2, "is not JetStream; use nats://"),
+        (
+            ["archive", "--out", "a", "--checkpoint", "c", "--url", "vcube://h:1"],
+            2,
+            "is not a broker that can be read in bulk; use",
+        ),
         (
             ["archive", "--out", "a", "--checkpoint", "c", "--url", NOWHERE, "--timeout", "0.5"],
             1,
@@ -53,7 +57,8 @@ INSIDE = "memory:// is inside one process, and a command is a process of its own
             "x.csv is no jsonl by its name; give --format parquet, or files of J",
         ),
         (["workload", "publications", "--out", "w", "--events", "-1"], 2, "events: -1 does not make a workload"),
-        (["replay", "a", "--topics", "t", "--publish", "host"], 2, "'host' is not JetStream; use nats://host:port"),
+        (["replay", "a", "--topics", "t", "--publish", "host"], 2, "'host' does not begin with a scheme we know"),
+        (["replay", "a", "--topics", "t", "--publish", "nats+core://h"], 2, "this broker cannot take a replay; use"),
     ],
     ids=lambda value: " ".join(value[:3]) if isinstance(value, list) else "",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.certificates import Certificates
 from tests.cli.processes import Running, run
-from tests.peers.world import write_peers
+from tests.live.peers.world import write_peers
 
 
 def peer(path: Path, id: int, *words: str | Path) -> Running:
@@ -102,17 +102,20 @@ def test_status_and_explain_are_let_in_with_token_and_authority(tmp_path: Path) 
             without = run(command, "--url", url, "--authority", certificates.authority)
             assert without.returncode == 1 and "a token is needed" in without.stderr, without.stderr
             of_no_peers = run(command, "--url", "memory://", "--token-file", token)
-            assert of_no_peers.returncode == 2 and "--token-file: is for peers" in of_no_peers.stderr
+            assert of_no_peers.returncode == 2 and "--token-file: is only for peers" in of_no_peers.stderr
 
 
 def test_wrong_words(tmp_path: Path) -> None:
     path = write_peers(tmp_path, 2)
     for words, said in (
         (["peer", "--id", "7", "--peers", path], "there is no peer 7 in the list"),
-        (["peer", "--id", "0"], "either a list or a seed is needed"),
+        (["peer", "--id", "0"], "give either a list or a seed"),
         (["peer", "--id", "0", "--peers", tmp_path / "nothing"], "there is no such file"),
         (["sub", "a", "--url", f"vcube://{path}"], "which peer this process is"),
-        (["sub", "a", "--durable", "x", "--url", f"vcube://{path}?id=0"], "no peer keeps what was published before"),
+        (
+            ["sub", "a", "--durable", "x", "--url", f"vcube://{path}?id=0"],
+            "peers do not keep what was published before",
+        ),
     ):
         result = run(*words)
         assert result.returncode == 2 and said in result.stderr, result.stderr

@@ -15,7 +15,7 @@ import seriatim
 from seriatim.audit import write_history
 from seriatim.cli import main
 from seriatim.model import History
-from tests.pipeline.report_cases import Reader, log, plan_section, timed_history
+from tests.pipeline.report.cases import Reader, log, plan_section, timed_history
 
 
 @pytest.fixture(autouse=True)
@@ -159,13 +159,13 @@ def test_a_page_that_cannot_be_written_is_said() -> None:
     assert "Error: file: " in result.output
 
 
-def test_a_small_run_needs_neither_spark_nor_matplotlib() -> None:
+def test_a_small_run_needs_neither_spark_nor_pillow() -> None:
     write_history(timed_history(), "run")
     code = (
         "import sys\n"
         "from seriatim.cli import main\n"
         "main(['report', 'run'], standalone_mode=False)\n"
-        "print([name for name in ('pyspark', 'matplotlib', 'numpy', 'pandas') if name in sys.modules])\n"
+        "print([name for name in ('pyspark', 'PIL', 'numpy', 'pandas') if name in sys.modules])\n"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(seriatim.__file__).parent.parent)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

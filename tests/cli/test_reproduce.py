@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 
 from seriatim.cli import main
 
-WELL, MIXED = "tests.experiments.odd:WELL", "tests.experiments.odd:MIXED"
+WELL, MIXED = "tests.lab.experiments.odd:WELL", "tests.lab.experiments.odd:MIXED"
 
 
 def reproduce(*arguments: str) -> Result:

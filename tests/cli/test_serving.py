@@ -44,7 +44,7 @@ def test_check_shows_what_the_file_means(tmp_path: Path) -> None:
         ("", [], "Error: broker: is missing; "),
         (f"{CLUSTER}mode = 'lag'", [], "Error: mode: 'lag' does not fit"),
         (CLUSTER, ["--node", "eu"], "Error: --node: there is no node 'eu'; use one of root\n"),
-        (CLUSTER, ["--standby"], "Error: nodes.root.address: has no standby number 1; "),
+        (CLUSTER, ["--standby"], "Error: nodes.root.address: there is no standby number 1; "),
         (CLUSTER, ["--plan", "no.toml"], "Error: no.toml: there is no such file; "),
         (CLUSTER, ["--admin", "here"], "Error: admin.address: 'here' is not an address; "),
         (f"{CLUSTER}security.token_file = 'no'", [], "Error: security.token_file: "),
@@ -87,7 +87,7 @@ def test_nodes_apart_need_a_token_of_their_own(tmp_path: Path, certificates: Cer
         code, err = check(nodes, *words)
         assert (code, err[: len(refused[1])]) == refused
         assert check(nodes, *words, more="node_token_file = 'nodes'\n") == (0, "")
-    warning = "Warning: security.node_token_file: is missing, so all nodes must run in one process\n"
+    warning = "Warning: security.node_token_file is missing, so all nodes must run in one process\n"
     assert check(TWO_NODES) == (0, warning)
     assert check(CLUSTER) == (0, "")
 

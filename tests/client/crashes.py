@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from seriatim.client import Subscription
+from seriatim.client.tree.source import DurableSource
 from seriatim.model import JournalError
 from seriatim.runtime import Journal, Recovered
 
@@ -54,9 +55,10 @@ class MortalJournal:
 
 async def kill(events: Subscription) -> None:
     """What kill -9 leaves: nothing is written, nothing is said to anybody."""
-    feed = events._opened()
-    assert isinstance(events._journal, MortalJournal)
-    events._journal.is_dead = True
+    source = events._source
+    assert isinstance(source, DurableSource) and isinstance(source._journal, MortalJournal)
+    feed = source.feed
+    source._journal.is_dead = True
     driver = feed._driver
     driver._fail(JournalError("killed"))
     if driver._task is not None:

@@ -5,67 +5,55 @@ import asyncio
 from seriatim.client import Explanation
 from seriatim.model import BROKER
 from seriatim.model import Event as Message
-from seriatim.protocols.tree.messages import Delivered
+from seriatim.protocols.with_broker import Delivered
 from tests.client.test_publishing import Gate
-from tests.client.world import run, take, until, world
+from tests.client.world import feed_of, take, until, world
 
 
-def test_nothing_waits() -> None:
-    async def test() -> None:
-        async with world() as w, w.bus() as bus, bus.subscribe("a") as events:
-            assert not bus.explain()
-            assert str(bus.explain()) == "nothing waits"
-            assert events.explain() == Explanation()
-
-    run(test())
+async def test_nothing_waits() -> None:
+    async with world() as w, w.bus() as bus, bus.subscribe("a") as events:
+        assert not bus.explain()
+        assert str(bus.explain()) == "nothing waits"
+        assert events.explain() == Explanation()
 
 
-def test_a_held_event_names_what_it_waits_for_and_whom_to_ask() -> None:
-    async def test() -> None:
-        async with world(mode="ticket") as w, w.bus() as bus, bus.subscribe("a", "b") as events:
-            event = Message("x-1", "a", "x")
-            events._opened()._driver.deliver(BROKER, Delivered("a", 1, {"b": 4}, event))
-            [held] = bus.explain().held
-            waiting = held.waiting
-            assert (waiting.topic, waiting.number, waiting.waits_for, waiting.home) == ("a", 1, ("b", 4), "root")
-            assert 0 <= held.seconds < 60
-            expected = f"{events.name}: a 1 is held since {held.seconds:.1f} s: b 4 is not done (node root knows)"
-            assert held.sentence == expected
-            assert expected in str(bus.explain())
-
-    run(test())
+async def test_a_held_event_names_what_it_waits_for_and_whom_to_ask() -> None:
+    async with world(mode="ticket") as w, w.bus() as bus, bus.subscribe("a", "b") as events:
+        event = Message("x-1", "a", "x")
+        feed_of(events)._driver.deliver(BROKER, Delivered("a", 1, {"b": 4}, event))
+        [held] = bus.explain().held
+        waiting = held.waiting
+        assert (waiting.topic, waiting.number, waiting.waits_for, waiting.home) == ("a", 1, ("b", 4), "root")
+        assert 0 <= held.seconds < 60
+        expected = f"{events.name}: a 1 is held since {held.seconds:.1f} s: b 4 is not done (node root knows)"
+        assert held.sentence == expected
+        assert expected in str(bus.explain())
 
 
-def test_what_is_not_published_yet() -> None:
-    async def test() -> None:
-        broker = Gate()
-        async with world(broker) as w, w.bus() as bus:
-            broker.is_shut = True
-            futures = [bus.publish_nowait("a", b"1")]
-            await until("it is under way", lambda: len(broker.ignored) == 1)
-            futures += [bus.publish_nowait("a", b"2"), bus.publish_nowait("b", b"3")]
-            await until("both of a and b are under way", lambda: len(broker.ignored) == 2)
-            lines = bus.explain().unpublished
-            assert "1 events of a: gather for the next message" in lines
-            assert "1 events of a: request 1 waits for the broker" in lines
-            broker.is_shut = False
-            await asyncio.gather(*futures)
-            assert not bus.explain()
-
-    run(test())
+async def test_what_is_not_published_yet() -> None:
+    broker = Gate()
+    async with world(broker) as w, w.bus() as bus:
+        broker.is_shut = True
+        futures = [bus.publish_nowait("a", b"1")]
+        await until("it is under way", lambda: len(broker.ignored) == 1)
+        futures += [bus.publish_nowait("a", b"2"), bus.publish_nowait("b", b"3")]
+        await until("both of a and b are under way", lambda: len(broker.ignored) == 2)
+        lines = bus.explain().unpublished
+        assert "a: 1 events wait for the next message" in lines
+        assert "1 events of a: request 1 waits for the broker" in lines
+        broker.is_shut = False
+        await asyncio.gather(*futures)
+        assert not bus.explain()
 
 
-def test_a_change_under_way_names_who_has_not_answered() -> None:
-    async def test() -> None:
-        async with world() as w, w.bus() as bus, bus.subscribe("a") as events:
-            [host] = w.cluster._hosts
-            w.cluster._switchboard.unplug("root")
-            adding = asyncio.ensure_future(events.add("b"))
-            await until("the change is under way", lambda: bool(events.explain().notes))
-            assert "a change is under way: node root has not answered for b" in str(events.explain())
-            w.cluster._switchboard.attach("root", host.driver.deliver)
-            await adding
-            await bus.publish("b", b"1")
-            await take(events, 1)
-
-    run(test())
+async def test_a_change_under_way_names_who_has_not_answered() -> None:
+    async with world() as w, w.bus() as bus, bus.subscribe("a") as events:
+        [host] = w.cluster.hosts
+        w.cluster._switchboard.unplug("root")
+        adding = asyncio.ensure_future(events.add("b"))
+        await until("the change is under way", lambda: bool(events.explain().notes))
+        assert "a change of topics is under way: node root has not answered for b" in str(events.explain())
+        w.cluster._switchboard.attach("root", host.driver.deliver)
+        await adding
+        await bus.publish("b", b"1")
+        await take(events, 1)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from seriatim.audit import audit
 from seriatim.audit.logs import read_history
-from seriatim.brokers.memory import MemoryBroker
+from seriatim.brokers.memory.broker import MemoryBroker
 from seriatim.client import Bus, Limits, Subscription
 from seriatim.model import Closed
 from seriatim.order import SequencingTree
-from tests.client.world import run, until, world
+from tests.client.world import until, world
 
 TOPICS = "abcd"
 PROMISED = ["fifo", "per-topic", "tno", "integrity"]
@@ -105,9 +105,9 @@ def is_quiet(broker: MemoryBroker, readers: list[Reader]) -> bool:
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32))
-def test_the_audit_finds_nothing(seed: int) -> None:
+async def test_the_audit_finds_nothing(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        run(live(seed, Path(folder)))
+        await live(seed, Path(folder))
         history = read_history(folder)
         report = audit(history)
         causal = any(row.seen is not None for row in history.publications)
@@ -117,20 +117,17 @@ def test_the_audit_finds_nothing(seed: int) -> None:
         ] + [report.verdicts[name].reason for name in wanted]
 
 
-def test_a_closed_bus_ends_its_readers() -> None:
-    async def test() -> None:
-        async with world() as w:
-            bus = w.bus()
-            await bus.__aenter__()
-            events = await bus.subscribe("a").__aenter__()
-            reading = asyncio.ensure_future(Reader(events, random.Random(0)).read())
-            await asyncio.sleep(0)
-            await bus.close()
-            await reading
-            try:
-                await events.next()
-            except Closed:
-                return
-            raise AssertionError("a closed subscription gave an event")
-
-    run(test())
+async def test_a_closed_bus_ends_its_readers() -> None:
+    async with world() as w:
+        bus = w.bus()
+        await bus.__aenter__()
+        events = await bus.subscribe("a").__aenter__()
+        reading = asyncio.ensure_future(Reader(events, random.Random(0)).read())
+        await asyncio.sleep(0)
+        await bus.close()
+        await reading
+        try:
+            await events.next()
+        except Closed:
+            return
+        raise AssertionError("a closed subscription gave an event")

@@ -1,13 +1,13 @@
 """The client without an event loop: the same methods, which wait."""
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from seriatim.client.sync import connect
 from seriatim.model import Closed, InputError, TimedOut
+from tests.waiting import wait
 
 
 def test_publish_and_subscribe() -> None:
@@ -19,8 +19,7 @@ def test_publish_and_subscribe() -> None:
         assert bus.name.startswith("script~")
         assert events.topics == {"a", "b"}
         assert events.next(timeout_s=60).headers == {"x": "y"}
-        while events.unread < 3:  # bounded by pytest
-            time.sleep(0.001)
+        wait(lambda: events.unread == 3, "three events wait")
         assert [event.data for event in events.within(0.1)] == [b"2", b"3", b"4"]
         assert not bus.explain()
 

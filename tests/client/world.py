@@ -1,56 +1,48 @@
 """What tests of the client share: an embedded cluster on a broker of their choice, and buses on it."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from seriatim.brokers import Broker
-from seriatim.brokers.memory import MemoryBroker
-from seriatim.client import Bus, Event, GapPolicy, Limits, Subscription
-from seriatim.client.cluster import Cluster
-from seriatim.client.embedded import EmbeddedCluster, embedded_options
-from seriatim.client.settings import Settings, check_settings
+from seriatim.brokers.memory.broker import MemoryBroker
+from seriatim.client import Bus, Event, Subscription
+from seriatim.client.brokered.cluster import Cluster
+from seriatim.client.brokered.embedded import EmbeddedCluster, embedded_options
+from seriatim.client.brokered.feed import Feed
+from seriatim.client.brokered.source import BrokerSource
+from seriatim.client.settings import Settings
+from seriatim.client.tree.embedded import embedded_tree
+from seriatim.client.tree.session import TreeSession
+from seriatim.live.tree.host import NodeHost
 from seriatim.order import SequencingTree
+from tests import waiting
 
 T = TypeVar("T")
-
-
-def run(coroutine: Coroutine[Any, Any, T], timeout_s: float = 240.0) -> T:
-    """Run a test's coroutine in a loop of its own, bounded."""
-
-    async def bounded() -> T:
-        async with asyncio.timeout(timeout_s):
-            return await coroutine
-
-    return asyncio.run(bounded())
 
 
 class World:
     """One cluster. Buses of it do not close it."""
 
-    def __init__(self, broker: Broker, cluster: EmbeddedCluster) -> None:
+    def __init__(self, broker: Broker, cluster: EmbeddedCluster[NodeHost]) -> None:
         self.broker = broker
         self.cluster = cluster
 
     def bus(self, **options: Any) -> Bus:
         """A bus on this cluster; takes what `connect` takes."""
-        defaults: dict[str, Any] = dict.fromkeys(
-            ("mode", "causal", "name", "token", "tls", "stamp_key", "sequencers", "journals", "publication_log")
-        )
-        defaults |= {"cluster": "test", "gaps": GapPolicy.wait(), "timeout_s": 60.0, "limits": Limits()}
-        return Bus(check_settings("memory://test", open_cluster=self._open, **(defaults | options)))
+        given: dict[str, Any] = {"cluster": "test", "timeout_s": 60.0} | options
+        return Bus(TreeSession(Settings(url="memory://test", **given), self._open))
 
-    async def _open(self, settings: Settings) -> Cluster:
+    async def _open(self) -> Cluster:
         return _Unclosed(self.cluster)
 
 
 class _Unclosed:
     """A cluster that outlives its buses."""
 
-    def __init__(self, cluster: EmbeddedCluster) -> None:
+    def __init__(self, cluster: EmbeddedCluster[NodeHost]) -> None:
         self.broker, self.description = cluster.broker, cluster.description
         self.network, self.journal = cluster.network, cluster.journal
 
@@ -68,7 +60,7 @@ async def world(
 ) -> AsyncIterator[World]:
     """A cluster that runs while the block does."""
     broker = broker if broker is not None else MemoryBroker()
-    cluster = EmbeddedCluster(broker, embedded_options(broker, mode, causal), tree=tree)
+    cluster = embedded_tree(broker, embedded_options(broker, mode, causal), tree)
     await cluster.start()
     try:
         yield World(broker, cluster)
@@ -81,19 +73,23 @@ async def take(events: Subscription, count: int, timeout_s: float = 60.0) -> lis
     return [await events.next(timeout_s) for _ in range(count)]
 
 
-async def until(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Poll until it is so; an error says what was waited for."""
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, f"waited {timeout_s} s until {what}"
-        await asyncio.sleep(0.002)
+async def until(what: str, condition: Callable[[], bool], timeout_s: float = waiting.LIMIT_S) -> None:
+    """The same, first what is waited for."""
+    await waiting.until(condition, what, timeout_s)
 
 
 def hurry(bus: Bus, events: Subscription | None = None, *, timeout_s: float) -> None:
     """Wait only so long from now on. What came before had all the time that a busy machine may need."""
     bus._opened()._timeout_s = timeout_s
     if events is not None:
-        events._wishes = replace(events._wishes, timeout_s=timeout_s)
+        events._source.wishes = replace(events._source.wishes, timeout_s=timeout_s)
+
+
+def feed_of(events: Subscription) -> Feed:
+    """What feeds a subscription on a broker."""
+    source = events._source
+    assert isinstance(source, BrokerSource)
+    return source.feed
 
 
 def data(events: list[Event]) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 
 from soak.children import REPOSITORY, environment
 from soak.launch import CLOCK_FILE, FILE_BYTES_MAX
+from tests.waiting import wait
 
 WAIT_S = 60.0
 
@@ -90,10 +91,7 @@ def test_no_child_outlives_a_harness_that_is_killed() -> None:
         assert harness.stdout is not None
         pid = int(harness.stdout.readline())
         harness.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + WAIT_S
-        while is_running(pid):
-            assert time.monotonic() < deadline, f"process {pid} to end with its parent"
-            time.sleep(0.01)
+        wait(lambda: not is_running(pid), f"process {pid} ends with its parent")
 
 
 def is_running(pid: int) -> bool:

@@ -3,12 +3,10 @@
 import random
 from pathlib import Path
 
-from seriatim.runtime.file_journal import FileJournal
-from soak.nemesis import tear
-from tests.asynchronous import asynchronous
+from seriatim.runtime.journal.file_journal import FileJournal
+from soak.tree.nemesis import tear
 
 
-@asynchronous
 async def test_what_tear_leaves_behind_is_cut_off_at_the_next_start(tmp_path: Path) -> None:
     source = random.Random(5)
     expected: list[bytes] = []

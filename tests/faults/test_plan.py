@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from seriatim.model import InputError
-from soak.plan import KINDS, LAST_S, make_plan
-from soak.shapes import SHAPES, shape_named
+from soak.tree.plan import KINDS, LAST_S, make_plan
+from soak.tree.shapes import SHAPES, shape_named
 
 TREE = SHAPES["tree"]
 

@@ -1,8 +1,8 @@
 """Recovery times come from the rows: the next event published after the fault began, from the moment it was undone."""
 
-from soak.recovery import Recovery, recoveries, spreads
-from soak.rows import Attempted, Handed, Injected
-from soak.verify import Account, Verdict
+from soak.tree.recovery import Recovery, recoveries, spreads
+from soak.tree.rows import Attempted, Handed, Injected
+from soak.tree.verify import Account, Verdict
 
 
 def verdict(*rows: tuple[str, str, float, float], publisher: str = "p/1") -> Verdict:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.model import LogError
-from soak.rows import Ended, Handed, Held, Row, RowFile, Tail, last_row, read_rows
+from soak.tree.rows import Ended, Handed, Held, Row, RowFile, Tail, last_row, read_rows
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
@@ -77,7 +77,7 @@ def test_the_tail_reads_on_and_notices_an_emptied_file(tmp_path: Path) -> None:
 
 def test_what_was_written_survives_kill_minus_nine(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from soak.rows import Ended, RowFile\n"
+        "import sys; from pathlib import Path; from soak.tree.rows import Ended, RowFile\n"
         "file, count = RowFile(Path(sys.argv[1])), 0\n"
         "while True:\n"
         "    file.write(Ended(float(count)))\n"

@@ -4,9 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from seriatim.audit import read_history
 from soak.children import REPOSITORY, environment
-from soak.roles import LOSE
+from soak.tree.roles import LOSE
 
 WAIT_S = 280.0
 
@@ -34,6 +36,7 @@ def test_a_short_soak_in_which_nothing_goes_wrong(tmp_path: Path) -> None:
     assert any(line[:1] == ["kill-subscriber"] and len(line) > 5 for line in lines), "a row with recovery times"
 
 
+@pytest.mark.long
 def test_a_soak_whose_subscribers_lose_events_says_so_and_keeps_the_history(tmp_path: Path) -> None:
     """The subscribers' programs are broken on purpose, so that the whole way to exit code 1 is tried."""
     words = ["--round-s", "5.5", "--faults", "kill-publisher", "--rate", "200", "--idle-s", "1"]

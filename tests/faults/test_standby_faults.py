@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from soak.shapes import SHAPES
+from soak.tree.shapes import SHAPES
 from tests.faults.stage import Stage
 
 
@@ -29,9 +29,11 @@ def test_the_active_process_frozen_and_fenced_when_it_thaws(stage: Stage, test: 
     stage.round(test, ("freeze-sequencer", "root"), for_s=2.5)
 
 
+@pytest.mark.long
 def test_the_active_process_cut_off_from_its_journal(stage: Stage, test: str) -> None:
     stage.round(test, ("partition-sequencer", "root"), for_s=2.5)
 
 
+@pytest.mark.long
 def test_nats_killed_with_the_journals_on_it(stage: Stage, test: str) -> None:
     stage.round(test, ("kill-nats", "nats"), for_s=0.5)

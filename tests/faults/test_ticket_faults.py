@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from soak.shapes import SHAPES
+from soak.tree.shapes import SHAPES
 from tests.faults.stage import Stage
 
 
@@ -19,6 +19,7 @@ def test(request: pytest.FixtureRequest) -> str:
     return str(request.node.nodeid)
 
 
+@pytest.mark.long
 def test_publishers_killed_with_numbers_in_their_hands(stage: Stage, test: str) -> None:
     strikes = [("kill-publisher", "p1"), ("kill-subscriber", "billing"), ("kill-publisher", "p2")]
     stage.round(test, *strikes, ("kill-publisher", "p1"), ("kill-subscriber", "reports"), for_s=0.1, gap_s=0.2)

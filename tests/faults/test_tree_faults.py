@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from soak.children import wait_for
-from soak.cluster import Cluster
-from soak.shapes import SHAPES
+from soak.tree.cluster import Cluster
+from soak.tree.shapes import SHAPES
 from tests.faults.stage import Stage
 
 
@@ -25,11 +25,13 @@ def test_sequencers_killed(stage: Stage, test: str) -> None:
     stage.round(test, ("kill-sequencer", "east"), ("kill-sequencer", "root"), ("kill-sequencer", "west"))
 
 
+@pytest.mark.long
 def test_publishers_killed(stage: Stage, test: str) -> None:
     """One that uses the library, one that has never heard of it."""
     stage.round(test, ("kill-publisher", "p1"), ("kill-publisher", "plain"), gap_s=0.3)
 
 
+@pytest.mark.long
 def test_subscribers_killed(stage: Stage, test: str) -> None:
     """One that takes single events, one that takes batches, one that changes its topics, one that is not durable."""
     strikes = [
@@ -38,6 +40,7 @@ def test_subscribers_killed(stage: Stage, test: str) -> None:
     stage.round(test, *strikes, for_s=0.1, gap_s=0.1)
 
 
+@pytest.mark.long
 def test_nats_killed(stage: Stage, test: str) -> None:
     stage.round(test, ("kill-nats", "nats"), ("kill-nats", "nats"), for_s=0.3)
 
@@ -46,6 +49,7 @@ def test_everything_killed_at_once(stage: Stage, test: str) -> None:
     stage.round(test, ("kill-everything", "everything"))
 
 
+@pytest.mark.long
 def test_processes_frozen(stage: Stage, test: str) -> None:
     """A subscriber that stands still, or nearly so, is nobody's problem but its own."""
     strikes = [("freeze-subscriber", "billing"), ("slow-subscriber", "support"), ("freeze-sequencer", "east")]
@@ -56,14 +60,17 @@ def test_links_between_nodes_partitioned_delayed_and_cut(stage: Stage, test: str
     stage.round(test, ("partition-nodes", "east"), ("delay-nodes", "west"), ("cut-nodes", "east"), gap_s=0.5)
 
 
+@pytest.mark.long
 def test_links_to_the_broker_partitioned(stage: Stage, test: str) -> None:
     stage.round(test, ("partition-sequencer", "east"), ("partition-subscriber", "billing"), gap_s=0.5)
 
 
+@pytest.mark.long
 def test_a_node_claimed_by_a_second_process(stage: Stage, test: str) -> None:
     stage.round(test, ("claim-node", "east"))
 
 
+@pytest.mark.long
 def test_an_append_torn_by_a_crash(stage: Stage, test: str) -> None:
     stage.round(test, ("tear-journal", "east"), ("tear-journal", "root"))
 
@@ -91,9 +98,11 @@ def test_a_journal_damaged_in_the_middle_keeps_its_node_from_starting(stage: Sta
     stage.round(test, ("kill-sequencer", "west"))
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full(stage: Stage, test: str) -> None:
     stage.round(test, ("fill-disk", "east"))
 
 
+@pytest.mark.long
 def test_clocks_that_jump(stage: Stage, test: str) -> None:
     stage.round(test, ("jump-clock", "east"), ("jump-clock", "root"), gap_s=0.5)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.model import LogError
-from soak.rows import Acknowledged, Attempted, Began, Ended, Handed, Held, Missed, Row
-from soak.verify import Carried, Record, Verdict, missing, verify
+from soak.tree.rows import Acknowledged, Attempted, Began, Ended, Handed, Held, Missed, Row
+from soak.tree.verify import Carried, Record, Verdict, missing, verify
 
 
 def publisher(words: str, name: str = "p", numbers: dict[str, int] | None = None) -> list[Row]:
@@ -232,9 +232,9 @@ def test_a_topic_left_and_joined_again_begins_anew_also_over_rounds() -> None:
 
 
 def test_rows_in_the_wrong_file_are_refused() -> None:
-    with pytest.raises(LogError, match="no publisher's row"):
+    with pytest.raises(LogError, match="not a publisher's row"):
         verify(Record({"p": subscriber("a1")}, {}))
-    with pytest.raises(LogError, match="no subscriber's row"):
+    with pytest.raises(LogError, match="not a subscriber's row"):
         verify(Record({}, {"s": publisher("a1")}))
     with pytest.raises(LogError, match="twice"):
         verify(Record({"p": publisher("a1"), "q": publisher("a1", name="q")}, {}))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from nats.aio.client import Client
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats.server import NatsServer
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, pack
 
 T = TypeVar("T")

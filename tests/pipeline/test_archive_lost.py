@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from pyspark.sql import SparkSession
-from tests.pipeline.archives import archived
 
 from seriatim.audit import audit
 from seriatim.model import Delivery, History, Publication, Subscription
@@ -14,6 +13,7 @@ from seriatim.pipeline.archive import read_archive, read_gaps
 from seriatim.pipeline.audit import audit_tables
 from seriatim.pipeline.logs import history_of, read_tables
 from seriatim.pipeline.replay import saw, sentence
+from tests.pipeline.archives import archived
 
 SUBSCRIBERS = ("billing", "shipping")
 
@@ -39,10 +39,10 @@ def answers(history: History) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("lost", "valid"),
     [
-        ({}, set(GUARANTEES)),
+        pytest.param({}, set(GUARANTEES), marks=pytest.mark.long),
         ({"deliveries": (6,)}, set()),  # the last row of a subscriber, so that no hole in its positions shows it
-        ({"publications": (3, 4)}, {"per-topic", "tno", "acyclic"}),
-        ({"subscriptions": (2,)}, set(GUARANTEES) - {"integrity", "completeness"}),
+        pytest.param({"publications": (3, 4)}, {"per-topic", "tno", "acyclic"}, marks=pytest.mark.long),
+        pytest.param({"subscriptions": (2,)}, set(GUARANTEES) - {"integrity", "completeness"}, marks=pytest.mark.long),
     ],
 )
 def test_both_auditors_doubt_what_rests_on_lost_rows(
@@ -68,6 +68,7 @@ def test_what_was_before_the_archive_began_is_lost_too(spark: SparkSession, tmp_
     assert tables.lost[""] == {"deliveries": 3, "publications": 3, "subscriptions": 3}
 
 
+@pytest.mark.long
 def test_an_inversion_that_is_there_is_told(spark: SparkSession, tmp_path: Path) -> None:
     history = shop()
     first, second, *rest = history.deliveries

@@ -9,8 +9,6 @@ from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.pipeline.archives import archived
-from tests.pipeline.test_archive_lost import shop
 
 from seriatim.cli import main
 from seriatim.model import InputError, LogError
@@ -18,7 +16,9 @@ from seriatim.pipeline.archive import compact, read_archive, read_gaps, records_
 from seriatim.pipeline.audit import AuditOptions, audit_tables
 from seriatim.pipeline.logs import read_tables
 from seriatim.pipeline.plan.inputs import from_archive
-from seriatim.pipeline.unreadable import damage
+from seriatim.pipeline.spark.unreadable import damage
+from tests.pipeline.archives import archived
+from tests.pipeline.test_archive_lost import shop
 
 
 def folder_of(spark: SparkSession, uri: str, table: str, batch: int) -> Path:
@@ -68,7 +68,13 @@ def damage_page(file: Path, column: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "there"), [(remove, "0 are there"), (remove_folder, "0 are there"), (empty, "0 are"), (repeat, "12 are")]
+    ("harm", "there"),
+    [
+        (remove, "0 are there"),
+        pytest.param(remove_folder, "0 are there", marks=pytest.mark.long),
+        pytest.param(empty, "0 are", marks=pytest.mark.long),
+        pytest.param(repeat, "12 are", marks=pytest.mark.long),
+    ],
 )
 def test_rows_that_the_record_does_not_count(
     spark: SparkSession, tmp_path: Path, harm: Callable[[Path], None], there: str
@@ -108,6 +114,7 @@ def test_a_file_that_is_none_is_named(spark: SparkSession, tmp_path: Path) -> No
         assert file_of(folder).name in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_damaged_page_is_named_when_it_is_met(spark: SparkSession, tmp_path: Path) -> None:
     """The ends of files say nothing of it, so it shows only in the middle of an audit, by either way of reading."""
     uri = archived(spark, shop(), tmp_path / "lake")

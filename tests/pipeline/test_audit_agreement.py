@@ -17,10 +17,6 @@ from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
-from tests.audit.peer_logs import logs_with_verdicts
-from tests.audit.stories import tell
-from tests.audit.test_against_oracle import cyclic_history, faulty_history
-from tests.audit.worlds import sound_history
 
 from seriatim.audit import ANOMALIES, Report, audit
 from seriatim.audit.degree import ordering_degree as reference_degree
@@ -32,19 +28,15 @@ from seriatim.pipeline.audit.keep import CONSTRAINTS, INTERPRETED, UNDIVIDED
 from seriatim.pipeline.logs import Tables, history_of, tables_of
 from seriatim.pipeline.logs import together as beside
 from seriatim.pipeline.schemas import HISTORY
+from tests.audit.peer_logs import logs_with_verdicts
+from tests.audit.stories import tell
+from tests.audit.test_against_oracle import cyclic_history, faulty_history
+from tests.audit.worlds import sound_history
+from tests.pipeline.conftest import SMALL
 
 LOGS = int(os.environ.get("SERIATIM_LOGS", "100"))
 BATCH = 1000
 SEEDS = [int(os.environ["SERIATIM_SEED"])] if "SERIATIM_SEED" in os.environ else list(range(LOGS // 3))
-
-# For tables of a few rows, compiling a plan takes longer than interpreting it.
-SMALL = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-
 
 # A log of this size is one part of every table, and some steps are left out: so is a large one judged.
 DIVIDED = AuditOptions(undivided_rows=0, keys_max=1)
@@ -117,14 +109,19 @@ def same(report: Report) -> tuple[object, ...]:
     return (report.verdicts, shown, report.counts, counted)
 
 
-def test_agrees_with_the_reference_on_logs_with_faults_of_every_kind(small: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [12, pytest.param(LOGS, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])])
+def test_agrees_with_the_reference_on_logs_with_faults_of_every_kind(
+    small: SparkSession, tmp_path: Path, count: int
+) -> None:
+    """A few logs are judged as they are; many of them also as a large log, and as files."""
     met: Counter[tuple[str, str]] = Counter()
     peers = {f"peers: {name}": told for name, told in logs_with_verdicts().items()}
     named: Counter[str] = Counter()
-    for start in range(0, len(SEEDS), BATCH):
+    seeds = SEEDS[: count // 3]
+    for start in range(0, len(seeds), BATCH):
         histories: dict[str, History] = {}
         told: dict[str, str] = {}
-        for seed in SEEDS[start : start + BATCH]:
+        for seed in seeds[start : start + BATCH]:
             histories[f"faulty {seed}"], _ = faulty_history(seed)
             histories[f"cyclic {seed}"] = cyclic_history(seed)
             told[f"story {seed}"] = list(ANOMALIES)[seed % len(ANOMALIES)]
@@ -132,34 +129,37 @@ def test_agrees_with_the_reference_on_logs_with_faults_of_every_kind(small: Spar
             tell(told[f"story {seed}"], histories[f"story {seed}"], Random(seed))
         judged = histories if start else histories | {name: history for name, (history, _) in peers.items()}
         tables = together(small, judged)
-        reports = audit_tables(tables).reports
-        divided = audit_tables(tables, options=DIVIDED).reports
-        files = as_files(tables, tmp_path / str(start))
-        from_files = audit_tables(files, options=IN_FILES).reports
-        # Publishers that say what they had seen are walked along by Spark. Without them, nearly all is in files.
-        deliveries = audit_tables(Tables(files.deliveries, files=files.files), options=IN_FILES).reports
-        for name, (history, answer) in peers.items() if not start else ():
-            assert reports[name].verdicts["causal"].answer == answer, name
-            assert same(reports[name]) == same(divided[name]) == same(from_files[name]) == same(audit(history)), name
+        ways = {"as it is": audit_tables(tables).reports}
+        deliveries: Mapping[str, Report] = {}
+        if count > 12:
+            ways["as a large log"] = audit_tables(tables, options=DIVIDED).reports
+            files = as_files(tables, tmp_path / str(start))
+            ways["as files"] = audit_tables(files, options=IN_FILES).reports
+            # Publishers that say what they had seen are walked along by Spark. Without them, nearly all is in files.
+            deliveries = audit_tables(Tables(files.deliveries, files=files.files), options=IN_FILES).reports
+        for way, reports in ways.items():
+            for name, (history, answer) in peers.items() if not start else ():
+                assert reports[name].verdicts["causal"].answer == answer, name
+                assert same(reports[name]) == same(audit(history)), f"{name} {way}"
+            for name, anomaly in told.items():  # what was put in on purpose is called by its name, and nothing else is
+                assert set(reports[name].counts) == {anomaly}, f"{name} {way}"
         for name, history in histories.items():
             expected = audit(history)
             replay = f"SERIATIM_SEED={name.split()[1]} replays {name}\n{history}"
-            assert same(reports[name]) == same(expected), replay
-            assert same(divided[name]) == same(expected), f"as a large log; {replay}"
-            assert same(from_files[name]) == same(expected), f"as files; {replay}"
+            for way, reports in ways.items():
+                assert same(reports[name]) == same(expected), f"{way}; {replay}"
             if name in deliveries:
                 alone = audit(History(history.deliveries))
                 assert same(deliveries[name]) == same(alone), f"deliveries alone, as files; {replay}"
             met.update((guarantee, verdict.answer) for guarantee, verdict in expected.verdicts.items())
             named.update(expected.counts)
-        for name, anomaly in told.items():  # what was put in on purpose is called by its name, and nothing else is
-            assert set(reports[name].counts) == {anomaly}, name
-    if len(SEEDS) >= 100:  # the logs are worth the test: every anomaly was met, every guarantee answered in every way
+    if len(seeds) >= 100:  # the logs are worth the test: every anomaly was met, every guarantee answered in every way
         assert set(ANOMALIES) <= set(named), named
         assert all(met[name, answer] for name in GUARANTEES for answer in ("valid", "invalid", "unknown")), met
 
 
-@pytest.mark.parametrize("anomaly", [None, *(pytest.param(name, marks=pytest.mark.long) for name in ANOMALIES)])
+@pytest.mark.long
+@pytest.mark.parametrize("anomaly", [None, *ANOMALIES])
 def test_steps_that_a_sound_log_needs_not_are_left_out(small: SparkSession, anomaly: str | None) -> None:
     """Together, logs with faults of every kind need every step of the audit. These need few, each fault others."""
     histories = {}
@@ -227,6 +227,7 @@ def test_coarse_cuts_change_nothing(small: SparkSession) -> None:
         assert same(reports[name]) == same(audit(history)), name
 
 
+@pytest.mark.long
 def test_files_with_too_many_subscribers_for_the_driver_are_walked_along_by_spark(
     small: SparkSession, tmp_path: Path
 ) -> None:
@@ -254,8 +255,10 @@ def test_bad_input_is_named(spark: SparkSession) -> None:
         AuditOptions(rounds=0)
 
 
-@pytest.mark.parametrize("strange", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("undivided_rows", [0, 1_000])
+@pytest.mark.parametrize(
+    "strange", [float("nan"), *(pytest.param(float(text), marks=pytest.mark.long) for text in ("inf", "-inf"))]
+)
+@pytest.mark.parametrize("undivided_rows", [0, pytest.param(1_000, marks=pytest.mark.long)])
 def test_a_time_that_is_no_number_is_not_known(small: SparkSession, strange: float, undivided_rows: int) -> None:
     history = shop()
     known = [structs.replace(row, notified_at=None, received_at=None) for row in history.deliveries]
@@ -278,6 +281,7 @@ def test_the_same_ordering_degree(small: SparkSession) -> None:
         )
 
 
+@pytest.mark.long
 def test_what_filters_left_out_counts_as_received_for_both(small: SparkSession) -> None:
     """A row for each event in its turn, told or left out: so a gap shows under a filter, and order is judged."""
     histories: dict[str, History] = {}
@@ -292,6 +296,7 @@ def test_what_filters_left_out_counts_as_received_for_both(small: SparkSession) 
         assert same(reports[name]) == same(audit(history)), name
 
 
+@pytest.mark.long
 def test_what_is_known_to_be_gone_is_doubted_alike(small: SparkSession, tmp_path: Path) -> None:
     """Logs with and without faults, of which some rows are gone; each table alone, and all of them."""
     histories: dict[str, History] = {}
@@ -312,6 +317,7 @@ def test_what_is_known_to_be_gone_is_doubted_alike(small: SparkSession, tmp_path
     assert same(both["gone"]) == same(audit(histories["15"])) and same(both["whole"]) == same(audit(shop()))
 
 
+@pytest.mark.long
 def test_runs_that_no_time_explains(small: SparkSession, tmp_path: Path) -> None:
     """Then positions are looked at too, in a table that has been joined with the same rows before."""
     rows = [

@@ -8,8 +8,9 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from seriatim.audit import write_history
-from seriatim.cli import audit_input, main
-from seriatim.cli.audit_input import choose_engine
+from seriatim.cli import main
+from seriatim.cli.audit import input as audit_input
+from seriatim.cli.audit.input import choose_engine
 from seriatim.model import Delivery, History
 from seriatim.pipeline.logs import write_parquet
 
@@ -80,6 +81,7 @@ def test_follow(spark: SparkSession, tmp_path: Path) -> None:
     assert again.exit_code == 1 and "batch" not in again.output and "inversion (1)" in again.output
 
 
+@pytest.mark.long
 def test_follow_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
     log = tmp_path / "log"
     for run_name, events in (("mon", "ab"), ("tue", "ba")):
@@ -99,6 +101,7 @@ def test_follow_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
     assert absent.exit_code == 2 and "no row of run xyz; its runs are mon, tue" in absent.output
 
 
+@pytest.mark.long
 def test_follow_files_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     other, damaged = tmp_path / "other", tmp_path / "damaged"
     for folder in (other, damaged):

@@ -77,6 +77,7 @@ def run_of(name: str | None) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_rows_without_a_run_doubt_every_run(spark: SparkSession, tmp_path: Path) -> None:
     monday, tuesday = run_of("monday"), run_of("tuesday")
     valid = ("valid", "no violation in 6 deliveries to 2 subscribers")

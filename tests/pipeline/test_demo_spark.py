@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seriatim.audit import Report, audit
-from seriatim.cli import demo_spark
-from seriatim.cli.demo_judge import Judgement
+from seriatim.demo import spark as demo_spark
+from seriatim.demo.judge import Judgement
 from seriatim.model import Delivery, History, Publication, Subscription
-from seriatim.pipeline.requirements import RequirementMissing, check_requirements
+from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
 
 
 class Half(NamedTuple):
@@ -63,6 +63,6 @@ def test_reports_that_differ() -> None:
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.pipeline.requirements.find_spec", lambda name: None)
+    monkeypatch.setattr("seriatim.pipeline.spark.requirements.find_spec", lambda name: None)
     with pytest.raises(RequirementMissing, match=r'pyspark is not installed; pip install "seriatim\[spark\]"'):
         check_requirements()

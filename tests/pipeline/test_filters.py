@@ -22,7 +22,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from tests.filters.cases import KEYS
 
 from seriatim.filters import EVERYTHING, Contradiction, Filter, Predicate, Value, attribute, attributes_of, parse
 from seriatim.filters.attributes import headers_of
@@ -31,6 +30,7 @@ from seriatim.filters.predicates import OPERATORS
 from seriatim.filters.values import DOMAINS, FLOAT_MAX, typed
 from seriatim.model import InputError
 from seriatim.pipeline.filters import matches_columns, matches_headers
+from tests.filters.cases import KEYS
 
 FILTERS = 150  # each is a column of the one query
 ROWS = 300

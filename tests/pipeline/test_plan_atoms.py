@@ -49,7 +49,7 @@ def read(text: str, memberships: Memberships | None = None) -> SequencingGraph:
     return graph_of(parse(tomllib.loads(text)), memberships)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.long), True])
 def test_the_same_graph_as_plain_python_builds(spark: SparkSession, causal: bool) -> None:
     memberships = world(1, 40, 60)
     with planning.planned_atoms(Inputs(table(spark, memberships)), causal=causal) as plan:
@@ -63,7 +63,7 @@ def test_the_same_graph_as_plain_python_builds(spark: SparkSession, causal: bool
     assert lengths == {group.removesuffix(".1"): length for group, length in expected.lengths().items()}
 
 
-@pytest.mark.parametrize(("seed", "part_max"), [(1, 60), (2, 0)])
+@pytest.mark.parametrize(("seed", "part_max"), [pytest.param(1, 60, marks=pytest.mark.long), (2, 0)])
 def test_a_component_too_large_is_cut_and_still_right(spark: SparkSession, seed: int, part_max: int) -> None:
     memberships = world(seed, 50, 40, popular=4)
     network = Network({"one": "here", "two": "there"}, load_max=30.0)
@@ -104,6 +104,7 @@ def test_pieces_are_those_of_the_protocol(spark: SparkSession) -> None:
     assert heaviest <= 6.0
 
 
+@pytest.mark.long
 def test_wide_subscriptions_and_a_topic_that_everybody_holds(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def test_wide_subscriptions_and_a_topic_that_everybody_holds(
     assert "--order atoms" in str(caught.value)
 
 
+@pytest.mark.long
 def test_files_and_a_plan_for_other_members(spark: SparkSession, tmp_path: Path) -> None:
     memberships = world(5, 30, 40)
     with planning.planned_atoms(Inputs(table(spark, memberships))) as plan:

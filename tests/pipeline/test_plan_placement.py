@@ -6,6 +6,9 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
+from seriatim.lab.sim import Scenario, Simulation
+from seriatim.lab.sim.engine import Simulator
+from seriatim.lab.sim.scenario import Changing, Publishing
 from seriatim.model import InputError, Subscription
 from seriatim.order import SequencingTree
 from seriatim.pipeline.plan.bound import lower_bound
@@ -15,9 +18,6 @@ from seriatim.pipeline.plan.network import Network, Shape, chain, hierarchy, sha
 from seriatim.pipeline.plan.placement import Search, at, by_chance, by_hash, in_ranges, nearest, place, together
 from seriatim.protocols.link import Frame
 from seriatim.protocols.tree.messages import Finished, Pass, Routed
-from seriatim.sim import Run, Scenario
-from seriatim.sim.engine import Simulator
-from seriatim.sim.scenario import Changing, Publishing
 
 SITES = ("america", "asia", "europe")
 
@@ -250,7 +250,7 @@ def test_the_simulator_sends_as_many_messages_between_sites_as_predicted(seed: i
         duplication=0.0,
         duration_ms=10_000.0,
     )
-    run = Run(scenario, record_messages=True)
+    run = Simulation(scenario, record_messages=True)
     hops = Hops(run.world.simulator, network)
     outcome = run.finish()
     assert outcome.is_fine

@@ -83,7 +83,7 @@ def test_rates_from_times_of_any_kind(
         ("rates", "topic,events_per_s\na,1\nb,many\n", r"table.csv, column events_per_s: many is not a number"),
         ("publications", "topic,published_at\na,1\nb,Infinity\n", "published_at: Infinity is neither a number nor a"),
         ("publications", "topic,received_at\na,soon\n", "received_at: soon is neither a number nor a time"),
-        ("subscriptions", "subscriber,topic\ns1,a\ns2\n", "table.csv, its cells are not those of the first line: s2"),
+        ("subscriptions", "subscriber,topic\ns1,a\ns2\n", "table.csv, more or fewer cells than the first line: s2"),
         (
             "subscriptions",
             "subscribr,topc\ns1,a\n",

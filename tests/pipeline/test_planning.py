@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.brokers.nats_catalogue import Stream
+from seriatim.brokers.bulk import Stream
 from seriatim.model import InputError
 from seriatim.pipeline.source.options import read_options
 from seriatim.pipeline.source.planning import Range, deal_out, latest, ranges_between
@@ -56,7 +56,7 @@ def test_a_stream_made_anew_and_one_that_is_gone() -> None:
     start = {"a": {"next": 4, "created": "then"}}
     with pytest.raises(InputError, match="deleted and made anew"):
         latest(start, [stream("a", 1, 100, created="now")], "kept", None)
-    with pytest.raises(InputError, match="not on the server any more"):
+    with pytest.raises(InputError, match="no longer on the server"):
         latest(start, [], "kept", None)
 
 
@@ -74,7 +74,7 @@ def test_tasks_get_about_the_same_and_every_position_once() -> None:
     ("options", "problem"),
     [
         ({}, "url"),
-        ({"url": "redis://x"}, "not JetStream"),
+        ({"url": "redis://x"}, "not a broker that can be read in bulk"),
         ({"url": "nats://x", "table": "messages"}, "not on the broker"),
         ({"url": "nats://x", "maxrows": "1"}, "no such option"),
         ({"url": "nats://x", "gaps": "skip"}, "not a choice"),

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from tests.client.test_nats import sequencer
-from tests.client.world import take
-from tests.pipeline.streams import Row, Streams, run, streams
 
 import seriatim
 from seriatim.brokers.naming import Names, bucket_of
@@ -17,6 +14,9 @@ from seriatim.brokers.packs import BATCH_HEADER, pack
 from seriatim.model import GapError, InputError
 from seriatim.pipeline.schemas import EVENTS, STAMPS
 from seriatim.pipeline.source.reading import SeriatimSource, TableReader, TableStreamReader
+from tests.client.test_nats import sequencer
+from tests.client.world import take
+from tests.pipeline.streams import Row, Streams, run, streams
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.experiments.odd import MIXED, ODD, WELL
 
 from seriatim.model import InputError
 from seriatim.pipeline.schemas import GRID, RESULTS
@@ -19,8 +18,9 @@ from seriatim.pipeline.sweep import (
     sweep,
     with_run_id,
 )
+from tests.lab.experiments.odd import MIXED, ODD, WELL
 
-NAME = "tests.experiments.odd"
+NAME = "tests.lab.experiments.odd"
 
 
 def rows_of(frame: DataFrame) -> list[tuple[str, int, str]]:
@@ -83,7 +83,7 @@ def test_a_table_from_outside(spark: SparkSession, tmp_path: Path) -> None:
     assert table.schema.names == GRID.names
     assert sweep(spark, table, str(tmp_path)) == Progress(3, 3, 2)
     errors = {row.experiment: row.error for row in read_results(spark, str(tmp_path)).where("seed = 1").collect()}
-    assert "there is none of this name" in errors["000-fig99"]
+    assert "unknown experiment" in errors["000-fig99"]
     assert "Expecting value" in errors[f"{NAME}:WELL"]
 
 

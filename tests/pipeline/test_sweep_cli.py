@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from seriatim.cli import main
 
-WELL, MIXED = "tests.experiments.odd:WELL", "tests.experiments.odd:MIXED"
+WELL, MIXED = "tests.lab.experiments.odd:WELL", "tests.lab.experiments.odd:MIXED"
 
 
 def seriatim(*arguments: str) -> Result:

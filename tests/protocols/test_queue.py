@@ -9,7 +9,7 @@ from seriatim.protocols.queue import Queue
 operations = st.one_of(
     st.tuples(st.just("append"), st.integers(0, 9)),
     st.tuples(st.just("take"), st.integers(0, 5)),
-    st.tuples(st.just("put_back"), st.integers(0, 3)),
+    st.tuples(st.just("remove"), st.integers(0, 3)),
 )
 
 
@@ -24,9 +24,9 @@ def test_a_queue_is_a_list_that_is_taken_from_in_front(run: list[tuple[str, int]
         elif what == "take":
             assert queue.take(number) == model[:number]
             model = model[number:]
-        else:
-            queue.put_back(range(number))
-            model = [*range(number), *model]
+        elif number < len(model):
+            queue.remove(number)
+            del model[number]
         assert (list(queue), len(queue), bool(queue)) == (model, len(model), bool(model))
         if model:
             assert queue.first == model[0]

@@ -1,19 +1,14 @@
 """Settings of the tests of the runtime."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import pytest
+import uvloop
 
-from seriatim.runtime.loop import run
 
-
-@pytest.fixture(params=[True, False], ids=["uvloop", "asyncio"])
-def on_loop(request: pytest.FixtureRequest) -> Any:
-    """Runs a coroutine, once on each kind of loop."""
-
-    def go(main: Coroutine[Any, Any, None]) -> None:
-        run(asyncio.wait_for(main, 240), uvloop=request.param)
-
-    return go
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A test marked `both_loops` runs once on each kind of event loop."""
+    if item.get_closest_marker("both_loops"):
+        return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}

@@ -2,20 +2,20 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from seriatim.model import Address, Closed, Fenced, InputError, JournalError, RemoteError, TimedOut
 from seriatim.protocols.machine import Effects
 from seriatim.runtime import Clock, Driver
 from seriatim.runtime.driver import MISTAKES
-from tests.asynchronous import asynchronous
-from tests.runtime.toys import Add, GatedJournal, Toy, turns
+from tests.runtime.toys import Add, Fail, GatedJournal, Said, Toy, turns
+from tests.waiting import a_moment, until
 
 
 class Rig:
@@ -43,15 +43,15 @@ class Rig:
     def _send(self, source: Address, target: Address, message: Any) -> None:
         assert source == "toy"
         if self.journal is not None:
-            assert self.journal.durable >= message[1], "it left before its records were durable"
-        self.out.append((target, *message))
+            assert self.journal.durable >= message.persisted, "it left before its records were durable"
+        self.out.append((target, *astuple(message)))
         self.on_send(target, message)
 
     def _notify(self, notifications: Sequence[Any]) -> None:
         for each in notifications:
             if self.journal is not None:
-                assert self.journal.durable >= each[1], "it was notified before its records were durable"
-            self.out.append(("app", *each))
+                assert self.journal.durable >= each.persisted, "it was notified before its records were durable"
+            self.out.append(("app", *astuple(each)))
 
     def add(self, amount: int = 1, **more: Any) -> None:
         self.driver.deliver("s", Add(amount, **more))
@@ -60,7 +60,6 @@ class Rig:
 # ── order of obligation ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-@asynchronous
 async def test_nothing_leaves_before_its_records_are_durable() -> None:
     journal = GatedJournal()
     rig = Rig(journal)
@@ -73,7 +72,6 @@ async def test_nothing_leaves_before_its_records_are_durable() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_steps_during_an_append_share_the_next_one() -> None:
     journal = GatedJournal()
     rig = Rig(journal)
@@ -94,7 +92,6 @@ async def test_steps_during_an_append_share_the_next_one() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_step_without_records_waits_only_behind_others() -> None:
     journal = GatedJournal()
     rig = Rig(journal)
@@ -112,7 +109,6 @@ async def test_a_step_without_records_waits_only_behind_others() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_step_that_tells_nobody_goes_with_the_next_append(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seriatim.runtime.driver.UNTOLD_S", 3600.0)
     journal = GatedJournal()
@@ -135,21 +131,17 @@ async def test_a_step_that_tells_nobody_goes_with_the_next_append(monkeypatch: p
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_step_that_tells_nobody_is_written_after_a_moment() -> None:
     journal = GatedJournal()
     rig = Rig(journal)
     rig.add(1, targets=())
-    async with asyncio.timeout(60):
-        while not journal.appends:
-            await asyncio.sleep(0.01)
+    await until(lambda: journal.appends, "the step is written")
     journal.let()
     await turns()
     assert journal.appends == [1] and rig.driver.backlog == 0
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_without_a_journal_effects_leave_at_once() -> None:
     rig = Rig()
     rig.add(notes=1)
@@ -160,7 +152,6 @@ async def test_without_a_journal_effects_leave_at_once() -> None:
 
 @pytest.mark.parametrize("records", [0, 1])
 @pytest.mark.parametrize("with_journal", [True, False])
-@asynchronous
 async def test_who_is_told_something_may_step_again(with_journal: bool, records: int) -> None:
     """What that causes comes behind what is just leaving, never in the middle of it."""
     journal = GatedJournal(gated=False) if with_journal else None
@@ -183,7 +174,6 @@ async def test_who_is_told_something_may_step_again(with_journal: bool, records:
 
 
 @pytest.mark.parametrize("error", [Fenced("somebody took over"), JournalError("disk full"), OSError(5, "input/output")])
-@asynchronous
 async def test_a_journal_that_fails_ends_the_driver(error: Exception) -> None:
     journal = GatedJournal()
     rig = Rig(journal)
@@ -205,7 +195,6 @@ async def test_a_journal_that_fails_ends_the_driver(error: Exception) -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_whoever_waits_learns_of_the_failure() -> None:
     journal = GatedJournal()
     rig = Rig(journal)
@@ -218,14 +207,13 @@ async def test_whoever_waits_learns_of_the_failure() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_mistake_of_the_machine_ends_the_driver_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     journal = GatedJournal()
     rig = Rig(journal)
     rig.add()
     await turns()
     rig.add()
-    rig.driver.deliver("s", "mistake")  # does not raise: whoever delivers has done nothing wrong
+    rig.driver.deliver("s", Fail("mistake"))  # does not raise: whoever delivers has done nothing wrong
     assert isinstance(rig.driver.failed.result(), KeyError)
     journal.let()
     await turns()
@@ -235,16 +223,14 @@ async def test_a_mistake_of_the_machine_ends_the_driver_and_nothing_else(caplog:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_mistake_is_raised_to_who_commands() -> None:
     rig = Rig()
     with pytest.raises(KeyError):
-        rig.driver.command("s", "mistake")
+        rig.driver.command("s", Fail("mistake"))
     assert isinstance(rig.driver.failed.result(), KeyError)
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_record_that_cannot_be_encoded_ends_the_driver() -> None:
     rig = Rig(GatedJournal())
     rig.add(1 << 70)
@@ -254,7 +240,6 @@ async def test_a_record_that_cannot_be_encoded_ends_the_driver() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_mistake_in_a_tick_ends_the_driver() -> None:
     rig = Rig()
     rig.toy.ticks = None  # type: ignore[assignment]
@@ -263,15 +248,14 @@ async def test_a_mistake_in_a_tick_ends_the_driver() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_wrong_input_is_refused_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(GatedJournal(gated=False))
-    for message, error in (("remote", RemoteError), ("input", InputError)):
+    for message, error in ((Fail("remote"), RemoteError), (Fail("input"), InputError)):
         with pytest.raises(error):
             rig.driver.command("s", message)
         with caplog.at_level(logging.WARNING):
             rig.driver.deliver("s", message)
-        assert caplog.records[-1].getMessage() == "refused"
+        assert caplog.records[-1].getMessage().startswith("message refused: node=")
     rig.add()
     await rig.driver.settled()
     assert rig.out == [("t", 1, 1)] and not rig.driver.failed.done()
@@ -281,7 +265,6 @@ async def test_wrong_input_is_refused_and_harms_nothing(caplog: pytest.LogCaptur
 # ── waiting and stopping ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@asynchronous
 async def test_settled_does_not_wait_for_what_comes_later() -> None:
     journal = GatedJournal()
     rig = Rig(journal)
@@ -302,7 +285,6 @@ async def test_settled_does_not_wait_for_what_comes_later() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_waiting_is_bounded_and_says_for_what() -> None:
     rig = Rig(GatedJournal())
     rig.add()
@@ -313,7 +295,6 @@ async def test_waiting_is_bounded_and_says_for_what() -> None:
     rig.driver._task.cancel()  # type: ignore[union-attr]
 
 
-@asynchronous
 async def test_stopping_lets_out_what_waits_and_takes_no_more() -> None:
     journal = GatedJournal()
     rig = Rig(journal)
@@ -332,7 +313,6 @@ async def test_stopping_lets_out_what_waits_and_takes_no_more() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_journal_that_hangs_does_not_keep_it_from_stopping(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +324,6 @@ async def test_a_journal_that_hangs_does_not_keep_it_from_stopping(
     assert rig.out == [] and "stopped before the journal was done" in caplog.text
 
 
-@asynchronous
 async def test_a_journal_that_swallows_being_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting with a timeout did that before Python 3.12, where the answer came at the same moment."""
 
@@ -365,15 +344,6 @@ async def test_a_journal_that_swallows_being_cancelled(monkeypatch: pytest.Monke
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    give_up_at = time.monotonic() + 60.0
-    while not condition():
-        if time.monotonic() > give_up_at:
-            raise TimedOut(f"waited 60 s for {what}")
-        await asyncio.sleep(0.001)
-
-
-@asynchronous
 async def test_the_earliest_wish_is_kept() -> None:
     rig = Rig()
     assert len(rig.toy.ticks) == 1, "once at the start"
@@ -387,12 +357,11 @@ async def test_the_earliest_wish_is_kept() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_a_tick_may_wish_for_the_next_one_and_has_effects() -> None:
     journal = GatedJournal()
     rig = Rig(journal)
     effects = Effects()
-    effects.send.append(("t", (0, 0)))
+    effects.send.append(("t", Said(0, 0)))
     effects.wake_at = 0.0  # long ago: as soon as possible, but not without end
     rig.toy.on_tick = effects
     rig.add(wake_at=0.0)
@@ -404,19 +373,17 @@ async def test_a_tick_may_wish_for_the_next_one_and_has_effects() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_no_tick_after_the_end() -> None:
     rig = Rig()
     rig.add(wake_at=rig.driver.clock.now_ms() + 5)
     await rig.driver.stop()
-    await asyncio.sleep(0.02)  # the loop's timers go off in their order: a tick that was left would come before this
+    await a_moment(0.02)  # the loop's timers go off in their order: a tick that was left would come before this
     assert len(rig.toy.ticks) == 1
 
 
 # ── snapshots ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@asynchronous
 async def test_a_snapshot_is_taken_when_the_journal_has_grown() -> None:
     journal = GatedJournal(gated=False)
     rig = Rig(journal, snapshot_bytes_min=100)
@@ -429,7 +396,6 @@ async def test_a_snapshot_is_taken_when_the_journal_has_grown() -> None:
     await rig.driver.stop()
 
 
-@asynchronous
 async def test_effects_do_not_wait_for_a_snapshot() -> None:
     journal = GatedJournal()
     rig = Rig(journal, snapshot_bytes_min=0)
@@ -455,7 +421,6 @@ ACTIONS = st.lists(
 
 @settings(max_examples=300)
 @given(actions=ACTIONS, snapshot_bytes_min=st.sampled_from([0, 20, 60, 1 << 30]))
-@asynchronous
 async def test_a_crash_at_any_moment(actions: list[Any], snapshot_bytes_min: int) -> None:
     """After every single action: what is durable rebuilds the machine as it was after that many records."""
     journal = GatedJournal()

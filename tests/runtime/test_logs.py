@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -16,15 +15,6 @@ from seriatim.runtime.logs import PACKAGE, Repeats, configure_logging
 logger = logging.getLogger(f"{PACKAGE}.test")
 
 
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    package = logging.getLogger(PACKAGE)
-    before = (list(package.handlers), package.level, package.propagate)
-    yield
-    package.handlers[:], package.propagate = before[0], before[2]
-    package.setLevel(before[1])
-
-
 def logged(*, as_json: bool, level: str = "INFO") -> io.StringIO:
     stream = io.StringIO()
     configure_logging(as_json, level, stream)
@@ -33,11 +23,11 @@ def logged(*, as_json: bool, level: str = "INFO") -> io.StringIO:
 
 def test_text() -> None:
     stream = logged(as_json=False)
-    logger.info("node started", extra={"node": "root", "epoch": 3, "reason": 'two words, "quoted"', "empty": ""})
+    logger.info("node %s: node=%s epoch=%d reason=%s empty=%s", "started", "root", 3, 'two words, "quoted"', "")
     logger.debug("not shown")
     line = stream.getvalue()
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO seriatim\.test node started "
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO seriatim\.test node started: "
         r'node=root epoch=3 reason="two words, \\"quoted\\"" empty=""\n',
         line,
     )
@@ -55,10 +45,30 @@ def test_json() -> None:
     assert "KeyError: 'x'" in fields["exception"] and stream.getvalue().count("\n") == 1
 
 
+def test_fields_of_a_message_are_fields_in_json_and_words_in_plain_logging(caplog: pytest.LogCaptureFixture) -> None:
+    logger.warning("connection refused: node=%s peer=%s reason=%s", "eu", "127.0.0.1:40112", "bad token")
+    assert caplog.messages == ["connection refused: node=eu peer=127.0.0.1:40112 reason=bad token"]
+    stream = logged(as_json=True)
+    logger.warning("%d of %d left: node=%s holds=%s", 3, 4, "eu", {"a": 1}, extra={"more": True})
+    logger.warning("left: holds=%s", {"a": 1})
+    logger.warning("100%% node=%s is not a field, since text follows", "eu")
+    logger.warning("nothing: node=eu")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line.pop("message") for line in lines] == [
+        "3 of 4 left",
+        "left",
+        "100% node=eu is not a field, since text follows",
+        "nothing: node=eu",
+    ]
+    standard = ("time", "level", "logger")
+    fields = [{name: value for name, value in line.items() if name not in standard} for line in lines]
+    assert fields == [{"node": "eu", "holds": {"a": 1}, "more": True}, {"holds": {"a": 1}}, {}, {}]
+
+
 @given(st.text(), st.text(), st.booleans())
 def test_nothing_begins_a_new_line_or_controls_a_terminal(message: str, value: str, as_json: bool) -> None:
     stream = logged(as_json=as_json)
-    logger.info("%s", message, extra={"reason": value})
+    logger.info("%s: reason=%s", message, value)
     text = stream.getvalue()
     assert text.endswith("\n") and len(text.splitlines()) == 1
     assert text[:-1].isprintable()

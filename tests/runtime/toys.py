@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from seriatim.model import Address, InputError, JournalError, RemoteError
-from seriatim.protocols.machine import Effects
-from seriatim.runtime.journal import Recovered
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.runtime.journal.interface import Recovered
 
 
 class Added(Struct, frozen=True, tag=True):
@@ -28,8 +27,21 @@ class Add(Struct, frozen=True, tag=True):
     wake_at: float | None = None
 
 
+class Fail(Struct, frozen=True):
+    """Raise this kind of error."""
+
+    kind: str
+
+
+class Said(Struct, frozen=True):
+    """The total, and how many records the toy has asked for so far."""
+
+    total: int
+    persisted: int
+
+
 class Toy:
-    """Adds up. Everything it says is (total, how many records it has asked for so far)."""
+    """Adds up, and says so."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -37,19 +49,21 @@ class Toy:
         self.ticks: list[float] = []
         self.on_tick = Effects()
 
-    def step(self, source: Address, message: Any, now: float) -> Effects:
-        if message == "remote":
-            raise RemoteError("nobody says that")
-        if message == "input":
-            raise InputError("toy", "it is wrong", "correct it")
-        if message == "mistake":
-            raise KeyError("a mistake in the machine")
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        match message:
+            case Fail("remote"):
+                raise RemoteError("nobody says that")
+            case Fail("input"):
+                raise InputError("toy", "it is wrong", "correct it")
+            case Fail():
+                raise KeyError("a mistake in the machine")
+        assert isinstance(message, Add), message
         effects = Effects()
         for _ in range(message.records):
             self.total += message.amount
             self.persisted += 1
             effects.persist.append(Added(message.amount))
-        said = (self.total, self.persisted)
+        said = Said(self.total, self.persisted)
         effects.send += [(target, said) for target in message.targets]
         effects.notify += [said] * message.notes
         effects.wake_at = message.wake_at

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from seriatim.audit import Verdict, audit
+from seriatim.lab.sim.recorder import Recorder
 from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, InputError, Notification, Number, Topic
 from seriatim.protocols.machine import Effects, Machine, Payload
-from seriatim.sim.recorder import Recorder
 from tests.scenarios.show import show, show_value
 from tests.scenarios.systems import Declaration, System, build
 from tests.scenarios.transcript import Transcript
@@ -163,7 +163,7 @@ class Scenario:
             if not ready:
                 return
             self._deliver(min(ready)[1], aloud)
-        raise AssertionError(f"still chattering after {DELIVERIES_MAX} messages")
+        raise AssertionError(f"still busy after {DELIVERIES_MAX} messages")
 
     # ── machines ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -3,17 +3,18 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from seriatim.lab.papers import paper000
+from seriatim.lab.papers.paper000.messages import EnsNotify
 from seriatim.model import BROKER, Address, Event, Number, Topic
 from seriatim.order import SequencingTree
-from seriatim.protocols import paper000
+from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Machine, Payload
-from seriatim.protocols.paper000.messages import EnsNotify
 from seriatim.protocols.tree import messages as tree_messages
-from seriatim.protocols.tree.broker import Broker
 from seriatim.protocols.tree.node import SequencerNode
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.publisher import Publisher
 from seriatim.protocols.tree.subscriber import Subscriber
+from seriatim.protocols.with_broker import Delivered
 
 
 @dataclass
@@ -159,7 +160,7 @@ class Tree:
         return answer.start if isinstance(answer, tree_messages.Changed) else {}
 
     def notified(self, message: Payload) -> tuple[Event, Number] | None:
-        if isinstance(message, tree_messages.Delivered) and message.event is not None:
+        if isinstance(message, Delivered) and message.event is not None:
             return message.event, message.number
         return None
 

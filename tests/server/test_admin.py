@@ -10,11 +10,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from seriatim.model import ConnectionFailed, InputError
-from seriatim.runtime.security import SecurityOptions
+from seriatim.runtime.net.security import SecurityOptions
 from seriatim.server.admin import CONNECTIONS_MAX, HEAD_BYTES_MAX, AdminServer
 from seriatim.server.metrics import Metrics, add_listeners
 from tests.certificates import Certificates
-from tests.runtime.hosts import dialing, serving, until
+from tests.runtime.net.hosts import dialing, serving, until
 
 TOKEN = "a-token-of-some-length"
 
@@ -26,7 +26,7 @@ async def admin(
     **more: Any,
 ) -> AsyncIterator[AdminServer]:
     metrics = Metrics()
-    metrics.counter("tickets_total", "Tickets.").of().add(3)
+    metrics.sample("tickets_total", "Tickets.", lambda: 3, kind="counter")
     server = AdminServer(
         "127.0.0.1:0",
         metrics,
@@ -66,51 +66,42 @@ async def get(server: AdminServer, path: str, *fields: str, ssl: Any = None) -> 
     return await send(server, "\r\n".join([f"GET {path} HTTP/1.1", "Host: x", *fields, "", ""]).encode(), ssl)
 
 
-def test_the_four_paths() -> None:
-    async def main() -> None:
-        async with admin() as server:
-            status, fields, body = await get(server, "/metrics")
-            assert (status, fields["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-            assert [family.name for family in text_string_to_metric_families(body.decode())] == ["tickets"]
-            status, fields, body = await get(server, "/status?pretty")
-            assert (status, fields["Content-Type"]) == (200, "application/json")
-            assert json.loads(body) == {"nodes": {"root": {"epoch": 2}}}
-            assert json.loads((await get(server, "/explain"))[2]) == ["orders 5: waits for prices 3"]
-            assert (await get(server, "/health"))[0::2] == (200, b"ok\n")
-            assert (await get(server, "/"))[0] == 404
-
-    asyncio.run(main())
+async def test_the_four_paths() -> None:
+    async with admin() as server:
+        status, fields, body = await get(server, "/metrics")
+        assert (status, fields["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert [family.name for family in text_string_to_metric_families(body.decode())] == ["tickets"]
+        status, fields, body = await get(server, "/status?pretty")
+        assert (status, fields["Content-Type"]) == (200, "application/json")
+        assert json.loads(body) == {"nodes": {"root": {"epoch": 2}}}
+        assert json.loads((await get(server, "/explain"))[2]) == ["orders 5: waits for prices 3"]
+        assert (await get(server, "/health"))[0::2] == (200, b"ok\n")
+        assert (await get(server, "/"))[0] == 404
 
 
-def test_health_says_what_is_wrong() -> None:
-    async def main() -> None:
-        async with admin(problems=lambda: ["node root is not active"]) as server:
-            assert (await get(server, "/health"))[0::2] == (503, b"node root is not active\n")
-        async with admin(problems=lambda: ["node root is not active"], token=TOKEN) as server:
-            assert (await get(server, "/health"))[0::2] == (503, b"not well\n")
-
-    asyncio.run(main())
+async def test_health_says_what_is_wrong() -> None:
+    async with admin(problems=lambda: ["node root is not active"]) as server:
+        assert (await get(server, "/health"))[0::2] == (503, b"node root is not active\n")
+    async with admin(problems=lambda: ["node root is not active"], token=TOKEN) as server:
+        assert (await get(server, "/health"))[0::2] == (503, b"not healthy\n")
 
 
-def test_a_token_is_asked_for() -> None:
-    async def main() -> None:
-        async with admin(token=TOKEN) as server:
-            for path in ("/metrics", "/status", "/explain", "/nothing"):
-                for fields in (
-                    (),
-                    ("Authorization: Bearer",),
-                    ("Authorization: Bearer wrong",),
-                    (f"Authorization: Basic {TOKEN}",),
-                    (f"X-Authorization: Bearer {TOKEN}",),
-                    ("Authorization: Bearer \xff\xfe",),
-                ):
-                    status, answer, body = await get(server, path, *fields)
-                    assert (status, answer["WWW-Authenticate"]) == (401, "Bearer")
-                    assert b"tickets" not in body and b"epoch" not in body
-            assert (await get(server, "/status", f"authorization:  bearer {TOKEN}"))[0] == 200
-            assert (await get(server, "/health"))[0] == 200
-
-    asyncio.run(main())
+async def test_a_token_is_asked_for() -> None:
+    async with admin(token=TOKEN) as server:
+        for path in ("/metrics", "/status", "/explain", "/nothing"):
+            for fields in (
+                (),
+                ("Authorization: Bearer",),
+                ("Authorization: Bearer wrong",),
+                (f"Authorization: Basic {TOKEN}",),
+                (f"X-Authorization: Bearer {TOKEN}",),
+                ("Authorization: Bearer \xff\xfe",),
+            ):
+                status, answer, body = await get(server, path, *fields)
+                assert (status, answer["WWW-Authenticate"]) == (401, "Bearer")
+                assert b"tickets" not in body and b"epoch" not in body
+        assert (await get(server, "/status", f"authorization:  bearer {TOKEN}"))[0] == 200
+        assert (await get(server, "/health"))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -127,88 +118,70 @@ def test_a_token_is_asked_for() -> None:
         (b"GET / HTTP/1.1\r\nHost: x\r\n", 408),
     ],
 )
-def test_what_is_not_a_question_gets_an_answer_too(data: bytes, status: int) -> None:
-    async def main() -> None:
-        async with admin(request_timeout_s=1.0 if status == 408 else 60.0) as server:
-            answered = (await send(server, data))[0]
-            assert answered in (status, 0) if status == 431 else answered == status  # it may not get read in time
-            assert (await get(server, "/health"))[0] == 200
-
-    asyncio.run(main())
+async def test_what_is_not_a_question_gets_an_answer_too(data: bytes, status: int) -> None:
+    async with admin(request_timeout_s=1.0 if status == 408 else 60.0) as server:
+        answered = (await send(server, data))[0]
+        assert answered in (status, 0) if status == 431 else answered == status  # it may not get read in time
+        assert (await get(server, "/health"))[0] == 200
 
 
-def test_a_failing_answer_is_told_and_reported() -> None:
-    async def main() -> None:
-        reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+async def test_a_failing_answer_is_told_and_reported() -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
 
-        def broken() -> list[Any]:
-            raise KeyError("root")
+    def broken() -> list[Any]:
+        raise KeyError("root")
 
-        async with admin(explain=broken) as server:
-            assert (await get(server, "/explain"))[0] == 500
-            assert (await get(server, "/status"))[0] == 200
-            await until(lambda: len(reported) == 1, "the report")
-            assert isinstance(reported[0]["exception"], KeyError)
-
-    asyncio.run(main())
+    async with admin(explain=broken) as server:
+        assert (await get(server, "/explain"))[0] == 500
+        assert (await get(server, "/status"))[0] == 200
+        await until(lambda: len(reported) == 1, "the report")
+        assert isinstance(reported[0]["exception"], KeyError)
 
 
-def test_idle_connections_are_bounded_in_number_and_time() -> None:
-    async def main() -> None:
-        async with admin(request_timeout_s=5.0) as server:
-            host, _, port = server.address.rpartition(":")
-            idle = [await asyncio.open_connection(host, int(port)) for _ in range(CONNECTIONS_MAX + 5)]
-            answers = await asyncio.gather(*(reader.read() for reader, _ in idle), return_exceptions=True)
-            told = [answer for answer in answers if isinstance(answer, bytes) and b" 408 " in answer]
-            assert len(told) == CONNECTIONS_MAX
-            for _, writer in idle:
-                writer.close()
-            assert (await get(server, "/health"))[0] == 200
-
-    asyncio.run(main())
+async def test_idle_connections_are_bounded_in_number_and_time() -> None:
+    async with admin(request_timeout_s=2.0) as server:
+        host, _, port = server.address.rpartition(":")
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(CONNECTIONS_MAX + 5)]
+        answers = await asyncio.gather(*(reader.read() for reader, _ in idle), return_exceptions=True)
+        told = [answer for answer in answers if isinstance(answer, bytes) and b" 408 " in answer]
+        assert len(told) == CONNECTIONS_MAX
+        for _, writer in idle:
+            writer.close()
+        assert (await get(server, "/health"))[0] == 200
 
 
-def test_over_tls(certificates: Certificates) -> None:
-    async def main() -> None:
-        security = SecurityOptions(certificate=certificates.server, key=certificates.server_key)
-        client = SecurityOptions(authority=certificates.authority)
-        async with admin(context=security.server_context()) as server:
-            assert server.url.startswith("https://127.0.0.1:")
-            assert (await get(server, "/health", ssl=client.client_context()))[0] == 200
-            assert (await get(server, "/health"))[0] == 0
-
-    asyncio.run(main())
+async def test_over_tls(certificates: Certificates) -> None:
+    security = SecurityOptions(certificate=certificates.server, key=certificates.server_key)
+    client = SecurityOptions(authority=certificates.authority)
+    async with admin(context=security.server_context()) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        assert (await get(server, "/health", ssl=client.client_context()))[0] == 200
+        assert (await get(server, "/health"))[0] == 0
 
 
-def test_the_port_of_the_nodes_is_measured() -> None:
-    async def main() -> None:
-        async with serving() as listener, dialing(listener.address) as (dialer, asker):
-            metrics = Metrics()
-            add_listeners(metrics, {"root": listener})
-            await dialer.wait_connected("root", 60)
-            asker.ask(1)
-            await until(lambda: asker.requests() == [1], "an answer")
-            samples = {
-                (sample.name, *sample.labels.values()): sample.value
-                for family in text_string_to_metric_families(metrics.text())
-                for sample in family.samples
-            }
-            assert samples["seriatim_connections", "root", "client"] == 1
-            assert samples["seriatim_accepted_total", "root"] == 1
-            assert samples["seriatim_frames_total", "root", "in"] == 2  # hello and ticket
-            assert samples["seriatim_frames_total", "root", "out"] == 2
-
-    asyncio.run(main())
+async def test_the_port_of_the_nodes_is_measured() -> None:
+    async with serving() as listener, dialing(listener.address) as (dialer, asker):
+        metrics = Metrics()
+        add_listeners(metrics, {"root": listener})
+        await dialer.wait_connected("root", 60)
+        asker.ask(1)
+        await until(lambda: asker.requests() == [1], "an answer")
+        samples = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(metrics.text())
+            for sample in family.samples
+        }
+        assert samples["seriatim_connections", "root", "client"] == 1
+        assert samples["seriatim_accepted_total", "root"] == 1
+        assert samples["seriatim_frames_total", "root", "in"] == 2  # hello and ticket
+        assert samples["seriatim_frames_total", "root", "out"] == 2
 
 
-def test_mistakes_are_explained() -> None:
-    async def main() -> None:
-        with pytest.raises(InputError, match="admin address"):
-            AdminServer("nowhere", Metrics(), dict, list, list)
-        async with admin() as server:
-            taken = AdminServer(server.address, Metrics(), dict, list, list)
-            with pytest.raises(ConnectionFailed, match="another process uses it"):
-                await taken.start()
-
-    asyncio.run(main())
+async def test_mistakes_are_explained() -> None:
+    with pytest.raises(InputError, match="admin address"):
+        AdminServer("nowhere", Metrics(), dict, list, list)
+    async with admin() as server:
+        taken = AdminServer(server.address, Metrics(), dict, list, list)
+        with pytest.raises(ConnectionFailed, match="another process uses it"):
+            await taken.start()

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.model import InputError, TreeError
-from seriatim.runtime.tables import description
+from seriatim.runtime.tables import description, fields_of
 from seriatim.server.config import (
-    TABLES,
     Admin,
     ClusterConfig,
     NodeConfig,
@@ -27,6 +26,11 @@ from seriatim.server.config import (
 from seriatim.server.config_text import config_text
 from seriatim.server.machine_check import check_machine
 
+TABLES: dict[str, type[msgspec.Struct]] = {
+    key: kind
+    for key, kind in fields_of(ClusterConfig).items()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+}
 NATS = 'broker = "nats://127.0.0.1:4222"\n'
 ONE = f"{NATS}nodes.root = {{}}\n"
 TWO = f'{NATS}nodes.root = {{}}\nnodes.eu = {{ parent = "root", address = "127.0.0.1:7412" }}\n'
@@ -100,11 +104,11 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
 
 
 BAD = [
-    ("", "broker: is missing; add a line such as"),
+    ("", "broker: is missing; give the URL of the broker, for example"),
     ("broker = 4222\nnodes.root = {}", "broker: 4222 does not fit (Expected `str`, got `int`); give the URL"),
     ('broker = "localhost"\nnodes.root = {}', "broker: 'localhost' is not a URL; give"),
     (NATS, "nodes: the cluster has no node; add one"),
-    (f"{NATS}nodes = 3", "nodes: 3 is not a table; write it as [nodes.<name>]"),
+    (f"{NATS}nodes = 3", "nodes: 3 is not a table; write it as [nodes]"),
     (f"{NATS}nodes.root = 3", "nodes.root: 3 is not a table; write it as [nodes.root]"),
     (f"{ONE}brokr = 1", "brokr: there is no such key; did you mean 'broker'?"),
     (f"{ONE}zzz = 1", "zzz: there is no such key; use one of admin, broker,"),
@@ -117,14 +121,17 @@ BAD = [
     (f"{ONE}times.lease_ms = nan", "times.lease_ms: nan does not fit"),
     (f"{ONE}limits.connections_max = 2.5", "limits.connections_max: 2.5 does not fit (Expected `int`"),
     (f"{ONE}streams.replicas = 6", "streams.replicas: 6 does not fit"),
-    (f"{ONE}security.certificate = 'c'", "security.key: is missing, and security.certificate is given; give both"),
+    (f"{ONE}security.certificate = 'c'", "security.key: is missing, and certificate is given; give both"),
     (f"{ONE}security.key = 'c'", "security.certificate: is missing"),
     (f"{ONE}security.require_client_certificate = true", "security.require_client_certificate: certificates cannot"),
     (f"{ONE}admin.address = '127.0.0.1:7411'", "admin.address: '127.0.0.1:7411' is also nodes.root.address; give"),
     (f"{ONE}admin.address = '7411'", "admin.address: '7411' is not an address; write \"host:port\""),
-    (f"{ONE}homes.a = 1", "homes.a: 1 is not the name of a node"),
+    (f"{ONE}homes.a = 1", "homes.a: 1 does not fit (Expected `str`, got `int`); give the name of a node"),
     (f"{ONE}homes.a = 'b'", "homes.a: unknown node 'b'; use one of root"),
-    (f"{ONE}homes.a.b = 'root'", "homes.a: {'b': 'root'} is a table; quote topics with dots: \"a.b\" = \"<node>\""),
+    (
+        f"{ONE}homes.a.b = 'root'",
+        "homes.a: {'b': 'root'} does not fit (Expected `str`, got `object`); give the name of a node (quote",
+    ),
     (f"{ONE}homes.'a b' = 'root'", "homes.a b: it holds ' '; blanks,"),
     (
         f"{ONE}streams.buckets = 8\nhomes.a = 'root'",
@@ -132,8 +139,8 @@ BAD = [
     ),
     (f"{ONE}streams.buckets = 5000", "streams.buckets: 5000 does not fit"),
     (f"{ONE}default_home = 'b'", "default_home: unknown node 'b'; use one of root"),
-    (f"{NATS}nodes.'a b' = {{}}", "nodes.a b: 'a b' does not fit"),
-    (f"{NATS}nodes.none = {{}}", "nodes.none: means no node at all"),
+    (f"{NATS}nodes.'a b' = {{}}", "nodes.a b: the key is not valid; use a name of up to 64 letters"),
+    (f"{NATS}nodes.none = {{}}", "nodes.none: 'none' means no node"),
     (f"{NATS}nodes.root.adress = 'a:1'", "nodes.root.adress: there is no such key; did you mean 'address'?"),
     (f"{NATS}nodes.root.address = 'a'", "nodes.root.address: 'a' is not an address"),
     (f"{NATS}nodes.root.address = 'a:b'", "nodes.root.address: 'a:b' has no port between 0 and 65535"),
@@ -142,10 +149,10 @@ BAD = [
     (f"{NATS}nodes.root.address = []", "nodes.root.address: the list is empty"),
     (f"{NATS}nodes.root.address = ['a:1', 2]", "nodes.root.address: ['a:1', 2] does not fit"),
     (f"{NATS}nodes.root.bind = 'x'", "nodes.root.bind: 'x' is not an address"),
-    (f"{NATS}nodes.root.journal = 'disk'", "nodes.root.journal: 'disk' is no journal; give \"file:<folder>\""),
-    (f"{NATS}nodes.root.journal = 'file:'", 'nodes.root.journal: names no folder; give one: "file:journal-root"'),
+    (f"{NATS}nodes.root.journal = 'disk'", "nodes.root.journal: 'disk' is not a journal; use \"file:<folder>\""),
+    (f"{NATS}nodes.root.journal = 'file:'", 'nodes.root.journal: the folder is missing; give one: "file:journal-root"'),
     (f"{NATS}nodes.root.address = ['a:1', 'b:1']", "nodes.root.journal: a standby elsewhere cannot take over 'a file'"),
-    ("broker = 'memory://'\nnodes.root.journal = 'jetstream'", "nodes.root.journal: 'memory://' has no JetStream"),
+    ("broker = 'memory://'\nnodes.root.journal = 'jetstream'", "nodes.root.journal: 'memory://' has no journals"),
     ("broker = 'nats+core://x'\nnodes.root = {}", "mode: 'log' needs a broker that keeps a log, and nats+core does"),
     (f"{NATS}nodes.a = {{}}\nnodes.b.parent = 'a'", "nodes.b.address: '127.0.0.1:7411' is also nodes.a.address"),
     (
@@ -252,8 +259,9 @@ def test_a_journal_at_the_earlier_default_is_neither_passed_over_nor_taken_by_an
     with pytest.raises(InputError) as raised:
         check_machine(config, ["root"])
     assert str(raised.value) == (
-        "nodes.root.journal: 'journal-root' is there, the default of earlier versions, and 'journal-shop.root' is not; "
-        f"if it is of cluster 'shop': mv {earlier} {now}; if not, name a folder: journal = \"file:journal-shop.root\""
+        "nodes.root.journal: 'journal-root' exists, the default of earlier versions, and 'journal-shop.root' does not; "
+        f"if it belongs to cluster 'shop': mv {earlier} {now}; "
+        'if not, name a folder: journal = "file:journal-shop.root"'
     )
     for named in ("file:journal-root", "file:journal-shop.root", "jetstream"):
         check_machine(parse(f'{NATS}cluster = "shop"\nnodes.root.journal = "{named}"', tmp_path), ["root"])

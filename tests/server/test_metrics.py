@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from seriatim.model import InputError
-from seriatim.server.metrics import Metrics, add_process
+from seriatim.server.metrics import Buckets, Metrics, add_process
 
 
 def read(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -22,12 +22,10 @@ def read(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float
 
 def test_counters_and_gauges() -> None:
     metrics = Metrics()
-    tickets = metrics.counter("tickets_total", "Tickets, by node.", ["node"])
-    tickets.of(node="root").add()
-    tickets.of(node="root").add(2)
-    tickets.of(node="left").add(0.5)
-    metrics.gauge("epoch", "Now.").of().set(7)
-    metrics.counter("nothing_total", "Never.")
+    tickets = {"root": 3, "left": 0.5}
+    metrics.sample("tickets_total", "Tickets, by node.", lambda: tickets, kind="counter", labels=["node"])
+    metrics.sample("epoch", "Now.", lambda: 7)
+    metrics.sample("nothing_total", "Never.", lambda: 0, kind="counter")
     assert read(metrics) == {
         ("tickets_total", frozenset({("node", "root")})): 3.0,
         ("tickets_total", frozenset({("node", "left")})): 0.5,
@@ -39,7 +37,8 @@ def test_counters_and_gauges() -> None:
 
 def test_a_histogram_counts_up_to_each_bound() -> None:
     metrics = Metrics()
-    spread = metrics.histogram("wait_ms", "Waits.", [1, 2.5, 10], ["node"]).of(node="root")
+    spread = Buckets([1, 2.5, 10])
+    metrics.histogram("wait_ms", "Waits.", lambda: {"root": spread}, labels=["node"])
     for value in (0.5, 1, 1.5, 2.5, 3, 11, 12):
         spread.observe(value)
     spread.observe(4, times=3)
@@ -80,17 +79,15 @@ def test_whatever_the_labels_and_values_are_they_are_read_back(values: dict[str,
 
 def test_what_is_declared_wrongly_is_refused() -> None:
     metrics = Metrics()
-    metrics.gauge("taken", "Once.")
+    metrics.sample("taken", "Once.", lambda: 1)
     for wrong in (
-        lambda: metrics.gauge("taken", "Twice."),
-        lambda: metrics.gauge("with blank", "x"),
-        lambda: metrics.gauge("x_total", "A gauge that says it is a counter."),
-        lambda: metrics.counter("x", "A counter that does not say so."),
-        lambda: metrics.gauge("labelled", "x", ["le"]),
-        lambda: metrics.histogram("falling", "x", [2, 1]),
-        lambda: metrics.histogram("none", "x", []),
-        lambda: metrics.gauge("fine", "x", ["node"]).of(nodes="root"),
-        lambda: metrics.gauge("fine_too", "x").of(node="root"),
+        lambda: metrics.sample("taken", "Twice.", lambda: 1),
+        lambda: metrics.sample("with blank", "x", lambda: 1),
+        lambda: metrics.sample("x_total", "A gauge that says it is a counter.", lambda: 1),
+        lambda: metrics.sample("x", "A counter that does not say so.", lambda: 1, kind="counter"),
+        lambda: metrics.sample("labelled", "x", lambda: 1, labels=["le"]),
+        lambda: Buckets([2, 1]),
+        lambda: Buckets([]),
     ):
         with pytest.raises(InputError):
             wrong()

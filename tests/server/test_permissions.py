@@ -1,22 +1,22 @@
 """Who may do what on the NATS server, as docs/serving.md says it: clients can use topics and cannot write stamps."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
 from nats.aio.client import Client
 
 from seriatim import connect
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats.server import NatsServer
+from seriatim.live.server import SequencerServer
 from seriatim.model import RequestRefused
 from seriatim.server.config import parse_config
-from seriatim.server.server import SequencerServer
-from tests.asynchronous import asynchronous
+from tests.waiting import until
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "serving.md").read_text(encoding="utf-8")
 
@@ -47,23 +47,20 @@ async def cluster(folder: Path, mode: str) -> AsyncIterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("mode", ["log", "ticket"])
-def test_a_client_publishes_and_subscribes_with_what_it_may(tmp_path: Path, mode: str) -> None:
-    async def main() -> None:
-        async with (
-            cluster(tmp_path, mode) as (_, url),
-            connect(url) as bus,
-            bus.subscribe("orders", "prices") as one,
-            bus.subscribe("prices", "orders") as other,
-        ):
-            for n in range(5):
-                await bus.publish("orders", b"order %d" % n)
-                await bus.publish("prices", b"price %d" % n)
-            seen = [[(await events.next(60)).data for _ in range(10)] for events in (one, other)]
-            assert seen[0] == seen[1]
-            with pytest.raises(RequestRefused, match="permissions violation"):
-                await bus.publish("salaries", b"x")
-
-    asyncio.run(main())
+async def test_a_client_publishes_and_subscribes_with_what_it_may(tmp_path: Path, mode: str) -> None:
+    async with (
+        cluster(tmp_path, mode) as (_, url),
+        connect(url) as bus,
+        bus.subscribe("orders", "prices") as one,
+        bus.subscribe("prices", "orders") as other,
+    ):
+        for n in range(5):
+            await bus.publish("orders", b"order %d" % n)
+            await bus.publish("prices", b"price %d" % n)
+        seen = [[(await events.next(60)).data for _ in range(10)] for events in (one, other)]
+        assert seen[0] == seen[1]
+        with pytest.raises(RequestRefused, match="permissions violation"):
+            await bus.publish("salaries", b"x")
 
 
 FORBIDDEN = [
@@ -80,7 +77,6 @@ FORBIDDEN = [
 UNHEARD = ["_seriatim.describe", "_INBOX.other.>", "_INBOX.>", "_seriatim.journal.>"]
 
 
-@asynchronous
 async def test_a_client_cannot_touch_what_the_order_rests_on(tmp_path: Path) -> None:
     async with cluster(tmp_path, "log") as (admin_url, url):
         refused: list[str] = []
@@ -107,11 +103,7 @@ async def test_a_client_cannot_touch_what_the_order_rests_on(tmp_path: Path) -> 
                 each for each in UNHEARD if not any(f'subscription to "{each.lower()}"' in text for text in refused)
             ]
 
-        for _ in range(1200):
-            if not missing():
-                break
-            await asyncio.sleep(0.05)
-        assert missing() == [], refused
+        await until(lambda: not missing(), "everything else is refused")
         await forge_by_a_consumer(client, admin_url)
         await client.close()
 
@@ -126,15 +118,18 @@ async def forge_by_a_consumer(client: Client, admin_url: str) -> None:
     answer = await client.request("$JS.API.CONSUMER.CREATE.seriatim-topic-orders.forger", question, timeout=60)
     assert b"forger" in answer.data
     await client.publish("prices", b"published after the forgery")
-    subjects: dict[str, int] = {}
-    for _ in range(1200):  # the home stamps both events; a forgery would be a third message
+
+    async def stamped() -> Any:
         stream = await admin.jetstream().stream_info("seriatim-stamps-root", subjects_filter="_seriatim.stamps.>")
-        subjects = stream.state.subjects or {}
-        if len(subjects) >= 2:
-            break
-        await asyncio.sleep(0.05)
-    assert stream.state.last_seq == stamps + 2
-    assert subjects == {"_seriatim.stamps.root.orders": 1, "_seriatim.stamps.root.prices": 1}
+        return stream.state
+
+    async def both() -> bool:
+        return len((await stamped()).subjects or {}) >= 2
+
+    await until(both, "the home stamps both events")  # a forgery would be a third message
+    state = await stamped()
+    assert state.last_seq == stamps + 2
+    assert state.subjects == {"_seriatim.stamps.root.orders": 1, "_seriatim.stamps.root.prices": 1}
     stored = await admin.jetstream().get_last_msg("seriatim-stamps-root", "_seriatim.stamps.root.prices")
     assert stored.data is not None and b"forged" not in stored.data
     await admin.close()

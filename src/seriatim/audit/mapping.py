@@ -1,7 +1,7 @@
 """Logs of any origin: which of their columns is which field of a delivery, and what stands for the order.
 
 No log of another system has our columns, and few have a position. `ColumnMapping` says what to take instead; the plain
-reader (`foreign.py`) and the Spark reader (`seriatim.pipeline.logs`) both follow it, so a verdict does not depend on
+reader (`reading.py`) and the Spark reader (`seriatim.pipeline.logs`) both follow it, so a verdict does not depend on
 which of them read the log.
 
 The order of a subscriber's notifications comes from one of three witnesses:
@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 from msgspec import Struct, field
 
+from seriatim.audit.rules import listed
 from seriatim.model import Delivery, InputError, LogError
 
 LINES = "line"  # order by the lines of a file
@@ -147,7 +148,7 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
         other = f", or {_OTHERWISE[name]}" if name in _OTHERWISE else ""
         near = nearest(name, known)
         hint = f" (perhaps {option} {near})" if near else ""
-        fix = f"say which one it is with {option}{hint}{other}; its columns are {_listed(known)}"
+        fix = f"say which one it is with {option}{hint}{other}; its columns are {listed(known)}"
         return LogError(where, f"no column {column}", fix)
 
 
@@ -177,19 +178,4 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def _no_column(column: str, option: str, known: list[str], where: str) -> LogError:
     near = get_close_matches(column, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
-    return LogError(where, f"no column {column}, which {option} names", f"{hint}its columns are {_listed(known)}")
-
-
-def _listed(known: list[str], at_most: int = 20) -> str:
-    more = f" and {len(known) - at_most} more" if len(known) > at_most else ""
-    return (", ".join(known[:at_most]) or "none") + more
-
-
-def runs_mixed(where: str, runs: Iterable[str]) -> LogError:
-    """Rows of several runs compared with each other would make violations that never happened, and hide some."""
-    return LogError(where, f"rows of several runs: {_listed(sorted(runs))}", "audit one at a time: --run NAME")
-
-
-def no_such_run(where: str, run: str, runs: Iterable[str]) -> LogError:
-    """A run that is asked for and has no row."""
-    return LogError(where, f"no row of run {run}", f"its runs are {_listed(sorted(runs))}")
+    return LogError(where, f"no column {column}, which {option} names", f"{hint}its columns are {listed(known)}")

@@ -1,6 +1,6 @@
 """Real brokers behind one small seam (seam.py). A broker's client library is imported only in its own files."""
 
-from seriatim.brokers.memory import MemoryBroker
+from seriatim.brokers.memory.broker import MemoryBroker
 from seriatim.brokers.seam import Broker, Deliver, HomeOf, Mode, OnError, Port
 from seriatim.brokers.urls import open_broker
 

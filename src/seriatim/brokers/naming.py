@@ -15,53 +15,28 @@ import hashlib
 import re
 
 from seriatim.model import InputError, Node, Topic
+from seriatim.model.topics import check_topic as check_topic
 
-TOPIC_BYTES_MAX = 200
 STREAM_BYTES_MAX = 240  # a stream is a folder on the server's disk, and a folder's name has at most 255 bytes
 BUCKETS_MAX = 4_096
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}")
 _ESCAPED = re.compile(r"(?:%[0-9A-F]{2})+")
-_FORBIDDEN = re.compile(r"[\s*>\x00-\x1f\x7f]")
-
-
-def check_topic(topic: Topic) -> None:
-    """Refuse what is not a subject that one can publish to."""
-    if problem := _problem_with(topic):
-        raise InputError(f"topic {topic!r}", problem, "use words joined by dots, for instance orders.new")
-
-
-def _problem_with(topic: Topic) -> str | None:
-    if not topic:
-        return "it is empty"
-    if len(topic.encode("utf-8", "replace")) > TOPIC_BYTES_MAX:
-        return f"it is longer than {TOPIC_BYTES_MAX} bytes"
-    if found := _FORBIDDEN.search(topic):
-        return f"it holds {found.group()!r}; blanks, control characters, * and > are not allowed"
-    if not all(topic.split(".")):
-        return "it has an empty word: a dot at its beginning or end, or two in a row"
-    if topic[0] in "$_":
-        return f"names that begin with {topic[0]} belong to the broker"
-    try:
-        topic.encode("utf-8")
-    except UnicodeEncodeError:
-        return "it cannot be written as UTF-8"
-    return None
 
 
 def check_cluster(cluster: str) -> None:
     """The name of a cluster is part of subjects and streams."""
     if _CLUSTER.fullmatch(cluster) is None or cluster.upper() == "INBOX":
         raise InputError(
-            "cluster", f"{cluster!r} is not a name for one", "use up to 32 letters, digits and -, and not INBOX"
+            "cluster", f"{cluster!r} is not a valid name", "use up to 32 letters, digits and -, and not INBOX"
         )
 
 
 def check_buckets(buckets: int) -> None:
     """0 is allowed: every topic is ordered as itself."""
     if not 0 <= buckets <= BUCKETS_MAX:
-        raise InputError("buckets", f"{buckets} is not from 0 to {BUCKETS_MAX}", "64 suits most; 0: one log per topic")
+        raise InputError("buckets", f"{buckets} is not from 0 to {BUCKETS_MAX}", "64 is usual; 0: one log per topic")
 
 
 def bucket_of(topic: Topic, buckets: int) -> Topic:
@@ -73,7 +48,7 @@ def bucket_of(topic: Topic, buckets: int) -> Topic:
 
 
 def is_bucket(topic: Topic, buckets: int) -> bool:
-    """Whether this is the name of one of so many buckets."""
+    """Whether this is the name of a bucket, if there are `buckets` of them."""
     number = topic.removeprefix("bucket-")
     return number.isascii() and number.isdigit() and int(number) < buckets and topic == _bucket_name(int(number))
 
@@ -104,7 +79,7 @@ def _escape(character: str) -> str:
 
 
 def unescape(word: str) -> str:
-    """What `escape` made this word of."""
+    """The name that `escape` made this word from."""
     return _ESCAPED.sub(
         lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), word.replace("+", ".")
     )
@@ -135,7 +110,7 @@ class Names:
         return self._stream("slots", topic)
 
     def slots_subject(self, topic: Topic) -> str:
-        """What slots are published below."""
+        """The subject below which slots are published."""
         return f"{self.prefix}.slots.{escape(topic)}"
 
     def stamps_stream(self, node: Node) -> str:

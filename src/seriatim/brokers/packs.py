@@ -1,4 +1,4 @@
-"""Many events in one broker message: the format. Clients write it (client/batch.py), whoever reads a log reads it.
+"""Many events in one broker message: the format. client/brokered/outbox.py writes it; readers of logs read it.
 
 A lone event is a plain message: its payload is the event's data, so any client of the broker can read it. Several
 events of one topic are packed: the message has the header `Seriatim-Batch: 1` and its payload is the msgpack array
@@ -6,8 +6,8 @@ events of one topic are packed: the message has the header `Seriatim-Batch: 1` a
     [first, [data, data, …], {index: {name: value}}, {index: id}]
 
 The ids of a pack are derived: the event at `index` is `<publisher>-<first + index>`, unless its publisher gave it an
-id (last map). So an event in a pack costs its data and two or three bytes. What other people write is not trusted: a
-pack that cannot be read, or holds more events than one may, is `Unreadable`, and whoever asked reports it as a gap.
+id (last map). So an event in a pack costs its data and two or three bytes. What others write is not trusted: a
+pack that cannot be read, or holds too many events, is `Unreadable`, and the reader reports it as a gap.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _NO_IDS: dict[int, str] = {}
 
 
 class Unreadable(SeriatimError):
-    """A message that says it is a pack, and is not."""
+    """A message that claims to be a pack, and is not."""
 
 
 class Pack(Struct, array_like=True, frozen=True):

@@ -1,7 +1,7 @@
 """The seam to a broker: what the machines say to `BROKER` and hear from it, carried to a real server and back.
 
 A `Broker` is one connection. Each machine attaches to it and gets a *port*: it sends the messages of
-protocols/tree/messages.py, section "with the broker", and is given the answers through `deliver`. An adapter
+protocols/with_broker.py and is given the answers through `deliver`. An adapter
 translates; it decides nothing about order.
 
     machine sends        the broker does                                   machine is given
@@ -16,9 +16,20 @@ Requests that fail because the server is away are not answered: machines repeat 
 refuses for good (no permission, message too large) is given to `on_error`.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
+from seriatim.brokers.bulk import BulkReader
+from seriatim.brokers.capabilities import (
+    IN_FLIGHT,
+    BrokerServer,
+    FencedJournals,
+    Records,
+    ReplayPublisher,
+    Requests,
+    RowChannel,
+)
 from seriatim.model import Address, Node, SeriatimError, Topic
 from seriatim.protocols.machine import Payload
 
@@ -32,14 +43,14 @@ class Port(Protocol):
     """The broker as one machine sees it."""
 
     def send(self, message: Payload) -> None:
-        """Hand over one message. Never blocks, never raises; keeps the order of what is sent."""
+        """Hand over one message. Never blocks, never raises; messages keep their order."""
         ...
 
     def pause(self, topic: Topic | None = None) -> None:
         """Back-pressure: deliver nothing more (a little that is on its way may still come) until `resume`.
 
-        With `topic`: no more events of that one; their stamps still come, since what is here already waits for them. A
-        wish: a broker that would only keep the events in another corner of the same memory need not do it.
+        With `topic`: no more events of that topic; its stamps still come, because events that are here wait for them. A
+        broker that would only keep the events elsewhere in the same memory may ignore it.
         """
         ...
 
@@ -48,12 +59,12 @@ class Port(Protocol):
         ...
 
     async def close(self) -> None:
-        """Detach: nothing is delivered any more."""
+        """Detach: nothing is delivered after this."""
         ...
 
 
 class Broker(Protocol):
-    """One connection to a broker."""
+    """One connection to a broker. Adapters inherit from it: what they cannot do is answered here."""
 
     @property
     def keeps_log(self) -> bool:
@@ -78,18 +89,18 @@ class Broker(Protocol):
         ...
 
     def check_slots(self, topic: Topic) -> None:
-        """InputError: this topic cannot have slots here. Whoever writes only later asks before it promises to."""
+        """InputError: this topic cannot have slots here. Call it before promising to write a slot later."""
         ...
 
     async def capture(self, names: Iterable[Topic]) -> None:
-        """Returns when the broker keeps, and orders, whatever anybody publishes under these names from now on.
+        """Returns when the broker keeps and orders all events published under these names from now on.
 
         A topic of its own is captured when it is listened to; a name that joins a bucket may take a moment longer.
         """
         ...
 
     async def stamped_epoch(self, node: Node) -> int | None:
-        """The epoch of the last stamp that this node has written, as far as the broker can tell; 0: it cannot.
+        """The epoch of the last stamp that this node has written; 0: the broker cannot tell.
 
         None: it has never stamped, or nothing here outlives a process.
         """
@@ -118,14 +129,86 @@ class Broker(Protocol):
         """A port for the machine at this address."""
         ...
 
-    async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
-        """Ask whoever answers on a subject (finding the sequencers). None: nobody did."""
-        ...
-
-    async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
-        """Answer such questions until closed; None: say nothing."""
-        ...
-
     async def close(self) -> None:
         """Disconnect. May be called twice."""
         ...
+
+    # ── capabilities: what not every broker can do ────────────────────────────────────────────────────────────────
+
+    @property
+    def knows_repeats(self) -> bool:
+        """Whether an event that is appended again, because no answer came, is known by its id and kept once."""
+        return False
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual."""
+        return True
+
+    @property
+    def requests(self) -> Requests | None:
+        """Questions and answers between the broker's clients."""
+        return None
+
+    @property
+    def records(self) -> Records | None:
+        """Small records by name."""
+        return None
+
+    def journals(self, cluster: str, replicas: int) -> FencedJournals | None:
+        """Journals on the broker itself."""
+        return None
+
+    def row_channel(self, table: str, client: str) -> RowChannel | None:
+        """A place for rows of a client's log."""
+        return None
+
+    def replay(
+        self,
+        digest: str,
+        prefix: Topic | None,
+        *,
+        in_flight: int = IN_FLIGHT,
+        on_stored: Callable[[str, int], None] | None = None,
+    ) -> ReplayPublisher | None:
+        """A publisher for the replay that `digest` names, to topics below `prefix`; None: onto the topics themselves.
+
+        `on_stored` is told the last order key that is stored, and the count.
+        """
+        return None
+
+
+class Kind:
+    """A kind of broker: what its URLs mean, and what is known of it before there is a connection.
+
+    Registered by the schemes of its URLs (urls.py). The defaults are those of a broker that can do nothing special.
+    """
+
+    keeps_log: ClassVar[bool] = True  # log mode is possible
+    lossy: ClassVar[bool] = False  # events may get lost or reordered
+    has_journals: ClassVar[bool] = False  # `Broker.journals` is not None
+    in_process: ClassVar[bool] = False  # the broker lives in this process, and the sequencer with it
+    file_options: ClassVar[tuple[str, ...]] = ()  # options that are paths
+    layout_options: ClassVar[tuple[str, ...]] = ()  # settings of [streams] that all members of a cluster must share
+    reading_options: ClassVar[tuple[str, ...]] = ()  # what a bulk reader may be given beside the URL
+
+    def check(self, url: str) -> None:
+        """InputError: the URL cannot be read. Makes nothing, and needs no client library."""
+
+    def open(self, url: str, options: Mapping[str, Any]) -> Broker:
+        """A broker, not connected yet. InputError says what is wrong with the URL or an option."""
+        raise NotImplementedError
+
+    def cluster_options(self, cluster: str, buckets: int | None, layout: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that a cluster's settings mean. `buckets`: how many logs topics share, 0: none, None: unsaid."""
+        return {}
+
+    def bulk(self, url: str, options: Mapping[str, Any]) -> BulkReader | None:
+        """A bulk reader of the broker at this URL."""
+        return None
+
+    def server(
+        self, folder: Path, port: int = 0, *, config: str = "", ends_with_parent: bool = False
+    ) -> BrokerServer | None:
+        """A server of our own, to be launched. InputError: it is not installed."""
+        return None

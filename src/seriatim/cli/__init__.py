@@ -81,7 +81,7 @@ class Broken(Undone):
 
 
 class BadInput(Failed):
-    """What was given is wrong."""
+    """An option, an argument or a file is wrong."""
 
     exit_code = 2
 
@@ -93,7 +93,7 @@ class Unknown(Failed):
 
 
 class Interrupted(Failed):
-    """Somebody pressed Ctrl-C, which is no error."""
+    """The user pressed Ctrl-C, which is not an error."""
 
     exit_code = INTERRUPTED
 
@@ -141,7 +141,7 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **more: Any,
     ) -> Any:
-        """As click does it; but who asked for JSON gets every error as JSON, whoever found it."""
+        """As click does it, but with --json every error is JSON, also errors that click finds."""
         words = sys.argv[1:] if args is None else args
         if not standalone_mode or "--json" not in words[: words.index("--") if "--" in words else None]:
             return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **more)
@@ -184,7 +184,7 @@ def _failed(ctx: click.Context, said: str) -> Failed:
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Imports nothing of Spark: where it is not installed, there is no such error."""
+    """Whether Spark raised this error. Imports nothing of Spark, which may not be installed."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
@@ -192,7 +192,7 @@ def damage_met_by_spark(error: Exception) -> str | None:
     """Which file it is that Spark could not read, if that is what went wrong."""
     if not is_of_spark(error):
         return None
-    from seriatim.pipeline.unreadable import damage
+    from seriatim.pipeline.spark.unreadable import damage
 
     return damage(error)
 

@@ -1,4 +1,4 @@
-"""What `seriatim status` and `seriatim explain` print of processes that were asked, each of them or none."""
+"""What `seriatim status` and `seriatim explain` print about the processes they asked."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeVar
@@ -7,7 +7,7 @@ import click
 
 from seriatim.cli.common import show_json
 from seriatim.cli.tables import table
-from seriatim.runtime.system import SystemReport
+from seriatim.runtime.net.system import SystemReport
 
 EXIT_SILENT = 1
 
@@ -41,7 +41,7 @@ def show_waits(kind: str, name: str | int, title: str, waits: Sequence[str], lef
 
 
 def explain_answers(kind: str, answers: Sequence[Asked[Name, Report]], as_json: bool) -> int:
-    """What each process of a system waits for. The exit code: 0 all have answered."""
+    """Show what each process waits for. The exit code is 0 if all have answered."""
     for name, _, report in answers:
         title = f"{kind} {name}" if isinstance(name, int) else name
         if isinstance(report, str):
@@ -52,5 +52,5 @@ def explain_answers(kind: str, answers: Sequence[Asked[Name, Report]], as_json: 
 
 
 def exit_code(answers: Sequence[Asked[Name, Report]]) -> int:
-    """0: all have answered."""
+    """The exit code: 0 if all have answered."""
     return EXIT_SILENT if any(isinstance(report, str) for _, _, report in answers) else 0

@@ -8,9 +8,9 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from seriatim.cli.common import check_jetstream, is_terminal, json_option, show_json, url_option
+from seriatim.cli.common import check_readable, is_terminal, json_option, show_json, url_option
 from seriatim.cli.spark import session_of, spark_options
-from seriatim.pipeline.requirements import check_requirements
+from seriatim.pipeline.spark.requirements import check_requirements
 
 TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
 
@@ -36,7 +36,7 @@ Exit code: 0 done, or told to end; 1 a table could not be archived, 2 wrong opti
 
 
 class Total(Struct):
-    """What one run did to a table."""
+    """The result of one run for a table."""
 
     table: str
     batches: int = 0
@@ -100,7 +100,7 @@ def command(
         return
     if not out or not checkpoint:
         raise click.UsageError("give --out and --checkpoint, for instance --out lake/shop --checkpoint lake/checkpoint")
-    check_jetstream(url, timeout_s)
+    check_readable(url, timeout_s)
     check_requirements()
     from seriatim.pipeline.archive import ArchiveOptions, Record, archive
 

@@ -30,7 +30,7 @@ from seriatim.model import ConnectionFailed, InputError, SeriatimError, TimedOut
 TIME_BYTES = 8
 CHUNK_EVENTS = 1_000
 CHUNKS_UNDER_WAY = 16  # enough for large batches on every topic, and few enough to say something about latency
-LATENCY_SAMPLE = 16  # of so many events one is timed, so that timing does not cost what is measured
+LATENCY_SAMPLE = 16  # one of this many events is timed, so that timing does not slow down what is measured
 SPAWN = multiprocessing.get_context("spawn")
 
 HELP = """Load a broker: events per second, and how late they are notified.
@@ -53,7 +53,7 @@ Exit code: 0 everything published was notified, 1 not everything could be publis
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What to do; sent to every process."""
+    """The parameters of the load, sent to every process."""
 
     client: Client
     topics: list[str]
@@ -72,7 +72,7 @@ class Said(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What came out. Rates are events per second, latencies milliseconds."""
+    """The result. Rates are events per second, latencies milliseconds."""
 
     published: int
     published_per_s: float
@@ -179,7 +179,7 @@ def _percentile_ms(sorted_ns: Sequence[int], share: float) -> float:
 async def _publish(
     load: Load, names: Sequence[str], size: int, seconds: float, rate: float | None
 ) -> tuple[dict[str, int], float, float]:
-    """Publish for so long; how many events there were on each topic, and when it began and ended."""
+    """Publish for this time. Returns the number of events on each topic, the start and the end."""
     counts = dict.fromkeys(names, 1)
     async with load.client.connect() as bus:
         # The broker makes a topic's stream when the topic is first used: not what is measured here.
@@ -237,7 +237,7 @@ class _Reader:
         self._pipe.send_bytes(msgspec.json.encode(count))
 
     async def receive(self, what: str, timeout_s: float) -> Said:
-        """The next thing it says; what it failed with is raised here."""
+        """The next message of the process. Raises the error with which it failed."""
         if not await asyncio.to_thread(self._pipe.poll, timeout_s):
             raise TimedOut(f"waited {timeout_s:g} s for a subscriber {what}")
         try:
@@ -249,7 +249,7 @@ class _Reader:
         return said
 
     def end(self) -> None:
-        """It ends by itself once nobody listens to it any more."""
+        """Close our end of the pipe; then the process ends by itself."""
         self._pipe.close()
         self._process.join(5.0)
         if self._process.is_alive():
@@ -263,7 +263,7 @@ def _subscribe(pipe: "Connection[Any, Any]", load: bytes) -> None:
 
     from seriatim.runtime.loop import run
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides
     try:
         run(_read(pipe, msgspec.json.decode(load, type=Load)))
     except SeriatimError as error:

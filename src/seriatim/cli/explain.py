@@ -1,4 +1,4 @@
-"""`seriatim explain`: what is unfinished in a running cluster, and what each of it waits for."""
+"""`seriatim explain`: what is unfinished in a running cluster, and what it waits for."""
 
 import click
 
@@ -11,9 +11,9 @@ from seriatim.server.status import NodeExplanation
 
 HELP = """Say what waits for what in a running cluster.
 
-Each node names its unfinished work: ranges of numbers without a stamp or not yet kept by the broker, subscriptions that
-are being joined, messages that a neighbour has not acknowledged, connections that are down. Nothing unfinished is
-nothing to worry about; under load some of it is always there, but not the same.
+Each node names its unfinished work: ranges of numbers without a stamp or not yet kept by the broker, joins under way,
+messages that a neighbour has not acknowledged, connections that are down. Under load there is always some unfinished
+work; it is a problem only if the same work stays unfinished.
 
 \b
 Examples:

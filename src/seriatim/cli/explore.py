@@ -7,20 +7,14 @@ from typing import Any
 
 import click
 
-from seriatim.explore.atoms_variants import ATOMS_VARIANTS, atoms_cast_of
-from seriatim.explore.atoms_worlds import named_atoms_world, named_atoms_worlds
-from seriatim.explore.checks import Violation
-from seriatim.explore.overlay_variants import OVERLAY_VARIANTS, overlay_cast_of
-from seriatim.explore.overlay_worlds import named_overlay_world, named_overlay_worlds
-from seriatim.explore.search import Search, SearchOptions, SearchResult
-from seriatim.explore.space import Space
-from seriatim.explore.swarm import PROTOCOLS, Plan, Swarm, SwarmOptions, SwarmResult, walk_world
-from seriatim.explore.trace import shrink, transcript
-from seriatim.explore.variants import VARIANTS, cast_of
-from seriatim.explore.vcube_variants import VCUBE_VARIANTS, peer_of
-from seriatim.explore.vcube_worlds import named_peer_world, named_peer_worlds
-from seriatim.explore.world import Transition, World
-from seriatim.explore.worlds import named_world, named_worlds
+from seriatim.lab.explore.engine.checks import Violation
+from seriatim.lab.explore.engine.plan import Explorable
+from seriatim.lab.explore.engine.search import Search, SearchOptions, SearchResult
+from seriatim.lab.explore.engine.space import Space
+from seriatim.lab.explore.engine.trace import shrink, transcript
+from seriatim.lab.explore.engine.world import Transition, World
+from seriatim.lab.explore.registry import PROTOCOLS
+from seriatim.lab.explore.swarm import Swarm, SwarmOptions, SwarmResult, walk_world
 
 VIOLATION, INCOMPLETE, INTERRUPTED = 1, 3, 130
 
@@ -30,10 +24,12 @@ def command() -> None:
     """Look for an interleaving that breaks a promise.
 
     \b
-    Checked are: same order for all subscribers (TNO), nothing twice, nothing lost, nobody waits for ever;
-    in causal worlds also cause before effect. Of VCube-PS (vcube): cause before effect, and the rest but TNO.
-    Of sequencing atoms (atoms): the same as of the tree. Of the content-based overlay (overlay): the same, each
-    publisher's own order, and numbers without holes under every filter.
+    What is checked:
+      tree     any two subscribers see their common events in one order (total notification order, TNO), nothing
+               comes twice, nothing is lost, nobody waits forever; in causal worlds, a cause comes before its effect
+      atoms    the same
+      vcube    a cause comes before its effect; the same without TNO
+      overlay  the same as tree, each publisher's own order, and numbers without holes under every filter
 
     \b
     Examples:
@@ -44,83 +40,45 @@ def command() -> None:
       seriatim explore overlay --world pair
       seriatim explore swarm --worlds 1000 --seed 7
       seriatim explore swarm --protocol vcube
-      seriatim explore swarm --variant no-closing     (machines broken on purpose: must be caught)
+      seriatim explore swarm --variant no-closing     (machines that break a rule: must be caught)
 
     \b
-    Exit code: 0 nothing found and everything covered, 1 a violation, 2 bad input or it could not be done,
-    3 ended at a bound, 130 interrupted (what was covered until then is reported).
+    Exit code: 0 everything was covered and nothing found, 1 a violation, 2 bad input or a failure to run,
+    3 stopped at a bound, 130 interrupted (the result so far is reported).
     """
 
 
-def _search_options(run: Callable[..., None]) -> Callable[..., None]:
-    """The options of a search, the same for every protocol."""
-    for option in reversed(
-        [
-            click.option("--world", metavar="NAME", help="Which world to search; see --list."),
-            click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop."),
-            click.option("--variant", metavar="NAME", help="Play it with machines that break one rule."),
-            click.option("--max-states", type=int, help="Stop after this many states, and say so."),
-            click.option("--max-seconds", type=float, help="Stop after this time, and say so."),
-            click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states."),
-            click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions."),
-            click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
-        ]
-    ):
+SEARCH_OPTIONS = [
+    click.option("--world", metavar="NAME", help="Which world to search; see --list."),
+    click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop."),
+    click.option("--variant", metavar="NAME", help="Use machines that break one rule."),
+    click.option("--max-states", type=int, help="Stop after this many states, and say so."),
+    click.option("--max-seconds", type=float, help="Stop after this time, and say so."),
+    click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states."),
+    click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
+]
+
+
+def _search_command(protocol: Explorable[Any]) -> click.Command:
+    """`seriatim explore PROTOCOL`: the same for every protocol."""
+
+    def run(**options: Any) -> None:
+        _search(protocol, **options)
+
+    for option in reversed(SEARCH_OPTIONS):
         run = option(run)
-    return run
+    about = f"Try every interleaving of a small world of {protocol.machines}."
+    example = f"Example: seriatim explore {protocol.name} --world {protocol.example}"
+    return click.command(protocol.name, help=f"{about}\n\n\b\n{example}")(run)
 
 
-@command.command()
-@_search_options
-def tree(**options: Any) -> None:
-    """Try every interleaving of a small world of sequencing-tree machines.
-
-    \b
-    Example: seriatim explore tree --world move
-    """
-    _search("tree", named_worlds(), lambda world, variant: named_world(world).build(cast_of(variant)), **options)
-
-
-@command.command()
-@_search_options
-def vcube(**options: Any) -> None:
-    """Try every interleaving of a small world of VCube-PS peers.
-
-    \b
-    Example: seriatim explore vcube --world join
-    """
-    peers = named_peer_worlds()
-    _search("vcube", peers, lambda world, variant: named_peer_world(world).build(peer_of(variant)), **options)
-
-
-@command.command()
-@_search_options
-def atoms(**options: Any) -> None:
-    """Try every interleaving of a small world of sequencing atoms.
-
-    \b
-    Example: seriatim explore atoms --world retire
-    """
-    worlds = named_atoms_worlds()
-    _search("atoms", worlds, lambda world, cast: named_atoms_world(world).build(atoms_cast_of(cast)), **options)
-
-
-@command.command()
-@_search_options
-def overlay(**options: Any) -> None:
-    """Try every interleaving of a small world of content-based brokers.
-
-    \b
-    Example: seriatim explore overlay --world pair
-    """
-    worlds = named_overlay_worlds()
-    _search("overlay", worlds, lambda world, cast: named_overlay_world(world).build(overlay_cast_of(cast)), **options)
+for _each in PROTOCOLS.values():
+    command.add_command(_search_command(_each))
 
 
 def _search(
-    protocol: str,
-    worlds: Mapping[str, Plan],
-    build: Callable[[str, str | None], World],
+    protocol: Explorable[Any],
     world: str | None,
     list_worlds: bool,
     variant: str | None,
@@ -131,16 +89,16 @@ def _search(
     as_json: bool,
 ) -> None:
     if list_worlds or world is None:
-        _print_worlds(worlds, as_json)
+        _print_names({name: plan.about for name, plan in protocol.worlds.items()}, as_json)
         if not list_worlds:
             raise click.UsageError("name a world with --world")
         return
-    built = build(world, variant)
+    built = protocol.world(world).build(protocol.cast(variant))
     options = SearchOptions(not no_persistent_sets, not no_sleep_sets, max_states, max_seconds)
     search = Search(Space(built), options, _progress(_search_line))
     interrupted = _run_or_interrupt(search.run)
     result = search.result
-    replayed = f"seriatim explore {protocol} --world {world}" + (f" --variant {variant}" if variant else "")
+    replayed = f"seriatim explore {protocol.name} --world {world}" + (f" --variant {variant}" if variant else "")
     violation, way = next(iter(result.violations.items()), (None, []))
     found = None if violation is None else _finding(built, violation, way, replayed)
     summary = {
@@ -162,13 +120,13 @@ def _search(
 @command.command()
 @click.option("--worlds", type=int, default=1000, show_default=True, help="How many worlds to walk.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Which worlds.")
-@click.option("--world", type=int, metavar="K", help="Only world K of this seed, with its transcript if it is broken.")
+@click.option("--world", type=int, metavar="K", help="Only world K of this seed; prints a transcript if it is broken.")
 @click.option(
     "--protocol",
-    type=click.Choice(PROTOCOLS),
+    type=click.Choice(list(PROTOCOLS)),
     default="tree",
     show_default=True,
-    help="Whose worlds: of the sequencing tree, of VCube-PS, of sequencing atoms, or of the overlay.",
+    help="Which protocol's worlds.",
 )
 @click.option("--processes", type=int, default=1, show_default=True, help="How many processes share the work.")
 @click.option("--variant", metavar="NAME", help="Walk with machines that break one rule; see --list-variants.")
@@ -188,9 +146,9 @@ def swarm(
     max_seconds: float | None,
     as_json: bool,
 ) -> None:
-    """Walk at random through random worlds: trees, peers, atoms or overlays, changes, crashes, lost messages.
+    """Walk at random through random worlds, with changes, crashes and lost messages.
 
-    World K of a seed is always the same, so one that is broken can be looked at alone.
+    World K of a seed is always the same, so a broken one can be run alone.
 
     \b
     Examples:
@@ -198,7 +156,7 @@ def swarm(
       seriatim explore swarm --protocol vcube --worlds 1000
     """
     if list_variants:
-        _print_variants(protocol, as_json)
+        _print_names({name: about for name, (about, _) in PROTOCOLS[protocol].variants.items()}, as_json)
         return
     first, count = (0, worlds) if world is None else (world, 1)
     options = SwarmOptions(count, seed, first, processes, variant, not keep_going, max_seconds, protocol)
@@ -228,7 +186,7 @@ def swarm(
 
 
 def _run_or_interrupt(run: Callable[[], Any]) -> bool:
-    """Whether it was interrupted: then its result is as far as it came."""
+    """Whether it was interrupted. The result then holds what was done so far."""
     try:
         run()
     except KeyboardInterrupt:
@@ -246,7 +204,7 @@ def _exit(broken: bool, interrupted: bool, complete: bool) -> None:
 
 
 def _finding(world: World, violation: Violation, way: list[Transition], replayed: str) -> dict[str, Any]:
-    """The violation, as short as it can be told."""
+    """The violation, with the shortest way to it that was found."""
     short, shown = shrink(world, way, violation.kind)
     return {
         "kind": violation.kind,
@@ -279,7 +237,7 @@ def _search_text(world: str, result: SearchResult) -> list[str]:
         f"  {result.seconds:.1f} s, {result.transitions_per_second:,.0f} transitions per second",
     ]
     if result.cycles:
-        lines.append(f"  {result.cycles:,} cycles: runs that never come to rest were not checked for what is owed")
+        lines.append(f"  {result.cycles:,} cycles: runs that never come to rest were not checked for missing events")
     if not result.violations:
         lines.append("no violation found" + ("" if result.exhausted else " so far"))
     return lines
@@ -308,26 +266,15 @@ def _swarm_line(result: SwarmResult) -> str:
 
 
 def _progress(line: Callable[[Any], str]) -> Callable[[Any], None] | None:
-    """Tells on a terminal how far it is; says nothing in a pipe."""
+    """Shows progress on a terminal, and nothing in a pipe."""
     if not sys.stderr.isatty():
         return None
     return lambda result: click.echo(f"\r\033[K{line(result)}", nl=False, err=True)
 
 
-def _print_worlds(worlds: Mapping[str, Plan], as_json: bool) -> None:
+def _print_names(abouts: Mapping[str, str], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({name: world.about for name, world in worlds.items()}))
+        click.echo(json.dumps(abouts))
         return
-    for name, world in worlds.items():
-        click.echo(f"{name:24} {world.about}")
-
-
-def _print_variants(protocol: str, as_json: bool) -> None:
-    variants: dict[str, Mapping[str, tuple[str, Any]]]
-    variants = {"tree": VARIANTS, "vcube": VCUBE_VARIANTS, "atoms": ATOMS_VARIANTS, "overlay": OVERLAY_VARIANTS}
-    known = variants[protocol]
-    if as_json:
-        click.echo(json.dumps({name: about for name, (about, _) in known.items()}))
-        return
-    for name, (about, _) in known.items():
+    for name, about in abouts.items():
         click.echo(f"{name:24} {about}")

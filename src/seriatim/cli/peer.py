@@ -1,4 +1,4 @@
-"""`seriatim peer`: be one peer of VCube-PS: hold topics, relay, print what is notified."""
+"""`seriatim peer`: run one peer of VCube-PS: hold topics, relay, print events."""
 
 import asyncio
 import os
@@ -22,8 +22,8 @@ from seriatim.model import InputError
 HELP = """Run one peer, without a broker.
 
 Peers that hold a topic get each other's events in causal order: a reaction never comes before what it reacts to. Each
-is given the same peers.toml and its own id; or only the address of any running peer, which has the list. The events of
---topics are printed as they are notified; without topics the peer only relays. See docs/peers.md.
+peer is given the same peers.toml and its own id, or the address of any running peer, which has the list. The peer
+prints the events of --topics as they come; without topics it only relays. See docs/peers.md.
 
 \b
 Examples:
@@ -32,19 +32,19 @@ Examples:
   seriatim peer --id 3 --peers peers.toml --check
 
 \b
-Exit code: 0 ended by a signal, after it has left its topics; 1 it cannot go on (another process has its id, its port or
-           its journal); 2 wrong options or a wrong file.
+Exit code: 0 stopped by a signal, after it has left its topics; 1 it cannot go on (another process has its id, port or
+           journal); 2 wrong options or a wrong file.
 """
 
 
 @click.command(help=HELP)
 @click.option("--id", "id", type=click.IntRange(min=0), required=True, help="Which peer this process is.")
 @click.option("--peers", "path", type=click.Path(path_type=Path), help="The list of peers (peers.toml).")
-@click.option("--seed", metavar="HOST:PORT", help="Any running peer, which is asked for the list instead.")
+@click.option("--seed", metavar="HOST:PORT", help="Any running peer; it is asked for the list.")
 @click.option(
     "--journals",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where it remembers its births.  [default: what peers.toml says; with --seed ~/.local/state/seriatim/peers]",
+    help="Folder for the journal.  [default: as in peers.toml; with --seed ~/.local/state/seriatim/peers]",
 )
 @click.option("--topics", default="", metavar="TOPIC,...", help="Hold these topics, and print their events.")
 @click.option(
@@ -88,11 +88,11 @@ def command(
     """Run one peer, without a broker."""
     from seriatim import connect
     from seriatim.runtime.logs import configure_logging
-    from seriatim.runtime.security import SecurityOptions
+    from seriatim.runtime.net.security import SecurityOptions
 
     names = [name for name in topics.split(",") if name]
     if (path is None) == (seed is None):
-        raise InputError("--peers", "either a list or a seed is needed, and not both", "give --peers or --seed")
+        raise InputError("--peers", "give either a list or a seed", "use --peers or --seed")
     if path is not None:
         _check_file(path, id)
     if check:
@@ -125,7 +125,7 @@ def command(
 
 
 def _check_file(path: Path, id: int) -> None:
-    from seriatim.peers import load_peers
+    from seriatim.live.peers import load_peers
 
     config = load_peers(path)
     config.check_id(id)
@@ -133,8 +133,8 @@ def _check_file(path: Path, id: int) -> None:
 
 
 def _say_ready(bus: Any, topics: list[str], ready_file: Path | None, as_json: bool) -> None:
-    live = bus.live
-    if ready_file is not None:  # first: who reads that the peer is ready finds the file
+    live = bus.session.live
+    if ready_file is not None:  # first: the file is there when the peer says that it is ready
         write_whole(ready_file, {"id": live.id, "life": live.name, "address": live.address, "pid": os.getpid()})
     if as_json:
         row = {"ready": True, "id": live.id, "life": live.name, "address": live.address, "topics": topics}
@@ -145,5 +145,5 @@ def _say_ready(bus: Any, topics: list[str], ready_file: Path | None, as_json: bo
 
 
 async def _until_failed(bus: Any) -> None:
-    """Shielded: a signal cancels whoever waits, and not what is waited for, or the peer would be held for failed."""
-    raise await asyncio.shield(bus.live.failed)
+    """Shielded: a signal cancels the wait, not the future, or the peer would look failed."""
+    raise await asyncio.shield(bus.session.live.failed)

@@ -1,4 +1,4 @@
-"""`seriatim status` and `seriatim explain` on vcube:// URLs: every peer is asked itself, at its address in the list."""
+"""`seriatim status` and `seriatim explain` on vcube:// URLs: ask every peer at its address in the list."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from seriatim.cli.answers import Asked, Files, exit_code, explain_answers, show_rows
 from seriatim.cli.common import run_until_interrupted
+from seriatim.live.peers import PeerReport, load_peers, observe
 from seriatim.model import ConnectionFailed, InputError, RemoteError
-from seriatim.peers import PeerReport, load_peers, observe
-from seriatim.runtime.security import SecurityOptions
+from seriatim.runtime.net.security import SecurityOptions
 
 COLOURS = {"alive": "green", "dead": "red", "silent": "red"}
 HEADINGS = ("peer", "state", "life", "address", "connected", "topics", "waits")
@@ -18,26 +18,26 @@ Answer: TypeAlias = Asked[int, PeerReport]
 
 
 def is_peers(url: str) -> bool:
-    """Whether this is about peers, not about a cluster of sequencers."""
+    """Whether this is the URL of peers."""
     return url.startswith("vcube:")
 
 
 def check_no_files(files: Files) -> None:
-    """A cluster of sequencers is asked over its broker, where they would have no effect."""
+    """Refuse files that have no effect: a cluster of sequencers is asked over its broker."""
     for name, value in files.items():
         if value is not None:
             option = "--" + name.replace("_", "-")
-            raise InputError(option, "is for peers, and a cluster is asked over its broker", "leave it out")
+            raise InputError(option, "is only for peers and overlays", "leave it out")
 
 
 def show_peers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
-    """Each peer in one line. The exit code: 0 all have answered."""
+    """Show each peer in one line. The exit code is 0 if all have answered."""
     answers = _ask_all(url, files, timeout_s)
-    held_for_dead = _held_for_dead([report for _, _, report in answers if isinstance(report, PeerReport)])
+    presumed_dead = _presumed_dead([report for _, _, report in answers if isinstance(report, PeerReport)])
     rows = []
     for id, address, report in answers:
         if not isinstance(report, PeerReport):
-            rows.append((str(id), "dead" if id in held_for_dead else "silent", "", address, "", "", report))
+            rows.append((str(id), "dead" if id in presumed_dead else "silent", "", address, "", "", report))
             continue
         others = len(answers) - 1
         waits = str(len(report.waits) + report.left_out)
@@ -48,13 +48,13 @@ def show_peers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
 
 
 def explain_peers(url: str, files: Files, timeout_s: float, as_json: bool) -> int:
-    """What each peer waits for. The exit code: 0 all have answered."""
+    """Show what each peer waits for. The exit code is 0 if all have answered."""
     return explain_answers("peer", _ask_all(url, files, timeout_s), as_json)
 
 
 def _ask_all(url: str, files: Files, timeout_s: float) -> list[Answer]:
-    """Files that are given count more than those that peers.toml names, as in `connect`."""
-    from seriatim.client.peer_urls import parse_peer_url  # lazily: most clusters are none of peers
+    """Files given as options take precedence over those in peers.toml, as in `connect`."""
+    from seriatim.client.peers.urls import parse_peer_url  # only if it is needed
 
     place = parse_peer_url(url)
     options: dict[str, Any] = {name: value or "" for name, value in files.items()}
@@ -86,6 +86,6 @@ async def _ask(id: int, address: str, security: SecurityOptions, timeout_s: floa
     return id, address, report
 
 
-def _held_for_dead(reports: Sequence[PeerReport]) -> set[int]:
-    """By anybody who answers."""
+def _presumed_dead(reports: Sequence[PeerReport]) -> set[int]:
+    """The peers that any of those that answered presumes dead."""
     return {int(id) for report in reports for id, status in report.statuses.items() if status % 2}

@@ -6,8 +6,8 @@ from urllib.parse import urlparse
 
 import click
 
-from seriatim.audit.foreign import format_of
-from seriatim.cli.audit_input import mapping_of, mapping_options
+from seriatim.audit.rules import format_of
+from seriatim.cli.audit.input import mapping_of, mapping_options
 from seriatim.model import InputError
 
 SPEC = """\

@@ -7,13 +7,16 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from seriatim.cli.common import Client, client_options, json_option, run_until_interrupted, show_json, url_option
 from seriatim.cli.templates import NAMES, template
 from seriatim.model import InputError
+
+if TYPE_CHECKING:
+    from seriatim import Bus
 
 WINDOW = 16_384  # events under way at once: more gain nothing, fewer leave the batches small
 CHUNK_BYTES = 64 * 1024
@@ -94,7 +97,7 @@ def command(
 
 
 class _Summary:
-    """What was published so far."""
+    """The counts of what was published so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -120,9 +123,9 @@ class _Summary:
 
 
 async def _publish(
-    bus: Any, topic: str, events: AsyncIterator[bytes], headers: dict[str, str], as_json: bool
+    bus: "Bus", topic: str, events: AsyncIterator[bytes], headers: dict[str, str], as_json: bool
 ) -> _Summary:
-    """As many at once as fit into the window; told in their order, as soon as they are on the broker."""
+    """Publish as many at once as the window allows, and report them in order as soon as the broker has them."""
     summary = _Summary()
     under_way: asyncio.Queue[asyncio.Future[Any] | None] = asyncio.Queue(WINDOW)
 
@@ -188,7 +191,7 @@ async def _paced(events: AsyncIterator[bytes], rate: float | None) -> AsyncItera
 
 
 def _attributes(texts: Iterable[str]) -> dict[str, str]:
-    """What is no value of a filter is a string: region=EU need not be quoted twice in a shell."""
+    """A value as filters write it; anything else is a string, so region=EU need not be quoted twice in a shell."""
     from seriatim.filters import FilterError, Value, headers_of, parse_value
 
     attributes: dict[str, Value] = {}

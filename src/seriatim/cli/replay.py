@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import check_jetstream, is_terminal, json_option, notice, run_until_interrupted, show_json
+from seriatim.brokers.capabilities import required
+from seriatim.brokers.urls import open_broker
+from seriatim.cli.common import check_answers, is_terminal, json_option, notice, run_until_interrupted, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.cli.tables import table
 from seriatim.filters import parse
 from seriatim.model import InputError
-from seriatim.pipeline.requirements import check_requirements
+from seriatim.pipeline.spark.requirements import check_requirements
 
 FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
 SHOWN = 20
@@ -102,7 +104,9 @@ def command(
     factor = _factor(pace)
     wanted = parse(where) if where is not None else None
     if url is not None:
-        check_jetstream(url)
+        fix = "use one that can, such as nats://host:port (JetStream)"
+        required(open_broker(url).replay("", None), "--publish", "cannot take a replay", fix)
+        check_answers(url)
     check_requirements()
     from seriatim.pipeline.replay import NO_BOUND, parse_bound
 
@@ -176,7 +180,7 @@ def _open(
 
 
 def _missing(replay: Any) -> list[str]:
-    """What is not as it should be, in sentences; the first few of each kind."""
+    """What is missing, in sentences; the first few of each kind."""
     from seriatim.pipeline.replay import describe_held, held, sentence
 
     rows = replay.missing.limit(NOTICES_MAX + 1).collect()
@@ -232,7 +236,7 @@ def _text(data: bytes) -> str:
 
 
 def _as_json(row: Any) -> dict[str, object]:
-    """Data is text where it is text, and base64 under another name where it is not."""
+    """An event as JSON. Data that is not text is base64, under another name."""
     found = {key: value for key, value in row.asDict().items() if value is not None and key != "data"}
     if row["data"] is not None:
         data = bytes(row["data"])
@@ -244,8 +248,8 @@ def _as_json(row: Any) -> dict[str, object]:
 
 
 def _write(spark: Any, events: Any, out: str, format_: str) -> None:
-    from seriatim.pipeline import files
     from seriatim.pipeline.replay import as_text, in_sequence
+    from seriatim.pipeline.spark import files
 
     if files.children(spark, out):
         raise InputError("--out", f"{out} is not empty", "name a folder that does not exist yet")

@@ -13,16 +13,17 @@ from typing import Any
 
 import click
 
-from seriatim.cli.audit_input import choose_engine, mapping_of, mapping_options
+from seriatim.cli.audit.input import choose_engine, mapping_of, mapping_options
 from seriatim.cli.common import is_terminal, notice, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.report import Page, Section, render
-from seriatim.pipeline.report.measurements import read_sweep
-from seriatim.pipeline.report.plans import read_plan
-from seriatim.pipeline.report.sources import kind_of, name_of, read_audit, read_run
-from seriatim.pipeline.requirements import RequirementMissing, check_requirements
+from seriatim.pipeline.report.pages import Experiment
+from seriatim.pipeline.report.sources.plan import read_plan
+from seriatim.pipeline.report.sources.run import kind_of, name_of, read_audit, read_run
+from seriatim.pipeline.report.sources.sweep import read_sweep
+from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
 
 HELP = """Make one page of runs, experiments and plans.
 
@@ -96,8 +97,8 @@ def command(
     **options: Any,
 ) -> None:
     """Make one page of runs, experiments and plans."""
-    if png is not None and find_spec("matplotlib") is None:
-        raise InputError("--png", "needs matplotlib, which is not installed", 'pip install "seriatim[spark]"')
+    if png is not None and find_spec("PIL") is None:
+        raise InputError("--png", "needs Pillow, which is not installed", 'pip install "seriatim[spark]"')
     asked = guarantees or tuple(GUARANTEES)
     try:
         sections = _read(sources, asked, limit, engine, options)
@@ -112,7 +113,7 @@ def command(
     html, drawings = render(page)
     _write(out, html)
     if png is not None:
-        from seriatim.pipeline.report.png import write_png
+        from seriatim.pipeline.report.drawing.png import write_png
 
         _make_folder(png)
         for index, (key, drawing) in enumerate(drawings.items(), start=1):
@@ -132,7 +133,7 @@ def command(
 def _read(
     sources: tuple[str, ...], asked: tuple[str, ...], limit: int, engine: str, options: dict[str, Any]
 ) -> list[Section]:
-    """One section for each source. Which kind each one is, and that it can be read, is known before anything starts."""
+    """One section for each source. All sources are checked before anything starts."""
     mapping = mapping_of(options)
     kinds = [(source, kind_of(source, mapping.is_foreign)) for source in sources]
     is_spark = {source: _is_for_spark(source, engine) for source, kind in kinds if kind == "run"}
@@ -144,11 +145,11 @@ def _read(
             if kind == "audit":
                 sections.append(read_audit(source, asked))
             elif kind == "sweep":
-                sections.append(read_sweep(source, name_of(source)))
+                sections.append(read_sweep(source, name_of(source), _described))
             elif kind == "plan":
                 sections.append(read_plan(source, name_of(source)))
             elif is_spark[source]:
-                from seriatim.pipeline.report.sources_on_spark import read_run_on_spark
+                from seriatim.pipeline.report.sources.spark import read_run_on_spark
 
                 sections.append(read_run_on_spark(session, source, asked, limit, mapping))
             else:
@@ -157,7 +158,7 @@ def _read(
 
 
 def _is_for_spark(source: str, engine: str) -> bool:
-    """A log that is merely large can be read without Spark, if Spark cannot run here."""
+    """Whether Spark reads this log. A log that is only large can be read without Spark, if Spark cannot run here."""
     choice = choose_engine(source, engine)
     if choice.engine == "python" or choice.is_needed:
         return choice.engine == "spark"
@@ -183,7 +184,7 @@ def _title(sources: tuple[str, ...]) -> str:
 
 
 def _write(path: Path, html: str) -> None:
-    """Whole or not at all: whoever has the old page open never sees half of a new one."""
+    """Write the whole file or nothing, so that a browser never shows half of a page."""
     _make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -211,3 +212,21 @@ def _progress(what: str) -> None:
 
 def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _described(id: str) -> Experiment:
+    """What is known about an experiment; of one that is not registered, only its id."""
+    from seriatim.lab.experiments import experiments
+
+    found = experiments().get(id)
+    if found is None:
+        return Experiment(id=id)
+    places = [str(value) for axis in found.axes if axis.name == found.x for value in (*axis.quick, *axis.full)]
+    return Experiment(
+        id=id,
+        title=found.title,
+        citation=found.citation,
+        x=found.x.replace("_", " "),
+        places=tuple(places),
+        measures=dict(found.measures),
+    )

@@ -13,18 +13,18 @@ from msgspec import structs
 from seriatim.cli.common import is_terminal, json_option, notice, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.cli.tables import table
-from seriatim.experiments import (
+from seriatim.lab.experiments import (
     Comparison,
     Experiment,
     Measurement,
     Results,
-    Run,
+    Trial,
     comparisons,
     experiments,
     find,
     measurements,
 )
-from seriatim.experiments.isolated import run_isolated
+from seriatim.lab.experiments.isolated import run_isolated
 from seriatim.model import InputError
 
 EXIT_DIFFERENT = 1
@@ -37,7 +37,7 @@ HELP = """Run an experiment of a paper and print ours beside the paper's.
 Each line is one statement of the paper: its value, ours (mean over seeds ± half of the 95 % interval), the band that
 counts as the same, and whether ours is within. Below are our curves, also for layouts that the paper did not have.
 
-Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one after the other.
+Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one by one.
 With --out, runs are kept: called again, only what is missing is run. OUT/ID/measurements holds the curves as JSON lines
 (experiment, variant, x, measure, mean, std, count, paper), OUT/ID/comparisons.jsonl the lines of the paper, both for
 `seriatim report`.
@@ -66,7 +66,7 @@ Exit code: 0 everything is within its band, 1 something is not or a run failed,
 @click.option(
     "--limit", "limit_s", type=float, metavar="S", help="Seconds a run may take.  [default: the experiment's]"
 )
-@click.option("--no-spark", is_flag=True, help="Run here, one after the other.")
+@click.option("--no-spark", is_flag=True, help="Run here, one by one.")
 @json_option
 @spark_options
 @click.pass_context
@@ -118,24 +118,24 @@ def _list(as_json: bool) -> None:
 
 
 def _spark_is_there() -> bool:
-    from seriatim.pipeline.requirements import RequirementMissing, check_requirements
+    from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
 
     try:
         check_requirements()
     except RequirementMissing as missing:
-        notice(f"Running here, one after the other: {missing}")
+        notice(f"Running here, one by one: {missing}")
         return False
     return True
 
 
 class _Here:
-    """One run after the other, each in a process of its own."""
+    """Run one by one, each in a process of its own."""
 
     def __init__(self, out: str | None) -> None:
         self._out = out
-        self._made: dict[str, list[Run]] = {}  # figures drawn from the same runs need them once
+        self._made: dict[str, list[Trial]] = {}  # figures drawn from the same runs need them once
 
-    def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Run]:
+    def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Trial]:
         if experiment.runs_as in self._made:
             return self._made[experiment.runs_as]
         points = [(point, seed) for point in experiment.grid(full) for seed in range(1, seeds + 1)]
@@ -165,7 +165,7 @@ class _OnSpark:
         self._out = out
         self._keeps = keeps
 
-    def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Run]:
+    def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Trial]:
         from seriatim.pipeline.sweep import Progress, SweepOptions, grid, read_results, runs_of, sweep
 
         out = f"{self._out}/{_folder(experiment.runs_as)}"
@@ -178,7 +178,7 @@ class _OnSpark:
         return runs_of(read_results(self._spark, out), rows)
 
     def keep(self, experiment: Experiment, curves: list[Measurement], compared: list[Comparison]) -> None:
-        from seriatim.pipeline import files
+        from seriatim.pipeline.spark import files
         from seriatim.pipeline.sweep import write_measurements
 
         if self._keeps:

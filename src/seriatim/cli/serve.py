@@ -13,8 +13,8 @@ from seriatim.server.config_text import config_text
 
 HELP = """Run sequencer nodes of a cluster.
 
-The file says which broker, which nodes and where they are; every process of the cluster is given the same one. Without
---node this process runs all of them. It ends in an orderly way at SIGTERM or Ctrl-C, at once at the second.
+The file names the broker, the nodes and their addresses; every process of the cluster is given the same file. Without
+--node this process runs all nodes. SIGTERM or Ctrl-C stops it in an orderly way, a second one at once.
 
 \b
 Examples:
@@ -24,17 +24,17 @@ Examples:
   seriatim serve --config cluster.toml --node root --standby
 
 \b
-Exit code: 0 told to stop, 1 no node is left (the last line says why), 2 the file or the options are wrong.
+Exit code: 0 stopped by a signal, 1 no node is left (the last line says why), 2 wrong options or a wrong file.
 """
 
 
 @click.command(help=HELP)
 @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="The cluster's file.")
-@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Run this node; may be given again.")
+@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Run this node; may be repeated.")
 @click.option(
     "--plan",
     type=click.Path(path_type=Path),
-    help="A plan whose parents and homes come first; says if it is for other topics.",
+    help="A plan whose parents and homes take precedence; warns if it is for other topics.",
 )
 @click.option(
     "--standby",
@@ -49,7 +49,7 @@ Exit code: 0 told to stop, 1 no node is left (the last line says why), 2 the fil
 @click.option(
     "--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="Write the addresses here when ready."
 )
-@click.option("--check", is_flag=True, help="Only check the file, and show what it means with all defaults.")
+@click.option("--check", is_flag=True, help="Only check the file, and show it with all defaults.")
 @log_option("info")
 @json_option
 def command(
@@ -64,16 +64,16 @@ def command(
     as_json: bool,
 ) -> None:
     """Run sequencer nodes of a cluster."""
+    from seriatim.live.atoms.plan import read_atoms_plan
+    from seriatim.live.plan_check import compare_with_broker
+    from seriatim.live.server import SequencerServer, check_server
     from seriatim.runtime.logs import configure_logging
-    from seriatim.server.atoms_plan import read_atoms_plan
-    from seriatim.server.plan_check import compare_with_broker
-    from seriatim.server.server import SequencerServer, check_server
 
     atoms = read_atoms_plan(plan) if plan is not None else None
     config = load_config(path, plan if atoms is None else None)
     if atoms is not None and config.order != "atoms":
         raise InputError(
-            "--plan", "is of atoms, and the cluster orders by a tree", 'set order = "atoms", or plan a tree'
+            "--plan", "is a plan of atoms, and the cluster orders by a tree", 'set order = "atoms", or plan a tree'
         )
     if admin is not None:
         config = msgspec.structs.replace(config, admin=msgspec.structs.replace(config.admin, address=admin))
@@ -81,7 +81,7 @@ def command(
     check_server(config, nodes or None, place or 0)
     if check:
         if lacks_node_token(config):
-            click.echo("Warning: security.node_token_file: is missing, so all nodes must run in one process", err=True)
+            click.echo("Warning: security.node_token_file is missing, so all nodes must run in one process", err=True)
         _show(config, as_json)
         return
     configure_logging(as_json, log_level)

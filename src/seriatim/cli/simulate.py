@@ -9,8 +9,8 @@ import click
 from msgspec import structs
 
 from seriatim.audit import write_history
+from seriatim.lab.sim import Options, Outcome, Simulation, draw
 from seriatim.model import InputError
-from seriatim.sim import Options, Outcome, Run, draw
 
 EXIT_CHECK_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -89,7 +89,7 @@ def command(
     failed = done = 0
     is_interrupted = False
     for number in range(seed, seed + runs):
-        run = Run(draw(number, options), record_messages=messages)
+        run = Simulation(draw(number, options), record_messages=messages)
         try:
             outcome = run.finish()
         except KeyboardInterrupt:

@@ -40,7 +40,7 @@ def session_of(options: dict[str, Any], name: str, is_small: bool = False) -> It
 
     `is_small`: little data, so that starting is most of the work: then few partitions, and the quick compiler only.
     """
-    from seriatim.pipeline.requirements import check_requirements
+    from seriatim.pipeline.spark.requirements import check_requirements
 
     settings = {}
     for pair in options["conf"]:
@@ -49,7 +49,7 @@ def session_of(options: dict[str, Any], name: str, is_small: bool = False) -> It
             raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--conf")
         settings[key.strip()] = value.strip()
     check_requirements()
-    from seriatim.pipeline.session import SparkOptions, spark_session
+    from seriatim.pipeline.spark.session import SparkOptions, spark_session
 
     chosen = SparkOptions(master=options["master"], memory=options["memory"], settings=settings)
     if is_small and chosen.is_local:
@@ -62,7 +62,7 @@ def session_of(options: dict[str, Any], name: str, is_small: bool = False) -> It
 
 @contextmanager
 def _quiet_start() -> Iterator[None]:
-    """What the JVM writes to stderr as it starts says nothing to whoever called; it is shown if it does not start."""
+    """Hide what the JVM writes to stderr at its start, and show it only if the JVM does not start."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as said:

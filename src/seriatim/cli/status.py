@@ -16,9 +16,9 @@ ATOMS = ("node", "role", "epoch", "address", "plays", "events", "topics", "atoms
 
 HELP = """Show the nodes of a running cluster.
 
-Each node answers for itself, over the broker. `stamps/s` is the mean since the node started; `open` are ranges of
-numbers that are not settled yet, and `oldest` says how long the oldest has been open. Of sequencing atoms: the parts a
-node plays, messages that entered there, and `strays`: messages for atoms that are not there, which should be none.
+Each node answers over the broker. `stamps/s` is the mean since the node started; `open` counts the ranges of numbers
+that are not settled yet, and `oldest` is the age of the oldest. For sequencing atoms, `plays` lists the roles of a
+node, `events` counts what entered there, and `strays` counts messages for atoms that are not there: it should be 0.
 
 \b
 Examples:

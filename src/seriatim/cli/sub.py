@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,8 +21,11 @@ from seriatim.cli.common import (
     url_option,
 )
 from seriatim.model import InputError, TimedOut
-from seriatim.runtime.addresses import split_address
-from seriatim.runtime.security import load_stamp_key
+from seriatim.runtime.net.addresses import split_address
+from seriatim.runtime.net.security import load_stamp_key
+
+if TYPE_CHECKING:
+    from seriatim import Bus
 
 HELP = """Subscribe to topics and print events in their order.
 
@@ -49,7 +52,7 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
 @click.command(help=HELP)
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
-@click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End if nothing comes for so long.")
+@click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End after this many idle seconds.")
 @click.option("--durable", metavar="NAME", help="Go on where the subscriber of this name stopped.")
 @click.option(
     "--journals",
@@ -132,8 +135,8 @@ def command(
 
 
 @asynccontextmanager
-async def _metrics(bus: Any, address: str | None) -> AsyncIterator[None]:
-    """Before the topics are joined: what that waits for can be seen, too."""
+async def _metrics(bus: "Bus", address: str | None) -> AsyncIterator[None]:
+    """Serve the metrics. Starts before the topics are joined, so that a slow join can be seen, too."""
     if address is None:
         yield
         return
@@ -151,7 +154,7 @@ def _chosen(topics: Iterable[str], where: str | None, filter: object) -> str:
 
 
 async def print_events(events: Any, count: int | None, idle_s: float | None, show_stamps: bool, as_json: bool) -> None:
-    """One line per event, as it comes. TimedOut: none came for so long."""
+    """Print one line per event. TimedOut: no event came for `idle_s`."""
     shown = 0
     while count is None or shown < count:
         try:

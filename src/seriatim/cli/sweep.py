@@ -6,7 +6,7 @@ import click
 
 from seriatim.cli.common import is_terminal, json_option, show_json
 from seriatim.cli.spark import session_of, spark_options
-from seriatim.experiments import find
+from seriatim.lab.experiments import find
 from seriatim.model import InputError
 
 EXIT_FAILED = 1
@@ -18,8 +18,8 @@ EXPERIMENT is an id that `seriatim reproduce --list` shows, or MODULE:NAME of an
 with the seeds 1 to --seeds. With --table the rows come from a Parquet table with the columns experiment, parameters (a
 JSON object) and seed.
 
-Every row runs in a process of its own: one that fails, hangs or eats all memory becomes a failure row, and the others
-go on. Results are appended under OUT/results as Parquet. Called again with the same --out, only rows without a result
+Every row runs in a process of its own. A run that fails, hangs or uses up all memory becomes a failure row, and the
+others go on. Results are appended under OUT/results as Parquet. With the same --out again, only rows without a result
 are run.
 
 \b

@@ -1,4 +1,4 @@
-"""`seriatim up`: a NATS server and a sequencer in one go, for a first try, for tests and for one machine."""
+"""`seriatim up`: starts a NATS server and a sequencer, for a first try, for tests and for one machine."""
 
 import asyncio
 import fcntl
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.capabilities import BrokerServer, required
+from seriatim.brokers.urls import kind_of
 from seriatim.cli.common import (
     DEFAULT_CLUSTER,
     DEFAULT_URL,
@@ -25,7 +26,7 @@ from seriatim.model import ConnectionFailed, InputError
 from seriatim.server.config import ClusterConfig, parse_config, read_plan
 
 if TYPE_CHECKING:
-    from seriatim.server.server import SequencerServer
+    from seriatim.live.server import SequencerServer
 
 DEFAULT_PORT = 4222
 FREE = "127.0.0.1:0"
@@ -81,7 +82,7 @@ def command(
     from seriatim.runtime.logs import configure_logging
 
     configure_logging(as_json, log_level)
-    started: list[NatsServer] = []
+    started: list[BrokerServer] = []
 
     def kill() -> None:
         for nats in started:
@@ -104,15 +105,16 @@ def command(
 
 @asynccontextmanager
 async def _running(
-    port: int, folder: Path | None, tree: Path | None, wishes: dict[str, Any], started: list[NatsServer]
-) -> "AsyncIterator[tuple[NatsServer, SequencerServer]]":
-    """Both servers up; down again in the other order, whatever happens."""
-    from seriatim.server.server import SequencerServer
+    port: int, folder: Path | None, tree: Path | None, wishes: dict[str, Any], started: list[BrokerServer]
+) -> "AsyncIterator[tuple[BrokerServer, SequencerServer]]":
+    """Start both servers, and stop them in reverse order, also after an error."""
+    from seriatim.live.server import SequencerServer
 
     plan = read_plan(tree) if tree is not None else {"nodes": {"root": {}}}
     with _folder(folder) as place:
-        _config("nats://127.0.0.1:4222", plan, place, wishes)  # a mistake in the tree is found before anything runs
-        nats = NatsServer(place / "nats", port, ends_with_parent=True)
+        _config(DEFAULT_URL, plan, place, wishes)  # a mistake in the tree is found before anything runs
+        own = kind_of(DEFAULT_URL).server(place / "nats", port, ends_with_parent=True)
+        nats = required(own, "up", "has no server of its own", "start it yourself, and use `seriatim serve`")
         started.append(nats)
         try:
             await asyncio.to_thread(nats.launch)  # in a thread of the loop's own, which lives as long as the loop
@@ -137,7 +139,7 @@ def _config(url: str, plan: dict[str, Any], folder: Path, wishes: dict[str, Any]
 
 @contextmanager
 def _folder(folder: Path | None) -> Iterator[Path]:
-    """Where everything is kept, used by one `up` at a time."""
+    """The folder of all data. Only one `up` at a time may use it."""
     if folder is None:
         with TemporaryDirectory(prefix="seriatim-up-") as name:
             yield Path(name)
@@ -161,8 +163,8 @@ def _folder(folder: Path | None) -> Iterator[Path]:
         os.close(lock)
 
 
-async def _until_ended(nats: NatsServer, server: "SequencerServer") -> None:
-    """Until the sequencer ends or the NATS server is gone. Who wants it to end cancels."""
+async def _until_ended(nats: BrokerServer, server: "SequencerServer") -> None:
+    """Wait until the sequencer or the NATS server ends. Cancel it to stop earlier."""
     running = asyncio.ensure_future(server.run())
     try:
         while nats.running:
@@ -171,10 +173,10 @@ async def _until_ended(nats: NatsServer, server: "SequencerServer") -> None:
                 return running.result()
     finally:
         running.cancel()
-    raise ConnectionFailed(f"the NATS server has ended by itself; its log was in {nats.log_file}")
+    raise ConnectionFailed(f"the NATS server ended by itself; its log is {nats.log_file}")
 
 
-def _ready(nats: NatsServer, server: "SequencerServer", folder: Path | None) -> dict[str, Any]:
+def _ready(nats: BrokerServer, server: "SequencerServer", folder: Path | None) -> dict[str, Any]:
     return {
         "url": nats.url,
         "admin": server.admin_url,

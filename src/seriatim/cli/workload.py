@@ -7,7 +7,7 @@ import click
 from seriatim.cli.common import is_terminal, json_option, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
-from seriatim.pipeline.requirements import check_requirements
+from seriatim.pipeline.spark.requirements import check_requirements
 
 HELP = """Make up subscriptions, publications or deliveries, of any size.
 

@@ -1,35 +1,8 @@
-"""Many events in one broker message, as the client sees them; the format is brokers/packs.py."""
+"""From one broker message to the events in it; the format is brokers/packs.py."""
 
-from seriatim.brokers.packs import (
-    BATCH_HEADER,
-    BATCH_VERSION,
-    EVENTS_MAX,
-    OVERHEAD_BYTES,
-    Unreadable,
-    derived_id,
-    pack,
-    read_pack,
-)
+from seriatim.brokers.packs import BATCH_HEADER, read_pack
 from seriatim.client.events import Event
-from seriatim.model import Event as Message
 from seriatim.model import Notification
-
-__all__ = [
-    "BATCH_HEADER",
-    "BATCH_VERSION",
-    "EVENTS_MAX",
-    "OVERHEAD_BYTES",
-    "Unreadable",
-    "derived_id",
-    "is_pack",
-    "pack",
-    "unfold",
-]
-
-
-def is_pack(message: Message) -> bool:
-    """Whether a broker message holds several events."""
-    return message.headers is not None and BATCH_HEADER in message.headers
 
 
 def unfold(notification: Notification) -> list[Event]:
@@ -46,17 +19,8 @@ def unfold(notification: Notification) -> list[Event]:
             Event(topic, data, None, f"{publisher}-{first + index}", publisher, stamp, number, index, late)
             for index, data in enumerate(read.data)
         ]
+    names = [ids.get(index) or f"{publisher}-{first + index}" for index in range(len(read.data))]
     return [
-        Event(
-            topic,
-            data,
-            headers.get(index),
-            ids.get(index) or f"{publisher}-{first + index}",
-            publisher,
-            stamp,
-            number,
-            index,
-            late,
-        )
+        Event(topic, data, headers.get(index), names[index], publisher, stamp, number, index, late)
         for index, data in enumerate(read.data)
     ]

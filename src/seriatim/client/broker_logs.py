@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from seriatim.brokers import Broker
-from seriatim.brokers.row_channels import row_channel_on
+from seriatim.brokers.capabilities import required
 from seriatim.model import UNREADABLE, LogError, Subscription
 
 T = TypeVar("T", bound=Struct)
@@ -16,11 +16,12 @@ _encoder = msgspec.json.Encoder()
 
 
 class BrokerTable:
-    """See `RowTable`. Offsets mean nothing here: a change is a new line."""
+    """A `RowTable` on the broker. It ignores offsets: a change is a new line."""
 
     def __init__(self, broker: Broker, table: str, client: str) -> None:
         self._table = table
-        self._channel = row_channel_on(broker, table, client)
+        channel = broker.row_channel(table, client)
+        self._channel = required(channel, "log", "keeps no logs of clients", 'give a folder instead of "broker:"')
         self._past: list[bytes] = []
 
     def append(self, lines: bytes) -> int:
@@ -37,7 +38,7 @@ class BrokerTable:
         self._past = await self._channel.read()
 
     def rows(self, kind: type[T]) -> Iterable[tuple[int, int, T]]:
-        """Of subscriptions only the last row of each; nothing of the others is ever changed for who reads them."""
+        """Of subscriptions only the last row of each; other rows are read as they were written."""
         decoder = msgspec.json.Decoder(kind)
         last: dict[object, T] = {}
         for number, body in enumerate(self._past, 1):

@@ -1,24 +1,30 @@
-"""The application's connection: publish, subscribe, explain."""
+"""The application's connection: publish, subscribe, explain. What is behind it is a `Session` (session.py)."""
 
 import asyncio
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
-from seriatim.client.cluster import Cluster, Network
 from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
 from seriatim.client.lifetime import UsedOnce
-from seriatim.client.logs import PublicationFile, log_place, open_publication_log
 from seriatim.client.metrics import ClientMetrics
-from seriatim.client.options import GapPolicy, check_filter, check_name, check_pairs, with_attributes
+from seriatim.client.options import (
+    GapPolicy,
+    check_filter,
+    check_gaps,
+    check_log,
+    check_name,
+    check_pairs,
+    names_of,
+    with_attributes,
+)
 from seriatim.client.outbox import Outbox
-from seriatim.client.settings import Settings
-from seriatim.client.subscription import Subscription, Wishes, names_of
+from seriatim.client.refusals import CONNECT, SUBSCRIBE, check, refusal
+from seriatim.client.session import Advertisement, Session, Wishes
+from seriatim.client.subscription import Subscription
 from seriatim.filters import Attributes, Filter
 from seriatim.model import Address, Closed, InputError, SeriatimError, Topic
-from seriatim.runtime import Clock, Journal
 
 
 class Bus(UsedOnce):
@@ -29,58 +35,36 @@ class Bus(UsedOnce):
 
     _kind, _made_by, _entered_as = "bus", "connect", "bus"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__()
-        self.name: Address = f"{settings.name or 'client'}~{secrets.token_hex(5)}"
-        self._settings = settings
-        self._clock = Clock()
-        self._cluster: Cluster | None = None
-        self._network: Network | None = None
-        self._outbox: Outbox | None = None
-        self._publications: PublicationFile | None = None
+        settings = session.settings
+        check(CONNECT, session.substrate, {name: getattr(settings, name) for name in CONNECT})
+        self._session = session
         self._subscriptions: list[Subscription] = []
-        self._subscription_count = 0
+
+    @property
+    def name(self) -> Address:
+        """Unlike that of every other bus."""
+        return self._session.name
+
+    @property
+    def session(self) -> Session:
+        """What is behind it, for programs that look closer than an application should have to."""
+        return self._session
 
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _open(self) -> None:
-        settings = self._settings
-        self._cluster = cluster = await settings.open_cluster(settings)
-        self._network = cluster.network(self.name)
-        await self._network.open()
-        if settings.publication_log is not None:
-            place = settings.publication_log
-            self._publications = open_publication_log(place, cluster.broker, self.name, self._clock)
-        self._outbox = self._make_outbox(cluster, self._network)
-        self._outbox.start()
-
-    def _make_outbox(self, cluster: Cluster, network: Network) -> Outbox:
-        settings = self._settings
-        return Outbox(
-            self.name,
-            cluster.description.tree,
-            cluster.description.options,
-            broker=cluster.broker,
-            switchboard=network.switchboard,
-            clock=self._clock,
-            limits=settings.limits,
-            timeout_s=settings.timeout_s,
-            log=self._publications,
-        )
+        await self._session.open()
 
     async def _close(self) -> None:
-        """Close subscriptions, publish what is queued (bounded by the timeout), disconnect."""
+        """Publish what is queued (bounded by the timeout), close subscriptions, disconnect."""
         try:
+            if self._session.outbox is not None:
+                await self._session.outbox.finish()
             await asyncio.gather(*(subscription.close() for subscription in self._subscriptions))
-            if self._outbox is not None:
-                await self._outbox.close()
         finally:
-            if self._publications is not None:
-                await self._publications.close(self._settings.timeout_s)
-            if self._network is not None:
-                await self._network.close()
-            if self._cluster is not None:
-                await self._cluster.close()
+            await self._session.close()
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -93,13 +77,13 @@ class Bus(UsedOnce):
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> Published:
-        """Publish one event; returns when the broker has it.
+        """Publish one event; returns when the broker has it (vcube://: when every member has it).
 
         Waits while too much is queued. Raises RequestRefused if the broker does not take it, TimedOut if it does not
-        say. `attributes`: what filters see of it (docs/filters.md); they travel as headers. `id`: a name of your own
+        answer. `attributes`: what filters see of it (docs/filters.md); they travel as headers. `id`: a name of your own
         for the event, never used again.
         """
-        return await self._opened().publish(topic, data, with_attributes(headers, attributes), id, self._seen())
+        return await self._opened().publish(topic, data, with_attributes(headers, attributes), id)
 
     def publish_nowait(
         self,
@@ -111,7 +95,7 @@ class Bus(UsedOnce):
         id: str | None = None,
     ) -> "asyncio.Future[Published]":
         """Queue one event; the future is done when the broker has it. QueueFull: too much is queued."""
-        return self._opened().publish_nowait(topic, data, with_attributes(headers, attributes), id, self._seen())
+        return self._opened().publish_nowait(topic, data, with_attributes(headers, attributes), id)
 
     @overload
     async def publish_many(self, topic: Topic, data: Iterable[bytes]) -> list[Published]: ...
@@ -124,8 +108,8 @@ class Bus(UsedOnce):
     ) -> list[Published]:
         """Publish many events, of one topic or as pairs of topic and data; returns when the broker has them all.
 
-        All of them are looked at before the first one is sent. If some fail, the first error is raised when the fate
-        of all of them is known, with a note that says how many.
+        All of them are checked before the first one is sent. If some fail, the first error is raised when the fate of
+        all of them is known, with a note that says how many.
         """
         if isinstance(topic, str):
             if data is None:
@@ -133,7 +117,7 @@ class Bus(UsedOnce):
             pairs: Iterable[tuple[Topic, bytes]] = ((topic, each) for each in data)
         else:
             pairs = check_pairs(topic)
-        results = await self._opened().publish_many(pairs, self._seen())
+        results = await self._opened().publish_many(pairs)
         errors = [(place, each) for place, each in enumerate(results) if isinstance(each, SeriatimError)]
         if errors:
             place, error = errors[0]
@@ -142,20 +126,28 @@ class Bus(UsedOnce):
         return [each for each in results if isinstance(each, Published)]
 
     async def ready(self) -> None:
-        """Wait until there is room to publish; bounded by the timeout. For those who use `publish_nowait`."""
+        """Wait until there is room to publish; bounded by the timeout. For programs that use `publish_nowait`."""
         await self._opened().ready()
 
     async def flush(self) -> None:
         """Wait until the fate of everything published so far is known. Each event has its own timeout."""
         await self._opened().flush()
 
-    def _seen(self) -> int | None:
-        """For the log of a causal system: how many events this publisher had been given. LogError: they cannot be
-        written, so nothing can be published that says it came after them."""
-        if self._publications is None or self._cluster is None or not self._cluster.description.causal:
-            return None
-        logged = [each for each in self._subscriptions if each.log_name == self.name]
-        return logged[0].events_logged() if logged else 0
+    async def advertise(self, where: str | Filter) -> Advertisement:
+        """overlay://: what this bus is going to publish, as a filter; returns when every broker knows.
+
+        From the first call on, publications outside all advertisements are refused. Without any, a publication implies
+        one: its topic. TimedOut: it is withdrawn. Leave it (`async with`) or `withdraw` it when everything under it is
+        published.
+        """
+        self._opened()
+        advertise = self._session.advertise
+        if advertise is None:
+            raise refusal("advertise", self._session.substrate)
+        wanted = check_filter(where)
+        if wanted is None:
+            raise InputError("where", "no filter is given", "write one, such as 'price > 100'")
+        return await advertise(wanted)
 
     # ── subscribing ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -171,106 +163,71 @@ class Bus(UsedOnce):
         start: Literal["now", "first"] = "now",
         where: str | Filter | None = None,
     ) -> Subscription:
-        """A subscription to these topics; enter it to join them.
+        """A subscription to these topics; enter it to join them. (On overlay:// `where` alone is enough.)
 
         `durable`: a name under which it goes on after a restart. `ordered=False`: events as they arrive. `gaps`: what
         to do about events that will never come, `show_gaps`: hand out Gap objects in their place. `acknowledge`: when
         an event of a durable subscription counts as dealt with: when the next one is asked for, or when told. `log`: a
         folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start="first"`: an
         unordered subscription begins with what the broker still has. `where`: a filter over the attributes of events,
-        such as 'price > 100' (docs/filters.md); what does not match is left out, the order of the rest is the same.
+        such as 'price > 100' (docs/filters.md); the order of what matches is the same. refusals.py lists which of these
+        atoms, peers and overlays do not have.
         """
         self._opened()
-        assert self._cluster is not None, "an open bus has one"
+        options = {"topics": topics, "durable": durable, "ordered": ordered, "gaps": gaps, "acknowledge": acknowledge}
+        check(SUBSCRIBE, self._session.substrate, options | {"log": log, "start": start, "where": where})
+        if not topics and where is None:
+            raise InputError("where", "neither topics nor a filter are given", "give topics, where=..., or both")
         if acknowledge not in ("next", "manual"):
-            raise InputError("acknowledge", f"{acknowledge!r} is no way to do it", 'use "next" or "manual"')
+            raise InputError("acknowledge", f"unknown value {acknowledge!r}", 'use "next" or "manual"')
         if start not in ("now", "first"):
-            raise InputError("start", f"{start!r} is no place to start", 'use "now" or "first"')
+            raise InputError("start", f"unknown value {start!r}", 'use "now" or "first"')
         if start == "first" and ordered:
-            raise InputError(
-                "start", "what was before a subscription has no order in it", 'use "now", or ordered=False'
-            )
+            raise InputError("start", "earlier events are not ordered", 'use "now", or ordered=False')
         if durable is not None and not ordered:
             raise InputError("durable", "unordered subscriptions are not durable", "leave out ordered=False")
-        if gaps is not None and not isinstance(gaps, GapPolicy):
-            raise InputError("gaps", f"{gaps!r} is no gap policy", "use GapPolicy.wait(), skip() or raise_()")
+        if gaps is not None:
+            check_gaps(gaps)
+        settings = self._session.settings
         wishes = Wishes(
-            topics=names_of(topics),
+            topics=names_of(topics) if topics else frozenset(),
             durable=check_name("durable", durable) if durable is not None else None,
             ordered=ordered,
-            gaps=gaps if gaps is not None else self._settings.gaps,
+            gaps=gaps if gaps is not None else settings.gaps,
             show_gaps=show_gaps,
             acknowledge=acknowledge,
-            log=log_place("log", log),
+            log=check_log("log", log),
             start=start,
-            stamp_key=self._settings.stamp_key,
-            limits=self._settings.limits,
-            timeout_s=self._settings.timeout_s,
             where=check_filter(where),
+            limits=settings.limits,
+            timeout_s=settings.timeout_s,
         )
-        for name in sorted(wishes.topics):
-            self._cluster.description.tree.home(self._cluster.broker.ordered_topic(name))  # raises if unknown
-        self._subscription_count += 1
-        address = f"durable/{durable}" if durable is not None else f"{self.name}/{self._subscription_count}"
-        is_reader = self._cluster.description.causal and not any(s.log_name == self.name for s in self._subscriptions)
-        subscription = self._subscription(
-            address,
-            wishes,
-            cluster=self._get_cluster,
-            network=self._get_network,
-            open_journal=self._open_journal,
-            clock=self._clock,
-            log_name=self.name if is_reader else address,
-            on_close=self._subscriptions.remove,
-        )
+        subscription = Subscription(self._session.source(wishes), self._subscriptions.remove)
         self._subscriptions.append(subscription)
         return subscription
-
-    def _subscription(self, address: Address, wishes: Wishes, **parts: Any) -> Subscription:
-        return Subscription(address, wishes, **parts)
-
-    def _get_cluster(self) -> Cluster:
-        if self._cluster is None:
-            raise Closed("the bus is not connected")
-        return self._cluster
-
-    def _get_network(self, name: Address | None) -> Network:
-        """The bus's own network, or a new one for machines under another name."""
-        assert self._network is not None, "an open bus has one"
-        return self._network if name is None else self._get_cluster().network(name)
-
-    def _open_journal(self, durable: str) -> Journal:
-        if self._settings.journals is not None:
-            return self._settings.journals(durable)
-        journal = self._get_cluster().journal(durable)
-        if journal is None:
-            raise InputError(
-                "durable",
-                "there is no place for what a durable subscription must remember",
-                'connect(journals="folder")',
-            )
-        return journal
 
     # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def explain(self) -> Explanation:
         """Everything this client waits for: held events, unpublished events, connections that are down."""
+        outbox, own = self._session.outbox, self._session.explain()
         parts = [subscription.explain() for subscription in self._subscriptions]
-        down = self._network.down() if self._network is not None else []
         return Explanation(
             held=[held for part in parts for held in part.held],
-            unpublished=self._outbox.explain() if self._outbox is not None else [],
-            down=down + [line for part in parts for line in part.down],
-            notes=[line for part in parts for line in part.notes],
+            unpublished=outbox.explain() if outbox is not None else [],
+            down=own.down + [line for part in parts for line in part.down],
+            notes=own.notes + [line for part in parts for line in part.notes],
         )
 
     def metrics(self) -> ClientMetrics:
         """What is counted here: held events and the age of the oldest, gaps, and so on; `.text` is for Prometheus."""
-        unpublished = self._outbox.events_waiting if self._outbox is not None else 0
+        outbox = self._session.outbox
+        unpublished = outbox.unanswered if outbox is not None else 0
         return ClientMetrics([each.metrics() for each in self._subscriptions], unpublished)
 
     def _opened(self) -> Outbox:
         self._check_open()
-        if self._outbox is None:
+        outbox = self._session.outbox
+        if outbox is None:
             raise Closed("the bus is not open yet: wait until it is entered")
-        return self._outbox
+        return outbox

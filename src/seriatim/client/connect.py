@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from seriatim.client.bus import Bus
-from seriatim.client.cluster import Cluster, Journals
-from seriatim.client.embedded import open_embedded
 from seriatim.client.options import GapPolicy, Limits
-from seriatim.client.settings import Settings, check_settings
+from seriatim.client.session import Session
+from seriatim.client.settings import Journals, Settings
+from seriatim.runtime.net.security import SecurityOptions
 
 
 def connect(
@@ -19,7 +19,7 @@ def connect(
     causal: bool | None = None,
     name: str | None = None,
     token: str | None = None,
-    tls: Any = None,
+    tls: bool | SecurityOptions | None = None,
     stamp_key: bytes | None = None,
     cluster: str = "seriatim",
     sequencers: Sequence[str] | None = None,
@@ -32,56 +32,56 @@ def connect(
 ) -> Bus:
     """A bus on the broker at `url`; enter it to connect: `async with connect(url) as bus`.
 
-    `memory://name` runs broker and sequencer in this process. Anywhere else the cluster's sequencers are found through
-    the broker, or at `sequencers` ("host:port"). `vcube:///path/peers.toml?id=3` makes this process a peer, without any
-    broker (docs/peers.md). `overlay://host:port` is a broker that filters by content (docs/overlay.md).
+    `memory://name` runs broker and sequencer in this process. Elsewhere the client finds the cluster's sequencers
+    through the broker, or at `sequencers` ("host:port"). `vcube:///path/peers.toml?id=3` makes this process a peer,
+    without a broker (docs/peers.md). `overlay://host:port` is a broker that filters by content (docs/overlay.md).
 
-    `order="atoms"`: on a cluster that orders by sequencing atoms instead of a tree (docs/atoms.md).
-
-    `mode`, `causal`: what the cluster must be (for memory://: what it shall be); None: whatever it is. `name`: what
-    logs and errors call this client. `token`, `tls`: how to be let in by the sequencers. `stamp_key`: the key with
-    which a ticket-mode cluster proves its stamps; subscriptions then drop what is not proven. `gaps`: what they do
-    about events that will never come; None: they wait. `timeout_s`: how long anything may take. `limits`: how much may
-    wait inside. `journals`: a folder, or a function from a name to a Journal, for durable subscriptions.
-    `publication_log`: a folder in which what is published is written down, or "broker:". `join` (vcube://): publishing
-    on a topic subscribes to it first, if it is not held; brokers need no such thing.
+    `order="atoms"`: the cluster orders by sequencing atoms instead of a tree (docs/atoms.md). `mode`, `causal`: what
+    the cluster must be (for memory://: what to start); None accepts any. `name`: the name of this client in logs and
+    errors. `token`, `tls`: credentials for the sequencers. `stamp_key`: the key with which a ticket-mode cluster signs
+    its stamps; subscriptions then drop unsigned events. `gaps`: what subscriptions do about events that will never
+    come; None: they wait. `timeout_s`: a bound on every wait. `limits`: how much may queue in the client. `journals`: a
+    folder, or a function from a name to a Journal, for durable subscriptions. `publication_log`: a folder for a log of
+    what is published, or "broker:". `join` (vcube://): publishing on a topic subscribes to it first.
     """
-    settings = check_settings(
-        url,
-        open_cluster=_open_cluster,
-        mode=mode,
-        causal=causal,
-        name=name,
-        token=token,
-        tls=tls,
-        stamp_key=stamp_key,
-        cluster=cluster,
-        sequencers=sequencers,
-        gaps=gaps if gaps is not None else GapPolicy.wait(),
-        timeout_s=timeout_s,
-        limits=limits if limits is not None else Limits(),
-        journals=journals,
-        publication_log=publication_log,
-        order=order,
+    return Bus(
+        session_of(
+            Settings(
+                url=url,
+                order=order,
+                mode=mode,
+                causal=causal,
+                name=name,
+                token=token,
+                tls=tls,
+                stamp_key=stamp_key,
+                cluster=cluster,
+                sequencers=sequencers,
+                gaps=gaps if gaps is not None else GapPolicy.wait(),
+                timeout_s=timeout_s,
+                limits=limits if limits is not None else Limits(),
+                journals=journals,
+                publication_log=publication_log,
+                join=join,
+            )
+        )
     )
-    if url.startswith("vcube:"):
-        from seriatim.client.peer_bus import PeerBus  # lazily: only those who are peers need it
-
-        return PeerBus(settings, join)
-    if url.startswith("overlay:"):
-        from seriatim.client.overlay_bus import OverlayBus  # lazily, as well
-
-        return OverlayBus(settings)
-    if order == "atoms":
-        from seriatim.client.atoms_bus import AtomsBus  # lazily: most clients have a tree
-
-        return AtomsBus(settings)
-    return Bus(settings)
 
 
-async def _open_cluster(settings: Settings) -> Cluster:
-    if settings.url.startswith("memory:"):
-        return await open_embedded(settings.url, mode=settings.mode, causal=settings.causal, order=settings.order)
-    from seriatim.client.discovery import open_remote  # lazily: memory:// needs no network
+def session_of(settings: Settings) -> Session:
+    """The session that the URL and `order` ask for. Imported lazily: a process uses one of them."""
+    if settings.url.startswith("vcube:"):
+        from seriatim.client.peers.session import PeerSession
 
-    return await open_remote(settings)
+        return PeerSession(settings)
+    if settings.url.startswith("overlay:"):
+        from seriatim.client.overlay.session import OverlaySession
+
+        return OverlaySession(settings)
+    if settings.order == "atoms":
+        from seriatim.client.atoms.session import AtomsSession
+
+        return AtomsSession(settings)
+    from seriatim.client.tree.session import TreeSession
+
+    return TreeSession(settings)

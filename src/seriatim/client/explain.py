@@ -6,7 +6,7 @@ from seriatim.protocols.tree import Waiting
 
 
 class HeldEvent(Struct, frozen=True):
-    """One event that a subscription holds back: what it waits for, since when, and whose door to knock at."""
+    """One event that a subscription holds back: what it waits for, since when, and which node knows."""
 
     subscriber: str
     waiting: Waiting

@@ -2,8 +2,8 @@
 
 A *parcel* is one notice of the machine: the events of one broker message, a gap, or news for the delivery log, which is
 told of everything in the order in which the application gets it, and of what a filter leaves out, in its place. All but
-the last are counted, since the machine of a
-durable subscription persists one record for each: so the place up to which everything was handed out can be told.
+the last are counted, because the machine of a durable subscription persists one record for each: the count tells the
+place up to which everything was handed out.
 """
 
 from collections import deque
@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from seriatim.client.durable import Place
 from seriatim.client.events import Event
+from seriatim.client.options import Limits
+from seriatim.client.room import Room
 from seriatim.model import Gap, LogError, Number, Topic
 
 Item: TypeAlias = Event | Gap
+Place: TypeAlias = tuple[int, int]  # a count of parcels, and of events of the next one
 NOTHING: frozenset[int] = frozenset()
-
 
 Starts: TypeAlias = dict[Topic, Number | None]  # topics held, and after which number those begin that are new
 
@@ -35,7 +36,7 @@ class Log(Protocol):
 class Parcel:
     """One notice. `next` is the place in `events` of the first one that was not handed out.
 
-    `notices`: so many in a row of which nothing is for us. Nobody is told of them, so nobody would slow them down.
+    `notices`: how many in a row had nothing for us; they share one parcel.
     `left_out`: events of the same message that a filter leaves out, and the log has to be told of.
     """
 
@@ -55,11 +56,11 @@ class Parcel:
 class Inbox:
     """`show_gaps`: gaps are handed out like events; else they only count."""
 
-    def __init__(self, *, show_gaps: bool, count: int = 0, log: Log | None = None) -> None:
-        self.events = 0  # not handed out yet
-        self.notified = 0  # all that were ever put
-        self.gaps = 0
-        self.bytes = 0
+    def __init__(self, limits: Limits, *, show_gaps: bool, count: int = 0, log: Log | None = None) -> None:
+        self.room = Room(limits.unread_events, limits.unread_bytes)  # what is not handed out yet
+        self.notified = 0  # events that were ever put
+        self.gap_count = 0
+        self.gaps: deque[Gap] = deque(maxlen=limits.gaps)  # the latest
         self.handed: Place = (count, 0)
         self._show_gaps = show_gaps
         self._log = log
@@ -74,8 +75,7 @@ class Inbox:
             parcel = Parcel(events, size, received_at)
             parcel.left_out = list(left_out)
             self._parcels.append(parcel)
-            self.events += len(events)
-            self.bytes += size
+            self.room.take(len(events), size)
             return
         size = size if events or not left_out else 0
         last = self._parcels[-1] if self._parcels and not events else None
@@ -84,12 +84,12 @@ class Inbox:
             last.bytes += size
         else:
             self._parcels.append(Parcel(events, size, received_at))
-        self.events += len(events)
-        self.bytes += size
+        self.room.take(len(events), size)
 
     def put_gap(self, gap: Gap) -> None:
         """Numbers that will not come."""
-        self.gaps += 1
+        self.gap_count += 1
+        self.gaps.append(gap)
         parcel = Parcel([], 0)
         parcel.gap = gap
         self._parcels.append(parcel)
@@ -117,12 +117,12 @@ class Inbox:
             place = parcel.next
             if place + 1 < len(parcel.events):
                 parcel.next = place + 1
-                self.events -= 1
+                self.room.events -= 1  # `give` would cost a call for each event
                 return parcel.events[place]
         return None
 
     def take(self, count: int) -> list[Item]:
-        """Up to `count` events; a gap that is to be shown is taken alone, so that who wants to can stop there.
+        """Up to `count` events; a gap that is to be shown is taken alone, so that the caller can stop there.
 
         LogError: nothing was taken, and the next attempt begins where this one did.
         """
@@ -144,7 +144,7 @@ class Inbox:
                 if parcel is None:
                     break
         except LogError:
-            if not taken:  # else these are in the log, and who takes the next ones is told
+            if not taken:  # else these are in the log, and the next call raises
                 raise
         return taken
 
@@ -164,10 +164,10 @@ class Inbox:
         return bool(self._parcels)
 
     def drop(self, topics: Set[Topic]) -> None:
-        """Events of these topics are not wanted any more. Their parcels stay, so that ordinals do not shift."""
+        """Events of these topics are no longer wanted. Their parcels stay, so that the count is still right."""
         for parcel in self._parcels:
             left = [event for event in parcel.events[parcel.next :] if event.topic not in topics]
-            self.events -= len(parcel.events) - parcel.next - len(left)
+            self.room.give(len(parcel.events) - parcel.next - len(left), 0)
             parcel.events, parcel.next = left, 0
             parcel.left_out = [event for event in parcel.left_out if event.topic not in topics]
 
@@ -175,7 +175,7 @@ class Inbox:
         """The log first: what it does not accept stays here."""
         self._tell_log(parcel, events, None if upto == len(parcel.events) else events[-1].index)
         parcel.next = upto
-        self.events -= len(events)
+        self.room.give(len(events), 0)
         if upto == len(parcel.events):
             self._finish(parcel)
         else:
@@ -195,6 +195,6 @@ class Inbox:
 
     def _finish(self, parcel: Parcel) -> None:
         self._parcels.popleft()
-        self.bytes -= parcel.bytes
+        self.room.give(0, parcel.bytes)
         if parcel.news is None:
             self.handed = (self.handed[0] + parcel.notices, 0)

@@ -24,12 +24,11 @@ import msgspec
 from msgspec import Struct
 
 from seriatim.brokers import Broker
-from seriatim.brokers.row_channels import BROKER
+from seriatim.brokers.capabilities import BROKER
 from seriatim.client.broker_logs import BrokerTable
 from seriatim.client.events import Event
 from seriatim.client.inbox import NOTHING
-from seriatim.client.options import check_path
-from seriatim.client.pending import Pending
+from seriatim.client.outbox import Pending
 from seriatim.model import UNREADABLE, Delivery, LogError, Number, Publication, Subscription, Topic
 from seriatim.runtime import Clock
 
@@ -213,7 +212,7 @@ class Gathered:
         try:
             self.flush()
         except LogError as error:
-            logger.error("deliveries are not in the log", extra={"rows": len(self._rows), "reason": str(error)})
+            logger.error("deliveries not logged yet: rows=%d reason=%s", len(self._rows), error)
 
 
 class _Row(Struct):
@@ -245,7 +244,7 @@ class DeliveryLog:
         """A durable subscriber goes on. Of each topic it holds: after which number it began, and how far it is.
 
         A topic that has no row yet is in another log. One that began elsewhere than its row says was left and joined
-        again by a process that could not say so any more (or its journal was shortened, which looks the same).
+        again by a process that was killed before it could log it (or its journal was shortened, which looks the same).
         """
         await self._deliveries.load()
         await self._subscriptions.load()
@@ -443,10 +442,3 @@ def open_publication_log(place: Path | str, broker: Broker, publisher: str, cloc
     if place == BROKER:
         return PublicationFile(BrokerTable(broker, "publications", publisher), publisher, clock)
     return PublicationFile(RowFile(Path(place) / "publications.jsonl"), publisher, clock)
-
-
-def log_place(field: str, place: str | Path | None) -> Path | str | None:
-    """A folder, or the word for the broker."""
-    if place is None or place == BROKER:
-        return place
-    return check_path(field, place, f'a folder, or "{BROKER}"')

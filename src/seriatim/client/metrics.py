@@ -1,7 +1,7 @@
 """What a client counts: as values, as the text that Prometheus reads, and over HTTP.
 
-Only a subscriber knows what it holds back and for how long: sequencers do not hear of it until it asks. So whoever
-wants to watch that asks the subscriber's process: `bus.metrics()`, `serve_metrics`, or `seriatim sub --metrics`.
+Only a subscriber knows what it holds back and for how long; sequencers do not. To watch that, ask the subscriber's
+process: `bus.metrics()`, `serve_metrics`, or `seriatim sub --metrics`.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from seriatim.client.explain import Explanation
-from seriatim.runtime.addresses import split_address
+from seriatim.runtime.net.addresses import split_address
 from seriatim.server.admin import AdminServer
 from seriatim.server.metrics import Kind, Metrics, add_process
 
@@ -40,7 +40,7 @@ class SubscriptionMetrics(Struct, frozen=True, kw_only=True):
     """How often something was passed over that will never come."""
 
     rejected: int
-    """What had no right to be there, or could not be read."""
+    """Messages that had no right to be there, or could not be read."""
 
     left_out: int
     """Events that did not match the filter."""
@@ -83,7 +83,8 @@ FAMILIES: dict[str, tuple[str, str, Kind]] = {
 class Measured(Protocol):
     """A bus."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def metrics(self) -> ClientMetrics: ...
 

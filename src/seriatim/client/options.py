@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from seriatim.brokers.capabilities import BROKER
 from seriatim.brokers.naming import ordered_topic
 from seriatim.filters import Attributes, Filter, headers_of, parse
 from seriatim.model import InputError, Topic
@@ -22,10 +23,13 @@ _HEADER_NAME = re.compile(r"[!-9;-~]+")  # printable ASCII without space and col
 _RESERVED = ("seriatim-", "nats-")
 
 
+GAPS_FIX = "use GapPolicy.wait(), skip() or raise_()"
+
+
 class GapPolicy(Struct, frozen=True):
     """What to do about numbers that will never come. Make one with `wait`, `skip` or `raise_`.
 
-    On brokers that lose events every policy is bounded: nothing is held longer than a time to live, and what was given
+    On brokers that lose events every policy is bounded: no event is held longer than a time to live, and what was given
     up is reported as a gap.
     """
 
@@ -44,12 +48,12 @@ class GapPolicy(Struct, frozen=True):
 
     @classmethod
     def raise_(cls, after_s: float | None = None) -> "GapPolicy":
-        """Raise GapError in the gap's place; who iterates again goes on behind it."""
+        """Raise GapError in the gap's place; iterating again goes on behind it."""
         return cls("raise", after_s)
 
     def __post_init__(self) -> None:
         if self.kind not in ("wait", "skip", "raise"):
-            raise InputError("gaps", f"{self.kind!r} is no gap policy", "use GapPolicy.wait(), skip() or raise_()")
+            raise InputError("gaps", f"unknown gap policy {self.kind!r}", GAPS_FIX)
         if self.after_s is not None:
             check_time("after_s", self.after_s, 1e9)
 
@@ -97,7 +101,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 def check_portable_topic(topic: object) -> Topic:
-    """The same, and that every broker would take it: where there is none, a program must still be able to move."""
+    """The same, and a name that every kind of broker takes, so that a program can move from one to another."""
     return ordered_topic(check_topic(topic), 0)  # remembers what it has looked at
 
 
@@ -105,7 +109,7 @@ def check_topic(topic: object) -> Topic:
     """A topic's name, or the error that says what is wrong with it. The broker may be stricter."""
     if isinstance(topic, (list, tuple, set, frozenset)):
         raise InputError(
-            "topic", f"{topic!r} is several of them", 'give them one by one: subscribe("orders", "prices")'
+            "topic", f"expected one name, got {topic!r}", 'give them one by one: subscribe("orders", "prices")'
         )
     if not isinstance(topic, str) or not topic:
         raise InputError("topic", f"{topic!r} is not a name", "give a non-empty string")
@@ -141,6 +145,33 @@ def check_path(field: str, path: object, wanted: str) -> Path:
     if not isinstance(path, str | Path) or "\0" in str(path):
         raise InputError(field, f"{path!r} is not a path", f"give {wanted}")
     return Path(path)
+
+
+def check_log(field: str, place: object) -> Path | str | None:
+    """Where a log goes: a folder, or "broker:"."""
+    if place is None or place == BROKER:
+        return BROKER if place is not None else None
+    return check_path(field, place, f'a folder, or "{BROKER}"')
+
+
+def check_gaps(gaps: object) -> None:
+    """InputError: this is not a gap policy."""
+    if not isinstance(gaps, GapPolicy):
+        raise InputError("gaps", f"expected a GapPolicy, got {gaps!r}", GAPS_FIX)
+
+
+def names_of(topics: tuple[Topic, ...]) -> frozenset[Topic]:
+    """The names of one or more topics."""
+    if not topics:
+        raise InputError("topics", "no topic is named", "name at least one")
+    return frozenset(check_portable_topic(topic) for topic in topics)
+
+
+def check_held(names: frozenset[Topic], held: set[Topic]) -> None:
+    """InputError: not all of these are held."""
+    if not names <= held:
+        unknown = ", ".join(sorted(names - held))
+        raise InputError("topics", f"{unknown} is not held", f"name some of {', '.join(sorted(held))}")
 
 
 def check_filter(where: object) -> Filter | None:
@@ -181,14 +212,14 @@ def with_attributes(headers: Mapping[str, str] | None, attributes: Attributes | 
         return headers
     written, others = headers_of(attributes), check_headers(headers) or {}
     for name in written.keys() & others.keys():
-        raise InputError(f"headers[{name!r}]", "attributes say it, too", "give it once")
+        raise InputError(f"headers[{name!r}]", "the attributes set it too", "give it once")
     return {**others, **written}
 
 
 def check_pairs(events: Iterable[tuple[Topic, bytes]]) -> list[tuple[Topic, bytes]]:
-    """Topic and data of many events; what they are is looked at later, one by one."""
+    """Topic and data of many events; the values are checked later, one by one."""
     try:
         return [(topic, data) for topic, data in events]
     except (TypeError, ValueError):
         fix = 'give [("orders", b"first"), ("prices", b"second")], or a topic and a list of bytes'
-        raise InputError("events", "are not pairs of topic and data", fix) from None
+        raise InputError("events", "expected pairs of topic and data", fix) from None

@@ -1,43 +1,64 @@
-"""Room for what waits to be published: a bound in events and in bytes, given out in turn."""
+"""Room for events that wait in the client: counted here, in events and in bytes, and given out in turn.
+
+An outbox has one for what is published and not confirmed, an inbox one for what the application has not taken.
+"""
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
-from seriatim.client.options import Limits
 from seriatim.model import SeriatimError, TimedOut
 
 
 class Room:
-    """`take` when something begins to wait, `give` when it does not any more."""
+    """`take` when something begins to wait, `give` when it stops. `others`: how many wait that are not counted here."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, events_max: int, bytes_max: int, others: Callable[[], int] | None = None) -> None:
         self.events = 0
         self.bytes = 0
-        self._limits = limits
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+        self._others = others
         self._turns: deque[asyncio.Future[None]] = deque()
 
     @property
     def is_free(self) -> bool:
         """Whether there is room now, and nobody waits for it."""
-        return not self._turns and self._fits()
+        if self._turns or self.events >= self._events_max or self.bytes >= self._bytes_max:
+            return False
+        return self._others is None or self._fits()
 
-    def _fits(self) -> bool:
-        return self.events < self._limits.queue_events and self.bytes < self._limits.queue_bytes
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether more waits than should."""
+        return self.events > self._events_max or self.bytes > self._bytes_max
 
-    def take(self, size: int) -> None:
-        """One more waits."""
-        self.events += 1
+    @property
+    def is_half_free(self) -> bool:
+        """Whether at most half of what may wait does."""
+        return self.events <= self._events_max // 2 and self.bytes <= self._bytes_max // 2
+
+    @property
+    def waiters(self) -> int:
+        """How many callers wait for room."""
+        return len(self._turns)
+
+    def take(self, events: int, size: int) -> None:
+        """These begin to wait."""
+        self.events += events
         self.bytes += size
-        self._wake()  # the one behind may fit too
+        if self._turns:
+            self.wake()  # the next caller may fit too
 
-    def give(self, size: int) -> None:
-        """One less."""
-        self.events -= 1
+    def give(self, events: int, size: int) -> None:
+        """These wait no longer."""
+        self.events -= events
         self.bytes -= size
-        self._wake()
+        if self._turns:
+            self.wake()
 
     async def wait(self, timeout_s: float) -> None:
-        """Until there is room, in turn. TimedOut: there was none in that time."""
+        """Wait for room, in turn. TimedOut: there was none in that time."""
         if self.is_free:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -46,28 +67,36 @@ class Room:
             async with asyncio.timeout(timeout_s):
                 await turn
         except TimeoutError:
-            raise TimedOut(
-                f"waited {timeout_s:g} s for room: {self.events} events of {self.bytes} bytes wait to be published "
-                "before this one; it was not sent"
-            ) from None
+            waited = f"waited {timeout_s:g} s for room: {self} before this one"
+            raise TimedOut(f"{waited}; it was not sent") from None
         except asyncio.CancelledError:
-            if turn.done():  # it was this one's turn: the next one's, then
-                self._wake()
+            if turn.done():  # it was this caller's turn: pass it on
+                self.wake()
             raise
         finally:
             if turn in self._turns:
                 self._turns.remove(turn)
 
-    def close(self, error: SeriatimError) -> None:
-        """There will be none."""
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_exception(error)
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let the next caller go on, if there is room."""
         while self._turns and self._fits():
             turn = self._turns.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
+
+    def close(self, error: SeriatimError) -> None:
+        """Callers that wait get this error."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_exception(error)
+
+    def __str__(self) -> str:
+        return f"{self._waiting()} events of {self.bytes} bytes wait to be published"
+
+    def _waiting(self) -> int:
+        return self.events + (self._others() if self._others is not None else 0)
+
+    def _fits(self) -> bool:
+        return self._waiting() < self._events_max and self.bytes < self._bytes_max

@@ -7,7 +7,7 @@
         for event in events.within(5.0):
             ...
 
-Nothing is written twice: a `Facade` stands for an object of the asynchronous client, which lives in an event loop in a
+A `Facade` stands for an object of the asynchronous client, which lives in an event loop in a
 thread of its own, and passes every call on to it. What would be awaited there is waited for here. `publish_nowait`
 gives a `concurrent.futures.Future`.
 """
@@ -117,7 +117,7 @@ class Facade:
             yield item
 
     def within(self, timeout_s: float) -> Iterator[Any]:
-        """Like iterating over a subscription, but ends when nothing has come for so long."""
+        """Like iterating over a subscription, but ends when nothing has come for `timeout_s`."""
         while True:
             try:
                 item = self.next(timeout_s)

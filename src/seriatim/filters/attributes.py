@@ -25,7 +25,7 @@ HEADER_PREFIX = "Attribute-"
 
 
 def headers_of(attributes: Attributes) -> dict[str, str]:
-    """The headers of an event with these attributes; `InputError` names one that cannot be."""
+    """The headers of an event with these attributes. `InputError` names an attribute that is not valid."""
     headers = {}
     for name, (kind, key) in typed_attributes(attributes).items():
         literal = DOMAINS[kind].literal(key)
@@ -34,7 +34,7 @@ def headers_of(attributes: Attributes) -> dict[str, str]:
 
 
 def attributes_of(headers: Mapping[str, str] | None, problems: list[InputError] | None = None) -> dict[str, Value]:
-    """The attributes that the headers of an event say. What cannot be read is left out, and told in `problems`."""
+    """The attributes in the headers of an event. Unreadable ones are left out and listed in `problems`."""
     attributes: dict[str, Value] = {}
     ours = {header: text for header, text in (headers or {}).items() if header.startswith(HEADER_PREFIX)}
     if len(ours) > EVENT_ATTRIBUTES_MAX:

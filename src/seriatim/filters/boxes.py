@@ -31,7 +31,7 @@ class Boxed(Protocol):
 B = TypeVar("B", bound=Boxed)
 
 
-class _Node(Generic[B]):
+class _BoxNode(Generic[B]):
     """`example` are the codes of a box that is, or was, below this node: all others agree with it in every bit that is
     more significant than where this node cuts."""
 
@@ -50,7 +50,7 @@ class _Node(Generic[B]):
                 self.highs[i] = codes[2 * i + 1]
 
 
-class _Leaf(_Node[B]):
+class _Leaf(_BoxNode[B]):
     """Few boxes, or any number with the same codes (`is_uniform`): there is no bit to cut them at."""
 
     __slots__ = ("boxes", "is_uniform")
@@ -65,7 +65,7 @@ class _Leaf(_Node[B]):
         self.is_uniform = False
 
     def remove(self, box: B) -> None:
-        """Without keeping the order, and without looking at the rest where that changes nothing."""
+        """Remove a box. The order is not kept, and the bounds are computed again only if they may change."""
         place = next(i for i, each in enumerate(self.boxes) if each is box)
         self.boxes[place] = self.boxes[-1]
         self.boxes.pop()
@@ -74,12 +74,12 @@ class _Leaf(_Node[B]):
             self.lows, self.highs = tight.lows, tight.highs
 
 
-class _Branch(_Node[B]):
+class _Branch(_BoxNode[B]):
     """Boxes whose code `dimension` has the bit unset are below, the others above. `rank` says how significant it is."""
 
     __slots__ = ("above", "below", "bit", "dimension", "rank")
 
-    def __init__(self, rank: int, bit: int, below: _Node[B], above: _Node[B]) -> None:
+    def __init__(self, rank: int, bit: int, below: _BoxNode[B], above: _BoxNode[B]) -> None:
         super().__init__(
             below.example, list(map(min, below.lows, above.lows)), list(map(max, below.highs, above.highs))
         )
@@ -93,7 +93,7 @@ class BoxTree(Generic[B]):
     __slots__ = ("_offsets", "_root", "count", "visited")
 
     def __init__(self, boxes: Iterable[B] = ()) -> None:
-        self._root: _Node[B] | None = None
+        self._root: _BoxNode[B] | None = None
         self._offsets: list[int] | None = None
         self.count = 0
         self.visited = 0
@@ -175,7 +175,7 @@ class BoxTree(Generic[B]):
                     self.visited += len(node.boxes)
                     yield node.boxes
 
-    def _put(self, parent: _Branch[B] | None, is_above: bool, node: _Node[B]) -> None:
+    def _put(self, parent: _Branch[B] | None, is_above: bool, node: _BoxNode[B]) -> None:
         if parent is None:
             self._root = node
         elif is_above:
@@ -183,7 +183,7 @@ class BoxTree(Generic[B]):
         else:
             parent.below = node
 
-    def _split(self, leaf: _Leaf[B]) -> _Node[B]:
+    def _split(self, leaf: _Leaf[B]) -> _BoxNode[B]:
         """Two leaves, cut where they differ most; as it is if all codes are the same."""
         example = leaf.example = leaf.boxes[0].codes  # one that is still there, so that both sides get something
         if self._offsets is None:

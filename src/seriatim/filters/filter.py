@@ -189,7 +189,7 @@ def attribute(name: str) -> Attribute:
 
 
 def _constraint(name: str, predicates: list[Predicate]) -> Constraint:
-    """What all of them allow."""
+    """The values that all of these predicates allow."""
     kind = predicates[0].kind
     for each in predicates:
         if each.kind != kind:
@@ -211,7 +211,7 @@ def _together(predicates: Iterable[Predicate]) -> Spans:
 
 
 def _contradiction(name: str, predicates: list[Predicate]) -> Contradiction:
-    """Leave out what is not needed: what remains excludes each other, and nothing less does."""
+    """The smallest set of predicates that exclude each other."""
     needed = list(predicates)
     for each in predicates:
         rest = list(needed)
@@ -225,7 +225,7 @@ def _contradiction(name: str, predicates: list[Predicate]) -> Contradiction:
 
 
 def _check_size(constraints: list[Constraint], values: int) -> None:
-    """Refuse what would cost every broker on its way too much."""
+    """Refuse a filter that would cost every broker on its way too much."""
     if len(constraints) > FILTER_ATTRIBUTES_MAX:
         raise FilterError(
             f"{len(constraints)} attributes, and a filter may name {FILTER_ATTRIBUTES_MAX}", "leave some of them out"

@@ -8,7 +8,8 @@ A filter is found in two steps.
    attributes the event has.
 2. *By boxes.* What is left are spans of values; a tree finds those that the event's values lie in (boxes.py).
 
-So the cost follows the signatures that fit, the depth of a tree, and what matches; not what is stored.
+So the cost depends on the signatures that fit, the depth of a tree and the number of matches, not on the number of
+filters.
 """
 
 from bisect import bisect_right
@@ -135,7 +136,7 @@ class MatchIndex(Generic[K]):
         return node
 
     def _leave(self, path: Path, point: tuple[Key, ...], stored: Stored[K]) -> None:
-        """Take a filter out of its group; forget what is empty then."""
+        """Take a filter out of its group, and remove empty groups."""
         nodes = [self._root]
         for name, kind, way in path:
             nodes.append(nodes[-1].longer[name, kind][way])
@@ -171,7 +172,7 @@ def _compare(candidates: Iterable[Stored[K]], keys: list[Key], found: list[K]) -
 
 
 def _join(signature: _Signature[K], point: tuple[Key, ...], stored: Stored[K]) -> None:
-    """Put a filter into its group. Small groups are lists; large ones a tree, or nothing to tell apart at all."""
+    """Put a filter into its group. A small group is a list, a large one a tree."""
     group = signature.groups.setdefault(point, [])
     if isinstance(group, dict):
         group[stored] = None

@@ -10,7 +10,7 @@ RESERVED = frozenset({"and", "or", "not", "in", "prefix", "true", "false"})
 
 
 def check_name(name: str) -> str:
-    """The name, if it is one."""
+    """Return the name. InputError: it is not a valid name."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InputError(
             f"attribute {name!r}", "not a name", "use letters, digits, _ and dots between words, as in order.price"
@@ -22,5 +22,5 @@ def check_name(name: str) -> str:
             "shorten it",
         )
     if name in RESERVED:
-        raise InputError(f"attribute {name!r}", "a word of the filter language", f"call it {name}_ or otherwise")
+        raise InputError(f"attribute {name!r}", "a word of the filter language", f"call it {name}_ or something else")
     return name

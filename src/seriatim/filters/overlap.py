@@ -1,11 +1,11 @@
 """The overlap index: which of the stored filters intersect a filter, cover it, or are covered by it.
 
-A broker asks this for every advertisement and subscription: who must hear of it, who has said as much already, who
-could send what would arrive in another order. Filters of one signature (the attributes named, their types, and which of
-them are compared for equality) are kept twice. Where the other filter asks for equality too, a hash table finds the
-few that ask for the same values; where it does not, a tree of all boxes of the signature is searched (boxes.py), and
-only where boxes can meet. Both give candidates, which are then compared exactly: the cost follows the answer and the
-number of signatures, not the number of filters.
+A broker asks this for every advertisement and subscription: which neighbours must hear of it, which have already
+announced as much, and which could send events that would arrive in another order. Filters of one signature (the
+attributes named, their types, and which of them are compared for equality) are kept twice. Where the other filter asks
+for equality too, a hash table finds the few that ask for the same values; where it does not, a tree of all boxes of the
+signature is searched (boxes.py), and only where boxes can meet. Both give candidates, which are then compared exactly:
+the cost follows the answer and the number of signatures, not the number of filters.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Set
@@ -173,7 +173,7 @@ class OverlapIndex(Generic[K]):
 
 
 def _asked(path: Path, ours: dict[str, Constraint]) -> list[tuple[Key, ...]] | None:
-    """The values that a filter asks for where those of a signature are hashed; None if that are not few, or none."""
+    """The values that a filter asks for where those of a signature are hashed; None if there are none, or too many."""
     lists: list[tuple[Key, ...]] = []
     count = 1
     for name, kind, way in path:

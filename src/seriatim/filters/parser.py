@@ -135,7 +135,7 @@ class _Parser:
             self._and()
 
     def expect_end(self, problem: str) -> None:
-        """Nothing may follow."""
+        """FilterError: something follows the end of the filter."""
         if self._token.kind != "end":
             self._fail(problem, f"leave out {self._shown()} and what follows")
 

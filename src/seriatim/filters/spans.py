@@ -47,7 +47,7 @@ def complement(domain: Domain, spans: Spans) -> Spans:
 
 
 def intersection(one: Spans, other: Spans) -> Spans:
-    """What is in both."""
+    """The keys that are in both sets."""
     if one == other:
         return one
     if len(one) <= 2 and len(other) <= 2:  # the common case: one span each

@@ -80,7 +80,7 @@ class Holdings(Generic[K]):
             raise InputError(f"key {key!r}", "holds a filter already", "remove it first, or use another key")
 
     def release(self, key: K) -> Stored[K]:
-        """One holder less; who has none any more is forgotten."""
+        """Count one holder less. A filter without holders is forgotten."""
         stored = self._known(key)
         del self._by_key[key]
         stored.release(key)

@@ -6,15 +6,15 @@ SeriatimError
 │   ├── UnknownTopic     a topic without a home
 │   └── LogError         a delivery log: malformed, truncated, ambiguous
 ├── RemoteError          the other side broke the protocol; the machine that raised it did not change
-├── ConnectionFailed     nobody answers where a broker or a sequencer should be; says what was tried
+├── ConnectionFailed     no broker or sequencer answers at the address; says what was tried
 ├── RequestRefused       a sequencer or the broker said no, and why; nothing was changed
-├── QueueFull            more waits to be published than may wait; publish more slowly, or await `publish`
+├── QueueFull            too many events wait to be published; publish more slowly, or await `publish`
 ├── TimedOut             a bounded wait is over; says what was waited for
-├── Unsettled            a peer was held for dead while it published: all the others have the event, or none has
+├── Unsettled            a peer was presumed dead while it published: all the others have the event, or none has
 ├── GapError             numbers of a topic will never come, and the gap policy says to raise
 ├── JournalError         the journal cannot be written or read: disk full, damaged, held by another process
 │   ├── Fenced           another process has taken over: this one must stop
-│   └── Unreachable      nobody answers where the journal is kept; it may be all right later
+│   └── Unreachable      the server of the journal does not answer; it may answer later
 └── Closed               used after it was closed
 """
 
@@ -62,7 +62,7 @@ class RemoteError(SeriatimError):
 
 
 class ConnectionFailed(SeriatimError, ConnectionError):
-    """Nobody answers where a broker or a sequencer should be."""
+    """No broker or sequencer answers at the address."""
 
 
 class RequestRefused(SeriatimError):
@@ -70,7 +70,7 @@ class RequestRefused(SeriatimError):
 
 
 class QueueFull(SeriatimError):
-    """More waits to be published than may wait."""
+    """Too many events wait to be published."""
 
 
 class TimedOut(SeriatimError, TimeoutError):
@@ -78,7 +78,7 @@ class TimedOut(SeriatimError, TimeoutError):
 
 
 class Unsettled(SeriatimError):
-    """A peer was held for dead before everybody had received its event: all the others have it, or none has."""
+    """A peer was presumed dead before everybody had received its event: all the others have it, or none has."""
 
 
 class GapError(SeriatimError):
@@ -90,7 +90,7 @@ class GapError(SeriatimError):
 
 
 class JournalError(SeriatimError):
-    """The journal cannot be written or read. Whoever needs it must stop before it acts."""
+    """The journal cannot be written or read. A process that needs it must stop before it acts."""
 
 
 class Fenced(JournalError):
@@ -98,7 +98,7 @@ class Fenced(JournalError):
 
 
 class Unreachable(JournalError):
-    """Nobody answers where the journal is kept. What was appended last may or may not be there."""
+    """The server that keeps the journal does not answer. What was appended last may or may not be there."""
 
 
 class Closed(SeriatimError):

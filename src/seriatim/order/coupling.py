@@ -1,4 +1,4 @@
-"""Who holds what, and which topics are therefore coupled.
+"""Which topics each subscriber holds, and which topics are therefore coupled.
 
 Two topics are *coupled* when enough current subscriptions hold both: two for total order, one for causal order. A
 node keeps the subscriptions that touch the topics homed on it and counts, for each of these topics, how many
@@ -28,7 +28,7 @@ class Holder(Struct, array_like=True, omit_defaults=True):
 
     @property
     def lasts(self) -> bool:
-        """Whether its silence means nothing. One that holds nothing has nothing to come back to."""
+        """Whether it is kept in spite of its silence. A holder of nothing is not."""
         return self.lasting and bool(self.topics)
 
 
@@ -76,7 +76,7 @@ class CouplingTable:
     def apply(
         self, subscriber: Address, version: int, topics: frozenset[Topic], now: float, lasting: bool = False
     ) -> list[Shift]:
-        """Last write wins: a newer version replaces what was known, an older one changes nothing."""
+        """Apply a subscription. A newer version replaces the known one; an older one changes nothing."""
         holder = self.state.holders.get(subscriber)
         if holder is None:
             holder = self.state.holders[subscriber] = Holder(0, frozenset(), self.state.forgotten + 1)
@@ -88,7 +88,7 @@ class CouplingTable:
         return self._shift(before, topics)
 
     def forget(self, subscriber: Address) -> list[Shift]:
-        """The subscriber is gone: as if it had left everything."""
+        """Forget a subscriber, as if it had left all its topics."""
         holder = self.state.holders.pop(subscriber, None)
         if holder is None:
             return []

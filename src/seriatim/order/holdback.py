@@ -18,13 +18,17 @@ from seriatim.model import Entries, Event, Number, Topic
 
 
 class Held(Struct):
-    """An event (or, without one, a void) that waits. `conditions` are those not yet looked at or not yet met."""
+    """An event, or (no `event`) a stretch of voids up to number `last`, that waits.
+
+    `conditions` are those not yet looked at or not yet met.
+    """
 
     event: Event | None
     entries: Entries
     since: float
     conditions: list[tuple[Topic, Number]]
     waits_for: tuple[Topic, Number] = ("", 0)
+    last: Number = 0
 
 
 class Lane(Struct):
@@ -36,7 +40,7 @@ class Lane(Struct):
 
 
 class Released(Struct, frozen=True):
-    """Number `number` of `topic` is done: an event to notify, a void, or (no `held`) a skipped one."""
+    """`topic` is done up to `number`: an event to notify, voids, or (no `held`) skipped numbers."""
 
     topic: Topic
     number: Number
@@ -81,18 +85,23 @@ class HoldBack:
             self.size -= len(self.lanes.pop(topic).held)
         return self._run(deque(waiter for topic in closed for waiter in self._wake_up_to(topic, None)))
 
-    def admit(self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float) -> list[Released]:
-        """Take one event of an open lane that is neither done nor held yet."""
+    def admit(
+        self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float, last: Number = 0
+    ) -> list[Released]:
+        """Take one event of an open lane that is neither done nor held yet; or voids, from `number` to `last`.
+
+        A stretch of voids is one step, however long. The entries belong to its first number.
+        """
         lane = self.lanes[topic]
         conditions = [(other, needed) for other, needed in entries.items() if other in self.lanes and other != topic]
-        lane.held[number] = Held(event, entries, now, conditions)
+        lane.held[number] = Held(event, entries, now, conditions, last=last or number)
         self.size += 1
         if self._bounded:
             self._arrivals.append((now, topic, number))
         return self._run(deque([(topic, number)]))
 
     def skip(self, topic: Topic, to: Number) -> list[Released]:
-        """Give up on everything up to `to` that is not held; what is held up to there comes out in order first."""
+        """Give up every number up to `to` that is not held. Held events up to there are released first, in order."""
         return self._force([(topic, to)])
 
     def force_oldest(self) -> list[Released]:
@@ -101,18 +110,18 @@ class HoldBack:
         return self._force([self._arrivals[0][1:]]) if self._arrivals else []
 
     def oldest_since(self) -> float | None:
-        """Since when the oldest held event waits."""
+        """The time since which the oldest held event waits."""
         self._forget_released()
         return self._arrivals[0][0] if self._arrivals else None
 
     def missing(self) -> Iterable[tuple[Topic, Number]]:
-        """Numbers that have not arrived and that something held here waits for. One per topic at the most."""
+        """Numbers that held events wait for and that have not arrived; at most one per topic."""
         for topic, lane in self.lanes.items():
             if lane.open and lane.done + 1 not in lane.held and (lane.held or self._waiting.get(topic)):
                 yield topic, lane.done + 1
 
     def _blocks(self, lane: Lane, needed: Number) -> bool:
-        """At least, never equality: a stamp may name less than what is already done."""
+        """Whether a condition is not met yet. Not a test of equality: a stamp may name less than what is done."""
         return not lane.open or lane.done < needed
 
     def _blocker(self, topic: Topic, number: Number, lane: Lane, held: Held) -> tuple[Topic, Number] | None:
@@ -134,6 +143,10 @@ class HoldBack:
             held = lane.held.get(number) if lane is not None else None
             if lane is None or held is None:
                 continue
+            if held.last <= lane.done:  # voids that began before it have covered it
+                del lane.held[number]
+                self.size -= 1
+                continue
             blocker = self._blocker(topic, number, lane, held)
             if blocker is not None:
                 held.waits_for = blocker
@@ -141,10 +154,12 @@ class HoldBack:
                 continue
             del lane.held[number]
             self.size -= 1
-            lane.done = number
-            released.append(Released(topic, number, held))
+            lane.done = held.last
+            released.append(Released(topic, held.last, held))
             waiting = self._waiting.get(topic)
-            if waiting and (woken := waiting.pop(number, None)):
+            if waiting and number < held.last:
+                work.extend(self._wake_up_to(topic, held.last))
+            elif waiting and (woken := waiting.pop(number, None)):
                 work.extend(woken)
         return released
 

@@ -9,8 +9,8 @@ large group most ids take one byte. Numbers are absolute: a subscriber that has 
 Equal stamps are equal bytes: a varint is accepted in its shortest form only.
 
 Where nobody hands out ids, a topic's id is a hash of its name (`topic_id`): everybody finds the same one without a
-table, and who does not hold the topic can learn its name only by guessing. It reads such a stamp all the same, with an
-*opaque* name in place of the topic's own: it holds no such topic, so it never waits for it.
+table, and a subscriber that does not hold the topic can learn its name only by guessing. It can still read such a
+stamp, with an *opaque* name in place of the topic's own. It does not hold the topic, so it never waits for it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ class TopicNames(dict[int, Topic]):
     """The topics that a reader of stamps may hold, by id. Every other id has an opaque name."""
 
     def know(self, topics: Iterable[Topic]) -> None:
-        """Call these by their names from now on."""
+        """Use the names of these topics from now on."""
         for topic in topics:
             self[topic_id(topic)] = topic
 
@@ -50,7 +50,7 @@ class TopicNames(dict[int, Topic]):
 
 
 class TopicIds(dict[Topic, int]):
-    """The ids of all topics, for who writes stamps."""
+    """The ids of all topics, for writers of stamps."""
 
     def __missing__(self, topic: Topic) -> int:
         return topic_id(topic)

@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from seriatim.audit import ANOMALIES, ColumnMapping, audit
+from seriatim.audit.rules import FIELDS
 from seriatim.model import Delivery, History, InputError
 from seriatim.pipeline.audit.verdicts import witness_json
 from seriatim.pipeline.logs import fitting
@@ -61,7 +62,7 @@ class Plan:
 
     def _fitted(self, raw: DataFrame) -> DataFrame:
         # Only `select`, here and below: other steps may look a table up at once, and lose what it depends on.
-        fitted = fitting.fit(raw, DELIVERIES, self._sources, self._mapping, self._kinds)
+        fitted = fitting.fit(raw, FIELDS["deliveries"], self._sources, self._mapping, self._kinds)
         has_runs = self._mapping.run_column in self._kinds
         run = f.coalesce(f.col("_run"), f.lit(ALL_ROWS)) if has_runs else f.lit(ALL_ROWS)
         return fitted.select("*", run.alias("run"))

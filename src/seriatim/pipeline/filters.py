@@ -113,7 +113,7 @@ def _is(text: Column, pattern: str) -> Column:
 
 
 def _string(text: Column) -> Column:
-    """The string that a JSON string stands for; null if it is none."""
+    """The value of a JSON string; null if it is not one."""
     # One string and nothing else: without its escapes, two quotation marks, the first and the last character.
     bare = F.regexp_replace(text, r"\\.", "")
     is_one = bare.startswith('"') & bare.endswith('"') & (F.length(bare) - F.length(F.replace(bare, F.lit('"'))) == 2)
@@ -189,7 +189,7 @@ def _allows(spans: Spans, column: Column, literal: Literal) -> Column:
 
 
 def _any(conditions: list[Column]) -> Column:
-    """Halves of halves, and not one after the other: Spark walks expressions recursively, and lists may be long."""
+    """Any of these, as a balanced tree: Spark walks expressions recursively, and lists may be long."""
     if len(conditions) <= 1:
         return conditions[0] if conditions else F.lit(False)
     middle = len(conditions) // 2
@@ -201,5 +201,5 @@ def _all(conditions: Iterable[Column]) -> Column:
 
 
 def _true(condition: Column) -> Column:
-    """Null, where there was nothing to compare, is no."""
+    """The condition, with false in place of null."""
     return F.coalesce(condition, F.lit(False))

@@ -38,12 +38,9 @@ def ordered_events(
 
 def logs_of(url: str, topics: str, **options: str) -> list[str]:
     """The logs (topics, or the buckets they share) in which these topics are."""
-    from seriatim.brokers.nats_catalogue import connect, read_catalogue
-
-    place = read_options({**options, "url": url}).place
-    with connect(place) as connection:
-        catalogue = read_catalogue(connection, place, topics)
+    reader = read_options({**options, "url": url}).reader
+    catalogue = reader.catalogue(topics)
     found = {each.holds for each in (*catalogue.of("log", topics), *catalogue.of("slots", topics))}
     if not found:
-        raise InputError("topics", f"cluster {place.cluster} has none of {topics!r}", "check names and cluster")
+        raise InputError("topics", f"cluster {reader.cluster} has none of {topics!r}", "check names and cluster")
     return sorted(found)

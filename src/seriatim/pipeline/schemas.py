@@ -1,8 +1,10 @@
 """The tables of the pipeline, in one place: simulator, runtime, archive and foreign logs all land in these columns.
 
-The four tables of a history are the rows of `seriatim.model`, column for field; a test compares them. The archive adds
+The four tables of a history are the rows of `seriatim.model`, column for field (`audit/rules.py`). The archive adds
 what the broker itself holds: events with their payload, and stamps.
 """
+
+from collections.abc import Iterable
 
 from pyspark.sql.types import (
     BinaryType,
@@ -17,6 +19,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from seriatim.audit.rules import FIELDS, Field, Kind
+
 TEXT, COUNT, INDEX, TIME, FLAG = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType()
 ENTRIES = MapType(TEXT, COUNT)  # of a stamp: topic → "the first so many come before me"; files promise no more
 HEADERS = MapType(TEXT, TEXT)
@@ -27,38 +31,24 @@ def _table(**columns: DataType) -> StructType:
     return StructType([StructField(name.rstrip("_"), kind, name.endswith("_")) for name, kind in columns.items()])
 
 
-DELIVERIES = _table(
-    subscriber=TEXT,
-    position=COUNT,
-    event_id=TEXT,
-    topic=TEXT,
-    number_=COUNT,
-    stamp_=ENTRIES,
-    received_at_=TIME,
-    notified_at_=TIME,
-    out_of_order=FLAG,
-    index=INDEX,
-    filtered=FLAG,
-)
-PUBLICATIONS = _table(
-    event_id=TEXT,
-    topic=TEXT,
-    publisher=TEXT,
-    published_at_=TIME,
-    sequence_=COUNT,
-    seen_=COUNT,
-    number_=COUNT,
-    index=INDEX,
-)
-SUBSCRIPTIONS = _table(subscriber=TEXT, topic=TEXT, since=COUNT, until_=COUNT, start_=COUNT, end_=COUNT, where_=TEXT)
-MESSAGES = _table(run=TEXT, source=TEXT, target=TEXT, kind=TEXT, bytes=COUNT, sent_at_=TIME, received_at_=TIME)
-
-HISTORY: dict[str, StructType] = {
-    "deliveries": DELIVERIES,
-    "publications": PUBLICATIONS,
-    "subscriptions": SUBSCRIPTIONS,
-    "messages": MESSAGES,
+TYPES: dict[Kind, DataType] = {
+    "text": TEXT,
+    "count": COUNT,
+    "index": INDEX,
+    "time": TIME,
+    "number": TIME,
+    "flag": FLAG,
+    "stamp": ENTRIES,
 }
+
+
+def schema_of(fields: Iterable[Field]) -> StructType:
+    """The columns of a table that the rules of logs describe."""
+    return StructType([StructField(field.name, TYPES[field.kind], field.is_null) for field in fields])
+
+
+HISTORY: dict[str, StructType] = {name: schema_of(fields) for name, fields in FIELDS.items()}
+DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, MESSAGES = HISTORY.values()
 
 # What a broker holds. `topic` is what the event was published as; `log` is what it was ordered as (a bucket, or the
 # topic itself), and (log, number, index) is its place. `received_at`: when the broker stored it, ms since 1970.

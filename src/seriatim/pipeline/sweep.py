@@ -18,9 +18,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
-from seriatim.experiments import Experiment, Run, find
-from seriatim.experiments.isolated import run_isolated
-from seriatim.experiments.results import Measurement
+from seriatim.lab.experiments import Experiment, Trial, find
+from seriatim.lab.experiments.isolated import run_isolated
+from seriatim.lab.experiments.results import Measurement
 from seriatim.model import InputError
 from seriatim.pipeline.schemas import GRID, MEASUREMENTS, RESULTS
 
@@ -118,12 +118,12 @@ def _run_batches(
             yield pa.RecordBatch.from_pylist([result], schema=_RESULTS_ARROW)
 
 
-def _run_row(experiment: str, parameters: str, seed: int, limit_s: float | None, memory_mb: int | None) -> Run:
+def _run_row(experiment: str, parameters: str, seed: int, limit_s: float | None, memory_mb: int | None) -> Trial:
     try:
         given = json.loads(parameters)
         limit_s = find(experiment).limit_s if limit_s is None else limit_s
     except (ValueError, InputError) as error:  # a table from outside: the row is wrong, not the sweep
-        return Run(parameters={}, seed=seed, measures=None, error=str(error))
+        return Trial(parameters={}, seed=seed, measures=None, error=str(error))
     return run_isolated(experiment, given, seed, limit_s, memory_mb)
 
 
@@ -185,11 +185,11 @@ def _chunk_of(column: str, chunks: int) -> Column:
     return F.pmod(F.xxhash64(column), F.lit(chunks))
 
 
-def runs_of(results: DataFrame, table: DataFrame) -> list[Run]:
+def runs_of(results: DataFrame, table: DataFrame) -> list[Trial]:
     """The results of the rows of a grid, brought here: as many as an experiment has points and seeds."""
     rows = results.join(table.select("run_id"), "run_id", "left_semi").toLocalIterator()
     return [
-        Run(
+        Trial(
             parameters=json.loads(row["parameters"]),
             seed=row["seed"],
             measures=row["measures"],

@@ -5,13 +5,13 @@ randomness, no socket, no task and no logger; time is handed in. The simulator, 
 drive the same machines, so what one of them shows holds for all of them.
 """
 
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
 from seriatim.model import Address
 
-Payload: TypeAlias = Any  # a frozen Struct from some protocol's messages.py
+Payload: TypeAlias = Struct  # a frozen Struct, from some protocol's messages.py
 
 
 class Effects(Struct):

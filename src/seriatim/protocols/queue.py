@@ -1,9 +1,9 @@
-"""A queue as plain data: taken from in front, put to at the end, and encoded like everything else in a machine's state.
+"""A queue as plain data: items are added at the end and taken from the front. It can be encoded, like all state.
 
 A list alone would move all of its items whenever one is taken; a deque cannot be encoded.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
@@ -40,11 +40,6 @@ class Queue(Struct, Generic[Item], array_like=True):
             del self.items[: self.taken]
             self.taken = 0
         return found
-
-    def put_back(self, items: Iterable[Item]) -> None:
-        """These come before all others again."""
-        self.items[: self.taken] = items
-        self.taken = 0
 
     def remove(self, index: int) -> None:
         """Take out the item at this place of the queue."""

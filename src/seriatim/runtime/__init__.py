@@ -2,8 +2,8 @@
 
 from seriatim.runtime.clock import Clock
 from seriatim.runtime.driver import Driver
-from seriatim.runtime.file_journal import FileJournal
-from seriatim.runtime.journal import Journal, Recovered
-from seriatim.runtime.switchboard import Switchboard
+from seriatim.runtime.journal.file_journal import FileJournal
+from seriatim.runtime.journal.interface import Journal, Recovered
+from seriatim.runtime.net.switchboard import Switchboard
 
 __all__ = ["Clock", "Driver", "FileJournal", "Journal", "Recovered", "Switchboard"]

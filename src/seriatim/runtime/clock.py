@@ -1,7 +1,7 @@
 """Milliseconds that never run backwards, whatever happens to the machine's clock.
 
 Machines compare times over restarts (leases, desks), so the time must go on after a restart where it was: wall clock.
-But a wall clock jumps. So it is read once, at the start, and from then on the monotonic clock moves it.
+But a wall clock jumps. So it is read once, at the start; after that the monotonic clock moves the time on.
 """
 
 import time

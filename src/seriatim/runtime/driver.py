@@ -25,7 +25,7 @@ import msgspec
 from seriatim.model import Address, Closed, InputError, JournalError, RemoteError, SeriatimError, TimedOut
 from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.runtime.clock import Clock
-from seriatim.runtime.journal import Journal
+from seriatim.runtime.journal.interface import Journal
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Driver:
         return self._gathered + self._under_way
 
     def start(self) -> None:
-        """Tick once, as machines expect, and go."""
+        """Tick the machine once, then accept inputs."""
         self._running = True
         if self._journal is not None:
             self._task = self._loop.create_task(self._commit_forever(self._journal))
@@ -112,13 +112,13 @@ class Driver:
         self._tick()
 
     async def stop(self) -> None:
-        """Take no more inputs, let what waits for the journal go out, within reason, then end."""
+        """Take no more inputs. Wait a limited time for the journal, send what waited for it, then end."""
         self._running = False
         self._cancel_timer()
         if self._task is None:
             return
         if not await self._until_released(STOP_S):
-            logger.warning("stopped before the journal was done", extra={"at": self.address, "waiting": self.backlog})
+            logger.warning("stopped before the journal was done: node=%s steps=%s", self.address, self.backlog)
         self._ending = True
         while not self._task.done():  # what a journal stands on may swallow a cancellation that comes with an answer
             self._task.cancel()
@@ -126,19 +126,19 @@ class Driver:
         self._task = None
 
     def deliver(self, source: Address, message: Payload) -> None:
-        """One input from elsewhere. Never raises: what the machine finds wrong with it is logged, and harms nothing."""
+        """Give the machine one input from elsewhere. Never raises: an input that the machine refuses is logged."""
         if not self._running:
             return
         self.steps += 1
         try:
             self._carry_out(self.machine.step(source, message, self._now_ms()))
         except (RemoteError, InputError) as error:
-            logger.warning("refused", extra={"at": self.address, "source": source, "reason": str(error)})
+            logger.warning("message refused: node=%s source=%s reason=%s", self.address, source, error)
         except MISTAKES as error:
             self._fail(error)
 
     def command(self, source: Address, message: Payload) -> None:
-        """One input whose sender wants to know: RemoteError and InputError are raised, and nothing has changed."""
+        """Give the machine one input. RemoteError, InputError: the machine refuses it and has not changed."""
         if not self._running:
             reason = f": {self.failed.result()}" if self.failed.done() else ""
             raise Closed(f"{self.address} is not running{reason}")
@@ -152,7 +152,7 @@ class Driver:
             raise
 
     def end(self, error: JournalError) -> None:
-        """The journal is whole, but not of what is outside: nothing of what waits may leave."""
+        """End at once. The journal stays readable, but no waiting effect may be sent."""
         self._fail(error)
 
     async def settled(self, timeout_s: float = SETTLED_S) -> None:
@@ -166,7 +166,7 @@ class Driver:
             raise self.failed.result()
 
     async def _until_released(self, timeout_s: float) -> bool:
-        """What waits now, not what comes meanwhile. False: the time is over. A failure ends the wait, too."""
+        """Wait for the effects that are queued now, not for later ones. False: timeout. A failure ends the wait."""
         if not self.backlog:
             return True
         self._dirty.set()
@@ -195,7 +195,7 @@ class Driver:
             self._wake_at(wish)
 
     def _gather(self, effects: Effects) -> None:
-        """Keeps what is to be let go and nothing else: what lives long costs the garbage collector time."""
+        """Keep only what is still to be released: long-lived objects cost the garbage collector time."""
         self._gathered += 1
         if effects.send or effects.notify:
             self._outbox += effects.send
@@ -208,7 +208,7 @@ class Driver:
             self._someday = self._loop.call_later(UNTOLD_S, self._dirty.set)
 
     def _release(self, outbox: list[tuple[Address | None, Any]]) -> None:
-        """Whoever is told something may step this machine again: that queues behind what is being let go."""
+        """A callback may step this machine again; those effects queue behind the ones being released."""
         self._releasing = True
         address, send, notify = self.address, self._send, self._notify
         while outbox:
@@ -275,7 +275,7 @@ class Driver:
         if not self.failed.done():
             self.failed.set_result(error)
             if not isinstance(error, JournalError):
-                logger.error("ended by a mistake in its code", extra={"at": self.address}, exc_info=error)
+                logger.error("machine ended by a mistake in its code: node=%s", self.address, exc_info=error)
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,14 +1,22 @@
-"""Logs that people and machines can read: one line per record, with the fields of `extra` kept as fields.
+"""Logs that people and machines can read: one line per record, with its context as fields.
 
-    2026-03-01T12:00:00.123Z INFO seriatim.server.host node started node=root epoch=3
-    {"time":"2026-03-01T12:00:00.123Z","level":"INFO","logger":"seriatim.server.host","message":"node started",...}
+A record is written with plain `logging`, and its message ends with its fields:
 
-Nothing that somebody else has sent can begin a new line or control a terminal, and nobody can fill the disk by
-provoking the same message over and over: what is too frequent is counted instead.
+    logger.info("node started: node=%s epoch=%s", node, epoch)
+
+So a program with its own logging finds the context in the text. The lines that `configure_logging` writes keep the
+fields apart:
+
+    2026-03-01T12:00:00.123Z INFO seriatim.live.tree.host node started: node=root epoch=3
+    {"time":"…","level":"INFO","logger":"seriatim.live.tree.host","message":"node started","node":"root","epoch":3}
+
+Values from other machines cannot begin a new line or control a terminal. A message that is too frequent is counted
+instead of written, so that nobody can fill the disk by provoking it.
 """
 
 import json
 import logging
+import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -21,14 +29,17 @@ PACKAGE = "seriatim"
 REPEATS_MAX = 100  # of one message, in
 WINDOW_S = 10.0
 
+# The fields at the end of a message: "… : node=%s epoch=%s".
+_FIELDS = re.compile(r"(?:: |^)((?:\w+=%[a-z](?: |$))+)$")
+
 # What every record has; the rest of its attributes were given as `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure_logging(json: bool = False, level: str = "INFO", stream: IO[str] | None = None) -> None:
-    """Send this package's logs to `stream` (standard error). For programs, not for the library; once more replaces."""
+    """Send this package's logs to `stream` (standard error). For programs, not libraries. A second call replaces it."""
     if level.upper() not in LEVELS:
-        raise InputError("level", f"{level!r} is no level", f"give one of {', '.join(LEVELS)}")
+        raise InputError("level", f"{level!r} is not a level", f"give one of {', '.join(LEVELS)}")
     handler = _Handler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonLines() if json else TextLines())
     handler.addFilter(Repeats())
@@ -41,16 +52,17 @@ def configure_logging(json: bool = False, level: str = "INFO", stream: IO[str] |
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record. A field of `extra` never hides one of ours."""
+    """One JSON object per record. A field of a message never hides one of ours."""
 
     def format(self, record: logging.LogRecord) -> str:
+        text, more = _parts(record)
         fields: dict[str, Any] = {
             "time": _time_of(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": text,
         }
-        for name, value in _extra(record).items():
+        for name, value in more.items():
             fields[name if name not in fields else f"{name}_"] = value
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
@@ -58,18 +70,19 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """`time level logger message key=value ...`, values quoted where they must be."""
+    """`time level logger text: key=value ...`, values quoted where they must be."""
 
     def format(self, record: logging.LogRecord) -> str:
-        words = [_time_of(record), record.levelname, record.name, _plain(record.getMessage())]
-        words.extend(f"{name}={_value(value)}" for name, value in _extra(record).items())
+        text, fields = _parts(record)
+        words = [_time_of(record), record.levelname, record.name, _plain(text) + (":" if fields else "")]
+        words.extend(f"{name}={_value(value)}" for name, value in fields.items())
         if record.exc_info:
             words.append(f"exception={_value(self.formatException(record.exc_info))}")
         return " ".join(words)
 
 
 class Repeats(logging.Filter):
-    """Lets a message through a bounded number of times per while, and tells how many there were beyond that."""
+    """Limits how often a message is written in a window of time. The next one tells how many were left out."""
 
     def __init__(self, repeats_max: int = REPEATS_MAX, window_s: float = WINDOW_S) -> None:
         super().__init__()
@@ -105,8 +118,17 @@ def _time_of(record: logging.LogRecord) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+def _parts(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
+    """The text of a record, and its fields: those of the message, then those given as `extra`."""
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    found = _FIELDS.search(record.msg) if isinstance(record.msg, str) and record.args else None
+    if found is None:
+        return record.getMessage(), extra
+    names = [field.partition("=")[0] for field in found[1].split()]
+    args = record.args if isinstance(record.args, tuple) else (record.args,)
+    before = len(args) - len(names)
+    text = record.msg[: found.start()] % args[:before]
+    return text, {**dict(zip(names, args[before:], strict=True)), **extra}
 
 
 def _plain(text: str) -> str:

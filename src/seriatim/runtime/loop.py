@@ -31,7 +31,7 @@ def run(main: Coroutine[Any, Any, Result], *, uvloop: bool = True) -> Result:
 
 
 def allow_open_files(count: int) -> int:
-    """Let this process have so many files and sockets open, as far as the system permits; returns how many it may."""
+    """Allow this process `count` open files and sockets, as far as the system permits. Returns how many it may have."""
     import resource  # not on every system
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -41,6 +41,6 @@ def allow_open_files(count: int) -> int:
     else:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if most != resource.RLIM_INFINITY and most < count:
-        extra = {"allowed": most, "wanted": count, "fix": f"ulimit -n {count}"}
-        logger.warning("fewer open files are allowed than connections may need", extra=extra)
+        text = "fewer open files are allowed than connections may need: allowed=%s wanted=%s fix=%s"
+        logger.warning(text, most, count, f"ulimit -n {count}")
     return most

@@ -1,14 +1,15 @@
-"""Files of TOML as configuration: a mistake is named by the path of its key, its value and what to write instead.
+"""Files of TOML as configuration: a schema says what a file may hold, and `parse` reads it.
 
-The types of a configuration are the reference: a key is a field, and the description in its annotation says, in an
-error, what to give.
+A schema is a Struct. A key is a field; the description in its annotation says in an error what to give, and is the row
+in the guide. A field may be a value, another schema (a table), or a dict: a table with free keys. A mistake is named by
+the path of its key, its value and what to write instead.
 """
 
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -27,8 +28,13 @@ Count: TypeAlias = Annotated[int, Meta(ge=1, le=10**9)]
 ByteCount: TypeAlias = Annotated[int, Meta(ge=1, le=10**12)]
 
 
+def about(text: str, **bounds: Any) -> Meta:
+    """What a key is, for its annotation, and the bounds of its value."""
+    return Meta(description=text, **bounds)
+
+
 def read_toml(path: Path, example: str = "cluster.toml") -> dict[str, Any]:
-    """A file of TOML; what is wrong with it is an InputError."""
+    """Read a TOML file. InputError says what is wrong with it."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -47,9 +53,9 @@ def read_toml(path: Path, example: str = "cluster.toml") -> dict[str, Any]:
 
 
 def _check_values(raw: Mapping[str, Any]) -> None:
-    """What no key of any configuration can mean is refused with its path, before anything looks closer.
+    """Refuse values that no key can have, with their path, before the schema is checked.
 
-    NUL bytes end names in the operating system, and what is nested or large beyond measure cannot even be shown.
+    NUL bytes end names in the operating system. Values that are nested too deeply or too large cannot be shown.
     """
     rest: list[tuple[str, int, object]] = [(str(key), 1, value) for key, value in raw.items()]
     while rest:
@@ -68,26 +74,58 @@ def _check_values(raw: Mapping[str, Any]) -> None:
             rest.extend((path, depth + 1, each) for each in value)
 
 
-def fields_of(type_: type[Struct]) -> dict[str, Any]:
-    """Its keys, and what each of them is."""
-    return get_type_hints(type_, include_extras=True)
+def fields_of(schema: type[Struct]) -> dict[str, Any]:
+    """The keys of a schema and their types."""
+    hints = get_type_hints(schema, include_extras=True)
+    return {name: hints[name] for name in schema.__struct_fields__}
 
 
-def convert_table(type_: type[T], table: object, path: str) -> T:
-    """A table of the file as what it stands for."""
-    checked = check_table(table, path, f"[{path}]")
-    check_keys(checked, set(fields_of(type_)), path)
-    return type_(**convert_values(type_, checked, path))
+def parse(schema: type[T], raw: object, path: str = "", **given: Any) -> T:
+    """The value of a table. `given`: fields of the schema that do not come from the file.
+
+    A schema with a class variable `short` may be written as one value: that of the key with this name. Its own checks,
+    in `__post_init__`, name its fields; the path of the table is added here.
+    """
+    hints = fields_of(schema)
+    short = getattr(schema, "short", "")
+    if short and not isinstance(raw, Mapping):
+        raw = {short: convert_value(hints[short], raw, path)}
+    table = check_table(raw, path)
+    check_keys(table, hints.keys() - given.keys(), path)
+    values = {key: _parse_field(hints[key], value, _join(path, key)) for key, value in table.items()}
+    for each in msgspec.structs.fields(schema):
+        if each.required and each.name not in values and each.name not in given:
+            raise InputError(_join(path, each.name), "is missing", f"give {description(hints[each.name])}")
+    try:
+        return schema(**values, **given)
+    except InputError as error:
+        raise (type(error)(_join(path, error.field), error.problem, error.fix) if path else error) from None
 
 
-def convert_values(type_: type[Struct], table: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Field by field, so that an error can name the key: the values of a table."""
-    hints = fields_of(type_)
-    return {key: convert_value(hints[key], value, f"{path}.{key}" if path else key) for key, value in table.items()}
+def _parse_field(hint: Any, value: object, path: str) -> Any:
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return parse(kind, value, path)
+    if get_origin(kind) is dict:
+        keys, values = get_args(kind)
+        table = check_table(value, path).items()
+        return {_parse_key(keys, key, path): _parse_field(values, each, _join(path, key)) for key, each in table}
+    return convert_value(hint, value, path)
+
+
+def _parse_key(hint: Any, key: str, path: str) -> Any:
+    """A free key: a name or a number."""
+    try:
+        found = msgspec.convert(key, hint, strict=False)
+    except msgspec.ValidationError:
+        found = None
+    if str(found) != key:
+        raise InputError(f"{path}.{key}", "the key is not valid", f"use {description(hint)}")
+    return found
 
 
 def convert_value(hint: Any, value: object, path: str) -> Any:
-    """One value; what does not fit is an error with the key's path."""
+    """Convert one value. InputError names the path of the key."""
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
@@ -100,11 +138,11 @@ def description(hint: Any) -> str:
     return next(each.description for each in get_args(hint)[1:] if isinstance(each, Meta) and each.description)
 
 
-def check_table(value: object, path: str, example: str) -> dict[str, Any]:
+def check_table(value: object, path: str) -> dict[str, Any]:
     """The value, which must be a table."""
-    if not isinstance(value, dict):
-        raise InputError(path, f"{value!r} is not a table", f"write it as {example}")
-    return value
+    if not isinstance(value, Mapping):
+        raise InputError(path, f"{value!r} is not a table", f"write it as [{path}]")
+    return dict(value)
 
 
 def check_keys(table: Mapping[str, Any], known: Iterable[str], path: str, file: str = "") -> None:
@@ -113,5 +151,8 @@ def check_keys(table: Mapping[str, Any], known: Iterable[str], path: str, file: 
         if key not in known:
             near = get_close_matches(key, known, n=1)
             fix = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(sorted(known))}"
-            where = f" in {file}" if file else ""
-            raise InputError(f"{path}.{key}" if path else key, f"there is no such key{where}", fix)
+            raise InputError(_join(path, key), f"there is no such key{f' in {file}' if file else ''}", fix)
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

@@ -4,7 +4,7 @@
     /health    200 or 503, and why      /explain   JSON: what waits for what
 
 With a token every path but `/health` asks for it (`Authorization: Bearer …`); without one, listen on this machine only.
-`/health` says nothing but whether the server is well to those without the token, so that probes need no secret.
+Without the token `/health` says only whether the server is healthy, so that probes need no secret.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from seriatim.model import InputError
-from seriatim.runtime.addresses import bound_address, listen_on, split_address
+from seriatim.runtime.net.addresses import bound_address, listen_on, split_address
 from seriatim.server.metrics import CONTENT_TYPE
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What is answered."""
+    """One answer."""
 
     status: HTTPStatus
     body: bytes
@@ -41,7 +41,7 @@ class Reply(msgspec.Struct, frozen=True):
     headers: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """As it goes over the wire. One answer per connection."""
+        """The bytes of the answer. There is one answer per connection."""
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
             f"Content-Type: {self.content_type}",
@@ -60,13 +60,13 @@ def plain(status: HTTPStatus, text: str, *headers: str) -> Reply:
 
 
 class Readable(Protocol):
-    """What /metrics says, as text: `Metrics`, or something that is put together when it is asked for."""
+    """What /metrics answers: `Metrics`, or something else that gives its text."""
 
     def text(self) -> str: ...
 
 
 class AdminServer:
-    """Answers on one address. `problems`: what keeps the server from being well; empty: it is."""
+    """Answers on one address. `problems`: why the server is not healthy; empty: it is healthy."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class AdminServer:
         self.address = bound_address(self.address, sockets)
         self._servers = [await self._serve(each) for each in sockets]
         if not self._token and not all(_is_loopback(each) for each in sockets):
-            logger.warning("everybody can read the admin port: set a token", extra={"address": self.address})
-        logger.info("admin port", extra={"url": self.url})
+            logger.warning("admin port is open to everybody: address=%s fix=%s", self.address, "set a token")
+        logger.info("admin port open: url=%s", self.url)
 
     async def stop(self) -> None:
         """Close everything. May be called twice."""
@@ -140,12 +140,12 @@ class AdminServer:
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            problem = {"message": "a question at the admin port failed", "exception": error, "task": task}
+            problem = {"message": "a request at the admin port failed", "exception": error, "task": task}
             asyncio.get_running_loop().call_exception_handler(problem)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One question, one answer, then the end, whatever happens."""
-        reply: Reply | None = plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed to answer; its log says why")
+        """One request, one answer, then the connection is closed, whatever happens."""
+        reply: Reply | None = plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed to answer; see its log")
         try:
             reply = await self._reply(reader)
         finally:
@@ -175,9 +175,9 @@ class AdminServer:
         method, _, rest = request.partition(" ")
         target, _, version = rest.partition(" ")
         if not target.startswith("/") or version not in ("HTTP/1.1", "HTTP/1.0"):
-            return plain(HTTPStatus.BAD_REQUEST, "this is HTTP/1.1, and only that")
+            return plain(HTTPStatus.BAD_REQUEST, "only HTTP/1.1 is supported")
         if method != "GET":
-            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET", "Allow: GET")
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is supported", "Allow: GET")
         path = target.partition("?")[0]
         known = self._knows(fields)
         if path == "/health":
@@ -190,7 +190,7 @@ class AdminServer:
             return _json(self._status())
         if path == "/explain":
             return _json(self._explain())
-        return plain(HTTPStatus.NOT_FOUND, "there are /metrics, /status, /explain and /health")
+        return plain(HTTPStatus.NOT_FOUND, "unknown path; use /metrics, /status, /explain or /health")
 
     def _knows(self, fields: list[str]) -> bool:
         """Whether one of the header fields is the token."""
@@ -207,7 +207,7 @@ class AdminServer:
         problems = self._problems()
         if not problems:
             return plain(HTTPStatus.OK, "ok")
-        return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(problems) if in_detail else "not well")
+        return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(problems) if in_detail else "not healthy")
 
 
 def _json(value: object) -> Reply:

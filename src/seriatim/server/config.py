@@ -15,30 +15,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from seriatim.brokers.naming import BUCKETS_MAX, bucket_of, check_topic, is_bucket
-from seriatim.brokers.urls import shown
-from seriatim.model import APPLICATION, BROKER, InputError, Node, Topic, TreeError
+from seriatim.brokers.seam import Kind
+from seriatim.brokers.urls import kind_of, shown
+from seriatim.model import InputError, Node, Topic, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
-from seriatim.runtime.addresses import is_loopback, split_address
-from seriatim.runtime.tables import (
-    ByteCount,
-    Count,
-    Milliseconds,
-    check_keys,
-    check_table,
-    convert_table,
-    convert_value,
-    convert_values,
-    fields_of,
-    read_toml,
-)
+from seriatim.runtime.net.addresses import is_loopback, split_address
+from seriatim.runtime.tables import ByteCount, Count, Milliseconds, about, check_keys, check_table, parse, read_toml
+from seriatim.server.schemas import ClusterName, NodeName, SecurityFiles, check_name
 
 DEFAULT_ADDRESS = "127.0.0.1:7411"
-CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
-NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 Role: TypeAlias = Literal["coordinator", "ingress", "host"]
 
@@ -46,102 +35,81 @@ Role: TypeAlias = Literal["coordinator", "ingress", "host"]
 class Times(Struct, frozen=True, kw_only=True):
     """How long things may take."""
 
-    retry_ms: Annotated[
-        Milliseconds, Meta(description="milliseconds after which an unanswered request is repeated")
-    ] = 500.0
+    retry_ms: Annotated[Milliseconds, about("milliseconds after which an unanswered request is repeated")] = 500.0
     lease_ms: Annotated[
-        Milliseconds,
-        Meta(description="milliseconds after which a granted but unpublished number is void (ticket mode)"),
+        Milliseconds, about("milliseconds after which a granted but unpublished number is void (ticket mode)")
     ] = 10_000.0
     subscriber_lease_ms: Annotated[
-        Milliseconds, Meta(description="milliseconds after twice which nodes forget a silent subscriber")
+        Milliseconds, about("nodes forget a subscriber that is silent for twice this many milliseconds")
     ] = 30_000.0
     patience_ms: Annotated[
-        Milliseconds,
-        Meta(description="milliseconds after which a waiting subscriber asks the home of what it waits for"),
+        Milliseconds, about("milliseconds after which a waiting subscriber asks the home of what it waits for")
     ] = 2_000.0
-    takeover_ms: Annotated[
-        Milliseconds, Meta(description="milliseconds of silence after which a standby takes a node over")
-    ] = 3_000.0
+    takeover_ms: Annotated[Milliseconds, about("milliseconds of silence after which a standby takes a node over")] = (
+        3_000.0
+    )
 
 
 class Limits(Struct, frozen=True, kw_only=True):
     """What one client may ask for."""
 
-    connections_max: Annotated[Count, Meta(description="the largest number of connections to one node")] = 10_000
-    ticket_count_max: Annotated[Count, Meta(description="the most numbers one ticket may ask for")] = 65_536
-    open_tickets_max: Annotated[
-        Count, Meta(description="the most unsettled tickets one publisher may have at one node")
-    ] = 1_024
+    connections_max: Annotated[Count, about("the largest number of connections to one node")] = 10_000
+    ticket_count_max: Annotated[Count, about("the most numbers one ticket may ask for")] = 65_536
+    open_tickets_max: Annotated[Count, about("the most unsettled tickets one publisher may have at one node")] = 1_024
     jump_max: Annotated[
-        int,
-        Meta(ge=0, le=10**9, description="how far a stamp may be ahead of its subscriber (ticket mode), or 0 for any"),
+        int, about("how far a stamp may be ahead of its subscriber (ticket mode), or 0 for any", ge=0, le=10**9)
     ] = 0
     kept_events_max: Annotated[
-        Count, Meta(description="the most events a node keeps for the broker, or for one other node (atoms)")
+        Count, about("the most events a node keeps for the broker, or for one other node (atoms)")
     ] = 65_536
-    kept_bytes_max: Annotated[ByteCount, Meta(description="the same in bytes")] = 64 * 1024 * 1024
+    kept_bytes_max: Annotated[ByteCount, about("the same in bytes")] = 64 * 1024 * 1024
 
 
 class Streams(Struct, frozen=True, kw_only=True):
     """How topics are kept on a JetStream broker."""
 
     buckets: Annotated[
-        int,
-        Meta(ge=0, le=BUCKETS_MAX, description="the number of streams that topics share, or 0 for a stream per topic"),
+        int, about("the number of streams that topics share, or 0 for a stream per topic", ge=0, le=BUCKETS_MAX)
     ] = 0
-    replicas: Annotated[int, Meta(ge=1, le=5, description="the number of servers that keep each stream, 1 to 5")] = 1
-    storage: Annotated[Literal["file", "memory"], Meta(description='"file" or "memory"')] = "file"
+    replicas: Annotated[int, about("the number of servers that keep each stream, 1 to 5", ge=1, le=5)] = 1
+    storage: Annotated[Literal["file", "memory"], about('"file" or "memory"')] = "file"
     max_age_s: Annotated[
-        float,
-        Meta(ge=0, le=1e9, description="the seconds after which the broker drops events and stamps, or 0 for never"),
+        float, about("the seconds after which the broker drops events and stamps, or 0 for never", ge=0, le=1e9)
     ] = 0.0
 
 
-class Security(Struct, frozen=True, kw_only=True):
+class Security(SecurityFiles, frozen=True, kw_only=True):
     """Who may connect to the nodes. The broker has its own accounts; docs/serving.md says which it needs."""
 
-    token_file: Annotated[str, Meta(description="the file with the token of clients")] = ""
-    node_token_file: Annotated[str, Meta(description="the file with the token of nodes, which no client knows")] = ""
-    certificate: Annotated[str, Meta(description="the file with this server's certificate chain (PEM)")] = ""
-    key: Annotated[str, Meta(description="the file with the certificate's key (PEM)")] = ""
-    authority: Annotated[str, Meta(description="the file with the certificates that peers are checked against")] = ""
-    require_client_certificate: Annotated[
-        bool, Meta(description="true, or false to take clients without a certificate")
-    ] = False
+    node_token_file: Annotated[str, about("the file with the token of nodes, which no client knows")] = ""
     stamp_key_file: Annotated[
-        str, Meta(description="the file with the key that proves stamps, in hexadecimal digits (ticket mode)")
+        str, about("the file with the key that proves stamps, in hexadecimal digits (ticket mode)")
     ] = ""
 
 
 class Admin(Struct, frozen=True, kw_only=True):
     """The HTTP port for /metrics, /status, /explain and /health."""
 
-    address: Annotated[str, Meta(description='"host:port" to listen on, or "" for no admin port')] = ""
-    token_file: Annotated[str, Meta(description="the file with the bearer token that requests must carry")] = ""
+    address: Annotated[str, about('"host:port" to listen on, or "" for no admin port')] = ""
+    token_file: Annotated[str, about("the file with the bearer token that requests must carry")] = ""
 
 
 class NodeConfig(Struct, frozen=True, kw_only=True):
     """One node of the tree."""
 
-    parent: Annotated[Node | None, Meta(description="the name of the parent node; leave it out for the root")] = None
+    parent: Annotated[Node | None, about("the name of the parent node; leave it out for the root")] = None
     address: Annotated[
-        str | tuple[str, ...],
-        Meta(description='"host:port" where clients find the node, or a list: the others are standbys'),
+        str | tuple[str, ...], about('"host:port" where clients find the node, or a list: the others are standbys')
     ] = (DEFAULT_ADDRESS,)
-    bind: Annotated[
-        str, Meta(description='"host:port" to listen on where that is not the address itself (containers)')
-    ] = ""
-    journal: Annotated[
-        str, Meta(description='"file:<folder>" (default: file:journal-<cluster>.<name>), "jetstream" or "memory"')
-    ] = ""
+    bind: Annotated[str, about('"host:port" to listen on where that is not the address itself (containers)')] = ""
+    journal: Annotated[str, about('"file:<folder>" (default: file:journal-<cluster>.<name>), "broker" or "memory"')] = (
+        ""
+    )
     roles: Annotated[
         tuple[Role, ...],
-        Meta(
-            description='the parts it plays for atoms: "coordinator" (one node, default: the first), "ingress", "host"'
-        ),
+        about('its roles among atoms: "coordinator" (one node, default: the first), "ingress", "host"'),
     ] = ()
-    site: Annotated[str, Meta(description="where the node is: what plans count hops between (default: its name)")] = ""
+    site: Annotated[str, about("where the node is: what plans count hops between (default: its name)")] = ""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -152,18 +120,18 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
 class ClusterConfig(Struct, frozen=True, kw_only=True):
     """A whole cluster, checked. `folder` is where relative paths start."""
 
-    cluster: Annotated[str, Meta(pattern=CLUSTER_NAME, description="a name of up to 32 letters, digits and -")] = (
-        "seriatim"
-    )
-    broker: Annotated[str, Meta(description='the URL of the broker, for example "nats://127.0.0.1:4222"')]
-    order: Annotated[Literal["tree", "atoms"], Meta(description='"tree" or "atoms": what orders the events')] = "tree"
-    mode: Annotated[Literal["log", "ticket"], Meta(description='"log" or "ticket": who numbers events')] = "log"
-    causal: Annotated[bool, Meta(description="true or false: causal order too, or total order only")] = False
+    cluster: ClusterName = "seriatim"
+    broker: Annotated[str, about('the URL of the broker, for example "nats://127.0.0.1:4222"')]
+    order: Annotated[Literal["tree", "atoms"], about('"tree" or "atoms": what orders the events')] = "tree"
+    mode: Annotated[Literal["log", "ticket"], about('"log" or "ticket": who numbers events')] = "log"
+    causal: Annotated[bool, about("true or false: causal order too, or total order only")] = False
     default_home: Annotated[
-        str, Meta(description='the node for topics that [homes] does not list (default: the root), or "none"')
+        str, about('the node for topics that [homes] does not list (default: the root), or "none"')
     ] = ""
-    nodes: dict[Node, NodeConfig]
-    homes: dict[Topic, Node] = field(default_factory=dict)
+    nodes: dict[NodeName, NodeConfig] = field(default_factory=dict)
+    homes: dict[Topic, Annotated[Node, about("the name of a node (quote topics with dots)")]] = field(
+        default_factory=dict
+    )
     times: Times = Times()
     limits: Limits = Limits()
     streams: Streams = Streams()
@@ -188,7 +156,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> TreeOptions:
-        """What all machines of this cluster are given, but for the key of stamps, which is read from its file."""
+        """What all machines of this cluster are given, except the key of stamps, which is read from its file."""
         return TreeOptions(
             mode=self.mode if self.order == "tree" else "ticket",  # atoms fill slots of the broker, as tickets do
             causal=self.causal,
@@ -209,33 +177,38 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         return named[0] if named else next(iter(self.nodes))
 
     def playing(self, role: Role) -> tuple[Node, ...]:
-        """Atoms: the nodes with this part. A node that says nothing is an ingress and a host."""
+        """Atoms: the nodes with this role. A node without roles is an ingress and a host."""
         return tuple(name for name, node in self.nodes.items() if not node.roles or role in node.roles)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the broker."""
+        try:
+            return kind_of(self.broker)
+        except InputError as error:
+            raise InputError("broker", error.problem, error.fix) from None
 
     @property
     def is_lossy(self) -> bool:
         """Whether the broker may lose events."""
-        return self.broker.partition("://")[0] in LOSSY_SCHEMES
+        return self.kind.lossy
 
     @property
     def broker_options(self) -> dict[str, str | int | float]:
-        """How streams are made, for whoever may have to make one: nodes, and clients that use a topic first.
+        """How streams are created, for nodes and for clients that are the first to use a topic.
 
-        Only what is not usual: a client that has to know more must connect twice.
+        Only what differs from the defaults: a client that is told more has to connect twice.
         """
-        if self.broker.partition("://")[0] not in JETSTREAM_SCHEMES:
-            return {}
         usual = Streams()
-        names = ("replicas", "storage", "max_age_s")
-        chosen = {name: getattr(self.streams, name) for name in names}
+        chosen = {name: getattr(self.streams, name) for name in self.kind.layout_options}
         return {name: value for name, value in chosen.items() if value != getattr(usual, name)}
 
     def path(self, text: str) -> Path:
-        """A path of the configuration, as it is meant."""
+        """A path of the file, relative to its folder."""
         return self.folder / text
 
     def journal(self, node: Node) -> str:
-        """What the file says, or the default. No name holds a dot, so no two clusters in one folder share a default."""
+        """The journal in the file, or the default. Names hold no dot, so two clusters never share one."""
         return self.nodes[node].journal or f"file:journal-{self.cluster}.{node}"
 
     def journal_folder(self, node: Node) -> Path | None:
@@ -244,22 +217,14 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         return self.path(text.removeprefix("file:")) if text.startswith("file:") else None
 
 
-JETSTREAM_SCHEMES = {"nats", "tls"}
-LOSSY_SCHEMES = {"nats+core", "tls+core"}
-TABLES: dict[str, type[Struct]] = {
-    "times": Times,
-    "limits": Limits,
-    "streams": Streams,
-    "security": Security,
-    "admin": Admin,
-}
+ON_BROKER = ("broker", "jetstream")  # journals that the broker keeps; the second is the older word
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def load_config(path: Path, plan: Path | None = None) -> ClusterConfig:
-    """The cluster described by a file; `plan`: a second file whose nodes' parents and homes come first."""
+    """The cluster described by a file. `plan`: a second file, whose parents and homes take precedence."""
     raw = read_toml(path)
     if plan is not None:
         _apply_plan(raw, read_plan(plan), str(plan))
@@ -268,61 +233,39 @@ def load_config(path: Path, plan: Path | None = None) -> ClusterConfig:
 
 def parse_config(raw: Mapping[str, Any], folder: Path = Path()) -> ClusterConfig:
     """The same from what TOML reads as. `raw` is not changed."""
-    values = dict(raw)
-    check_keys(values, set(fields_of(ClusterConfig)) - {"folder"}, "")
-    if "broker" not in values:
-        raise InputError("broker", "is missing", 'add a line such as broker = "nats://127.0.0.1:4222"')
-    nodes = check_table(values.pop("nodes", None) or {}, "nodes", "[nodes.<name>]")
-    homes = check_table(values.pop("homes", {}), "homes", "[homes]")
-    tables = {key: convert_table(TABLES[key], values.pop(key), key) for key in TABLES if key in values}
-    return ClusterConfig(
-        **convert_values(ClusterConfig, values, ""),
-        **tables,  # type: ignore[arg-type]
-        nodes={name: convert_table(NodeConfig, node, f"nodes.{name}") for name, node in nodes.items()},
-        homes={topic: _home(topic, node) for topic, node in homes.items()},
-        folder=folder,
-    )
+    return parse(ClusterConfig, raw, folder=folder)
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """A plan: `nodes` with nothing but their parents, `homes`, and `default_home`, as far as the file says."""
+    """A plan: the parents of `nodes`, `homes` and `default_home`, where the file has them."""
     plan = read_toml(path)
     check_keys(plan, {"nodes", "homes", "default_home"}, "", str(path))
-    for node, shape in check_table(plan.setdefault("nodes", {}), "nodes", "[nodes.<name>]").items():
-        check_keys(check_table(shape, f"nodes.{node}", f"[nodes.{node}]"), {"parent"}, f"nodes.{node}", str(path))
-    check_table(plan.setdefault("homes", {}), "homes", "[homes]")
+    for node, shape in check_table(plan.setdefault("nodes", {}), "nodes").items():
+        check_keys(check_table(shape, f"nodes.{node}"), {"parent"}, f"nodes.{node}", str(path))
+    check_table(plan.setdefault("homes", {}), "homes")
     return plan
 
 
 def _apply_plan(raw: dict[str, Any], plan: dict[str, Any], name: str) -> None:
-    """What the plan says about parents and homes replaces what the file says."""
-    nodes = dict(check_table(raw.get("nodes", {}), "nodes", "[nodes.<name>]"))
+    """Parents and homes of the plan replace those of the file."""
+    nodes = dict(check_table(raw.get("nodes", {}), "nodes"))
     for node, shape in plan["nodes"].items():
         if node not in nodes:
             fix = f"add [nodes.{node}] with its address to the cluster's file, or plan without it"
-            raise InputError(f"nodes.{node}", f"only {name} knows this node", fix)
-        known = check_table(nodes[node], f"nodes.{node}", f"[nodes.{node}]")
+            raise InputError(f"nodes.{node}", f"only {name} lists this node", fix)
+        known = check_table(nodes[node], f"nodes.{node}")
         nodes[node] = {key: value for key, value in known.items() if key != "parent"} | shape
     raw["nodes"] = nodes
-    raw["homes"] = {**check_table(raw.get("homes", {}), "homes", "[homes]"), **plan["homes"]}
+    raw["homes"] = {**check_table(raw.get("homes", {}), "homes"), **plan["homes"]}
     if "default_home" in plan:
         raw["default_home"] = plan["default_home"]
-
-
-def _home(topic: Topic, node: object) -> Node:
-    if isinstance(node, dict):
-        inner = f"{topic}.{next(iter(node), '')}"
-        raise InputError(f"homes.{topic}", f"{node!r} is a table", f'quote topics with dots: "{inner}" = "<node>"')
-    if not isinstance(node, str):
-        raise InputError(f"homes.{topic}", f"{node!r} is not the name of a node", "give a name in quotes")
-    return node
 
 
 # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _tree(config: ClusterConfig) -> SequencingTree:
-    """For atoms a star: it only names the nodes."""
+    """The tree of the nodes; for atoms a star, which only names them."""
     parents = {name: node.parent for name, node in config.nodes.items()}
     if config.order == "atoms":
         parents = {name: None if name == config.coordinator else config.coordinator for name in config.nodes}
@@ -331,16 +274,16 @@ def _tree(config: ClusterConfig) -> SequencingTree:
 
 
 def _check_order(config: ClusterConfig) -> None:
-    """What means nothing to the one that orders is a mistake."""
+    """Refuse options that have no effect with this order."""
     if config.order == "tree":
         for name, node in config.nodes.items():
             if node.roles:
                 raise InputError(f"nodes.{name}.roles", "only atoms have roles", 'leave it out, or set order = "atoms"')
         for limit in ("kept_events_max", "kept_bytes_max"):
             if getattr(config.limits, limit) != getattr(Limits(), limit):
-                raise InputError(f"limits.{limit}", "means nothing to a tree", 'leave it out, or set order = "atoms"')
+                raise InputError(f"limits.{limit}", "has no effect in a tree", 'leave it out, or set order = "atoms"')
         return
-    if config.broker.partition("://")[0] in LOSSY_SCHEMES:
+    if config.kind.lossy:
         raise InputError("broker", "atoms need a broker that loses nothing", "use nats:// with JetStream, or tls://")
     for path, given in (
         ("mode", config.mode != "log"),
@@ -349,7 +292,7 @@ def _check_order(config: ClusterConfig) -> None:
         ("streams.buckets", bool(config.streams.buckets)),
     ):
         if given:
-            raise InputError(path, "means nothing to atoms", 'leave it out, or set order = "tree"')
+            raise InputError(path, "has no effect with atoms", 'leave it out, or set order = "tree"')
     for name, node in config.nodes.items():
         if node.parent is not None:
             raise InputError(f"nodes.{name}.parent", "atoms have no parents", 'leave it out, or set order = "tree"')
@@ -357,24 +300,20 @@ def _check_order(config: ClusterConfig) -> None:
             raise InputError(f"nodes.{name}.address", "nodes of atoms have no standbys", "give one address")
     named = [name for name, node in config.nodes.items() if "coordinator" in node.roles]
     if len(named) > 1:
-        raise InputError(f"nodes.{named[1]}.roles", f"{named[0]} is the coordinator already", "there is one")
+        raise InputError(f"nodes.{named[1]}.roles", f"{named[0]} is the coordinator already", "there can be only one")
     roles: tuple[Role, ...] = ("ingress", "host")
     for role in roles:
         if config.nodes and not config.playing(role):
-            raise InputError("nodes", f"no node has the role {role!r}", "give it to at least one")
+            raise InputError("nodes", f"no node has the role {role!r}", "give it to at least one node")
 
 
 def _check_tree(config: ClusterConfig) -> None:
     if not config.nodes:
         raise InputError("nodes", "the cluster has no node", "add one: nodes.root = {}")
-    for name in config.nodes:
-        described = "a node a name of up to 64 letters, digits, - and _"
-        convert_value(Annotated[str, Meta(pattern=NODE_NAME, description=described)], name, f"nodes.{name}")
     if "none" in config.nodes:
-        raise InputError("nodes.none", "means no node at all", "choose another name")
-    for name in (BROKER, APPLICATION):
-        if name in config.nodes:
-            raise InputError(f"nodes.{name}", "is what nodes call somebody else", "choose another name")
+        raise InputError("nodes.none", "'none' means no node", "choose another name")
+    for name in config.nodes:
+        check_name(f"nodes.{name}", name)
     try:
         if config.order == "tree":
             SequencingTree({name: node.parent for name, node in config.nodes.items()}, {})
@@ -404,7 +343,7 @@ def _check_addresses(config: ClusterConfig) -> None:
             split_address(f"nodes.{name}.bind", node.bind)
         ports = {split_address("address", each)[1] for each in node.addresses}
         if 0 in ports and len(ports) > 1:
-            raise InputError(f"nodes.{name}.address", "port 0 is not known to others", "give every standby a port")
+            raise InputError(f"nodes.{name}.address", "others cannot know port 0", "give every standby a port")
 
 
 def _check_journals(config: ClusterConfig) -> None:
@@ -412,19 +351,19 @@ def _check_journals(config: ClusterConfig) -> None:
     for name, node in config.nodes.items():
         path = f"nodes.{name}.journal"
         folder = config.journal_folder(name)
-        if folder is None and node.journal not in ("jetstream", "memory"):
-            raise InputError(path, f"{node.journal!r} is no journal", 'give "file:<folder>", "jetstream" or "memory"')
+        if folder is None and node.journal not in (*ON_BROKER, "memory"):
+            raise InputError(path, f"{node.journal!r} is not a journal", 'use "file:<folder>", "broker" or "memory"')
         if node.journal == "file:":
-            raise InputError(path, "names no folder", f'give one: "file:journal-{name}"')
+            raise InputError(path, "the folder is missing", f'give one: "file:journal-{name}"')
         if folder is not None:
             other = folders.setdefault(folder, name)
             if other != name:
                 raise InputError(path, f"{str(folder)!r} is also the journal of {other}", "give each node its own")
-        if node.journal == "jetstream" and config.broker.partition("://")[0] not in JETSTREAM_SCHEMES:
-            raise InputError(path, f"{shown(config.broker)!r} has no JetStream", f'give "file:journal-{name}"')
-        if len(node.addresses) > 1 and node.journal != "jetstream":
+        if node.journal in ON_BROKER and not config.kind.has_journals:
+            raise InputError(path, f"{shown(config.broker)!r} has no journals", f'give "file:journal-{name}"')
+        if len(node.addresses) > 1 and node.journal not in ON_BROKER:
             problem = f"a standby elsewhere cannot take over {node.journal or 'a file'!r}"
-            raise InputError(path, problem, 'set journal = "jetstream", or give one address')
+            raise InputError(path, problem, 'set journal = "broker", or give one address')
 
 
 def _check_security(config: ClusterConfig) -> None:
@@ -435,14 +374,8 @@ def _check_security(config: ClusterConfig) -> None:
             ("limits.jump_max", config.limits.jump_max),
         ):
             if given:
-                problem = "in log mode only sequencers write stamps: the broker's permissions see to that"
+                problem = "in log mode only sequencers write stamps, and the broker's permissions protect them"
                 raise InputError(path, problem, 'leave it out, or set mode = "ticket"')
-    for one, other in (("certificate", "key"), ("key", "certificate")):
-        if getattr(security, one) and not getattr(security, other):
-            raise InputError(f"security.{other}", f"is missing, and security.{one} is given", "give both or neither")
-    if security.require_client_certificate and not (security.authority and security.certificate):
-        problem = "certificates cannot be required without something to check them against"
-        raise InputError("security.require_client_certificate", problem, "give authority, certificate and key")
 
 
 def _check_broker(config: ClusterConfig) -> None:
@@ -453,7 +386,7 @@ def _check_broker(config: ClusterConfig) -> None:
     if 0 < config.streams.max_age_s < 1:
         problem = f"{config.streams.max_age_s} is below one second"
         raise InputError("streams.max_age_s", problem, "give 1 or more, or 0 for never")
-    if config.mode == "log" and scheme in LOSSY_SCHEMES:
+    if config.mode == "log" and not config.kind.keeps_log:
         raise InputError("mode", f"'log' needs a broker that keeps a log, and {scheme} does not", 'set mode = "ticket"')
 
 
@@ -470,7 +403,7 @@ def _check_topics(config: ClusterConfig) -> None:
 
 
 def exposed_without_token(config: ClusterConfig) -> list[Node]:
-    """Nodes that other machines can reach and that ask for no token: worth a warning."""
+    """The nodes that other machines can reach and that ask for no token."""
     if _asks_clients(config):
         return []
     return [
@@ -481,7 +414,7 @@ def exposed_without_token(config: ClusterConfig) -> list[Node]:
 
 
 def lacks_node_token(config: ClusterConfig) -> bool:
-    """Whether the nodes must all run in one process: in two they could not prove to each other that they are nodes."""
+    """Whether all nodes must run in one process, because they could not prove to each other that they are nodes."""
     return len(config.nodes) > 1 and _asks_clients(config) and not config.security.node_token_file
 
 

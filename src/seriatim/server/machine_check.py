@@ -1,4 +1,4 @@
-"""What only the machine that runs nodes can tell about their configuration, before anything is opened."""
+"""Checks of a configuration that need the machine the nodes run on: folders and files that must exist."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ SECURITY_FILES = ("token_file", "node_token_file", "certificate", "key", "author
 
 
 def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
-    """What only the machine that runs these nodes can tell: folders and files that must be there."""
+    """Whether the folders and files of these nodes exist here. Opens nothing."""
     for name in nodes:
         folder = config.journal_folder(name)
         if folder is not None:
@@ -27,11 +27,11 @@ def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
 
 @contextmanager
 def _named(field: str) -> Iterator[None]:
-    """A path that the machine will not even look at, because it is too long or not ours, is a mistake in this field."""
+    """An error of the operating system about a path is a mistake in this field."""
     try:
         yield
     except OSError as error:
-        raise InputError(field, f"cannot be looked at: {error.strerror}", "correct the path") from None
+        raise InputError(field, f"cannot be read: {error.strerror}", "correct the path") from None
 
 
 def _check_folder(config: ClusterConfig, name: Node, folder: Path) -> None:
@@ -46,13 +46,13 @@ def _check_folder(config: ClusterConfig, name: Node, folder: Path) -> None:
 
 
 def _check_earlier_default(config: ClusterConfig, node: Node, folder: Path) -> None:
-    """The default once lacked the cluster. To pass such a journal over would give its numbers out again; to take it
-    would be as bad where it is another cluster's, and nothing in it says whose it is. So whoever knows is asked."""
+    """The default once lacked the cluster. Ignoring such a journal would give its numbers out again; using it would be
+    wrong if it belongs to another cluster, and a journal does not say which. So the operator must decide."""
     earlier = config.path(f"journal-{node}")
     if earlier.exists():
-        problem = f"{earlier.name!r} is there, the default of earlier versions, and {folder.name!r} is not"
+        problem = f"{earlier.name!r} exists, the default of earlier versions, and {folder.name!r} does not"
         fix = (
-            f"if it is of cluster {config.cluster!r}: mv {earlier} {folder}; "
+            f"if it belongs to cluster {config.cluster!r}: mv {earlier} {folder}; "
             f'if not, name a folder: journal = "{config.journal(node)}"'
         )
         raise InputError(f"nodes.{node}.journal", problem, fix)

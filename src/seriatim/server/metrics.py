@@ -1,8 +1,7 @@
-"""What a server counts, in the text format that Prometheus reads (version 0.0.4).
+"""Numbers of a process, in the text format that Prometheus reads (version 0.0.4).
 
-Three kinds: a counter only grows, a gauge is what it is now, a histogram counts values per bucket. A family has a
-series per combination of label values. What already is a number somewhere else is not counted twice: `sample` asks for
-it when somebody reads the metrics.
+A counter only grows, a gauge is what it is now, a histogram counts values per bucket. Nothing is counted here: whoever
+does something counts it, and each metric says how to read that when somebody asks.
 """
 
 import os
@@ -12,10 +11,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from seriatim.model import InputError, Node
-from seriatim.runtime.listener import Listener
+from seriatim.runtime.net.listener import Listener
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -26,96 +25,31 @@ LATENCY_BUCKETS_MS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 25
 # One number; or one per value of the label, or per tuple of values of the labels.
 Values: TypeAlias = float | Mapping[Any, float]
 Kind: TypeAlias = Literal["counter", "gauge"]
-AnySeries = TypeVar("AnySeries")
-
-
-class Series:
-    """One number."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def add(self, amount: float = 1.0) -> None:
-        """It is this much more."""
-        self.value += amount
-
-    def set(self, value: float) -> None:
-        """It is this now (gauges)."""
-        self.value = value
 
 
 class Buckets:
-    """How many values there were up to each bound."""
+    """A histogram: how many values there were up to each bound."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
+        if not bounds or any(low >= high for low, high in pairwise(bounds)):
+            raise InputError("bounds", f"{list(bounds)} do not rise", "give one or more numbers, the smallest first")
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """There was this value."""
+        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
 
-class Family(Generic[AnySeries]):
-    """All series of one name."""
-
-    def __init__(self, labels: tuple[str, ...], make: Callable[[], AnySeries]) -> None:
-        self._labels = labels
-        self._make = make
-        self.series: dict[tuple[str, ...], AnySeries] = {}
-        if not labels:
-            self.of()  # a series without labels exists from the start, at 0
-
-    def of(self, **labels: str) -> AnySeries:
-        """The series with these label values. Keep it, where it is used often."""
-        if set(labels) != set(self._labels):
-            problem = f"{sorted(labels)} given, {sorted(self._labels)} declared"
-            raise InputError("labels", problem, "name exactly the labels the metric was declared with")
-        key = tuple(labels[name] for name in self._labels)
-        found = self.series.get(key)
-        if found is None:
-            found = self.series[key] = self._make()
-        return found
-
-
 class Metrics:
-    """All families of one server."""
+    """All metrics of one process."""
 
     def __init__(self) -> None:
         self._written: dict[str, Callable[[], Iterator[str]]] = {}
-
-    def counter(self, name: str, what: str, labels: Sequence[str] = ()) -> Family[Series]:
-        """Something that only grows. Its name ends with `_total`."""
-        return self._family(name, what, "counter", labels)
-
-    def gauge(self, name: str, what: str, labels: Sequence[str] = ()) -> Family[Series]:
-        """Something that goes up and down."""
-        return self._family(name, what, "gauge", labels)
-
-    def histogram(
-        self, name: str, what: str, bounds: Sequence[float] = LATENCY_BUCKETS_MS, labels: Sequence[str] = ()
-    ) -> Family[Buckets]:
-        """How values are spread."""
-        if not bounds or any(low >= high for low, high in pairwise(bounds)):
-            raise InputError("bounds", f"{list(bounds)} do not rise", "give one or more numbers, the smallest first")
-        family = Family(tuple(labels), lambda: Buckets(tuple(bounds)))
-
-        def write() -> Iterator[str]:
-            for key, buckets in family.series.items():
-                counts = list(accumulate(buckets.counts))
-                for bound, count in zip((*map(_number, bounds), "+Inf"), counts, strict=True):
-                    yield f"{name}_bucket{_labels((*labels, 'le'), (*key, bound))} {count}"
-                yield f"{name}_sum{_labels(labels, key)} {_number(buckets.total)}"
-                yield f"{name}_count{_labels(labels, key)} {counts[-1]}"
-
-        self._register(name, what, "histogram", labels, write)
-        return family
 
     def sample(
         self,
@@ -126,7 +60,7 @@ class Metrics:
         kind: Kind = "gauge",
         labels: Sequence[str] = (),
     ) -> None:
-        """Numbers that are asked for when they are read: one, or (with labels) one per combination of values."""
+        """One number, or (with labels) one per combination of their values. A counter's name ends with `_total`."""
 
         def write() -> Iterator[str]:
             values = read()
@@ -134,9 +68,24 @@ class Metrics:
                 yield f"{name}{_labels(labels, ())} {_number(values)}"
                 return
             for key, value in values.items():
-                yield f"{name}{_labels(labels, (key,) if isinstance(key, str) else key)} {_number(value)}"
+                yield f"{name}{_labels(labels, _key(key))} {_number(value)}"
 
         self._register(name, what, kind, labels, write)
+
+    def histogram(
+        self, name: str, what: str, read: Callable[[], Mapping[Any, Buckets]], *, labels: Sequence[str]
+    ) -> None:
+        """How values are spread, for each combination of label values."""
+
+        def write() -> Iterator[str]:
+            for labelled, buckets in read().items():
+                key, counts = _key(labelled), list(accumulate(buckets.counts))
+                for bound, count in zip((*map(_number, buckets.bounds), "+Inf"), counts, strict=True):
+                    yield f"{name}_bucket{_labels((*labels, 'le'), (*key, bound))} {count}"
+                yield f"{name}_sum{_labels(labels, key)} {_number(buckets.total)}"
+                yield f"{name}_count{_labels(labels, key)} {counts[-1]}"
+
+        self._register(name, what, "histogram", labels, write)
 
     def text(self) -> str:
         """Everything, as it is now."""
@@ -144,16 +93,6 @@ class Metrics:
         for write in self._written.values():
             lines.extend(write())
         return "\n".join(lines) + "\n"
-
-    def _family(self, name: str, what: str, kind: str, labels: Sequence[str]) -> Family[Series]:
-        family = Family(tuple(labels), Series)
-
-        def write() -> Iterator[str]:
-            for key, series in family.series.items():
-                yield f"{name}{_labels(labels, key)} {_number(series.value)}"
-
-        self._register(name, what, kind, labels, write)
-        return family
 
     def _register(
         self, name: str, what: str, kind: str, labels: Sequence[str], write: Callable[[], Iterator[str]]
@@ -179,7 +118,7 @@ class Metrics:
 
 
 def add_process(metrics: Metrics) -> None:
-    """What every process has, under the names that dashboards know."""
+    """Processor time, memory and open files, under their usual names."""
     started_at = time.time()
     metrics.sample("process_cpu_seconds_total", "Processor time used, in seconds.", time.process_time, kind="counter")
     metrics.sample("process_start_time_seconds", "When the process started, since 1970.", lambda: started_at)
@@ -194,7 +133,7 @@ def add_process(metrics: Metrics) -> None:
 
 
 def add_listeners(metrics: Metrics, listeners: Mapping[Node, Listener]) -> None:
-    """What happens at the ports of the nodes; every series names its node."""
+    """Metrics of the ports of the nodes, by node."""
 
     def sample(
         name: str, what: str, read: Callable[[Listener], Mapping[str, float]], kind: Kind, label: str | None = None
@@ -215,17 +154,21 @@ def add_listeners(metrics: Metrics, listeners: Mapping[Node, Listener]) -> None:
 
     sample("connections", "Open connections, by role.", connections, "gauge", "role")
     sample("accepted_total", "Connections accepted.", lambda each: {"": each.accepted}, "counter")
-    refused = "Connections that were not let in, or sent away, by reason."
+    refused = "Connections that were refused or closed, by reason."
     sample("refused_total", refused, lambda each: each.refused, "counter", "reason")
-    violations = "Connections closed because the other side broke the protocol, by role."
+    violations = "Connections closed because the other side violated the protocol, by role."
     sample("violations_total", violations, lambda each: each.violations, "counter", "role")
     sample("frames_total", "Frames on connections, by direction.", frames, "counter", "direction")
     stops = "How often reading stopped because the node was behind."
     sample("throttled_total", stops, lambda each: {"": each.throttle.stops}, "counter")
-    dropped = "Messages for somebody who is not connected."
+    dropped = "Messages for addresses that are not connected."
     sample("dropped_total", dropped, lambda each: {"": each.switchboard.dropped}, "counter")
-    unsent = "Bytes that wait for clients and nodes to fetch them."
+    unsent = "Bytes that clients and nodes have not read yet."
     sample("unsent_bytes", unsent, lambda each: {"": sum(guest.unsent for guest in each.guests)}, "gauge")
+
+
+def _key(labels: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (labels,) if isinstance(labels, str) else labels
 
 
 def _labels(names: Sequence[str], values: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""How nodes are: what `seriatim status`, /status and /explain show. Plain values, the same words everywhere."""
+"""The status of nodes: what `seriatim status`, /status and /explain show."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
     connected: bool
     unacknowledged: int = 0
-    sent: int = 0  # messages to it since the link began, repeats and mere acknowledgements not counted
+    sent: int = 0  # messages to it since the link began, without repeats and acknowledgements
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True):
@@ -77,8 +77,8 @@ class NodeExplanation(Struct, frozen=True, kw_only=True):
 
 
 def node_subject(cluster: str, what: Literal["status", "explain"], node: Node, place: int | None = None) -> str:
-    """Where on the broker to ask. Without a place the process that is active answers; with one, the one that was
-    given the node's address of that place in the configuration, active or not."""
+    """Where on the broker to ask. Without a place the active process answers; with one, the process at that address of
+    the node, active or not."""
     return f"_{cluster}.{what}.{node}" + (f".{place}" if place is not None else "")
 
 
@@ -88,5 +88,5 @@ def encode(value: Struct) -> bytes:
 
 
 def limited(node: Node, lines: list[str]) -> NodeExplanation:
-    """As many as fit."""
+    """The lines that fit into one answer."""
     return NodeExplanation(node=node, waits=lines[:EXPLAIN_LINES_MAX], left_out=max(0, len(lines) - EXPLAIN_LINES_MAX))

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from seriatim.audit import ColumnMapping, audit
 from seriatim.model import Delivery, History, InputError, LogError
-from seriatim.pipeline import files
 from seriatim.pipeline.follow import BatchDone, Follower, FollowOptions, WindowOptions, follow_deliveries
+from seriatim.pipeline.spark import files
 
 SUBSCRIBERS = ("s1", "s2", "s3")
 EVENTS = 10  # of a file

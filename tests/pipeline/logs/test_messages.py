@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from seriatim.audit import ColumnMapping, read_history
 from seriatim.cli import main
 from seriatim.model import LogError
-from seriatim.pipeline.files import files_below
 from seriatim.pipeline.logs import read_tables, reading
+from seriatim.pipeline.spark.files import files_below
 
 
 def deliveries(ids: pa.Array) -> pa.Table:
@@ -61,7 +61,7 @@ def test_other_ways_to_say_parquet(spark: SparkSession, name: str, tmp_path: Pat
 
 def test_columns_that_are_one_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("subscriber,position,event_id,topic,Topic\ns1,0,a,A,B\n")
-    with pytest.raises(LogError, match="two columns are called topic and Topic, which are one to Spark; rename one"):
+    with pytest.raises(LogError, match="two columns are called topic and Topic, which differ only in case; rename"):
         read_tables(spark, str(tmp_path))
 
 

@@ -36,7 +36,7 @@ def not_utf8() -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(text), text.buffers())
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("suffix", ["csv", *(pytest.param(each, marks=pytest.mark.long) for each in ("tsv", "jsonl"))])
 def test_text_that_is_not_utf8_is_refused(spark: SparkSession, suffix: str, tmp_path: Path) -> None:
     if suffix == "jsonl":
         row = '{{"subscriber": "{}", "position": {}, "event_id": "{}", "topic": "A"}}\n'
@@ -60,7 +60,7 @@ def test_text_that_is_not_utf8_is_refused(spark: SparkSession, suffix: str, tmp_
         (r"x\uDC00", r"x\uDC01", True),
         (r"\ud83d\ud83d\ude00", r"\ud83e\ud83d\ude00", True),
         (r"\ud83d\ude00\ude00", r"\ud83d\ude00\ude01", True),
-        (r"\ud83d\ude00", r"\ud83d\ude01", False),  # both halves of a face
+        pytest.param(r"\ud83d\ude00", r"\ud83d\ude01", False, marks=pytest.mark.long),  # both halves of a face
         (r"\\ud800", r"\\ud801", False),  # a backslash, then letters
     ],
 )
@@ -91,7 +91,7 @@ def test_parquet_text_that_is_not_utf8_is_refused(spark: SparkSession, tmp_path:
         read_tables(spark, str(tmp_path))
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(2)], ids=str)
+@pytest.mark.parametrize("kind", [pa.binary(), pytest.param(pa.binary(2), marks=pytest.mark.long)], ids=str)
 def test_ids_of_bytes_are_shown_in_hexadecimal_digits(spark: SparkSession, kind: pa.DataType, tmp_path: Path) -> None:
     pq.write_table(swapped(b"\xe9\x01", b"\xe8\x01", kind), tmp_path / "log.parquet")
     tables = read_tables(spark, str(tmp_path))
@@ -117,7 +117,8 @@ def test_numbers_and_ids_with_parts(spark: SparkSession, tmp_path: Path) -> None
     assert '{"x":"a, b","y":"c"}' in anomaly.sentence
 
 
-@pytest.mark.parametrize("name", ["event_id", "subscriber"])
+@pytest.mark.parametrize("name", ["event_id", pytest.param("subscriber", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_disorder_that_cannot_be_shown_is_not_called_order(spark: SparkSession, name: str, tmp_path: Path) -> None:
     """Tables that were not read by us may hold anything: names that are not UTF-8 are one name once they are shown."""
     table = swapped("a", "b", pa.string())
@@ -133,7 +134,7 @@ def test_disorder_that_cannot_be_shown_is_not_called_order(spark: SparkSession, 
         assert "in disorder, but its rows do not tell what is wrong" in verdict.reason
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("suffix", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
 def test_names_of_folders_are_text(spark: SparkSession, suffix: str, tmp_path: Path) -> None:
     for subscriber, events in (("01", ["a", "b"]), ("1", ["b", "a"])):
         folder = tmp_path / f"subscriber={subscriber}"

@@ -1,16 +1,16 @@
-"""Reading logs with Spark: the same rows and complaints as the plain reader, and Parquet."""
+"""Reading logs with Spark: our own tables, Parquet, many files. For the rules see `test_both_readers.py`."""
 
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from tests.audit.foreign_logs import BAD, GOOD, HOSTS, ForeignLog
 
 from seriatim.audit import ColumnMapping, write_history
-from seriatim.audit.foreign import HEAD
+from seriatim.audit.rules import HEAD
 from seriatim.model import Delivery, History, LogError, Publication, Subscription
 from seriatim.pipeline.logs import Tables, read_tables
+from tests.audit.foreign_logs import HOSTS
 
 HISTORY = History(
     deliveries=[
@@ -21,8 +21,6 @@ HISTORY = History(
     publications=[Publication("a", "A", "p", 0.25, 0, 0, 1), Publication("c", "B", "p", number=1, index=3)],
     subscriptions=[Subscription("s1", "A", 0, 5, 0, 1)],
 )
-# Found by code that both readers share, before a row is read.
-SAME_CODE = {"a column that is called something else", "no position and no order"}
 
 
 def shown(tables: Tables) -> dict[str, str]:
@@ -30,19 +28,6 @@ def shown(tables: Tables) -> dict[str, str]:
     for row in tables.deliveries.orderBy("subscriber", "position", "event_id").collect():
         rows.setdefault(row.subscriber, []).append(f"{row.position}:{row.event_id}")
     return {name: " ".join(words) for name, words in rows.items()}
-
-
-@pytest.mark.parametrize("log", GOOD, ids=lambda log: log.name)
-def test_what_is_read(spark: SparkSession, log: ForeignLog, tmp_path: Path) -> None:
-    assert shown(read_tables(spark, str(log.write(tmp_path)), log.mapping)) == log.rows
-
-
-@pytest.mark.parametrize("log", [log for log in BAD if log.name not in SAME_CODE], ids=lambda log: log.name)
-def test_what_is_wrong_is_named(spark: SparkSession, log: ForeignLog, tmp_path: Path) -> None:
-    with pytest.raises(LogError) as caught:
-        read_tables(spark, str(log.write(tmp_path)), log.mapping)
-    for words in log.error:
-        assert words in str(caught.value)
 
 
 def test_our_own_tables_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path) -> None:

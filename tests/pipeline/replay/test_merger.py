@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from tests.pipeline.replay.stamp_worlds import Stamp, random_stamps
 
 from seriatim.model import InputError
 from seriatim.order import HoldBack, Lane
 from seriatim.pipeline.replay.merger import Merger, MergerState, Placed, order_key
+from tests.pipeline.replay.stamp_worlds import Stamp, random_stamps
 
 SEEDS = range(40)
 

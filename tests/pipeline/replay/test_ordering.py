@@ -5,8 +5,6 @@ from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from tests.pipeline.replay.stamp_worlds import Stamp, random_stamps
-from tests.pipeline.replay.worlds import events_table, stamps_table
 
 from seriatim.pipeline.replay import ordering
 from seriatim.pipeline.replay.merger import Merger, order_key
@@ -20,6 +18,8 @@ from seriatim.pipeline.replay.ordering import (
     places,
     with_order_keys,
 )
+from tests.pipeline.replay.stamp_worlds import Stamp, random_stamps
+from tests.pipeline.replay.worlds import events_table, stamps_table
 
 
 def test_spark_gives_the_keys_of_the_merger(spark: SparkSession) -> None:

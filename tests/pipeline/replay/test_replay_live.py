@@ -11,19 +11,20 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from tests.client.world import run, take
 
 import seriatim
 from seriatim.audit import audit, read_history
-from seriatim.brokers.nats_server import NatsServer
+from seriatim.brokers.nats.server import NatsServer
 from seriatim.cli import main
+from seriatim.live.server import SequencerServer
 from seriatim.model import Delivery, History
 from seriatim.pipeline.archive.writing import write_batch
 from seriatim.pipeline.logs import tables_of
 from seriatim.pipeline.source.options import BOOKKEEPING
 from seriatim.pipeline.source.reading import SeriatimSource
 from seriatim.server.config import parse_config
-from seriatim.server.server import SequencerServer
+from tests.client.world import take
+from tests.pipeline.streams import run
 
 TOPICS = ("orders", "payments", "stock")
 EVENTS = 90
@@ -138,6 +139,7 @@ def test_what_a_subscriber_saw_is_what_its_log_says(live: Live) -> None:
     assert all(row["replayed"] and row["data"] for row in rows)
 
 
+@pytest.mark.long
 def test_a_replay_is_published_once_and_in_order(live: Live) -> None:
     arguments = (live.uri, "--topics", ",".join(TOPICS), "--publish", live.url, "--prefix", "again")
     assert replay(*arguments).stdout == f"published {EVENTS} events below again\n"

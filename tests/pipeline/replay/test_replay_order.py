@@ -4,11 +4,11 @@ from collections import defaultdict
 from itertools import combinations
 
 import pytest
-from tests.pipeline.replay.worlds import Archived, archived
 
 from seriatim.audit import audit
+from seriatim.lab.sim import Options
 from seriatim.model import Delivery, History
-from seriatim.sim import Options
+from tests.pipeline.replay.worlds import Archived, archived
 
 CAUSAL = Options(mode="ticket", causal=True, broker="fifo")
 TOTAL = Options(mode="log", broker="fifo", changes=0, subscribers=6, topics=4)

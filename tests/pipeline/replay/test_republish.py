@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row
 
-from seriatim.brokers.nats_replay import Reached, ReplayedEvent
+from seriatim.brokers.capabilities import Reached, ReplayedEvent
 from seriatim.model import InputError
 from seriatim.pipeline.replay.republish import RECORD_EVERY, Progress, Publishing, digest_of, event_of
 
@@ -51,7 +51,7 @@ def test_a_run_that_stores_nothing_forgets_nothing(tmp_path: Path) -> None:
 def test_progress_of_another_replay_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(InputError, match="it is no record of a replay; name another file"):
+    with pytest.raises(InputError, match="it is not a record of a replay; name another file"):
         Progress(publishing(path), lambda count: None).reached()
     path.unlink()
     other = Progress(publishing(path, "other"), lambda count: None)

@@ -4,13 +4,13 @@ from random import Random
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
-from tests.pipeline.replay.stamp_worlds import Stamp
 
+from seriatim.lab.sim import Options, Simulation, draw
+from seriatim.lab.sim.tree_world import TreeWorld
 from seriatim.model import Delivery, History
 from seriatim.pipeline.replay.merger import Merger, Placed
 from seriatim.pipeline.schemas import EVENTS, STAMPS
-from seriatim.sim import Options, Run, draw
-from seriatim.sim.tree_world import TreeWorld
+from tests.pipeline.replay.stamp_worlds import Stamp
 
 
 class Archived(NamedTuple):
@@ -37,8 +37,8 @@ class Archived(NamedTuple):
 
 
 def archived(seed: int, options: Options) -> Archived:
-    """Run the scenario of this seed."""
-    run = Run(draw(seed, options))
+    """Simulation the scenario of this seed."""
+    run = Simulation(draw(seed, options))
     outcome = run.finish()
     assert outcome.is_fine, f"seed {seed}"
     assert isinstance(run.world, TreeWorld)
@@ -49,7 +49,7 @@ def archived(seed: int, options: Options) -> Archived:
         ranges = [(each.first, each.last, each.entries) for each in topic.stamps]
         ranges += [(slot.number, slot.number, slot.entries) for slot in topic.slots]  # a void too has its place
         stamps += [Stamp(log, first, last, entries, random.randint(0, 1_000)) for first, last, entries in ranges]
-        events |= {(log, index + 1): event.id for index, event in enumerate(topic.log)}
+        events |= {(log, index + 1): event.id for index, event in enumerate(topic.log) if event is not None}
         events |= {(log, slot.number): slot.event.id for slot in topic.slots if slot.event is not None}
     stamps.sort(key=lambda each: (each.first, each.log))
     return Archived(outcome.history, stamps, events)

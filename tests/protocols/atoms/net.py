@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from seriatim.explore.atoms import PROPER_ATOMS, AtomsCast
+from seriatim.lab.explore.atoms.cast import PROPER, Cast
 from seriatim.model import APPLICATION, Address, Event, Notification
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, check
 from seriatim.protocols.atoms.messages import Change, Publish
@@ -21,7 +21,7 @@ class Net:
         plan: Plan,
         receivers: Iterable[Address],
         options: AtomsOptions | None = None,
-        cast: AtomsCast = PROPER_ATOMS,
+        cast: Cast = PROPER,
     ) -> None:
         options = options if options is not None else AtomsOptions()
         self.options = options

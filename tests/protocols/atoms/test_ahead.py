@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from seriatim.explore.atoms import PROPER_ATOMS, AtomsWorld
-from seriatim.explore.atoms_checks import ids_of
-from seriatim.explore.atoms_random import TOPICS, AtomsWalk, random_atoms, random_forest, random_retirement
-from seriatim.explore.random_worlds import random_of
-from seriatim.explore.run import Run
+from seriatim.lab.explore.atoms.cast import PROPER, AtomsWorld
+from seriatim.lab.explore.atoms.random_worlds import TOPICS, random_atoms, random_forest, random_retirement
+from seriatim.lab.explore.engine.checks import ids_of
+from seriatim.lab.explore.engine.run import Run
+from seriatim.lab.explore.engine.walk import BusyWalk, random_of
 from seriatim.model import Event, Topic
 from seriatim.protocols.atoms import AtomsOptions, Receiver, plan_of
 from seriatim.protocols.atoms.live_messages import slot_of
@@ -41,8 +41,8 @@ class Recorder(Receiver):
 
 
 def recorded(plan: AtomsWorld, random: Random) -> Run:
-    run = Run(plan.build(replace(PROPER_ATOMS, receiver=Recorder)))
-    AtomsWalk(run, random).go()
+    run = Run(plan.build(replace(PROPER, receiver=Recorder)))
+    BusyWalk(run, random).go()
     assert run.finish() == []
     return run
 

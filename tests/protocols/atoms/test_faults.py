@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seriatim.explore.atoms_worlds import OwnIngresses, own_ingresses
+from seriatim.lab.explore.atoms.worlds import OwnIngresses, own_ingresses
 from seriatim.model import APPLICATION, Event, InputError, Notification
 from seriatim.protocols.atoms import (
     COORDINATOR,
@@ -16,7 +16,6 @@ from seriatim.protocols.atoms import (
     AtomsOptions,
     Coordinator,
     Ingress,
-    Node,
     Plan,
     Receiver,
     check,
@@ -37,6 +36,7 @@ from seriatim.protocols.atoms.overlaps import atom_of, group_of
 from seriatim.protocols.atoms.plan import spread
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Effects
+from seriatim.protocols.node import JournaledNode
 from tests.protocols.atoms.net import Net
 from tests.protocols.atoms.test_stories import four
 
@@ -90,7 +90,7 @@ def test_what_is_published_after_a_change_was_confirmed_is_published_in_the_new_
 def test_nothing_is_kept_for_a_receiver_that_was_forgotten_while_its_group_opened() -> None:
     """The notice was sent before the receiver was forgotten, and comes to the host after that."""
     plan = own_ingresses({"A": "r s"}, {}, "U")
-    host = Node(AtomHost(plan, "h1", AtomsOptions()), 100.0)
+    host = JournaledNode(AtomHost(plan, "h1", AtomsOptions()), 100.0)
     for number, message in enumerate((Install("1", "A.1&U.1", ("A.1", "U.1"), None, ""), Forget("s")), 1):
         host.step(COORDINATOR, Frame(1, number, 1, message), 0.0)
     notice = Notice(opens=True, way=("A.1&U.1",), members=frozenset("rs"))
@@ -170,8 +170,8 @@ class RestlessNet:
         self.creates: dict[str, Callable[[], Any]] = {COORDINATOR: partial(Coordinator, plan, COORDINATOR, options)}
         self.creates |= {name: partial(Ingress, plan, name, options) for name in plan.ingresses}
         self.creates |= {name: partial(AtomHost, plan, name, options) for name in plan.hosts}
-        self.nodes: dict[str, Any] = {name: Node(create(), 1.0) for name, create in self.creates.items()}
-        self.nodes |= {name: Node(Receiver(plan, name, options), 1.0, journals=False) for name in receivers}
+        self.nodes: dict[str, Any] = {name: JournaledNode(create(), 1.0) for name, create in self.creates.items()}
+        self.nodes |= {name: JournaledNode(Receiver(plan, name, options), 1.0, journals=False) for name in receivers}
         self.journals: dict[str, list[Any]] = {name: [] for name in self.creates}
         self.links: dict[tuple[str, str], deque[Any]] = {}
         self.told: dict[str, list[Any]] = {name: [] for name in self.nodes}
@@ -194,7 +194,7 @@ class RestlessNet:
             return
         node, journal = self.nodes[address], self.journals[address]
         journal += effects.persist
-        again = Node.take_over(self.creates[address], 1.0, journal)
+        again = JournaledNode.take_over(self.creates[address], 1.0, journal)
         assert again.inner.state == node.inner.state, address
         assert [(link.sent, link.received) for _, link in sorted(again.state.links.items()) if link.received] == [
             (link.sent, link.received) for _, link in sorted(node.state.links.items()) if link.received

@@ -244,7 +244,7 @@ def test_a_plan_that_does_not_fit_is_refused() -> None:
         plan.matches({"A": "ab", "B": "a"})
     with pytest.raises(GraphError, match="topic 'C'"):
         plan.matches({"A": "ab", "B": "ab", "C": "a"})
-    with pytest.raises(InputError, match="hosts: there is none"):
+    with pytest.raises(InputError, match="hosts: nothing was given"):
         plan_of({"A": "ab"}, [], ["i1"])
     with pytest.raises(GraphError, match="is not in the plan"):
         plan_of({"A": "ab", "B": "ab"}, ["h1"], ["i1"], placement={"A.1&B.1": "h2"})

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from seriatim.explore.atoms_worlds import own_ingresses
+from seriatim.lab.explore.atoms.worlds import own_ingresses
 from seriatim.model import APPLICATION, Event, InputError, Notification, RemoteError
-from seriatim.protocols.atoms import COORDINATOR, AtomHost, AtomsOptions, Coordinator, Ingress, Node, Receiver
+from seriatim.protocols.atoms import COORDINATOR, AtomHost, AtomsOptions, Coordinator, Ingress, Receiver
 from seriatim.protocols.atoms.messages import (
     Accepted,
     Carry,
@@ -21,12 +21,12 @@ from seriatim.protocols.atoms.messages import (
     Item,
     Publish,
     Refused,
-    Stepped,
     Stray,
-    TookOver,
     Uninstall,
 )
 from seriatim.protocols.link import Frame
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.node import JournaledNode, TookOver
 from tests.protocols.atoms.net import Net
 
 OPTIONS = AtomsOptions()
@@ -47,7 +47,7 @@ def test_a_receiver_notifies_at_once_or_holds() -> None:
     assert receiver.explain() == ["b1 (B.1 1): waits for A.1&B.1 1"]
     assert receiver.step("h1", item("A.1", 2, "a2", B=3), 0.0).notify == []
     notified = receiver.step("h1", item("A.1", 1, "a1", B=1), 0.0).notify
-    assert [each.event.id for each in notified] == ["a1", "b1", "a2"]
+    assert [each.event.id for each in notified if isinstance(each, Notification)] == ["a1", "b1", "a2"]
     assert receiver.explain() == [] and receiver.state.held == {}
 
 
@@ -114,7 +114,7 @@ def test_an_idle_atom_numbers_nothing() -> None:
     host = AtomHost(PAIR, "h1", OPTIONS)
     assert host.step(COORDINATOR, Idle("1", "A.1&B.1"), 0.0).send == [(COORDINATOR, Done("1"))]
     _, sent = host.step("A", Carry("A.1&B.1", "A.1", item("A.1", 1, "a1")), 0.0).send[0]
-    assert sent.stamp == {}
+    assert isinstance(sent, Item) and sent.stamp == {}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_idle_atom_numbers_nothing() -> None:
 )
 def test_nonsense_is_named(machine: Callable[..., Any], source: str, message: Any, error: type[Exception]) -> None:
     made = machine(PAIR, "h1", OPTIONS)
-    with pytest.raises(error, match=r"X\.1&Y\.1|understand|is none of"):
+    with pytest.raises(error, match=r"X\.1&Y\.1|understand|unknown command"):
         made.step(source, message, 0.0)
 
 
@@ -232,22 +232,22 @@ def test_a_host_that_crashed_is_rebuilt_from_its_journal() -> None:
     def create() -> AtomHost:
         return AtomHost(PAIR, "h1", OPTIONS)
 
-    node = Node(create(), 100.0)
-    journal: list[Stepped | TookOver] = []
+    node = JournaledNode(create(), 100.0)
+    journal: list[Payload] = []
     first = node.step("A", Frame(1, 1, 0, Carry("A.1&B.1", "A.1", item("A.1", 1, "a1"))), 0.0)
     journal.extend(first.persist)
-    again = Node.take_over(create, 100.0, journal)
+    again = JournaledNode.take_over(create, 100.0, journal)
     assert again.inner.state == node.inner.state and again.state.epoch == 2
     resent = again.tick(0.0)
     assert resent.persist == [TookOver(2)]
-    assert [(target, sent.number) for target, sent in resent.send] == [("r", 1), ("s", 1)]
+    assert [(target, sent.number) for target, sent in resent.send if isinstance(sent, Frame)] == [("r", 1), ("s", 1)]
     repeat = again.step("A", Frame(1, 1, 0, Carry("A.1&B.1", "A.1", item("A.1", 1, "a1"))), 0.0)
     assert repeat.persist == [] and repeat.send == [("A", Frame(2, 0, 1))]
     assert again.inner.state.atoms["A.1&B.1"].count == 1
 
 
 def test_what_is_not_acknowledged_is_sent_again() -> None:
-    ingress = Node(Ingress(PAIR, "A", OPTIONS), 100.0)
+    ingress = JournaledNode(Ingress(PAIR, "A", OPTIONS), 100.0)
     sent = ingress.step(APPLICATION, Publish(Event("a1", "A", "p")), 0.0)
     assert sent.wake_at == 100.0 and "acknowledgement" in ingress.explain()[0]
     assert ingress.tick(100.0).send == sent.send
@@ -255,7 +255,7 @@ def test_what_is_not_acknowledged_is_sent_again() -> None:
 
 
 def test_a_forgotten_receiver_is_not_sent_to_again() -> None:
-    ingress = Node(Ingress(PAIR, "C", OPTIONS), 100.0)
+    ingress = JournaledNode(Ingress(PAIR, "C", OPTIONS), 100.0)
     ingress.step(APPLICATION, Publish(Event("c1", "C", "p")), 0.0)
     ingress.step(COORDINATOR, Frame(1, 1, 0, Forget("t")), 0.0)
     assert [target for target, _ in ingress.tick(100.0).send] == ["s"]

@@ -10,27 +10,27 @@ from seriatim.model import APPLICATION, BROKER, Event, Notification
 from seriatim.protocols.atoms import AtomsOptions, Plan, SequencingGraph
 from seriatim.protocols.atoms.live_messages import (
     Alive,
-    Amnesia,
     Declined,
     Forgotten,
     Full,
+    Input,
     Join,
     Joined,
     Leave,
     Left,
-    Nonsense,
     Numbered,
     Room,
 )
-from seriatim.protocols.atoms.messages import Carry, Forget, Idle, Item, Publish, Started, Stray, TookOver
+from seriatim.protocols.atoms.messages import Carry, Forget, Idle, Item, Publish, Started, Stray
 from seriatim.protocols.atoms.receiver import Receiver
 from seriatim.protocols.atoms.station import IDS_REMEMBERED, Station, StationState
-from seriatim.protocols.atoms.station_node import LinkedState, StationNode, Step
+from seriatim.protocols.atoms.station_node import LinkedState, StationNode
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Effects
+from seriatim.protocols.node import Amnesia, Nonsense, Stepped, TookOver
 
 NAMES = ("one", "two", "three")
-_records: msgspec.msgpack.Decoder[Step | TookOver] = msgspec.msgpack.Decoder(Step | TookOver)
+_records: msgspec.msgpack.Decoder[Stepped[Input] | TookOver] = msgspec.msgpack.Decoder(Stepped[Input] | TookOver)
 _states = msgspec.msgpack.Decoder(LinkedState)
 
 

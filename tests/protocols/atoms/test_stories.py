@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.explore.atoms_variants import atoms_cast_of
-from seriatim.explore.atoms_worlds import OwnIngresses, own_ingresses
+from seriatim.lab.explore.atoms.explorable import ATOMS
+from seriatim.lab.explore.atoms.worlds import OwnIngresses, own_ingresses
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, check
 from seriatim.protocols.atoms.messages import Stray
 from tests.protocols.atoms.net import Net
@@ -23,12 +23,12 @@ FOUR = {  # four groups that all overlap; each atom on a host of its own, in thi
 def four(variant: str | None) -> Net:
     plan = own_ingresses(dict.fromkeys("ABCD", "r s"), FOUR)
     assert plan.graph.way("A.1&B.1") == list(FOUR)
-    return Net(plan, "rs", cast=atoms_cast_of(variant))
+    return Net(plan, "rs", cast=ATOMS.cast(variant))
 
 
 def alone(variant: str | None) -> Net:
     """One group, and room for others."""
-    return Net(own_ingresses({"A": "r s"}, {}, "U"), "rs", cast=atoms_cast_of(variant))
+    return Net(own_ingresses({"A": "r s"}, {}, "U"), "rs", cast=ATOMS.cast(variant))
 
 
 def drain_marker(variant: str | None) -> Net:
@@ -174,7 +174,7 @@ def test_a_chain_that_is_put_into_an_edge(variant: str | None) -> None:
     graph.atoms["B.1&C.1"].next, graph.atoms["C.1&D.1"].next = "C.1&D.1", None  # one chain, which is valid too
     graph.groups["C.1"].entry, graph.groups["C.1"].end = "B.1&C.1", "C.1&D.1"
     check(graph)
-    net = Net(OwnIngresses(graph, ("AB", "BC", "CD", "empty"), (*"ABCDZ",)), "rstuvw", cast=atoms_cast_of(variant))
+    net = Net(OwnIngresses(graph, ("AB", "BC", "CD", "empty"), (*"ABCDZ",)), "rstuvw", cast=ATOMS.cast(variant))
     net.hold(("AB", "BC"))
     net.publish("B", "before")
     net.change("Z", "r s")  # its atoms come between the two, on the host that has none

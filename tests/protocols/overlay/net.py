@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from seriatim.explore.overlay import publish
 from seriatim.filters import Value
+from seriatim.lab.explore.overlay.cast import publish
 from seriatim.model import APPLICATION, Address, Notification
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay import Broker, Client, Overlay, OverlayOptions

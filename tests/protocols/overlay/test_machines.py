@@ -6,6 +6,7 @@ import pytest
 from seriatim.filters import headers_of
 from seriatim.model import APPLICATION, Event, Gap, InputError, Notification, RemoteError
 from seriatim.protocols.link import Frame
+from seriatim.protocols.node import Nonsense
 from seriatim.protocols.overlay import Broker, Client, Order, Overlay, OverlayError, OverlayOptions, Place
 from seriatim.protocols.overlay.bounds import NAME_MAX
 from seriatim.protocols.overlay.messages import (
@@ -16,10 +17,10 @@ from seriatim.protocols.overlay.messages import (
     Deliver,
     Descend,
     Disinterest,
+    EventTaken,
     Forget,
     Interest,
     Publish,
-    Published,
     Refused,
     Subscribed,
     Suspect,
@@ -28,7 +29,7 @@ from seriatim.protocols.overlay.messages import (
     Unsubscribed,
     Withdrawal,
 )
-from seriatim.protocols.overlay.running import BrokerNode, Nonsense
+from seriatim.protocols.overlay.running import BrokerNode
 from tests.protocols.overlay.net import Net
 
 CHAIN = {"b1": None, "b2": "b1", "b3": "b2"}
@@ -44,7 +45,7 @@ def test_an_event_reaches_whoever_wants_it() -> None:
     net.publish("p", "dear", price=120, region="EU")
     net.publish("p", "cheap", price=20, region="EU")
     assert net.seen("near") == net.seen("far") == ["dear"] and net.seen("other") == ["cheap"]
-    assert net.told("p", Published) == [Published("dear"), Published("cheap")]
+    assert net.told("p", EventTaken) == [EventTaken("dear"), EventTaken("cheap")]
 
 
 def test_a_publication_climbs_no_higher_than_its_receivers_ask() -> None:
@@ -173,7 +174,7 @@ def test_an_advertisement_is_heard_everywhere_before_its_first_publication() -> 
     net.hold(("b2", "b1"))
     net.advertise("p")
     net.publish("p", "first")
-    assert not net.told("p", Advertised) and not net.told("p", Published)
+    assert not net.told("p", Advertised) and not net.told("p", EventTaken)
     net.release()
     assert net.told("p", Advertised) == [Advertised("a")] and net.seen("s") == ["first"]
 
@@ -339,11 +340,11 @@ def test_shapes_that_are_no_overlay() -> None:
 
 def test_what_the_protocol_does_not_know_is_an_error_and_changes_nothing() -> None:
     broker = Broker(Overlay(STAR).places["left"], OverlayOptions())
-    for source, message in [("root", Published("e")), ("c", Interest("i", "true")), (APPLICATION, Published("e"))]:
+    for source, message in [("root", EventTaken("e")), ("c", Interest("i", "true")), (APPLICATION, EventTaken("e"))]:
         with pytest.raises(RemoteError):
             broker.step(source, message, 0.0)
     with pytest.raises(RemoteError):
-        Client("c", "left").step("elsewhere", Published("e"), 0.0)
+        Client("c", "left").step("elsewhere", EventTaken("e"), 0.0)
 
 
 def test_attributes_that_cannot_be_are_refused() -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.explore.overlay_variants import overlay_cast_of
+from seriatim.lab.explore.overlay.explorable import OVERLAY
 from seriatim.model import Address, Gap
 from seriatim.protocols.overlay import OverlayOptions
-from seriatim.protocols.overlay.messages import Published, Subscribed
+from seriatim.protocols.overlay.messages import EventTaken, Subscribed
 from tests.protocols.overlay.net import Net
 
 FORK: dict[Address, Address | None] = {"b1": None, "b2": "b1", "b3": "b1"}
@@ -21,7 +21,7 @@ def net_of(
     clients: dict[Address, Address],
     options: OverlayOptions | None = None,
 ) -> Net:
-    return Net(parents, clients, options, overlay_cast_of(variant).broker)
+    return Net(parents, clients, options, OVERLAY.cast(variant))
 
 
 def late_withdrawal(variant: str | None) -> Net:
@@ -250,6 +250,6 @@ def test_who_hears_one_publisher_only_is_told_at_once() -> None:
         net.subscribe("t", "true")
         net.hold(("b2", "b1"))
         net.publish("p", "one")
-        assert net.seen("c") == ["one"] and net.told("p", Published)
+        assert net.seen("c") == ["one"] and net.told("p", EventTaken)
         net.release()
         assert net.seen("t") == ["one"]

@@ -28,7 +28,7 @@ def publish(node: ClientNode, number: int, size: int) -> Effects:
 
 
 def numbers(effects: Effects) -> list[int]:
-    return [frame.number for _, frame in effects.send if frame.number]
+    return [frame.number for _, frame in effects.send if isinstance(frame, Frame) and frame.number]
 
 
 def answer(node: ClientNode, received: int, now: float = 1.0) -> Effects:

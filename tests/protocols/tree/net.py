@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from seriatim.model import APPLICATION, BROKER, Address, Event, Notification, Number, Topic
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import Broker
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.broker import Broker
-from seriatim.protocols.tree.messages import Change, Publish, Published
+from seriatim.protocols.tree.messages import Change, EventStored, Publish
 
 STEPS_MAX = 10_000
 
@@ -154,7 +154,9 @@ class Net:
     def _take(self, name: Address, effects: Effects) -> None:
         self.journals.setdefault(name, []).extend(effects.persist)
         for target, message in effects.send:
-            self.sent.append((name, target, message.body if isinstance(message, Frame) else message))
+            body = message.body if isinstance(message, Frame) else message
+            if body is not None:
+                self.sent.append((name, target, body))
             self.on_the_way.append((name, target, message))
         self.told.setdefault(name, []).extend(effects.notify)
         self._wishes[name] = effects.wake_at
@@ -172,7 +174,7 @@ class Net:
         return [each.event.id for each in self.all_told(subscriber, Notification)]
 
     def published(self, publisher: Address) -> list[tuple[str, Number]]:
-        return [(each.event.id, each.number) for each in self.all_told(publisher, Published)]
+        return [(each.event.id, each.number) for each in self.all_told(publisher, EventStored)]
 
 
 def single(mode: str = "ticket", topics: Sequence[Topic] = "ABCD", **options: Any) -> Net:

@@ -2,21 +2,19 @@
 
 import pytest
 
+from seriatim.lab.explore.tree.cast import topic_of
 from seriatim.model import BROKER, InputError
+from seriatim.protocols.broker import Trim
+from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.broker import Trim
 from seriatim.protocols.tree.messages import (
     Announce,
     Announced,
     Cut,
     CutDone,
-    Delivered,
     Finished,
     Forget,
-    Grown,
     JoinId,
-    Kept,
-    Listen,
     Pass,
     Refresh,
     Refreshed,
@@ -24,11 +22,9 @@ from seriatim.protocols.tree.messages import (
     Settled,
     Subscribe,
     Ticket,
-    Trimmed,
     Update,
-    Watch,
-    Written,
 )
+from seriatim.protocols.with_broker import Delivered, Grown, Kept, Listen, Trimmed, Watch, Written
 from tests.protocols.tree.wires import Wires
 
 PAIR = {"A": "left", "B": "right"}
@@ -84,7 +80,7 @@ FORGED = [
 
 @pytest.mark.parametrize("mode", ["log", "ticket"])
 @pytest.mark.parametrize("message", FORGED, ids=lambda message: type(message).__name__)
-def test_what_a_client_may_not_say_changes_nothing_for_others(message: object, mode: str) -> None:
+def test_what_a_client_may_not_say_changes_nothing_for_others(message: Payload, mode: str) -> None:
     options = TreeOptions(mode=mode, causal=True)  # type: ignore[arg-type]
     wires = Wires(options, PAIR, FORK, subscribers=["s"], publishers=["p"])
     wires.change("s", add="A B")
@@ -147,7 +143,7 @@ def test_a_change_made_while_forgotten_does_not_vouch_for_the_time_in_between() 
     wires.publish("p", "B", "b1")  # the last one to carry A, as the pair is no longer coupled
     wires.publish("p", "A", "a1")
     wires.publish("p", "B", "b2")  # after a1 for t, but without an entry
-    for message in sorted(wires.lose(BROKER, "s"), key=lambda each: each.topic, reverse=True):
+    for message in sorted(wires.lose(BROKER, "s"), key=topic_of, reverse=True):
         wires.step(BROKER, "s", message)  # topics overtake each other
     assert wires.seen("s") == []  # its lease has lapsed
     wires.away.discard(("s", BROKER))
@@ -175,7 +171,7 @@ def test_a_join_that_outlasts_its_lease_does_not_vouch_for_the_time_in_between()
     wires.publish("p", "B", "b1")
     wires.publish("p", "A", "a1")
     wires.publish("p", "B", "b2")
-    for message in sorted(wires.lose(BROKER, "s"), key=lambda each: each.topic, reverse=True):
+    for message in sorted(wires.lose(BROKER, "s"), key=topic_of, reverse=True):
         wires.step(BROKER, "s", message)
     wires.heal()
     wires.pass_time(20_000)
@@ -223,7 +219,7 @@ def test_a_durable_subscriber_that_no_node_reaches_is_not_forgotten_and_keeps_it
     wires.publish("p", "B", "b1")
     wires.publish("p", "A", "a1")
     wires.publish("p", "B", "b2")
-    for message in sorted(wires.lose(BROKER, "s"), key=lambda each: each.topic):
+    for message in sorted(wires.lose(BROKER, "s"), key=topic_of):
         wires.step(BROKER, "s", message)  # topics overtake each other
     assert wires.seen("s") == wires.seen("t") == ["b1", "a1", "b2"], "both homes stamped with regard to it"
     assert "s" in wires.machines["right"].state.sequencer.couplings.holders
@@ -358,8 +354,8 @@ def test_retention_takes_nothing_that_a_subscriber_already_holds() -> None:
     wires.publish("p", "B", "b2")
     messages = wires.lose(BROKER, "s")
     wires.heal()
-    for message in sorted(messages, key=lambda each: each.topic, reverse=True):
-        if message.topic == "A":
+    for message in sorted(messages, key=topic_of, reverse=True):
+        if topic_of(message) == "A":
             break
         wires.step(BROKER, "s", message)
     wires.step("application", BROKER, Trim("B", 3))

@@ -4,8 +4,10 @@ import msgspec
 import pytest
 
 from seriatim.model import APPLICATION, Event, RemoteError
-from seriatim.protocols.tree.broker import Broker, Trim
-from seriatim.protocols.tree.messages import (
+from seriatim.protocols.broker import Broker, Trim
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree.messages import Ticket
+from seriatim.protocols.with_broker import (
     Append,
     Appended,
     Delivered,
@@ -14,7 +16,6 @@ from seriatim.protocols.tree.messages import (
     Listen,
     Listening,
     Stamped,
-    Ticket,
     Trimmed,
     Unlisten,
     Watch,
@@ -27,7 +28,7 @@ def event(name: str, topic: str = "A") -> Event:
     return Event(name, topic, "p")
 
 
-def say(broker: Broker, source: str, message: object) -> list[tuple[str, object]]:
+def say(broker: Broker, source: str, message: Payload) -> list[tuple[str, Payload]]:
     effects = broker.step(source, message, 0.0)
     assert not effects.persist and not effects.notify and effects.wake_at is None
     return effects.send
@@ -161,7 +162,7 @@ def test_a_restored_copy_behaves_like_the_original() -> None:
     "message",
     [Ticket(1, "A", 1), Stamped("A", 1, 1, {}), Stamped("A", 0, 0, {}), Write("A", 0, {}), Trim("A", 2)],
 )
-def test_what_the_protocol_does_not_allow_is_refused(message: object) -> None:
+def test_what_the_protocol_does_not_allow_is_refused(message: Payload) -> None:
     broker = Broker()
     with pytest.raises(RemoteError):
         broker.step("someone", message, 0.0)

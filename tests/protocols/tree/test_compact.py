@@ -8,7 +8,8 @@ import pytest
 from seriatim.model import Gap, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Subscriber
-from seriatim.protocols.tree.messages import Began, Delivered, Done, Joined, Updated
+from seriatim.protocols.tree.messages import Began, Done, Joined, Updated
+from seriatim.protocols.with_broker import Delivered
 from tests.protocols.tree.net import Net, options_for, single
 
 MODES = ["ticket", "log"]

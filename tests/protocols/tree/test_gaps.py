@@ -4,22 +4,11 @@ from typing import Any
 
 from seriatim.model import APPLICATION, BROKER, Entries, Gap, Notification
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import Broker, Trim
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import Subscriber
-from seriatim.protocols.tree.broker import Broker, Trim
-from seriatim.protocols.tree.messages import (
-    Answer,
-    Change,
-    Changed,
-    Delivered,
-    Granted,
-    Inquire,
-    Joined,
-    Listen,
-    Listening,
-    Subscribe,
-    Trimmed,
-)
+from seriatim.protocols.tree.messages import Answer, Change, Changed, Granted, Inquire, Joined, Subscribe
+from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed
 from tests.protocols.tree.net import event, messages, options_for, single
 
 TREE = SequencingTree.single("AB")
@@ -35,11 +24,19 @@ def holder(**options: Any) -> Subscriber:
     return subscriber
 
 
+def told(effects: Effects) -> list[Notification | Gap]:
+    return [each for each in effects.notify if isinstance(each, Notification | Gap)]
+
+
+def waits(effects: Effects) -> list[tuple[str, int, str]]:
+    return [(each.topic, each.number, each.state) for each in effects.notify if isinstance(each, Answer)]
+
+
 def give(
     subscriber: Subscriber, topic: str, number: int, entries: Entries | None = None, now: float = 0.0
 ) -> list[Notification | Gap]:
     delivered = Delivered(topic, number, entries or {}, event(f"{topic}{number}", topic))
-    return subscriber.step(BROKER, delivered, now).notify
+    return told(subscriber.step(BROKER, delivered, now))
 
 
 def names(told: list[Notification | Gap]) -> list[str]:
@@ -93,7 +90,7 @@ def test_a_number_that_was_never_given_out_is_told() -> None:
     give(subscriber, "A", 2)
     effects = answer(subscriber, "unissued")
     assert effects.send == []
-    assert [(each.topic, each.number, each.state) for each in effects.notify] == [("A", 1, "unissued")]
+    assert waits(effects) == [("A", 1, "unissued")]
 
 
 def test_a_void_is_taken_in_place_of_its_number_with_its_entries() -> None:
@@ -157,7 +154,7 @@ def test_what_is_lost_is_waited_for_if_the_application_wants_it_so() -> None:
     give(subscriber, "A", 2)
     effects = answer(subscriber, "lost")
     assert effects.send == []
-    assert [(each.topic, each.number, each.state) for each in effects.notify] == [("A", 1, "lost")]
+    assert waits(effects) == [("A", 1, "lost")]
     assert subscriber.explain()[0].waits_for == ("A", 1)
 
 
@@ -206,7 +203,7 @@ def test_an_event_whose_stamp_the_broker_has_dropped_is_lost_though_its_home_cal
     assert [each.topic for each in messages(skipped, Subscribe)] == ["A"], "it begins anew"
     waited = waiting(on_lost="wait").step(BROKER, Trimmed("A", 2), 200.0)
     assert not messages(waited, Subscribe)
-    assert [(each.number, each.state) for each in waited.notify] == [(1, "lost")]
+    assert waits(waited) == [("A", 1, "lost")]
 
 
 # ── unreliable brokers (paper 000 §4) ─────────────────────────────────────────────────────────────────────────────
@@ -227,16 +224,16 @@ def test_nothing_is_held_longer_than_its_time_to_live() -> None:
     give(subscriber, "B", 1, {"A": 3}, now=10.0)
     assert subscriber.tick(29.0).notify == []
     effects = subscriber.tick(30.0)
-    assert names(effects.notify) == ["A1-1", "A2"]
+    assert names(told(effects)) == ["A1-1", "A2"]
     assert effects.wake_at == 40.0
-    assert names(subscriber.tick(40.0).notify) == ["A3-3", "B1"]
+    assert names(told(subscriber.tick(40.0))) == ["A3-3", "B1"]
 
 
 def test_what_must_come_before_is_let_go_before() -> None:
     subscriber = holder(full_stamps=True, time_to_live_ms=30.0)
     give(subscriber, "B", 1, {"A": 3}, now=0.0)
     give(subscriber, "A", 3, now=20.0)
-    assert names(subscriber.tick(30.0).notify) == ["A1-2", "A3", "B1"]
+    assert names(told(subscriber.tick(30.0))) == ["A1-2", "A3", "B1"]
 
 
 def test_what_comes_after_its_gap_is_notified_at_once_and_tagged() -> None:

@@ -2,26 +2,11 @@
 
 import pytest
 
-from seriatim.model import BROKER
+from seriatim.model import BROKER, Notification
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Sequencer, Subscriber
-from seriatim.protocols.tree.messages import (
-    Answer,
-    Changed,
-    Delivered,
-    Granted,
-    Grown,
-    Inquire,
-    Joined,
-    Kept,
-    Listen,
-    Listening,
-    Routed,
-    Stamped,
-    Trimmed,
-    Update,
-    Watch,
-)
+from seriatim.protocols.tree.messages import Answer, Changed, Granted, Inquire, Joined, Routed, Update
+from seriatim.protocols.with_broker import Delivered, Grown, Kept, Listen, Listening, Stamped, Trimmed, Watch
 from tests.protocols.tree.net import Net, change, event, messages, options_for, single
 
 AB = frozenset({"A", "B"})
@@ -108,7 +93,7 @@ def holder() -> Subscriber:
 
 def notified(subscriber: Subscriber, *arrivals: Delivered | Stamped) -> list[str]:
     told = [each for arrival in arrivals for each in subscriber.step(BROKER, arrival, 0.0).notify]
-    return [each.event.id for each in told]
+    return [each.event.id for each in told if isinstance(each, Notification)]
 
 
 def delivered(id: str, number: int, topic: str = "A") -> Delivered:

@@ -1,26 +1,15 @@
-"""The publisher: batches while a request is under way, keeps its order, and repeats until it is answered."""
+"""The publisher: one request of a topic at a time, in the order of the commands, repeated until it is answered."""
 
 from typing import Any
 
 import pytest
 
-from seriatim.model import APPLICATION, BROKER, InputError, UnknownTopic
+from seriatim.model import APPLICATION, BROKER, Entries, InputError, UnknownTopic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher
-from seriatim.protocols.tree.messages import (
-    Append,
-    Appended,
-    Granted,
-    Publish,
-    Published,
-    Refused,
-    Settled,
-    Ticket,
-    Withdraw,
-    Write,
-    Written,
-)
+from seriatim.protocols.tree.messages import EventStored, Granted, Publish, Refused, Settled, Ticket, Withdraw
+from seriatim.protocols.with_broker import Append, Appended, Write, Written
 from tests.protocols.tree.net import event, messages, options_for, publish, single
 from tests.snapshot import copy_of, snapshot
 
@@ -52,7 +41,7 @@ def test_ask_write_settle() -> None:
     assert p.publish("x") == [Ticket(1, "A", 1)]
     assert p.say("root", Granted(1, "A", 7, 7, {"B": 2})) == [Write("A", 7, {"B": 2}, event("x"))]
     assert p.say(BROKER, Written("A", 7, "x")) == [Settled("A", 7)]
-    assert p.effects.notify == [Published(event("x"), 7, {"B": 2})]
+    assert p.effects.notify == [EventStored(event("x"), 7, {"B": 2})]
     assert p.effects.wake_at is None
 
 
@@ -69,21 +58,34 @@ def test_a_settled_range_goes_with_the_next_ticket_and_with_its_repeats() -> Non
     assert messages(p.tick(40.0), Ticket) == [Ticket(3, "A", 1, settled=1)]
 
 
-def test_what_gathers_while_a_request_is_under_way_goes_into_the_next_one() -> None:
+def test_commands_that_wait_for_a_request_go_one_after_the_other() -> None:
+    """The machine gathers nothing: events share a request only if one command brought them."""
     p = Asked()
     p.publish("x")
-    assert p.publish("y", "z") == []
+    assert p.publish("y", "z") == [] and p.publish("w") == []
     assert p.publish("a", topic="B") == [Ticket(1, "B", 1)], "another topic need not wait"
     assert p.say("root", Granted(1, "A", 1, 1, {})) == [Write("A", 1, {}, event("x")), Ticket(2, "A", 2)]
+    p.say("root", Granted(2, "A", 2, 3, {}))
+    assert p.say(BROKER, Written("A", 1, "x"))[-1] == Ticket(3, "A", 1, settled=1)
+
+
+def test_the_events_of_one_command_share_a_request_by_topic() -> None:
+    p = Asked()
+    command = Publish((event("x"), event("a", "B"), event("y")))
+    assert p.say(APPLICATION, command) == [Ticket(1, "A", 2), Ticket(1, "B", 1)]
+
+
+def entries(sent: list[Payload]) -> list[Entries]:
+    return [write.entries for write in sent if isinstance(write, Write)]
 
 
 def test_the_first_of_a_range_carries_the_entries_the_others_need_none() -> None:
     p = Asked()
     p.publish("x", "y")
-    assert [write.entries for write in p.say("root", Granted(1, "A", 1, 2, {"B": 1}))] == [{"B": 1}, {}]
+    assert entries(p.say("root", Granted(1, "A", 1, 2, {"B": 1}))) == [{"B": 1}, {}]
     full = Asked(full_stamps=True)
     full.publish("x", "y")
-    assert [write.entries for write in full.say("root", Granted(1, "A", 1, 2, {"B": 1}))] == [{"B": 1}, {"B": 1}]
+    assert entries(full.say("root", Granted(1, "A", 1, 2, {"B": 1}))) == [{"B": 1}, {"B": 1}]
 
 
 def test_a_range_is_settled_when_its_last_slot_is_filled() -> None:
@@ -117,9 +119,9 @@ def test_a_repeated_answer_changes_nothing() -> None:
     p.publish("x")
     granted = Granted(1, "A", 1, 1, {})
     p.say("root", granted)
-    before = snapshot(p.machine.state.outboxes)
+    before = snapshot(p.machine.state.lanes)
     assert p.say("root", granted) == []
-    assert snapshot(p.machine.state.outboxes) == before
+    assert snapshot(p.machine.state.lanes) == before
     p.say(BROKER, Written("A", 1, "x"))
     for repeat in (granted, Written("A", 1, "x")):
         assert p.say("root" if repeat is granted else BROKER, repeat) == []
@@ -144,9 +146,9 @@ def test_what_was_not_asked_for_is_ignored(source: str, message: Payload) -> Non
     if isinstance(message, Appended):
         p = Asked("log")
         p.publish("other")
-    before = snapshot(p.machine.state.outboxes)
+    before = snapshot(p.machine.state.lanes)
     assert p.say(source, message) == []
-    assert snapshot(p.machine.state.outboxes) == before
+    assert snapshot(p.machine.state.lanes) == before
 
 
 def test_an_answer_of_an_earlier_epoch_is_refused() -> None:
@@ -187,11 +189,12 @@ def test_events_that_lost_their_slots_keep_their_order_and_go_first(arrivals: tu
     for number in arrivals:
         p.say(BROKER, Written("A", number, None))
     # Request 2 is under way, for `later`: for a count, not for certain events.
-    assert p.machine.state.outboxes["A"].asked == 1
+    assert p.machine.state.lanes["A"].asked == 1
     sent = p.say("root", Granted(2, "A", 4, 4, {}))
     written = [message.event.id for message in sent if isinstance(message, Write) and message.event is not None]
-    waiting = [each.id for each in p.machine.state.outboxes["A"].queue]
+    waiting = [each.id for each in p.machine.state.lanes["A"].events]
     assert written + waiting == ["x", "y", "z", "later"]
+    assert sent[-1] == Ticket(3, "A", 3)
 
 
 def test_a_refusal_is_told_and_the_request_is_repeated() -> None:
@@ -209,7 +212,7 @@ def test_causal_mode_has_one_event_under_way_over_all_topics() -> None:
     p.say("root", Granted(1, "A", 1, 1, {}))
     assert p.say(BROKER, Written("A", 1, "x")) == [Ticket(2, "A", 1, settled=1)]
     p.say("root", Granted(2, "A", 2, 2, {}))
-    assert p.say(BROKER, Written("A", 2, "y")) == [Settled("A", 2), Ticket(1, "B", 1)]
+    assert p.say(BROKER, Written("A", 2, "y")) == [Settled("A", 2), Ticket(3, "B", 1)]
 
 
 def test_in_causal_mode_an_event_that_lost_its_slot_goes_again_before_any_other() -> None:
@@ -218,7 +221,7 @@ def test_in_causal_mode_an_event_that_lost_its_slot_goes_again_before_any_other(
     p.say("root", Granted(1, "A", 1, 1, {}))
     assert p.say(BROKER, Written("A", 1, None)) == [Ticket(2, "A", 1, settled=1)]
     p.say("root", Granted(2, "A", 2, 2, {}))
-    assert p.say(BROKER, Written("A", 2, "x")) == [Settled("A", 2), Ticket(1, "B", 1)]
+    assert p.say(BROKER, Written("A", 2, "x")) == [Settled("A", 2), Ticket(3, "B", 1)]
 
 
 def test_a_publisher_restored_from_its_state_goes_on() -> None:
@@ -262,7 +265,7 @@ def test_log_mode_appends_one_event_at_a_time_and_repeats_it() -> None:
     assert p.publish("x", "y") == [Append(event("x"))]
     assert p.tick(10.0).send == [(BROKER, Append(event("x")))]
     assert p.say(BROKER, Appended("A", "x", 4), 11.0) == [Append(event("y"))]
-    assert p.effects.notify == [Published(event("x"), 4, {})]
+    assert p.effects.notify == [EventStored(event("x"), 4, {})]
     assert p.say(BROKER, Appended("A", "x", 4), 12.0) == [], "the answer to the repeat"
     assert p.say(BROKER, Appended("A", "y", 5), 13.0) == []
     assert p.effects.wake_at is None
@@ -313,7 +316,7 @@ def test_an_event_that_is_withdrawn_is_not_appended_again() -> None:
     p.publish("z")
     assert p.say(APPLICATION, Withdraw("A", "z")) == []
     p.say(BROKER, Appended("A", "y", 2))
-    assert p.effects.notify == [Published(event("y"), 2, {})]
+    assert p.effects.notify == [EventStored(event("y"), 2, {})]
     assert p.machine.explain() == []
     assert p.publish("x") == [Append(event("x"))], "its id is free again"
 
@@ -325,7 +328,7 @@ def test_a_range_with_a_withdrawn_event_is_never_settled() -> None:
     p.say("root", Granted(1, "A", 1, 2, {}))
     assert p.say(APPLICATION, Withdraw("A", "x")) == []
     assert p.say(BROKER, Written("A", 2, "y")) == []
-    assert p.effects.notify == [Published(event("y"), 2, {})]
+    assert p.effects.notify == [EventStored(event("y"), 2, {})]
     assert p.effects.wake_at is None, "nothing is repeated"
     assert p.say(BROKER, Written("A", 1, "x")) == []
 
@@ -347,6 +350,28 @@ def test_a_grant_for_nothing_is_left_to_its_home() -> None:
     assert p.say("root", Granted(1, "A", 1, 1, {})) == []
     assert p.effects.wake_at is None
     assert p.publish("y") == [Ticket(2, "A", 1)]
+
+
+def test_what_is_published_after_a_withdrawn_event_waits_for_its_grant() -> None:
+    p = Asked()
+    p.publish("x")
+    p.say(APPLICATION, Withdraw("A", "x"))
+    assert p.publish("y") == []
+    assert p.tick(10.0).send == [("root", Ticket(1, "A", 1))]
+    assert p.say("root", Granted(1, "A", 1, 1, {})) == [Ticket(2, "A", 1)], "number 1 is never settled"
+
+
+def test_an_event_of_a_command_that_waits_can_be_withdrawn() -> None:
+    p = Asked()
+    p.publish("x")
+    p.publish("y", "z")
+    p.publish("w")
+    for id in ("y", "w"):
+        assert p.say(APPLICATION, Withdraw("A", id)) == []
+    assert p.say("root", Granted(1, "A", 1, 1, {})) == [Write("A", 1, {}, event("x")), Ticket(2, "A", 1)]
+    p.say(BROKER, Written("A", 1, "x"))
+    assert p.say("root", Granted(2, "A", 2, 2, {})) == [Write("A", 2, {}, event("z"))]
+    assert p.say(BROKER, Written("A", 2, "z")) == [Settled("A", 2)]
 
 
 def test_an_event_that_lost_its_slot_can_be_withdrawn() -> None:

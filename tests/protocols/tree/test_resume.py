@@ -4,22 +4,11 @@ from typing import Any
 
 import pytest
 
-from seriatim.model import BROKER, Gap
+from seriatim.model import BROKER, Gap, Notification
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Subscriber
-from seriatim.protocols.tree.messages import (
-    Began,
-    Changed,
-    Delivered,
-    Done,
-    Joined,
-    Listen,
-    Refresh,
-    Refreshed,
-    Stamped,
-    Subscribe,
-    Update,
-)
+from seriatim.protocols.tree.messages import Began, Changed, Done, Joined, Refresh, Refreshed, Subscribe, Update
+from seriatim.protocols.with_broker import Delivered, Listen, Stamped
 from tests.protocols.tree.net import Net, event, messages, options_for, single
 from tests.snapshot import snapshot
 
@@ -159,6 +148,7 @@ def test_log_mode_resumes_in_the_middle_of_a_stamped_range() -> None:
     assert subscriber.step(BROKER, Stamped("A", 1, 4, {"B": 9}), 0.0).notify == []
     for number in (3, 4):
         (told,) = subscriber.step(BROKER, Delivered("A", number, None, event(f"a{number}")), 0.0).notify
+        assert isinstance(told, Notification)
         assert (told.event.id, told.entries) == (f"a{number}", {})
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from seriatim.protocols.tree import NodeState, SequencerNode
-from seriatim.protocols.tree.messages import Stepped, TookOver
+from seriatim.protocols.node import Stepped, TookOver
+from seriatim.protocols.tree import SequencerNode, SequencerNodeState
+from seriatim.protocols.tree.messages import Input
 from tests.protocols.tree.net import Net, options_for
 from tests.protocols.tree.test_take_over import TREES, some_actions, without_timers
 
@@ -23,8 +24,8 @@ each_shape = pytest.mark.parametrize("shape", sorted(TREES))
 each_seed = pytest.mark.parametrize("seed", range(6))
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(NodeState).decode
-decode_record = msgspec.msgpack.Decoder(Stepped | TookOver).decode
+decode = msgspec.msgpack.Decoder(SequencerNodeState).decode
+decode_record = msgspec.msgpack.Decoder(Stepped[Input] | TookOver).decode
 
 
 def a_run(shape: str, options: str, seed: int, takes_snapshots: bool = False) -> tuple[Net, dict[str, Any]]:
@@ -42,7 +43,7 @@ def a_run(shape: str, options: str, seed: int, takes_snapshots: bool = False) ->
     return net, snapshots
 
 
-def replayed(net: Net, name: str, records: list[Any], state: NodeState | None = None) -> SequencerNode:
+def replayed(net: Net, name: str, records: list[Any], state: SequencerNodeState | None = None) -> SequencerNode:
     machine = SequencerNode(net.tree, name, net.options, state)
     for record in records:
         machine._replay(record)

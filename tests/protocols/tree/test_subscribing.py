@@ -14,19 +14,16 @@ from seriatim.protocols.tree.messages import (
     Change,
     Changed,
     Cut,
-    Delivered,
     Forget,
     Joined,
-    Listen,
-    Listening,
     Refresh,
     Refreshed,
     Refused,
     Subscribe,
-    Unlisten,
     Update,
     Updated,
 )
+from seriatim.protocols.with_broker import Delivered, Listen, Listening, Unlisten
 from tests.protocols.tree.net import Net, change, event, messages, options_for, single
 from tests.snapshot import snapshot
 

@@ -8,18 +8,8 @@ import pytest
 from seriatim.model import BROKER, Address, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Sequencer, SequencerNode
-from seriatim.protocols.tree.messages import (
-    Answer,
-    Granted,
-    Inquire,
-    Pass,
-    Refused,
-    Settled,
-    Ticket,
-    Update,
-    Write,
-    Written,
-)
+from seriatim.protocols.tree.messages import Answer, Granted, Inquire, Pass, Refused, Settled, Ticket, Update
+from seriatim.protocols.with_broker import Write, Written
 from tests.protocols.tree.net import messages, options_for, single
 from tests.snapshot import snapshot
 
@@ -45,7 +35,7 @@ def ask(
 ) -> list[Granted | Refused]:
     effects = sequencer.step(publisher, Ticket(request, topic, count), now)
     assert all(target == publisher for target, _ in effects.send)
-    return [message for _, message in effects.send]
+    return [message for _, message in effects.send if isinstance(message, Granted | Refused)]
 
 
 def inquire(sequencer: Sequencer, number: Number) -> Answer:

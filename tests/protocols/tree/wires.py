@@ -6,9 +6,9 @@ from typing import Any
 
 from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Node, Notification, Topic
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.broker import Broker
 from seriatim.protocols.tree.messages import Change, Publish
 
 STEPS_MAX = 10_000

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from seriatim.lab.papers.paper001 import CubeNode
 from seriatim.model import APPLICATION, Event, Notification
 from seriatim.protocols.machine import Effects, Machine, Payload
-from seriatim.protocols.paper001 import Node
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
 from seriatim.protocols.vcube.cube import id_at
 from seriatim.protocols.vcube.messages import Cast, Packet, Pub, Publish, Subscribe, Suspect, Unsubscribe
@@ -18,7 +18,9 @@ STEPS_MAX = 100_000
 class Net:
     """Messages travel at once, first in first out, except on links that are held."""
 
-    def __init__(self, peer: type[Peer] | type[Node], ids: Iterable[int], options: VCubeOptions | None = None) -> None:
+    def __init__(
+        self, peer: type[Peer] | type[CubeNode], ids: Iterable[int], options: VCubeOptions | None = None
+    ) -> None:
         cube = Cube(ids)
         self.machines: dict[int, Machine] = {id: peer(cube, id, options or VCubeOptions()) for id in cube.ids}
         self.told: dict[int, list[Payload]] = {id: [] for id in cube.ids}

@@ -86,7 +86,7 @@ def test_lives_and_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "problem"), [([], "none"), ([1, 1], "two peers"), ([-1], "range"), ([1 << 16], "range")]
+    ("ids", "problem"), [([], "no peer was given"), ([1, 1], "two peers"), ([-1], "range"), ([1 << 16], "range")]
 )
 def test_ids_that_cannot_be(ids: list[int], problem: str) -> None:
     with pytest.raises(InputError, match=problem):

@@ -7,6 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from seriatim.audit import audit
+from seriatim.lab.sim import Simulator
+from seriatim.lab.sim.delays import Constant
+from seriatim.lab.sim.network import Link, unreliable
 from seriatim.model import (
     APPLICATION,
     Address,
@@ -33,19 +36,17 @@ from seriatim.protocols.vcube.linked import (
 )
 from seriatim.protocols.vcube.messages import (
     Alive,
+    Body,
     Cast,
+    EventReceived,
     News,
     Pub,
     Publish,
-    Published,
     Replaced,
     Subscribe,
     Subscribed,
     Suspect,
 )
-from seriatim.sim import Simulator
-from seriatim.sim.delays import Constant
-from seriatim.sim.network import Link, unreliable
 
 TOPIC = "chat"
 TIME_MAX_MS = 300_000.0
@@ -145,7 +146,7 @@ def test_everything_arrives_once_over_a_network_that_loses_repeats_and_reorders(
     for name in names:
         world.publish(int(name[0]), name, payload=b"x")
         world.sim.run(until_ms=world.sim.now + 7.0)
-    world.until(lambda: all(world.count(id, Published) == 15 for id in range(6)), "all is published")
+    world.until(lambda: all(world.count(id, EventReceived) == 15 for id in range(6)), "all is published")
     for id in range(6):
         assert sorted(world.seen(id)) == sorted(names)
     assert audit(world.history).verdicts["causal"].answer == "valid"
@@ -167,7 +168,7 @@ def test_a_peer_that_is_killed_comes_back_as_a_new_life_and_the_others_lose_noth
     world.subscribe(2)
     world.publish(2, "again")
     world.until(lambda: all("again" in world.seen(id) for id in range(5)), "the new life is heard by all")
-    world.until(lambda: all(world.count(id, Published) == 10 for id in (0, 1, 3, 4)), "the others' are published")
+    world.until(lambda: all(world.count(id, EventReceived) == 10 for id in (0, 1, 3, 4)), "the others' are published")
     world.until(lambda: len({tuple(sorted(world.seen(id))) for id in (0, 1, 3, 4)}) == 1, "all have the same")
     for id in (0, 1, 3, 4):
         assert {f"{other}-{number}" for other in (0, 1, 3, 4) for number in range(10)} <= set(world.seen(id))
@@ -192,7 +193,7 @@ def test_after_a_reconnection_a_long_backlog_is_repeated_in_portions_without_wai
     world.publish(0, "b")  # sent while the rest is repeated: its turn comes
     world.tell(1, Connected(0, births[0]))
     began = world.sim.now
-    world.until(lambda: world.count(0, Published) == 901, "all is published")
+    world.until(lambda: world.count(0, EventReceived) == 901, "all is published")
     assert world.sim.now - began < 1_000.0
     assert world.seen(1) == [*(f"a{number}" for number in range(900)), "b"]
 
@@ -224,7 +225,7 @@ def test_acknowledgements_do_not_double_the_frames() -> None:
         for id in range(8):
             world.publish(id, f"{id}-{number}")
         world.sim.run(until_ms=world.sim.now + 4.0)
-    world.until(lambda: all(world.count(id, Published) == 200 for id in range(8)), "all is published")
+    world.until(lambda: all(world.count(id, EventReceived) == 200 for id in range(8)), "all is published")
     bodies = 2 * 7 * 8 * 200  # a publication and its acknowledgement for each other member
     assert bodies <= len(world.sim.messages) <= 1.05 * bodies
 
@@ -237,7 +238,7 @@ def test_nothing_is_kept_for_who_is_held_for_dead() -> None:
     world.sim.run(until_ms=world.sim.now + 1_000.0)
     assert world.machine(0).kept >= 30
     world.tell(0, Suspect(2))
-    world.until(lambda: world.machine(0).kept == 0 and world.count(0, Published) == 30, "all that live have it")
+    world.until(lambda: world.machine(0).kept == 0 and world.count(0, EventReceived) == 30, "all that live have it")
 
 
 def test_who_does_not_keep_up_is_declared_dead() -> None:
@@ -249,7 +250,7 @@ def test_who_does_not_keep_up_is_declared_dead() -> None:
         world.publish(0, f"e{number}")
         world.sim.run(until_ms=world.sim.now + 20.0)
     assert world.peer(address_of(0)).living() == (1,)
-    world.until(lambda: world.count(0, Published) == 60, "the others have it")
+    world.until(lambda: world.count(0, EventReceived) == 60, "the others have it")
 
 
 def test_who_stood_still_does_not_blame_the_others() -> None:
@@ -281,7 +282,7 @@ def test_two_that_are_no_neighbours_and_cannot_reach_each_other_do_not_wait_for_
     cut_off(world, 0, 3, 5_000.0)
     world.sim.run(until_ms=world.sim.now + 10.0)
     world.publish(0, "during")
-    world.until(lambda: world.count(0, Published) == 1, "published without the one that cannot be reached")
+    world.until(lambda: world.count(0, EventReceived) == 1, "published without the one that cannot be reached")
     assert world.sim.now < healed
     assert births_of(world.peer("peer1").life) == births_of(world.peer("peer2").life) == 0
     world.sim.run(until_ms=world.sim.now + 15_000.0)
@@ -298,7 +299,7 @@ def test_who_does_not_watch_suspects_nobody() -> None:
     world.sim.run(until_ms=world.sim.now + 50_000.0)
     assert world.machine(0).kept > 0
     assert world.peer("peer0").living() == (1, 2, 3)
-    world.until(lambda: world.count(0, Published) == 1, "it arrives after all")
+    world.until(lambda: world.count(0, EventReceived) == 1, "it arrives after all")
 
 
 def test_who_stood_still_does_not_blame_those_that_owe_it_an_acknowledgement() -> None:
@@ -351,7 +352,7 @@ def test_events_go_out_in_portions_that_a_connection_can_hold() -> None:
     assert sender.kept == len(sizes)
     assert PORTION_BYTES_MAX / 2 < sent_bytes(first) <= PORTION_BYTES_MAX
     going = sender.step(APPLICATION, Connected(1, 0), 10.0)  # all that went before is lost
-    published: list[Payload] = []
+    published: list[EventReceived] = []
     for _ in range(10 * len(sizes)):
         assert len(going.send) == 1 or sent_bytes(going) <= PORTION_BYTES_MAX
         back = Effects()
@@ -361,13 +362,17 @@ def test_events_go_out_in_portions_that_a_connection_can_hold() -> None:
         for _, parcel in back.send:
             effects = sender.step("peer1", parcel, 10.0)
             going.send += effects.send
-            published += [notice for notice in effects.notify if isinstance(notice, Published)]
+            published += [notice for notice in effects.notify if isinstance(notice, EventReceived)]
     assert [notice.event_id for notice in published] == [f"e{number}" for number in range(len(sizes))]
     assert sender.kept == 0
 
 
 def sent_bytes(effects: Effects) -> int:
-    return sum(bytes_of(parcel.frame.body) for _, parcel in effects.send if parcel.frame.body is not None)
+    return sum(
+        bytes_of(parcel.frame.body)
+        for _, parcel in effects.send
+        if isinstance(parcel, Parcel) and parcel.frame.body is not None
+    )
 
 
 def test_a_process_that_departs_is_not_waited_for() -> None:
@@ -378,7 +383,7 @@ def test_a_process_that_departs_is_not_waited_for() -> None:
     assert world.peer(address_of(0)).living() == (1,)
     before = world.sim.now
     world.publish(0, "e")
-    world.until(lambda: world.count(0, Published) == 1, "published")
+    world.until(lambda: world.count(0, EventReceived) == 1, "published")
     assert world.sim.now - before <= SLICE_MS
     world.tell(2, Subscribe(TOPIC))  # does nothing any more
     assert world.machine(2).tick(world.sim.now).send == []
@@ -393,9 +398,9 @@ def test_who_lost_its_journal_is_told_of_its_later_lives() -> None:
         world.machine(0).step("peer1", parcel, 20.0)
     world.tell(0, Suspect(1))
     effects = world.machine(0).step(APPLICATION, Connected(1, 1), 30.0)
-    for address, parcel in effects.send:
+    for address, sent in effects.send:
         if address == "peer1":
-            world.machine(1).step("peer0", parcel, 35.0)
+            world.machine(1).step("peer0", sent, 35.0)
     assert world.peer("peer1").life == life_of(1, 4)
 
 
@@ -406,7 +411,7 @@ def test_of_two_processes_with_one_id_the_later_life_goes_on() -> None:
     assert effects.notify == [Replaced(2)]
 
 
-def parcel_of(world: World, body: Payload, number: int = 1) -> Parcel:
+def parcel_of(world: World, body: Body, number: int = 1) -> Parcel:
     return Parcel(world.peer("peer0").life, Frame(world.peer("peer1").life, number, 0, body))
 
 

@@ -11,10 +11,10 @@ from random import Random
 import pytest
 
 from seriatim.audit import audit
+from seriatim.lab.sim.network import unreliable
 from seriatim.model import InputError
 from seriatim.protocols.vcube import address_of
 from seriatim.protocols.vcube.messages import Subscribe, Subscribed, Suspect, Unsubscribe
-from seriatim.sim.network import unreliable
 from tests.protocols.vcube.test_linked import TOPIC, World
 
 WORLDS = int(os.environ.get("SERIATIM_WORLDS", "12"))

@@ -15,7 +15,6 @@ from msgspec import Struct
 from pyspark.sql import SparkSession
 
 from seriatim.model import SeriatimError
-from seriatim.pipeline import files
 from seriatim.pipeline.archive.reading import read_rows
 from seriatim.pipeline.archive.records import (
     Record,
@@ -28,6 +27,7 @@ from seriatim.pipeline.archive.records import (
 from seriatim.pipeline.archive.rows import PLACE
 from seriatim.pipeline.archive.writing import write_folder
 from seriatim.pipeline.source.options import TABLES
+from seriatim.pipeline.spark import files
 
 FOLDER_BYTES = 1024 * 1024 * 1024  # of a run of folders that become one
 FILE_BYTES = 128 * 1024 * 1024
@@ -39,7 +39,7 @@ class CompactionFailed(SeriatimError):
 
 
 class Compaction(Struct, kw_only=True):
-    """What was done to a table."""
+    """The result of compacting a table."""
 
     table: str
     replaced: int = 0

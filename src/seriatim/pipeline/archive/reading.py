@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError
-from seriatim.pipeline import files
 from seriatim.pipeline.archive.records import Record, records_of, table_uri
 from seriatim.pipeline.archive.rows import file_schema, last_rows
 from seriatim.pipeline.schemas import ARCHIVE
 from seriatim.pipeline.source.options import TABLES
-from seriatim.pipeline.unreadable import unreadable
+from seriatim.pipeline.spark import files
+from seriatim.pipeline.spark.unreadable import unreadable
 
 
 def read_archive(

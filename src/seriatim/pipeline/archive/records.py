@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from pyspark.sql import SparkSession
 
 from seriatim.model import UNREADABLE, InputError
-from seriatim.pipeline import files
+from seriatim.pipeline.spark import files
 
 RECORDS = "_records"
 _NAME = re.compile(r"batch-(\d+)-(\d+)\.json")

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from seriatim.model import InputError, SeriatimError
-from seriatim.pipeline import files
 from seriatim.pipeline.archive.records import Record, claim, is_written, new_folder, put_record, table_uri
 from seriatim.pipeline.archive.rows import digest, lost_count, with_date
 from seriatim.pipeline.source.options import TABLES
+from seriatim.pipeline.spark import files
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class ArchiveFailed(SeriatimError):
 
 
 class ArchiveOptions(Struct, frozen=True, kw_only=True):
-    """Where to archive from and to."""
+    """The source and the target of an archive."""
 
     url: str
     out: str
@@ -62,7 +62,7 @@ class ArchiveOptions(Struct, frozen=True, kw_only=True):
             if table not in TABLES:
                 raise InputError("tables", f"{table!r} is not on the broker", f"use some of {', '.join(TABLES)}")
         if not self.tables:
-            raise InputError("tables", "there are none", f"use some of {', '.join(TABLES)}")
+            raise InputError("tables", "no table is named", f"use some of {', '.join(TABLES)}")
         if self.max_messages < 1:
             raise InputError("max_messages", f"{self.max_messages} is not positive", "give a number above 0")
         if self.trigger_s is not None and self.trigger_s < 0:
@@ -113,7 +113,7 @@ class TableJob:
         self._begin_at = 0.0
 
     def start(self) -> None:
-        """From where it was."""
+        """Start the query at its checkpoint."""
         options, table = self._options, self._table
         rows = self._spark.readStream.format("seriatim").options(**source_options(self._spark, options, table)).load()
         write = partial(write_batch, root=options.out, table=table, gaps=options.gaps, on_batch=self._written)
@@ -144,7 +144,7 @@ class TableJob:
         kind, reason = reason_of(problem)
         if kind in PERMANENT or self._failures == len(AGAIN_S):
             raise ArchiveFailed(f"{self._table}: {reason}")
-        logger.warning("archiving begins again", extra={"table": self._table, "reason": reason})
+        logger.warning("archiving starts again: table=%s reason=%s", self._table, reason)
         self._begin_at = time.monotonic() + AGAIN_S[self._failures]
         self._failures += 1
         self._query = None

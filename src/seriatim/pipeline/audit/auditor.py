@@ -85,7 +85,7 @@ from seriatim.pipeline.audit.order import (
     with_hint,
     with_positions,
 )
-from seriatim.pipeline.audit.reporting import Run, absent, report_of
+from seriatim.pipeline.audit.reporting import LogCounts, absent, report_of
 from seriatim.pipeline.audit.workers import side_by_side
 from seriatim.pipeline.logs.tables import Tables
 
@@ -121,7 +121,7 @@ def audit_tables(tables: Tables, limit: int = 10, options: AuditOptions | None =
                 return _Audit(LogTables(tables, few is not None), limit, replace(options, salt=salt)).result()
             except HashCollision:
                 continue
-    raise InputError("salt", f"ids collide with {SALTS} salts", "look at how the ids were made; this is no chance")
+    raise InputError("salt", f"ids collide with {SALTS} salts", "check how the ids were made; this is not chance")
 
 
 class _Audit:
@@ -165,7 +165,7 @@ class _Audit:
         self.several_places = _taken(counted, "several_places")
         if _taken(counted, "collided"):
             raise HashCollision
-        self.runs = {name: Run(**told) for name, told in counted.items()}
+        self.runs = {name: LogCounts(**told) for name, told in counted.items()}
         self.is_numbered = all(run.numbered == run.deliveries for run in self.runs.values())
         self.sizes = Sizes(
             rows=sum(run.deliveries for run in self.runs.values()),
@@ -186,7 +186,7 @@ class _Audit:
     # ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _walk(self) -> Walked:
-        """By the times of notifications, which nearly always do; only where they do not are other hints looked at."""
+        """Walk by the times of notifications. If they are a poor hint, which is rare, try other hints."""
         if self.is_levelled:
             walked = self._walk_by("levelled")
             if self.is_undivided or walked.covered_rows <= SHARE_BAD * self.sizes.rows:
@@ -202,7 +202,7 @@ class _Audit:
         return walk(self.rows, self.events, known, self.sizes, self.options)
 
     def _best_hint(self) -> str:
-        """That which the rows of a sample of subscribers follow best; of a small log, to know it takes too long."""
+        """The hint that the rows of a sample of subscribers follow best. Not for small logs: it takes too long."""
         self.events = kept(with_times(self.events, self.rows))
         lacking = self.events.agg(*(_count(delivered() & lacks_hint(hint)).alias(hint) for hint in HINTS)).first()
         assert lacking is not None
@@ -217,7 +217,7 @@ class _Audit:
         return min(hints, key=lambda hint: shares.get(hint, 0))
 
     def _sample(self) -> int:
-        """Every so-manieth subscriber gives a sample that is large enough, of subscribers that are enough."""
+        """Every Nth subscriber, so that the sample has enough rows and enough subscribers."""
         subscribers = sum(run.subscribers for run in self.runs.values())
         return max(1, min(self.sizes.rows // SAMPLE_ROWS, subscribers // SAMPLE_SUBSCRIBERS))
 
@@ -406,7 +406,7 @@ class _Audit:
             counted.setdefault(row["run"], Counter()).update(row["counts"])
 
     def _lost(self, run: str) -> Mapping[str, int]:
-        """Messages of each table that are known to be gone."""
+        """The number of messages of each table that are known to be lost."""
         return self.log.lost.get(run, {})
 
     def _frame(self, runs: Iterable[str]) -> DataFrame:

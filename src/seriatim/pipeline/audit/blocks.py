@@ -4,8 +4,8 @@ A key value is a *clean cut* if no interval covers it: everybody was notified of
 Between two neighbouring cuts is a block. A block of one event cannot be in disorder and is never looked at again.
 
 Where nearly every row is covered (clocks that jitter by more than the distance between events) there are no clean cuts
-among the keys. Then a few hundred cuts are chosen, and the events near each settle on one side of it: who comes after
-an event above a cut belongs above it too. What has not settled after some rounds joins two blocks into one.
+among the keys. Then a few hundred cuts are chosen, and the events near each settle on one side of it: an event that
+comes after an event above a cut belongs above it too. Events that have not settled after some rounds join two blocks.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def assign_keys(keys: Keys, low: Array, high: Array) -> pa.Table:
 
 
 def thresholds(events: DataFrame, blocks: int) -> list[float]:
-    """Keys that cut the events into about so many blocks of about the same size."""
+    """Keys that cut the events into about this many blocks of about the same size."""
     shares = [i / blocks for i in range(1, blocks)]
     found: list[float] = events.approxQuantile("k", shares, 1 / (4 * blocks)) if shares else []
     return sorted(set(found))
@@ -77,7 +77,7 @@ def thresholds(events: DataFrame, blocks: int) -> list[float]:
 def coarse_blocks(
     sequence_rows: DataFrame, chain_rows: DataFrame | None, events: DataFrame, blocks: int, rounds: int
 ) -> DataFrame:
-    """Cut events (e, k) into about so many blocks that every sequence passes in order: e, block.
+    """Cut events (e, k) into about this many blocks that every sequence passes in order: e, block.
 
     `sequence_rows` (s, p, kind, e, o) and `chain_rows` (e, chain, rank) are those of the events, repeats left out.
     """

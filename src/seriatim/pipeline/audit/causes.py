@@ -1,4 +1,4 @@
-"""What cannot be known about publishers and causes: the doubts of `Chains`, `check_fifo` and `check_causes`."""
+"""What is unknown about publishers and causes: the doubts of `Chains`, `check_fifo` and `check_causes`."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F

@@ -157,7 +157,7 @@ def has_several_places() -> Column:
 def contradicted(
     log: LogTables, rows: DataFrame, all_events: DataFrame, several_count: int, salt: int
 ) -> DataFrame | None:
-    """Events whose number is another event's, or that have two numbers (so many have). None if there are none."""
+    """Events whose number is another event's, or that have two numbers, and their count. None if there are none."""
     told = all_events.filter(~F.col("reused"))
     place = F.coalesce("published_place", "low")
     several_places = told.filter(has_several_places()).select("e")

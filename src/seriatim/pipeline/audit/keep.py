@@ -51,7 +51,7 @@ def handed_out(frame: DataFrame, rows_max: int) -> DataFrame:
 
 
 def count_few(frames: Iterable[DataFrame | None], rows_max: int) -> int | None:
-    """How many rows these tables have together, if at most so many. No more of them are read."""
+    """The number of rows of these tables together, up to a limit. No more rows are read."""
     if not rows_max:
         return None
     parts = [frame.select(F.lit(1)).limit(rows_max + 1) for frame in frames if frame is not None]

@@ -24,12 +24,12 @@ Ids = NDArray[np.int64]
 
 
 def every_of(count: int) -> int:
-    """Of so many deliveries, every so-manieth event gives a sample that is large enough."""
+    """N such that every Nth event of this many deliveries gives a sample that is large enough."""
     return max(1, count // SAMPLE_ROWS)
 
 
 def sample_of_rows(rows: DataFrame, every: int) -> DataFrame:
-    """Every so-manieth event, with the times of all its deliveries that are not tagged: s, e, notified_at."""
+    """Every Nth event, with the times of all its deliveries that are not tagged: s, e, notified_at."""
     chosen = (F.pmod(F.col("e"), F.lit(every)) == 0) & F.col("notified_at").isNotNull() & ~F.col("o")
     return rows.filter(chosen).select("s", "e", "notified_at")
 

@@ -1,4 +1,4 @@
-"""How an audit on Spark is done: what bounds its memory, and what it may try. No verdict changes, but to unknown."""
+"""Options of an audit on Spark: memory bounds and methods. They can change a verdict only to unknown."""
 
 from msgspec import Struct
 

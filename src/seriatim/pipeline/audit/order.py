@@ -91,7 +91,7 @@ def lacks_hint(hint: str) -> Column:
 
 
 def covered_shares(rows: DataFrame, all_events: DataFrame, hints: Sequence[str], every: int) -> dict[str, float]:
-    """How many rows of every so-manieth subscriber each hint would cover: the best hint covers the fewest."""
+    """How many rows of every Nth subscriber each hint would cover: the best hint covers the fewest."""
     sample = rows.filter((F.pmod(F.col("s"), F.lit(every)) == 0) & ~F.col("o")).select("s", "p", "e")
     known = sample.join(all_events.filter("shared and not reused").select("e", *hints), "e")
     before = Window.partitionBy("s").orderBy("p", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
@@ -174,7 +174,7 @@ def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:
 def _marks(
     rows: DataFrame, all_events: DataFrame, chain_rows: DataFrame | None, sizes: Sizes, options: AuditOptions
 ) -> Marks:
-    """Rows are brought together by subscriber and sorted. Few events: every task gets all their keys."""
+    """Group the rows by subscriber and sort them. If there are few events, every task gets all their keys."""
     keyed = with_keys(rows, all_events, are_few=sizes.events <= options.keys_max)
     marked = kept(marks(sequences(keyed, chain_rows), chain_rows is not None))
     is_row = F.col("kind") == NOTIFIED
@@ -292,7 +292,7 @@ def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> Data
 def _cut_again(
     found: DataFrame, found_max: int, walked: Walked, all_events: DataFrame, sizes: Sizes, options: AuditOptions
 ) -> tuple[DataFrame, DataFrame]:
-    """Blocks that are too large for one task are cut by coarse cuts. There are at most so many events in them."""
+    """Cut blocks that are too large for one task by coarse cuts. They have at most this many events."""
     rows = walked.rows.join(handed_out(found, found_max), "e")
     if sizes.rows <= options.block_rows_max:
         return found, rows
@@ -330,7 +330,7 @@ def size_doubt(all_events: DataFrame, found: DataFrame, group: str, large: DataF
 
 
 def untold_doubt(found: DataFrame) -> DataFrame:
-    """Events that are known to be in disorder, though nobody can show how: that is no order to call valid."""
+    """A doubt about events that are in disorder without a witness: such an order cannot be called valid."""
     example = found.filter(F.col("name") == UNTOLD).groupBy("run").agg(F.min("tie").alias("event_id"))
     text = ": in disorder, but its rows do not tell what is wrong; are all names UTF-8?"
     return doubts(example, "order", 3, reason=F.concat("event_id", F.lit(text)))

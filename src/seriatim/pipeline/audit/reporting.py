@@ -19,8 +19,8 @@ DOUBTED = {
 }
 
 
-class Run(NamedTuple):
-    """What was counted of one log."""
+class LogCounts(NamedTuple):
+    """The counts of one log."""
 
     deliveries: int = 0
     subscribers: int = 0
@@ -37,7 +37,7 @@ class Run(NamedTuple):
     subscriptions: int = 0
 
 
-def absent(run: Run, is_tagged: bool, is_confused: bool) -> Iterator[tuple[str, str]]:
+def absent(run: LogCounts, is_tagged: bool, is_confused: bool) -> Iterator[tuple[str, str]]:
     """Doubts because of what a run does not have at all."""
     if run.deliveries and is_tagged:
         yield "order", ONLY_TAGGED
@@ -55,7 +55,7 @@ def absent(run: Run, is_tagged: bool, is_confused: bool) -> Iterator[tuple[str, 
 
 
 def report_of(
-    run: Run,
+    run: LogCounts,
     counts: dict[str, int],
     shown: list[Anomaly],
     told: dict[str, list[tuple[str, int]]],

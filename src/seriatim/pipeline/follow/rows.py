@@ -114,7 +114,7 @@ class Rows:
         return Delivery(values["subscriber"], values["position"], values["event_id"], values["topic"])
 
     def deliveries(self, places: Iterable[tuple[int, int]]) -> list[Delivery]:
-        """Of a subscriber and an event each."""
+        """The deliveries of these pairs of subscriber and event."""
         return [
             self.delivery(int(np.argmax((self.subscribers == name) & (self.events == event)))) for name, event in places
         ]
@@ -125,7 +125,7 @@ class Rows:
     # ── the certificate ───────────────────────────────────────────────────────────────────────────────────────────
 
     def rank_of_events(self) -> Array:
-        """By event; -1 for new ones."""
+        """The rank of each event; -1 for new events."""
         rank = np.full(len(self._ids), -1, dtype=np.int64)
         old = ~self.is_new
         rank[self.events[old]] = self._table["rank"].to_numpy()[old]
@@ -164,7 +164,7 @@ class Rows:
     # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def oldest_events(self, surplus: int) -> Array:
-        """By event: whether it is one of those first seen longest ago that hold at least so many rows."""
+        """By event: whether it is among the oldest events that together hold at least this many rows."""
         gone = np.zeros(len(self._ids), dtype=bool)
         if surplus > 0:
             latest = np.iinfo(np.int64).max
@@ -181,7 +181,7 @@ class Rows:
         return np.bincount(self.events[~self.is_repeat], minlength=len(self._ids))
 
     def hashes(self) -> Array:
-        """By event."""
+        """The hash of each event's id."""
         return self._hashes
 
     def last_positions(self, chosen: Array) -> dict[str, int]:

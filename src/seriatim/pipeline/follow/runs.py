@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from seriatim.audit.mapping import no_such_run, runs_mixed
+from seriatim.audit.rules import no_such_run, runs_mixed
 from seriatim.model import InputError, LogError
 
 RUN = "_run"  # the column of a batch

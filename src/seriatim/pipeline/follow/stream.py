@@ -31,18 +31,19 @@ from seriatim.audit import Anomaly, Report
 from seriatim.audit.auditor import EMPTY
 from seriatim.audit.mapping import ColumnMapping
 from seriatim.audit.report import Findings, extent
+from seriatim.audit.rules import EXAMPLES, FIELDS, misfits
+from seriatim.brokers.urls import kind_or_none
 from seriatim.model import InputError, LogError
 from seriatim.order import GUARANTEES
-from seriatim.pipeline import files
 from seriatim.pipeline.audit.verdicts import finding_table
 from seriatim.pipeline.follow.rows import COLUMNS
 from seriatim.pipeline.follow.runs import LOG, RUN, Runs
 from seriatim.pipeline.follow.window import Judged, Seen, Totals, Window, WindowOptions
 from seriatim.pipeline.logs import fitting
 from seriatim.pipeline.logs.reading import columns_of, entries_of, source_of, stream_raw
-from seriatim.pipeline.schemas import DELIVERIES
 from seriatim.pipeline.source import register
-from seriatim.pipeline.unreadable import unreadable
+from seriatim.pipeline.spark import files
+from seriatim.pipeline.spark.unreadable import unreadable
 
 ORDER = ("fifo", "per-topic")  # a doubt about these is a doubt about every guarantee of order
 NOT_FOLLOWED = "not checked while a log is followed: audit it when it is whole"
@@ -81,7 +82,7 @@ class State(Struct):
 
 
 class BatchDone(Struct, frozen=True):
-    """One batch, for whoever watches. `is_repeat`: it was done before a stop, and only Spark had not noted that."""
+    """One batch, for progress reports. `is_repeat`: it was done before a stop, but Spark had not noted that."""
 
     batch: int
     judged: Judged | None
@@ -117,7 +118,7 @@ class Follower:
         return writer.trigger(processingTime=f"{options.trigger_ms} milliseconds").start()
 
     def wait(self, query: StreamingQuery) -> None:
-        """Until the query ends. Raises LogError if rows do not fit, or none is of the run that is followed."""
+        """Wait until the query ends. LogError: rows do not fit, or none belongs to the run that is followed."""
         try:
             query.awaitTermination()
         except StreamingQueryException:
@@ -183,7 +184,7 @@ class Follower:
 
     @property
     def findings(self) -> str:
-        """Where the table of findings is."""
+        """The folder of the table of findings."""
         return self._options.findings or files.join(self._options.checkpoint, "findings")
 
     def _keep(self, batch: int, judged: Judged) -> None:
@@ -217,12 +218,12 @@ class Follower:
         self._batch, self._state = batch, state
 
     def _recall(self) -> None:
-        """Become what we were at the last stop, if this process has done no batch."""
+        """Restore the state of the last stop, if this process has done no batch."""
         if self._batch < 0:
             self._restore(self._last_batch())
 
     def _restore(self, batch: int) -> None:
-        """Become what we were after this batch."""
+        """Restore the state after this batch."""
         if batch < 0:
             return
         state = self._stored(batch)
@@ -274,7 +275,7 @@ def follow_deliveries(
 ) -> DataFrame:
     """Deliveries as they are written to a folder, or to the log of a running cluster (`nats://…`).
 
-    Which run is followed is said to the `Follower`, who also knows which rows came before a restart.
+    The `Follower` is told which run to follow. It also knows which rows came before a restart.
     """
     mapping = mapping or ColumnMapping()
     if mapping.run is not None:
@@ -282,7 +283,7 @@ def follow_deliveries(
     if mapping.order_by is not None:
         fix = "give the column of the position: rows that come later would change every place"
         raise InputError("order_by", "a log that is still written has no order by a column", fix)
-    if uri.startswith("nats://"):
+    if kind_or_none(uri) is not None:
         register(spark)
         live = spark.readStream.format("seriatim").option("url", uri).option("table", "deliveries").load()
         nothing = f.lit(None).cast("string")
@@ -297,7 +298,7 @@ def follow_deliveries(
     if has_runs:
         wanted.append(mapping.run_column)
     raw = stream_raw(spark, source, wanted, mapping.subscriber_from_file, files_max)
-    fitted = fitting.fit(raw, DELIVERIES, sources, mapping)
+    fitted = fitting.fit(raw, FIELDS["deliveries"], sources, mapping)
     run = f.col("_run") if has_runs else f.lit(None).cast("string")
     return fitted.select(*COLUMNS, "_problem", run.alias(RUN))
 
@@ -310,13 +311,12 @@ def _checked(frame: DataFrame) -> pa.Table:
         raise unreadable(LOG, error) from None
     bad = rows.filter(rows["_problem"].is_valid())
     if len(bad):
-        examples = "; ".join(bad["_problem"].slice(0, 3).to_pylist())
-        raise LogError(LOG, f"{len(bad):,} of {len(rows):,} new rows do not fit: {examples}", "correct the files")
+        raise misfits(LOG, len(bad), len(rows), bad["_problem"].slice(0, EXAMPLES).to_pylist(), "new rows")
     return rows.drop_columns(["_problem"])
 
 
 def _doubts(window: Window, findings: Findings) -> None:
-    """Why nothing can be promised, if so."""
+    """The reasons why a verdict is unknown, if any."""
     totals = window.totals
     findings.doubt(NOT_FOLLOWED, "fifo", "causal", "integrity", "completeness")
     if not totals.deliveries:

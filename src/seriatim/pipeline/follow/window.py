@@ -84,7 +84,7 @@ class Finding(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """What one batch brought."""
+    """The result of one batch."""
 
     findings: list[Finding]
     kept: pa.Table  # its rows that entered the window
@@ -128,7 +128,7 @@ class Window:
 
     @property
     def ids(self) -> int:
-        """How many are remembered."""
+        """How many ids are remembered."""
         return sum(map(len, self._ids.values()))
 
     def ids_from(self, upcoming: int) -> int:

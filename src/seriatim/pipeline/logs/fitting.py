@@ -1,11 +1,11 @@
-"""From raw rows to the tables of `schemas.py`: what each cell means, which rows do not fit, and where they stand.
+"""From raw rows to the tables of `schemas.py`: `audit/rules.py` on Spark. `audit/fitting.py` is the same in Python.
 
-Pure functions, `DataFrame → DataFrame`. The rules are those of the plain reader (`seriatim.audit.foreign`): numbers may
-be text, a time may be a number or ISO 8601, an empty cell is one that is not there. A row that does not fit is marked
-with what is wrong with it (`_problem`), never dropped.
+Pure functions, `DataFrame → DataFrame`. A row that does not fit is marked with what is wrong with it (`_problem`), in
+the words of the rules, and never dropped.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
@@ -13,12 +13,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    BooleanType,
     DataType,
     DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
     MapType,
     NumericType,
     StringType,
@@ -27,67 +23,62 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from seriatim.audit.foreign import FORMATS, NO, PARQUET, YES
+from seriatim.audit import rules
 from seriatim.audit.mapping import LINES, ColumnMapping
+from seriatim.audit.rules import Field
 from seriatim.pipeline.logs.reading import CORRUPT, cell
-from seriatim.pipeline.schemas import DELIVERIES
+from seriatim.pipeline.schemas import DELIVERIES, ENTRIES, TYPES
 
-WIDE = "decimal(38,9)"  # whole numbers of any clock, and nine digits behind the point
-SUFFIXES = [".gz", *FORMATS, *PARQUET, ".log", ".txt"]
-
+WIDE = f"decimal({rules.NUMBER_DIGITS},{rules.FRACTION_DIGITS})"
+DEFAULTS = {"index": 0, "flag": False}  # of a cell that is missing; others are null
 
 Kinds: TypeAlias = Mapping[str, DataType]
 
 
 def fit(
     raw: DataFrame,
-    schema: StructType,
+    fields: Sequence[Field],
     sources: Mapping[str, tuple[str, ...]],
     mapping: ColumnMapping,
     kinds: Kinds | None = None,
 ) -> DataFrame:
-    """The columns of `schema` (null where the log has none), `_problem`, `_run`, and what was in `raw` about the place.
+    """The columns of these fields (null where the log has none), `_problem`, `_run`, and what `raw` tells of the place.
 
     With an order column also `_order`, what to order by, and `_kind`, whether it is a number or a time. `kinds` are the
-    types of the columns of `raw`, for whoever may not ask it (a declarative pipeline).
+    types of the columns of `raw`, for callers that may not look at its schema (a declarative pipeline).
     """
     if kinds is None:
         kinds = {field.name: field.dataType for field in raw.schema}
     problems = [f.col(CORRUPT)] if CORRUPT in kinds else []
     columns = []
-    for field in schema:
+    for field in fields:
+        value = f.lit(DEFAULTS.get(field.kind))
         if field.name in sources:
-            value, problem = _cell(kinds, field.name, sources[field.name], field.dataType, not field.nullable)
+            value, problem = _cell(kinds, field, sources[field.name])
             problems.append(problem)
         elif field.name == "subscriber" and mapping.subscriber_from_file:
             value = name_of(f.col("_file"))
         elif field.name == "topic" and mapping.topic_value is not None:
             value = f.lit(mapping.topic_value)
-        elif isinstance(field.dataType, BooleanType):
-            value = f.lit(False)
-        elif isinstance(field.dataType, IntegerType):
-            value = f.lit(0)
         elif field.name == "position":
-            value = f.lit(0).cast(LongType())
-        else:
-            value = f.lit(None).cast(field.dataType)
+            value = f.lit(0)
         # A map is what it is: a cast would also have to promise that no value of it is null.
-        columns.append((value if isinstance(field.dataType, MapType) else value.cast(field.dataType)).alias(field.name))
+        is_map = field.kind == "stamp" and field.name in sources
+        columns.append((value if is_map else value.cast(TYPES[field.kind])).alias(field.name))
     if mapping.run_column in kinds:
         columns.append(_text(kinds, mapping.run_column).alias("_run"))
     if mapping.order_by not in (None, LINES):
         order, kind = _moment(kinds, str(mapping.order_by))
-        missing = f.when(order.isNull(), _shown(kinds, str(mapping.order_by), "is neither a number nor a time"))
-        problems.append(missing)
+        problems.append(f.when(order.isNull(), _shown(kinds, str(mapping.order_by), rules.NOT_TIME)))
         columns += [order.alias("_order"), kind.alias("_kind")]
     columns += [f.col(name) for name in ("_file", "_block", "_row") if name in kinds]
     return raw.select(*columns, f.coalesce(*problems, f.lit(None).cast("string")).alias("_problem"))
 
 
 def name_of(file: Column) -> Column:
-    """A file's name without folders and suffixes: what its subscriber is called."""
+    """`rules.name_of` a file, given its URI."""
     plain = f.url_decode(f.replace(f.regexp_extract(file, "([^/]*)$", 1), f.lit("+"), f.lit("%2B")))
-    for suffix in SUFFIXES:
+    for suffix in rules.SUFFIXES:
         plain = f.regexp_replace(plain, f"\\Q{suffix}\\E$", "")
     return plain
 
@@ -114,7 +105,7 @@ def place_by_order(frame: DataFrame, mapping: ColumnMapping, of: tuple[str, ...]
 
 
 def place_by_line(frame: DataFrame) -> DataFrame:
-    """Positions from the lines of a file, which must be one subscriber's own (`written_by_several`)."""
+    """Positions from the lines of a file, which must be one subscriber's own (`in_several_files`)."""
     lines = Window.partitionBy("subscriber").orderBy("_file", "_block", "_row")
     return frame.withColumn("position", f.row_number().over(lines).cast("bigint") - 1)
 
@@ -128,45 +119,58 @@ def in_several_files(frame: DataFrame) -> DataFrame:
 # ── cells ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _cell(
-    kinds: Kinds, name: str, columns: tuple[str, ...], kind: DataType, is_required: bool
-) -> tuple[Column, Column]:
+def _cell(kinds: Kinds, field: Field, columns: tuple[str, ...]) -> tuple[Column, Column]:
     """The value of a field, and what is wrong with it, if anything."""
     column = columns[0]
-    there = _there(kinds, column)
-    if isinstance(kind, StringType):
-        texts = [_text(kinds, each) for each in columns]
-        value = texts[0] if len(texts) == 1 else f.concat_ws("/", *map(_escaped, texts))
-        missing = f.lit(False)
-        for text in texts:
-            missing = missing | text.isNull()
-        value = f.when(~missing, value)
-        # Whoever shows such bytes as text makes one name of two.
-        problem = f.when(~f.is_valid_utf8(value), f.lit(f"column {', '.join(columns)}: not UTF-8"))
-        if is_required:
-            problem = problem.when(missing, f.lit(f"column {', '.join(columns)}: empty, and it is the {name}"))
-        return value, problem
-    if isinstance(kind, BooleanType):
-        text = f.lower(f.trim(_text(kinds, column)))
-        value = f.when(text.isin(*sorted(YES)), True).when(text.isin(*sorted(NO)), False)
-        return f.coalesce(value, f.lit(False)), f.when(
-            there & value.isNull(), _shown(kinds, column, "is neither true nor false")
-        )
-    if isinstance(kind, MapType):
-        value = cell(column)
-        value = f.from_json(value, kind) if isinstance(kinds[column], StringType) else value
-        return value, f.when(there & value.isNull(), _shown(kinds, column, "is not a stamp"))
-    if isinstance(kind, DoubleType):
-        order, is_kind = _moment(kinds, column)
-        value = f.when(is_kind == "time", order / 1000).otherwise(order).cast("double")
-        return value, f.when(there & value.isNull(), _shown(kinds, column, "is neither a number nor a time"))
+    if field.kind == "text":
+        return _name(kinds, field, columns)
+    is_there, text = _is_there(kinds, column), _text(kinds, column)
+    match field.kind:
+        case "flag":
+            word = f.lower(f.trim(text))
+            value = f.when(word.isin(*sorted(rules.YES)), True).when(word.isin(*sorted(rules.NO)), False)
+            problem = f.when(is_there & value.isNull(), _shown(kinds, column, rules.NOT_FLAG))
+            return f.coalesce(value, f.lit(False)), problem
+        case "stamp":
+            value = cell(column)
+            is_wrong = f.lit(False)
+            if isinstance(kinds[column], StringType):
+                value = f.from_json(value, ENTRIES)
+                is_wrong = is_there & (value.isNull() | f.exists(f.map_values(value), Column.isNull))
+            return value, f.when(is_wrong, _shown(kinds, column, rules.NOT_STAMP))
+        case "time" | "number":
+            order, kind = _moment(kinds, column)
+            value = f.when(kind == "time", order / 1000).otherwise(order).cast("double")
+            words = rules.NOT_TIME
+            if field.kind == "number":
+                value, words = f.when(kind == "number", order.cast("double")), rules.NOT_NUMBER
+            return value, f.when(is_there & value.isNull(), _shown(kinds, column, words))
+        case _:
+            return _count(kinds, field, column, is_there)
+
+
+def _name(kinds: Kinds, field: Field, columns: tuple[str, ...]) -> tuple[Column, Column]:
+    texts = [_text(kinds, each) for each in columns]
+    value = texts[0] if len(texts) == 1 else f.concat_ws("/", *map(_escaped, texts))
+    missing = reduce(Column.__or__, [text.isNull() for text in texts])
+    value = f.when(~missing, value)
+    # Whoever shows such bytes as text makes one name of two.
+    problem = f.when(~f.is_valid_utf8(value), f.lit(rules.of_column(columns, rules.NOT_UTF8)))
+    if field.is_needed:
+        problem = problem.when(missing, f.lit(rules.empty_name(columns, field.name)))
+    return value, problem
+
+
+def _count(kinds: Kinds, field: Field, column: str, is_there: Column) -> tuple[Column, Column]:
     value = _whole(kinds, column)
-    problem = f.when(there & value.isNull(), _shown(kinds, column, "is not a whole number")).when(
-        value < 0, _shown(kinds, column, "is negative")
-    )
-    if is_required and isinstance(kind, LongType):
-        problem = f.when(~there, f.lit(f"column {column}: empty")).otherwise(problem)
-    return (f.coalesce(value, f.lit(0)) if isinstance(kind, IntegerType) else value), problem
+    problem = f.when(is_there & value.isNull(), _shown(kinds, column, rules.NOT_WHOLE))
+    problem = problem.when(value < 0, _shown(kinds, column, rules.NEGATIVE))
+    if field.kind == "index":
+        problem = problem.when(value > rules.INDEX_MAX, _shown(kinds, column, rules.TOO_LARGE))
+        return f.coalesce(f.when(value <= rules.INDEX_MAX, value), f.lit(0)), problem
+    if field.is_needed:
+        problem = f.when(~is_there, f.lit(rules.of_column([column], rules.EMPTY))).otherwise(problem)
+    return value, problem
 
 
 def _text(kinds: Kinds, column: str) -> Column:
@@ -179,10 +183,8 @@ def _text(kinds: Kinds, column: str) -> Column:
     return f.nullif(value.cast("string"), f.lit(""))
 
 
-def _there(kinds: Kinds, column: str) -> Column:
-    if isinstance(kinds[column], StringType):
-        return _text(kinds, column).isNotNull()
-    return cell(column).isNotNull()
+def _is_there(kinds: Kinds, column: str) -> Column:
+    return (_text(kinds, column) if isinstance(kinds[column], StringType) else cell(column)).isNotNull()
 
 
 def _escaped(text: Column) -> Column:
@@ -213,11 +215,12 @@ def _moment(kinds: Kinds, column: str) -> tuple[Column, Column]:
         return cell(column).try_cast(WIDE), f.lit("number")
     text = f.trim(cell(column).cast("string"))
     number = text.try_cast(WIDE)
-    # What Spark takes for a time is more than ISO 8601 ("12:30" is today): a date must be there.
-    time = f.when(text.rlike(r"^\d{4}-\d\d-\d\d"), f.unix_micros(text.try_cast("timestamp")).cast(WIDE))
+    # What Spark takes for a time is more than ISO 8601: "12:30" is today.
+    time = f.when(text.rlike(rules.TIME), f.unix_micros(text.try_cast("timestamp")).cast(WIDE))
     return f.coalesce(number, time), f.when(number.isNotNull(), "number").when(time.isNotNull(), "time")
 
 
-def _shown(kinds: Kinds, column: str, what: str) -> Column:
-    text = f.substring(f.make_valid_utf8(_text(kinds, column)), 1, 80)
-    return f.concat(f.lit(f"column {column}: "), f.coalesce(f.concat(text, f.lit(f" {what}")), f.lit("empty")))
+def _shown(kinds: Kinds, column: str, problem: str) -> Column:
+    text = f.substring(f.make_valid_utf8(_text(kinds, column)), 1, rules.SHOWN_MAX)
+    told = f.coalesce(f.concat(text, f.lit(f" {problem}")), f.lit(rules.EMPTY))
+    return f.concat(f.lit(rules.of_column([column], "")), told)

@@ -17,25 +17,21 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
+from seriatim.audit import rules
 from seriatim.audit.folders import check_folders
-from seriatim.audit.foreign import HEAD, SEPARATORS, check_heading, format_of
+from seriatim.audit.rules import HEAD, SEPARATORS, check_heading, format_of
 from seriatim.model import UNREADABLE, LogError
-from seriatim.pipeline.files import Entry, children, empty_below, files_below, find, read_head
-from seriatim.pipeline.unreadable import told, unreadable
+from seriatim.pipeline.spark.files import Entry, children, empty_below, files_below, find, read_head
+from seriatim.pipeline.spark.unreadable import told, unreadable
 
 CORRUPT = "_corrupt"
+LINE = "value"  # what Spark calls the only column of text
 PLACE = ("_file", "_block", "_row")
 LOOKED_AT = 1_000  # files of a folder that are looked at to know its format
 COMPARED = 100  # files that are looked at to say which of them do not fit together
 MAGIC_PARQUET = b"PAR1"
 MAGIC_BYTES = 4_096  # of a file whose name does not tell its format
 INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
-REPLACED = "\ufffd"  # what Spark makes of bytes that are not UTF-8
-# In JSON, one half of a character that takes two escapes, without the other. An escaped backslash begins no escape.
-HALF = (
-    r"(?<!\\)(?:\\\\)*\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    r"|[c-fC-F][0-9a-fA-F]{2}(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
-)
 
 _one_at_a_time = Lock()  # a setting is the session's, and tables are read side by side
 
@@ -66,7 +62,7 @@ def entries_of(spark: SparkSession, uri: str) -> list[Entry]:
 def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Source:
     """Files and folders that are one table. Raises LogError if they are of different formats, or there are none."""
     entries = list(entries)
-    formats: dict[str, str] = {}
+    formats: list[tuple[str, str]] = []
     total = 0
     is_partitioned = False
     for entry in entries:
@@ -75,21 +71,18 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
         for file in files:
             total += file.bytes
             if file.bytes:
-                formats.setdefault(_format_of(spark, file), file.name)
-        is_all = len(files) < LOOKED_AT or "parquet" not in formats
+                formats.append((_format_of(spark, file), file.name))
+        is_all = len(files) < LOOKED_AT or "parquet" not in dict(formats)
         for file in files if is_all else empty_below(spark, entry.uri):
             if not file.bytes and format_of(file.name) == "parquet":  # Spark would pass over it, as if it never was
                 raise LogError(file.uri, "empty, which no Parquet file is", "copy the file again, or delete it")
-    if len(formats) > 1:
-        shown = " and ".join(f"{kind} ({name})" for kind, name in sorted(formats.items()))
-        raise LogError(where, f"files of different formats: {shown}", "give one of them: a folder, a file or a pattern")
+    kind = rules.check_formats(where, formats) or "jsonl"
     is_partitioned |= any(
         child.is_folder and "=" in child.name and not child.is_hidden
         for entry in entries
         if entry.is_folder
         for child in children(spark, entry.uri)
     )
-    kind = next(iter(formats), "jsonl")
     return Source(where, tuple(entry.uri for entry in entries), kind, is_partitioned, total == 0)
 
 
@@ -125,17 +118,17 @@ def columns_of(spark: SparkSession, source: Source) -> list[str]:
             # The first file may be empty, and a line may be no object: that is found later, with its place.
             rows = _loader(spark, source).text(list(source.uris))
             lines = [row.value for row in rows.limit(HEAD).collect()]
-            keys = dict.fromkeys(name for name in rows.columns if name != "value")  # those of folders
+            keys = dict.fromkeys(name for name in rows.columns if name != LINE)  # those of folders
             for line in lines:
                 keys.update(dict.fromkeys(_keys(line)))
             if not keys and any(line.strip() for line in lines):
-                what = f"not JSON lines: none of its first {HEAD:,} lines is a JSON object with fields"
-                raise LogError(source.where, what, "write one JSON object per line")
+                raise rules.not_json_lines(source.where)
             return list(keys)
         names = [name for name in _frame(spark, source, None).columns if name != CORRUPT]
         if source.format in SEPARATORS and _may_be_renamed(names):
-            heading = _text_reader(spark, source).option("header", "false").csv(list(source.uris)).first()
-            check_heading(heading or (), source.where, is_exact=False)
+            reader = _loader(spark, source).options(**_options(source) | {"header": "false"})
+            heading = reader.csv(list(source.uris)).first()
+            check_heading(heading or (), source.where)
         return names
     except (PySparkException, Py4JJavaError) as error:
         mixed = _mixed_types(spark, source) if "CANNOT_MERGE_SCHEMA" in told(error) else None
@@ -143,11 +136,10 @@ def columns_of(spark: SparkSession, source: Source) -> list[str]:
 
 
 def check_halves(spark: SparkSession, source: Source) -> None:
-    """Refuse JSON with half characters: all of them are a question mark to Spark, so two names would pass for one."""
-    line = _loader(spark, source).text(list(source.uris)).where(f.col("value").rlike(HALF)).first()
+    """Refuse JSON with half characters, all of which are a question mark to Spark."""
+    line = _loader(spark, source).text(list(source.uris)).where(f.col("value").rlike(rules.HALF)).first()
     if line is not None:
-        what = f"half a character (a \\ud8… escape without its other half): {line.value[:80]}"
-        raise LogError(source.where, what, "write both halves")
+        raise rules.half_character(source.where, line.value)
 
 
 def _mixed_types(spark: SparkSession, source: Source) -> LogError | None:
@@ -187,27 +179,39 @@ def read_raw(spark: SparkSession, source: Source, columns: Iterable[str], with_p
 def stream_raw(
     spark: SparkSession, source: Source, columns: Iterable[str], with_place: bool, files_max: int
 ) -> DataFrame:
-    """The same of files as they come, at most so many at a time. Columns are those of the files that are there now."""
+    """The same for new files, at most this many at a time. The columns are those of the files that exist now."""
     wanted = list(dict.fromkeys(columns))
     schema = _frame(spark, source, wanted).schema
     reader = spark.readStream.schema(schema).option("recursiveFileLookup", not source.is_partitioned)
-    reader = reader.option("maxFilesPerTrigger", files_max)
-    for key, value in _options(source).items():
-        reader = reader.option(key, value)
+    reader = reader.options(maxFilesPerTrigger=files_max, **_options(source))
     kind = {"jsonl": "json", "tsv": "csv"}.get(source.format, source.format)
     # A folder that is followed is one place; the pattern of several is resolved by Spark, again and again.
     frame = reader.format(kind).load(source.uris[0] if len(source.uris) == 1 else source.where)
     return _chosen(frame, source, wanted, with_place)
 
 
+def read_lines(spark: SparkSession, source: Source) -> DataFrame:
+    """The lines of JSON, with `_problem` where one is not one object: Spark passes over what follows an object."""
+    line = f.trim(f.col(LINE), f.lit(" \t\r"))
+    # Where it has one closing bracket, that is its end; elsewhere it must be the only value of a list.
+    has_more = f.length(line) - f.length(f.replace(line, f.lit("}"))) > 1
+    is_alone = f.json_array_length(f.concat(f.lit("["), line, f.lit("]"))) == 1
+    is_one = line.startswith("{") & line.endswith("}") & (~has_more | f.coalesce(is_alone, f.lit(False)))
+    shown = f.substring(f.make_valid_utf8(f.col(LINE)), 1, rules.SHOWN_MAX)
+    problem = f.when(~is_one, f.concat(f.lit(f"{rules.NOT_JSON}: "), shown))
+    lines = _loader(spark, source).text(list(source.uris)).where(f.length(line) > 0)
+    return lines.select(problem.alias("_problem"), *_place(source))
+
+
 def _options(source: Source) -> dict[str, str]:
-    """How text is read, so that a row that does not fit is kept as it is."""
+    """How cells are read, so that a row that does not fit is kept as it is."""
     if source.format == "parquet":
         return {}
+    options = {"columnNameOfCorruptRecord": CORRUPT}
     if source.format == "jsonl":
-        return {"columnNameOfCorruptRecord": CORRUPT}
-    options = {"header": "true", "sep": SEPARATORS[source.format], "quote": '"', "escape": '"'}
-    return options | {"enforceSchema": "false", "columnNameOfCorruptRecord": CORRUPT}
+        return options | {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+    options |= {"header": "true", "sep": SEPARATORS[source.format], "quote": '"', "escape": '"'}
+    return options | {"unescapedQuoteHandling": "RAISE_ERROR", "enforceSchema": "false"}
 
 
 def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: bool) -> DataFrame:
@@ -216,17 +220,20 @@ def _chosen(frame: DataFrame, source: Source, wanted: list[str], with_place: boo
     inner = [name for name in wanted if name not in known and _top(name) in frame.columns]
     shown += [_inside(name, frame.schema, source.where).alias(name) for name in inner]
     if CORRUPT in frame.columns:
-        what = "not a JSON object: " if source.format == "jsonl" else "its cells are not those of the first line: "
-        problems = [f.concat(f.lit(what), f.substring(CORRUPT, 1, 80))]
+        words = rules.NOT_JSON if source.format == "jsonl" else rules.OTHER_CELLS
+        problems = [f.concat(f.lit(f"{words}: "), f.substring(CORRUPT, 1, rules.SHOWN_MAX))]
         if source.format in SEPARATORS:
             problems += [_not_utf8(name) for name in known]
         shown.append(f.coalesce(*problems).alias(CORRUPT))
-    if with_place:
-        is_indexed = source.format == "parquet"
-        row = f.col("_metadata.row_index") if is_indexed else f.monotonically_increasing_id()
-        block = f.lit(0).cast("bigint") if is_indexed else f.col("_metadata.file_block_start")
-        shown += [f.col("_metadata.file_path").alias("_file"), block.alias("_block"), row.alias("_row")]
-    return frame.select(*shown)
+    return frame.select(*shown, *(_place(source) if with_place else ()))
+
+
+def _place(source: Source) -> list[Column]:
+    """File, block and row."""
+    is_indexed = source.format == "parquet"
+    row = f.col("_metadata.row_index") if is_indexed else f.monotonically_increasing_id()
+    block = f.lit(0).cast("bigint") if is_indexed else f.col("_metadata.file_block_start")
+    return [f.col("_metadata.file_path").alias("_file"), block.alias("_block"), row.alias("_row")]
 
 
 def _not_utf8(name: str) -> Column:
@@ -234,7 +241,7 @@ def _not_utf8(name: str) -> Column:
 
     A cell that really has the character is refused too. It was a name that somebody before us could not read.
     """
-    return f.when(cell(name).contains(REPLACED), f.lit(f"column {name}: not UTF-8"))
+    return f.when(cell(name).contains(rules.REPLACED), f.lit(rules.of_column([name], rules.NOT_UTF8)))
 
 
 def cell(name: str) -> Column:
@@ -267,24 +274,16 @@ def _loader(spark: SparkSession, source: Source) -> DataFrameReader:
     return reader
 
 
-def _text_reader(spark: SparkSession, source: Source) -> DataFrameReader:
-    reader = _loader(spark, source)
-    for key, value in _options(source).items():
-        reader = reader.option(key, value)
-    return reader
-
-
 def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> DataFrame:
     uris = list(source.uris)
+    reader = _loader(spark, source).options(**_options(source))
     if source.format == "parquet":
         with _folders_as_text(spark) if source.is_partitioned else nullcontext():
-            return _loader(spark, source).option("mergeSchema", True).parquet(*uris)
-    reader = _text_reader(spark, source)
+            return reader.option("mergeSchema", True).parquet(*uris)
     if source.format == "jsonl":
         names = dict.fromkeys(map(_top, wanted or ()))
         return reader.schema(_texts([*names, CORRUPT])).json(uris)
-    heading = reader.csv(uris).columns
-    return reader.schema(_texts([*heading, CORRUPT])).csv(uris)
+    return reader.schema(_texts([*reader.csv(uris).columns, CORRUPT])).csv(uris)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The edge: tables in and out, at any URI that Spark can read and write."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from types import MappingProxyType
@@ -11,20 +11,27 @@ from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructType
 
-from seriatim.audit.foreign import format_of
-from seriatim.audit.logs import check_is_one_run
-from seriatim.audit.mapping import LINES, ColumnMapping, no_such_run, runs_mixed
+from seriatim.audit import rules
+from seriatim.audit.mapping import LINES, ColumnMapping
+from seriatim.audit.rules import FIELDS, Field, format_of
 from seriatim.model import Delivery, History, InputError, LogError, Publication, Subscription
 from seriatim.pipeline.archive.reading import read_logged
-from seriatim.pipeline.files import Entry, children, files_below
 from seriatim.pipeline.logs import fitting
-from seriatim.pipeline.logs.reading import LOOKED_AT, Source, check_halves, columns_of, entries_of, read_raw, source_of
+from seriatim.pipeline.logs.reading import (
+    LOOKED_AT,
+    Source,
+    check_halves,
+    columns_of,
+    entries_of,
+    read_lines,
+    read_raw,
+    source_of,
+)
 from seriatim.pipeline.schemas import ARCHIVE, HISTORY, LOST
-from seriatim.pipeline.unreadable import unreadable
+from seriatim.pipeline.spark.files import Entry, children, ends_a_line, files_below
+from seriatim.pipeline.spark.unreadable import unreadable
 
-EXAMPLES = 3  # rows shown of those that do not fit
 RUNS_SHOWN = 21
 
 _Row = TypeVar("_Row", Delivery, Publication, Subscription)
@@ -81,7 +88,7 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
         below = [
             file.uri for file in files_below(spark, entries[0].uri, LOOKED_AT) if file.name.startswith("deliveries.")
         ]
-        check_is_one_run(uri, [file.rpartition("/")[0] for file in below])
+        rules.check_is_one_run(uri, [file.rpartition("/")[0] for file in below])
     if by_table and mapping.is_foreign:
         by_table = {"deliveries": by_table["deliveries"]}
     own = ColumnMapping(run=mapping.run, run_column=mapping.run_column)
@@ -180,13 +187,7 @@ def _by_table(spark: SparkSession, entries: list[Entry]) -> dict[str, list[Entry
         is_table = name == "deliveries" or child.is_folder or format_of(child.name) is not None
         if name in HISTORY and is_table:  # people keep other files beside their logs, such as messages.log
             by_table.setdefault(name, []).append(child)
-    for name, found in by_table.items():
-        if len(found) > 1:
-            both = " and ".join(entry.name for entry in found)
-            raise LogError(entries[0].uri, f"{name} twice: {both}", "keep one of them")
-    if by_table and "deliveries" not in by_table:
-        there = ", ".join(sorted(by_table))
-        raise LogError(entries[0].uri, f"no deliveries beside {there}", "add deliveries (.jsonl, .csv or .parquet)")
+    rules.check_tables(entries[0].uri, {name: [each.name for each in found] for name, found in by_table.items()})
     return by_table
 
 
@@ -195,7 +196,7 @@ class _Reading(NamedTuple):
 
     spark: SparkSession
     source: Source
-    schema: StructType
+    fields: tuple[Field, ...]
     sources: dict[str, tuple[str, ...]]  # field → columns
     wanted: list[str]
     mapping: ColumnMapping
@@ -206,7 +207,7 @@ class _Reading(NamedTuple):
 
     def fitted(self, with_place: bool) -> DataFrame:
         raw = read_raw(self.spark, self.source, self.wanted, with_place)
-        return fitting.fit(raw, self.schema, self.sources, self.mapping)
+        return fitting.fit(raw, self.fields, self.sources, self.mapping)
 
 
 def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mapping: ColumnMapping) -> DataFrame | None:
@@ -217,19 +218,18 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
     known = columns_of(spark, source)
     if not known:  # files without a row have no columns either
         source = source._replace(is_empty=True)
-    schema = HISTORY[name]
+    fields, names = FIELDS[name], HISTORY[name].names
     if name == "deliveries" and known:
         sources = mapping.sources(known, where, source.tells_all_columns)
     else:
-        looked_for = known if source.tells_all_columns else schema.names
-        sources = {name: (name,) for name in schema.names if name in looked_for}
-        _check_columns(schema, known, where)
+        rules.check_columns(name, known, where)
+        sources = {each: (each,) for each in names if not source.tells_all_columns or each in known}
     wanted = [column for columns in sources.values() for column in columns]
     if mapping.order_by not in (None, LINES):
         wanted.append(str(mapping.order_by))
     if mapping.run_column in known or not source.tells_all_columns:
         wanted.append(mapping.run_column)
-    reading = _Reading(spark, source, schema, sources, wanted, mapping)
+    reading = _Reading(spark, source, fields, sources, wanted, mapping)
     fitted = reading.fitted(mapping.subscriber_from_file or (mapping.order_by is not None and not mapping.trust_order))
     if source.format != "parquet":
         # Text is slow to read, and an audit goes over its rows some ten times. `spark.catalog.clearCache()` gives the
@@ -244,15 +244,7 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
         return None
     if mapping.run is not None and "_run" in fitted.columns:
         fitted = fitted.where(f.col("_run").isNull() | (f.col("_run") == mapping.run))
-    return _placed(fitted, where, mapping).select(*schema.names)
-
-
-def _check_columns(schema: StructType, known: list[str], where: str) -> None:
-    optional = {"out_of_order", "index", "filtered"}  # these have a default
-    missing = [field.name for field in schema if not field.nullable and field.name not in {*known, *optional}]
-    if known and missing:
-        fix = f"its columns are {', '.join(known)}; docs/audit.md lists the fields"
-        raise LogError(where, f"no column {', '.join(missing)}", fix)
+    return _placed(fitted, where, mapping).select(*names)
 
 
 def _check(reading: _Reading, fitted: DataFrame) -> bool:
@@ -261,7 +253,7 @@ def _check(reading: _Reading, fitted: DataFrame) -> bool:
     nothing = f.lit(None).cast("string")
     run = f.col("_run") if "_run" in fitted.columns else nothing
     kind = f.col("_kind") if "_kind" in fitted.columns else nothing
-    texts = [f.col(field.name) for field in reading.schema if isinstance(field.dataType, StringType)]
+    texts = [f.col(field.name) for field in reading.fields if field.kind == "text"]
     has_mark = reduce(Column.__or__, [f.contains(text, f.lit("?")) for text in (*texts, run)])
     # The digest reads every column that is used later, so that damage shows now, with the file's name.
     seen = fitted.agg(
@@ -273,23 +265,27 @@ def _check(reading: _Reading, fitted: DataFrame) -> bool:
         f.min(kind).alias("one_kind"),
         f.max(kind).alias("other_kind"),
         f.bool_or(has_mark).alias("has_mark"),
-        f.bit_xor(f.xxhash64(*(name for name in reading.schema.names if name != "stamp"))).alias("digest"),
+        f.bit_xor(f.xxhash64(*(field.name for field in reading.fields if field.kind != "stamp"))).alias("digest"),
     )
     try:
         result = seen.collect()[0]
     except (PySparkException, Py4JJavaError) as error:
         raise unreadable(reading.where, error) from None
     if result.bad:
-        raise _misfits(reading, f"{result.bad:,} of {result.rows:,} rows do not fit")
+        raise rules.misfits(reading.where, result.bad, result.rows, _examples(reading, reading.fitted(with_place=True)))
+    if reading.source.format == "jsonl" and result.rows:
+        _check_lines(reading)
     if result.has_mark and reading.source.format == "jsonl":
         check_halves(reading.spark, reading.source)  # one of the marks may stand for half a character
     if result.one_kind != result.other_kind:
-        what = f"mixed types in {mapping.order_by}: some are numbers, some are times"
-        raise LogError(reading.where, what, "correct the column; they cannot be compared")
+        raise rules.mixed_order(reading.where, str(mapping.order_by))
     if mapping.run is None and result.first_run != result.last_run:
-        raise runs_mixed(reading.where, _runs(fitted))
+        raise rules.runs_mixed(reading.where, _runs(fitted))
     if mapping.run is not None and not result.of_run and result.first_run is not None:
-        raise no_such_run(reading.where, mapping.run, _runs(fitted))
+        raise rules.no_such_run(reading.where, mapping.run, _runs(fitted))
+    if mapping.subscriber_from_file:
+        for row in fitting.in_several_files(fitted).orderBy("subscriber").limit(1).collect():
+            raise rules.called_alike(row.other, row.one, row.subscriber)
     return bool(result.rows)
 
 
@@ -298,15 +294,26 @@ def _runs(fitted: DataFrame) -> list[str]:
     return [row[0] for row in runs.collect()]
 
 
-def _misfits(reading: _Reading, what: str) -> LogError:
+def _check_lines(reading: _Reading) -> None:
+    """Refuse lines of JSON that are more than one object."""
+    lines = read_lines(reading.spark, reading.source)
+    bad, rows = lines.agg(f.count("_problem"), f.count(f.lit(1))).collect()[0]
+    if bad:
+        raise rules.misfits(reading.where, bad, rows, _examples(reading, lines))
+
+
+def _examples(reading: _Reading, placed: DataFrame) -> Iterator[str]:
     """The first few rows that do not fit, with their file and row (a heading and empty lines do not count)."""
-    placed = reading.fitted(with_place=True)
-    examples = []
-    for row in placed.where(f.col("_problem").isNotNull()).limit(EXAMPLES).collect():
-        here = f.struct(f.lit(row["_block"]).alias("_block"), f.lit(row["_row"]).alias("_row"))
-        before = placed.where((f.col("_file") == row["_file"]) & (f.struct("_block", "_row") < here)).count()
-        examples.append(f"{row['_file']} row {before + 1}, {row['_problem']}")
-    return LogError(reading.where, f"{what}: {'; '.join(examples)}", "correct them, or map other columns")
+    order = ("_file", "_block", "_row")
+    for row in placed.where(f.col("_problem").isNotNull()).orderBy(*order).limit(rules.EXAMPLES).collect():
+        here = f.struct(*(f.lit(row[name]).alias(name) for name in order[1:]))
+        place, problem = f.struct(*order[1:]), row["_problem"]
+        own = placed.where(f.col("_file") == row["_file"])
+        before, after = own.agg(f.count_if(place < here), f.count_if(place > here)).collect()[0]
+        is_broken = problem.startswith((rules.NOT_JSON, rules.OTHER_CELLS))
+        if is_broken and not after and not ends_a_line(reading.spark, row["_file"]):
+            problem = f"{rules.CUT_OFF}: {problem.partition(': ')[2]}"
+        yield f"{row['_file']} row {before + 1}, {problem}"
 
 
 def _placed(fitted: DataFrame, where: str, mapping: ColumnMapping) -> DataFrame:
@@ -316,6 +323,5 @@ def _placed(fitted: DataFrame, where: str, mapping: ColumnMapping) -> DataFrame:
         return fitting.place_by_order(fitted, mapping)
     several = fitting.in_several_files(fitted).orderBy("subscriber").limit(1).collect()
     if several:
-        fix = "give a column with --order-by, or one file for each subscriber (--subscriber-from file)"
-        raise LogError(where, f"rows of {several[0].subscriber} are in several files: lines give no order", fix)
+        raise rules.in_several_files(where, several[0].subscriber)
     return fitting.place_by_line(fitted)

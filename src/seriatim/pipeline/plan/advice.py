@@ -1,8 +1,8 @@
 """What couplings cost, which few subscriptions cause them, and what one more subscription would change.
 
 A pair that only a few subscribers hold can be uncoupled by a few of them: if all but one (total order) dropped one of
-the two topics, neither topic would have to mention the other any more. For each topic the cheapest such drops are
-looked for: subscribers are taken greedily, those first whose leaving frees most entries per subscriber still needed.
+the two topics, neither topic would have to mention the other. The cheapest such drops of each topic are found greedily:
+first the subscribers whose leaving frees most entries per subscriber still needed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ NAMES_SHOWN = 3
 
 
 class Advice(Struct, frozen=True):
-    """If these subscribers dropped this topic."""
+    """What would be saved if these subscribers dropped this topic."""
 
     topic: Topic
     subscribers: tuple[str, ...]
@@ -39,7 +39,7 @@ class Advice(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The advice as a sentence."""
         names = ", ".join(self.subscribers[:NAMES_SHOWN])
         more = f" and {len(self.subscribers) - NAMES_SHOWN} more" if len(self.subscribers) > NAMES_SHOWN else ""
         hops = f", and {self.hops_per_s:,.1f} wide-area hops/s would be saved" if self.hops_per_s > 0.05 else ""
@@ -52,7 +52,7 @@ class Advice(Struct, frozen=True):
 
 
 class WideAdvice(Struct, frozen=True):
-    """If this wide subscriber held nothing: at least so many pairs would not be coupled."""
+    """How many pairs, at least, would not be coupled if this wide subscriber held nothing."""
 
     subscriber: str
     topics: int
@@ -188,7 +188,7 @@ def _holders(
 
 
 def _drops(plan: Plan, topic: int, rows: list[tuple[int, float, int, list[str]]]) -> Advice | None:
-    """Greedy: subscribers one by one, until nothing is freed any more or enough are named."""
+    """Choose subscribers greedily, until no more is freed or enough are named."""
     by_name: dict[str, list[int]] = {}
     for place, (_, _, _, names) in enumerate(rows):
         for name in names:

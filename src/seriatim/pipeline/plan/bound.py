@@ -1,4 +1,4 @@
-"""No plan can cost less than this.
+"""A lower bound: no plan can cost less.
 
 Every topic pays at least its access at the best node. And a topic that meets another one without climbing an edge
 between sites has its home at the site of the meeting point. So cut the graph into disjoint stars: a centre and topics

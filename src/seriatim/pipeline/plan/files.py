@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from seriatim.model import Node, Topic
-from seriatim.pipeline import files
 from seriatim.pipeline.plan.advice import Advice, WideAdvice
 from seriatim.pipeline.plan.planner import Placed, Plan
+from seriatim.pipeline.spark import files
 
 COUPLINGS_SHOWN = 20
 
@@ -32,7 +32,7 @@ def toml_of(
     default_home: Node,
     sites: Mapping[Node, str] | None = None,
 ) -> str:
-    """What `read_plan` of the server reads."""
+    """The tables that `read_plan` of the server reads, as TOML."""
     lines = [f"default_home = {_quoted(default_home)}", ""]
     for node, parent in parents.items():
         site = f"  # at {sites[node]}" if sites is not None else ""
@@ -50,7 +50,7 @@ def _quoted(text: str) -> str:
 
 
 def write_plan(plan: Plan, found: Mapping[str, Any], uri: str) -> None:
-    """Everything a plan is, into a folder. `plan.toml` comes last: where it is, the rest is whole."""
+    """Everything a plan is, into a folder. `plan.toml` is written last: if it exists, the rest is complete."""
     spark = plan.summed.held.sparkSession
     topics_table(plan).write.mode("overwrite").parquet(files.join(uri, "topics"))
     pairs_table(plan).write.mode("overwrite").parquet(files.join(uri, "pairs"))
@@ -64,7 +64,7 @@ def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan
     before = plan.before()
     after = Placed("this plan", plan.shape, plan.home_ids, plan.cost)
     graph = plan.graph
-    dear = np.argsort(-graph.pair_costs, kind="stable")[:COUPLINGS_SHOWN].tolist()
+    costliest = np.argsort(-graph.pair_costs, kind="stable")[:COUPLINGS_SHOWN].tolist()
     rates = max(plan.events_per_s, 1e-300)
     return {
         "name": name,
@@ -80,7 +80,7 @@ def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan
                 "subscribers": int(graph.shared[place]),
                 "entries_per_s": float(graph.pair_costs[place]),
             }
-            for place in dear
+            for place in costliest
         ],
         "advice": [each.sentence for each in advice],
         "facts": {

@@ -88,7 +88,7 @@ class Graph:
 
     @property
     def pair_count(self) -> int:
-        """All coupled pairs, listed or not."""
+        """The number of coupled pairs, listed or not."""
         return int(self.group_sizes.sum()) // 2
 
     @cached_property
@@ -106,7 +106,7 @@ class Graph:
 
     @property
     def entries_per_s(self) -> float:
-        """Of all stamps."""
+        """The entries per second of all stamps."""
         return float(self.difference_entries @ self.rates)
 
     def _by_class(self) -> Floats:

@@ -1,7 +1,7 @@
 """What a plan is made from, checked: subscriptions, rates of events, sites of clients.
 
 The tables may come from the archive, from `seriatim workload` or from anywhere else; only the columns used here must be
-there. What is wrong is said with the name of the table and of the column.
+there. An error names the table and the column.
 """
 
 from collections.abc import Iterable
@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, NumericType, StringType, StructField, StructType
+from pyspark.sql.types import NumericType, StringType
 
 from seriatim.audit.mapping import ColumnMapping, nearest
+from seriatim.audit.rules import Field
 from seriatim.brokers.naming import bucket_of
 from seriatim.model import InputError
 from seriatim.pipeline.archive.reading import read_archive
@@ -84,7 +85,7 @@ def with_site(rows: DataFrame, column: str, sites: DataFrame) -> DataFrame:
 
 
 def current(subscriptions: DataFrame, ended: bool = False) -> DataFrame:
-    """Who holds what now: `subscriber`, `topic`. Rows may repeat. `ended`: subscriptions that have ended count, too."""
+    """The topics held now: `subscriber`, `topic`. Rows may repeat. `ended`: ended subscriptions count, too."""
     rows = check_columns("subscriptions", subscriptions)
     if "until" in rows.columns and not ended:
         rows = rows.where(F.col("until").isNull())
@@ -141,11 +142,9 @@ def rates_of(publications: DataFrame, sites: DataFrame | None = None) -> DataFra
     if time is None:
         fix = "give a table with times, as ISO 8601 or in milliseconds, or a table of rates"
         raise InputError("publications", "has neither published_at nor received_at", fix)
-    fields = [StructField(column, StringType()) for column in wanted]
-    schema = StructType([*fields, StructField(time, DoubleType())])
-    events = fitting.fit(
-        publications.select(*schema.names), schema, {name: (name,) for name in schema.names}, ColumnMapping()
-    )
+    fields = [*(Field(column, "text") for column in wanted), Field(time, "time")]
+    sources = {field.name: (field.name,) for field in fields}
+    events = fitting.fit(publications.select(*sources), fields, sources, ColumnMapping())
     ends = events.agg(F.min(time).alias("first"), F.max(time).alias("last"), F.min("_problem").alias("problem")).first()
     if ends is not None and ends["problem"] is not None:
         raise InputError("publications", ends["problem"], "give times as ISO 8601 or in milliseconds")

@@ -1,4 +1,4 @@
-"""What a run did, from its archive: to be held against what its plan promised."""
+"""What a run did, from its archive, to be compared with its plan."""
 
 from collections.abc import Mapping
 

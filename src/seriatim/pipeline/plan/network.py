@@ -24,7 +24,7 @@ class Network(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.sites:
-            raise InputError("nodes", "there are none", "name at least one node")
+            raise InputError("nodes", "no node is named", "name at least one node")
         if len(self.sites) > NODES_MAX:
             raise InputError("nodes", f"there are {len(self.sites)}", f"plan for at most {NODES_MAX} nodes")
         if self.now is not None and self.now.parents.keys() != self.sites.keys():

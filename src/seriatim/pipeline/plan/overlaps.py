@@ -195,7 +195,7 @@ class _Sums:
             yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """What has been added since."""
+        """Hand on the sums since the last flush."""
         if self._dense is not None:
             pairs = np.flatnonzero(self._dense)
             yield _batch(pairs, self._dense[pairs])

@@ -96,7 +96,7 @@ class Search:
         self._pinned = self.graph.is_wide  # these move together, or not at all
 
     def run(self) -> "Search":
-        """Until nothing gets better, or the work is used up."""
+        """Search until nothing gets better or the budget is used up."""
         for _ in range(SWEEPS_MAX):
             before = self.cost.weighed
             self._relieve()
@@ -306,7 +306,7 @@ def _better(model: Model, best: Search | None, other: Search) -> Search:
 
 
 def _kicked(model: Model, search: Search, random: np.random.Generator) -> Ids:
-    """Some topics that cost something, each with its group, somewhere else."""
+    """Move some topics that cost something, each with its group, to other nodes."""
     homes = search.homes.copy()
     costs = search.cost.access + search.cost.climb
     if not costs.sum() > 0.0:

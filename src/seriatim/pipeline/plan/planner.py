@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def default_home(self) -> Node:
-        """For topics that nobody holds yet."""
+        """The home of topics that nobody holds yet."""
         return self.shape.tree.root
 
     @property

@@ -1,32 +1,29 @@
 """The tables that a plan is made from, as files of any format: read as audits read logs (`seriatim.pipeline.logs`).
 
-Text is read as text: a topic called 001 is not the topic 1. What must be a number or a time is made one here, and what
-is none is an error that names file, column and value, before anything is planned.
+Text is read as text: a topic called 001 is not the topic 1. Numbers and times are converted here. A value that cannot
+be converted is an error that names file, column and value, before anything is planned.
 """
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, StringType, StructField, StructType
 
 from seriatim.audit.mapping import ColumnMapping
+from seriatim.audit.rules import Field, misfits
 from seriatim.model import InputError
 from seriatim.pipeline.logs import fitting
 from seriatim.pipeline.logs.reading import Source, columns_of, entries_of, read_raw, source_of
 from seriatim.pipeline.plan.inputs import NEEDED, TIMES, check_known
-from seriatim.pipeline.unreadable import unreadable
+from seriatim.pipeline.spark.unreadable import unreadable
 
-TEXT, TIME = StringType(), DoubleType()
-
-# Columns that are read, if they are there. Rates are text until they are known to be numbers.
-COLUMNS: dict[str, dict[str, DataType]] = {
-    "subscriptions": {"subscriber": TEXT, "topic": TEXT, "until": TEXT},
-    "rates": {"topic": TEXT, "events_per_s": TEXT, "site": TEXT},
-    "sites": {"client": TEXT, "site": TEXT},
-    "publications": {"topic": TEXT, "publisher": TEXT, **dict.fromkeys(TIMES, TIME)},
+# Columns that are read, if they are there.
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "subscriptions": (Field("subscriber", "text"), Field("topic", "text"), Field("until", "text")),
+    "rates": (Field("topic", "text"), Field("events_per_s", "number"), Field("site", "text")),
+    "sites": (Field("client", "text"), Field("site", "text")),
+    "publications": (Field("topic", "text"), Field("publisher", "text"), *(Field(name, "time") for name in TIMES)),
 }
-NUMBERS = ("events_per_s",)
 
 
 def read_table(spark: SparkSession, name: str, uri: str) -> DataFrame:
@@ -40,17 +37,11 @@ def read_table(spark: SparkSession, name: str, uri: str) -> DataFrame:
         raise InputError(name, f"{uri} is empty", "give Parquet, .csv or .jsonl with rows in it")
     for column in NEEDED[name]:
         check_known(name, column, known)
-    sources = {column: (column,) for column in COLUMNS[name] if column in known or _may_come(column, source)}
-    schema = StructType([StructField(column, COLUMNS[name][column]) for column in sources])
-    table = fitting.fit(read_raw(spark, source, sources, with_place=True), schema, sources, ColumnMapping())
-    problem = F.col("_problem")
-    for column in filter(sources.__contains__, NUMBERS):
-        number = F.col(column).try_cast("double")
-        shown = F.concat(F.lit(f"column {column}: "), F.substring(column, 1, 80), F.lit(" is not a number"))
-        problem = F.coalesce(problem, F.when(F.col(column).isNotNull() & number.isNull(), shown))
-    table = table.withColumn("_problem", problem)
+    fields = [field for field in FIELDS[name] if field.name in known or _may_come(field.name, source)]
+    sources = {field.name: (field.name,) for field in fields}
+    table = fitting.fit(read_raw(spark, source, sources, with_place=True), fields, sources, ColumnMapping())
     _check(name, uri, table, list(sources))
-    return table.select(*(F.col(each).try_cast("double").alias(each) if each in NUMBERS else each for each in sources))
+    return table.select(*sources)
 
 
 def _may_come(column: str, source: Source) -> bool:
@@ -61,11 +52,12 @@ def _may_come(column: str, source: Source) -> bool:
 def _check(name: str, uri: str, table: DataFrame, columns: list[str]) -> None:
     """One pass over all rows. The digest reads every column, so that damage shows now, with the file's name."""
     first = F.min_by(F.struct("_file", "_problem"), F.col("_problem"))
-    seen = table.agg(F.count("_problem").alias("bad"), first.alias("first"), F.bit_xor(F.xxhash64(*columns)))
+    count = F.count(F.lit(1)).alias("rows")
+    seen = table.agg(count, F.count("_problem").alias("bad"), first.alias("first"), F.bit_xor(F.xxhash64(*columns)))
     try:
         result = seen.collect()[0]
     except (PySparkException, Py4JJavaError) as error:
         raise unreadable(uri, error) from None
     if result.bad:
-        what = f"{result.bad:,} rows do not fit, such as one of {result.first['_file']}, {result.first['_problem']}"
-        raise InputError(name, what, "correct the table")
+        refusal = misfits(uri, result.bad, result.rows, [f"{result.first['_file']}, {result.first['_problem']}"])
+        raise InputError(name, refusal.problem, refusal.fix)

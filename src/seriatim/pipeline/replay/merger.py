@@ -1,4 +1,4 @@
-"""One sequence from the stamps of several logs: a place for every stamped range, whoever asks and whenever.
+"""One sequence from the stamps of several logs: a fixed place for every stamped range.
 
 A *log* is an ordered topic or a bucket. A stamp says of a range of its numbers: these come after the first `k` events
 of that other log. Of all sequences that a subscriber of a set of logs may be notified of, the merger gives always the

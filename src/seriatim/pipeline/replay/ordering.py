@@ -81,13 +81,13 @@ def places(stamps: DataFrame, logs: Sequence[Topic] | None = None, skip_gaps: bo
 
 
 def with_names(stamps: DataFrame, logs: Sequence[Topic]) -> DataFrame:
-    """Entries by the names of these logs, where whoever archived a stamp did not know the name behind an id."""
+    """Entries with the names of these logs, also where the archive has only an id in place of a name."""
     known = F.create_map(*[F.lit(part) for pair in opaque_names(logs).items() for part in pair])
     return stamps.withColumn("entries", F.transform_keys("entries", lambda key, _: F.coalesce(known[key], key)))
 
 
 def opaque_names(logs: Iterable[Topic]) -> dict[Topic, Topic]:
-    """What a log is called by who does not know its name → its name (order/stamp.py)."""
+    """From the opaque name of a log to its name (order/stamp.py)."""
     nobody = TopicNames()
     return {nobody[topic_id(log)]: log for log in logs}
 

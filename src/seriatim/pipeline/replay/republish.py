@@ -15,8 +15,8 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from seriatim.brokers.nats_jetstream import JetStreamBroker
-from seriatim.brokers.nats_replay import IN_FLIGHT, Reached, ReplayedEvent, ReplayPublisher, paced
+from seriatim.brokers import Broker
+from seriatim.brokers.capabilities import IN_FLIGHT, Reached, ReplayedEvent, paced, required
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.model import InputError, Topic
 from seriatim.pipeline.replay.sequences import in_sequence
@@ -36,7 +36,7 @@ class Publishing(Struct, frozen=True, kw_only=True):
     progress: Path | None = None
 
 
-class Published(Struct, frozen=True):
+class Republished(Struct, frozen=True):
     """What came of it. `passed`: archived only after an earlier run had passed their place, so not published."""
 
     events: int
@@ -52,12 +52,9 @@ def digest_of(*what: object) -> str:
 
 async def publish_again(
     events: DataFrame, publishing: Publishing, on_stored: Callable[[int], None] = lambda count: None
-) -> Published:
+) -> Republished:
     """Publish the events of a replay, from where an earlier run of the same one ended. Those without data are not."""
-    if not publishing.url.startswith(("nats://", "tls://")):
-        raise InputError("url", f"{shown(publishing.url)} is not a NATS server", "give nats://host:port")
     broker = open_broker(publishing.url)
-    assert isinstance(broker, JetStreamBroker)
     await broker.open()
     try:
         return await _publish(broker, events.where(~F.col("missing")), publishing, on_stored)
@@ -66,11 +63,14 @@ async def publish_again(
 
 
 async def _publish(
-    broker: JetStreamBroker, events: DataFrame, publishing: Publishing, on_stored: Callable[[int], None]
-) -> Published:
+    broker: Broker, events: DataFrame, publishing: Publishing, on_stored: Callable[[int], None]
+) -> Republished:
     note = Progress(publishing, on_stored)
-    publisher = ReplayPublisher(
-        broker, publishing.digest, publishing.prefix, in_flight=publishing.in_flight, on_stored=note.stored
+    publisher = required(
+        broker.replay(publishing.digest, publishing.prefix, in_flight=publishing.in_flight, on_stored=note.stored),
+        "url",
+        f"({shown(publishing.url)}) cannot take a replay",
+        "use one that can, such as nats://host:port (JetStream)",
     )
     reached = await publisher.reached() or note.reached()
     before = passed = 0
@@ -82,7 +82,7 @@ async def _publish(
     rows = await asyncio.to_thread(in_sequence(events).toLocalIterator, True)
     count = await publisher.publish(paced(_batches(rows), publishing.factor))
     note.write()
-    return Published(count, before, passed, publisher.late)
+    return Republished(count, before, passed, publisher.late)
 
 
 async def _batches(rows: Iterator[Row]) -> AsyncIterator[Sequence[ReplayedEvent]]:
@@ -108,7 +108,7 @@ def event_of(row: Row) -> ReplayedEvent:
 
 
 class Progress:
-    """Onto the topics themselves no stream says how far the replay is: a file does."""
+    """The progress of a replay onto the topics themselves, in a file, because no stream records it."""
 
     def __init__(self, publishing: Publishing, on_stored: Callable[[int], None]) -> None:
         self.before = 0
@@ -126,7 +126,7 @@ class Progress:
             noted = json.loads(self._path.read_text(encoding="utf-8"))
             key, count, digest = str(noted["order_key"]), int(noted["count"]), str(noted["digest"])
         except (OSError, ValueError, KeyError, TypeError):
-            raise InputError(str(self._path), "it is no record of a replay", "name another file") from None
+            raise InputError(str(self._path), "it is not a record of a replay", "name another file") from None
         if digest != self._digest:
             raise InputError(str(self._path), "it is the record of another replay", "name another file")
         self._key, self._count = key, 0
@@ -140,7 +140,7 @@ class Progress:
             self.write()
 
     def write(self) -> None:
-        """Whole or not at all."""
+        """Write the whole file, or nothing."""
         if self._path is None or not self._key:
             return
         self._written = self._count

@@ -9,8 +9,8 @@ ends early because something before it is not archived yet, a cut that leaves ou
 
 *What the stamps promise.* Two events of which one comes after the other by the stamps are replayed in the order in
 which every subscriber saw them. Stamps order topics that were held together: by two subscribers, in causal clusters by
-one. For others (`never_ordered`) keys follow the broker's clock, and who held both alone may have seen another order;
-`saw` shows the order of that one.
+one. For others (`never_ordered`) keys follow the broker's clock. A single subscriber that held both may have seen
+another order; `saw` shows it.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ def would_have_seen(
     `since` is included. `until`: a time is not included, numbers are. `skip_gaps`: see `merger.Merger`.
     """
     if not topics:
-        raise InputError("topics", "there are none", "name at least one")
+        raise InputError("topics", "no topic is named", "name at least one")
     wanted = F.col("topic").isin(list(topics))
     names = events.where(wanted).select("topic", "log").distinct().collect()  # not more than topics
     log_of = {row["topic"]: row["log"] for row in names}
@@ -257,6 +257,6 @@ def as_text(events: DataFrame) -> DataFrame:
 
 
 def sentence(kind: str, name: str, first: int, last: int, reason: str) -> str:
-    """A row of `missing`, for people."""
+    """A row of `missing` as a sentence."""
     stretch = f"{first}" if first == last else f"{first}…{last}"
     return f"{name}, {kind} {stretch}: {reason}"

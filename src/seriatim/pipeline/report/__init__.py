@@ -1,12 +1,11 @@
 """Reports: runs, experiments and plans as one HTML page that needs nothing but a browser, and as PNGs.
 
-`pages.py` is what a page consists of, as plain data; `html.render` makes the page. Figures are drawn once, as the
-shapes of `drawing.py`, and written as SVG and as PNG. `figures.py` counts rows in memory, `figures_on_spark.py` rows of
-any number. Only the latter needs Spark, and only PNGs need matplotlib.
+`pages.py` is what a page consists of, as plain data. `sources/` reads it, `figures/` counts, `drawing/` draws each
+figure once as plain shapes, and `html/` makes the page. Only the two `spark.py` need Spark, and only PNGs need Pillow.
 """
 
-from seriatim.pipeline.report.figures import RunFigures, figures_of
-from seriatim.pipeline.report.html import render
+from seriatim.pipeline.report.figures.memory import RunFigures, figures_of
+from seriatim.pipeline.report.html.page import render
 from seriatim.pipeline.report.pages import (
     Comparison,
     Coupling,

@@ -1,11 +1,11 @@
-"""What a report consists of, as plain data: the edge fills it from files, `html.py` makes a page of it."""
+"""What a report consists of, as plain data: `sources/` fills it from files, `html/` makes a page of it."""
 
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from seriatim.audit import Anomaly, Report, Verdict
-from seriatim.pipeline.report.figures import RunFigures
+from seriatim.pipeline.report.figures.memory import RunFigures
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ Section: TypeAlias = RunSection | SweepSection | PlanSection
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """A whole report. `made_at` is text: what it says is the edge's affair."""
+    """A whole report. `made_at` is text that the caller chooses."""
 
     title: str
     sections: tuple[Section, ...]

@@ -1,23 +1,15 @@
 """Messages of logs and slots as columns of events. A pack is unfolded without a step of Python per event."""
 
-import re
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seriatim.brokers.naming import Names, is_bucket
-from seriatim.brokers.nats_catalogue import BUCKETS_ANY, Stream, matches, patterns
-from seriatim.brokers.nats_messages import MESSAGE_ID, PUBLISHER, decode_slot
-from seriatim.brokers.nats_ranges import Messages
+from seriatim.brokers.bulk import BulkReader, Messages, Stream, matches, patterns
 from seriatim.brokers.packs import BATCH_HEADER, Unreadable, read_pack
 from seriatim.model import RemoteError
 
-# How our own clients write headers; everything else is read line by line.
-_USUAL = re.compile(
-    rb"Nats-Msg-Id: ([^\r\n]+)\r\nSeriatim-Publisher: ([^\r\n]+)\r\n(?:Seriatim-Batch: ([^\r\n]+)\r\n)?\Z"
-)
 _HEADERS = pa.map_(pa.string(), pa.string())
 _NO_PACK = -1
 COUNTER_MAX = 1 << 62
@@ -27,19 +19,6 @@ def times_of(times: list[bytes]) -> pa.Array:
     """What the server wrote, as milliseconds since 1970."""
     parsed = pa.array(times, pa.binary()).cast(pa.string()).cast(pa.timestamp("ns", "UTC"))
     return pc.divide(parsed.cast(pa.int64()).cast(pa.float64(), safe=False), 1e6)
-
-
-def read_headers(headers: bytes) -> dict[str, str]:
-    """Any headers. Those that are not text are none, as for every client of ours."""
-    found: dict[str, str] = {}
-    try:
-        for line in headers.decode("utf-8").split("\r\n"):
-            name, colon, value = line.partition(":")
-            if colon and name not in found:
-                found[name] = value.strip()
-    except UnicodeDecodeError:
-        return {}
-    return found
 
 
 class EventColumns:
@@ -60,12 +39,12 @@ class EventColumns:
         "data": pa.binary(),
     }
 
-    def __init__(self, stream: Stream, cluster: str, topics: str) -> None:
+    def __init__(self, stream: Stream, reader: BulkReader, topics: str) -> None:
         self.problems: list[tuple[int, int, str]] = []
         self._log = stream.holds
         self._is_slots = stream.kind == "slots"
-        buckets = BUCKETS_ANY if is_bucket(self._log, BUCKETS_ANY) else 0
-        self._log_subject = Names(cluster, buckets).log_subject(self._log)
+        self._reader = reader
+        self._log_subject = reader.log_subject(self._log)
         self._wanted = patterns(topics)
         self._is_wanted: dict[str, bool] = {}
         # one of each per message
@@ -97,23 +76,11 @@ class EventColumns:
         topic = subject.decode("utf-8", "replace")
         if topic == self._log_subject:
             topic = self._log
-        usual = _USUAL.match(headers)
-        if usual is not None:
-            try:
-                event_id, publisher = usual[1].decode(), usual[2].decode()
-            except UnicodeDecodeError:
-                event_id, publisher, usual = "", "", None
-            version = usual[3].decode("utf-8", "replace") if usual is not None and usual[3] is not None else None
-            self._put(position, position, topic, event_id, publisher, time, version, body, None)
-            return
-        others = read_headers(headers)
-        event_id = others.pop(MESSAGE_ID, "")
-        publisher = others.pop(PUBLISHER, "")
-        version = others.pop(BATCH_HEADER, None)
+        event_id, publisher, version, others = self._reader.head(headers)
         self._put(position, position, topic, event_id, publisher, time, version, body, others)
 
     def _add_slot(self, position: int, subject: bytes, time: bytes, headers: bytes, body: bytes) -> None:
-        slot = decode_slot(body, self._log)
+        slot = self._reader.slot(body, self._log)
         event = slot.event
         if event is None:
             return  # a void: its number is in the stamps

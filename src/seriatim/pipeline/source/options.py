@@ -1,4 +1,4 @@
-"""What the data source `seriatim` can be asked for. Spark hands options over with their names in lower case."""
+"""The options of the data source `seriatim`. Spark hands them over with their names in lower case."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -6,7 +6,8 @@ from typing import Any, Literal
 from msgspec import Struct
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-from seriatim.brokers.urls import NatsPlace, nats_place
+from seriatim.brokers.bulk import BulkReader
+from seriatim.brokers.urls import bulk_reader, kind_or_none
 from seriatim.model import InputError
 from seriatim.pipeline.schemas import ARCHIVE
 
@@ -27,27 +28,13 @@ BOOKKEEPING = StructType(
     ]
 )
 
-_CREDENTIALS = (
-    "token",
-    "user",
-    "password",
-    "creds",
-    "nkey",
-    "ca",
-    "cert",
-    "key",
-    "tls_name",
-    "inbox",
-    "domain",
-    "connect_timeout_s",
-)
 _OTHERS = ("url", "cluster", "table", "topics", "start", "gaps", "max_messages", "parallelism", "partition_bytes")
 
 
 class SourceOptions(Struct, frozen=True, kw_only=True):
-    """The options of one read. `place` is read from `url`, `cluster` and the credentials."""
+    """The options of one read. `reader` is made of `url`, `cluster` and the broker's own options."""
 
-    place: NatsPlace
+    reader: BulkReader
     table: str = "events"
     topics: str = ""
     """Names and patterns, separated by commas; empty: all of them. For events only."""
@@ -66,7 +53,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> StructType:
-        """Of the rows. Rows about gaps have no values in the table's columns, so these may then be null."""
+        """The schema of the rows. Rows about gaps have nulls in the table's columns."""
         table = ARCHIVE[self.table]
         if self.gaps == "fail":
             return table
@@ -74,25 +61,25 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         return StructType([*nullable, *BOOKKEEPING.fields])
 
 
-def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """Options as Spark has them; InputError names the one that is wrong."""
-    options = {name.lower(): value for name, value in given.items()}
-    for name in options:
-        if name not in _OTHERS and name not in _CREDENTIALS and name != "path":
-            raise InputError(f"option {name}", "there is no such option", f"use {', '.join(_OTHERS + _CREDENTIALS)}")
+def read_options(said: Mapping[str, str]) -> SourceOptions:
+    """Read the options that Spark hands over. InputError names the one that is wrong."""
+    options = {name.lower(): value for name, value in said.items()}
     url = options.get("url") or options.get("path")
     if not url:
         raise InputError("option url", "it is missing", 'give .option("url", "nats://host:port")')
+    kind = kind_or_none(url)
+    of_broker = kind.reading_options if kind is not None else ()
+    for name in options:
+        if name not in _OTHERS and name not in of_broker and name != "path":
+            raise InputError(f"option {name}", "there is no such option", f"use {', '.join(_OTHERS + of_broker)}")
     table = options.get("table", "events")
     if table not in TABLES:
         raise InputError("option table", f"{table!r} is not on the broker", f"use one of {', '.join(TABLES)}")
-    credentials: dict[str, Any] = {name: options[name] for name in _CREDENTIALS if name in options}
-    if "connect_timeout_s" in options:
-        credentials["connect_timeout_s"] = _seconds(options, "connect_timeout_s")
-    if "cluster" in options:
-        credentials["cluster"] = options["cluster"]
+    given: dict[str, Any] = {name: options[name] for name in ("cluster", *of_broker) if name in options}
+    if "connect_timeout_s" in given:
+        given["connect_timeout_s"] = _seconds(options, "connect_timeout_s")
     return SourceOptions(
-        place=nats_place(url, **credentials),
+        reader=bulk_reader(url, **given),
         table=table,
         topics=options.get("topics", ""),
         start=_choice(options, "start", "kept", "all"),  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from pyspark.sql.datasource import InputPartition
 
-from seriatim.brokers.nats_catalogue import Stream
+from seriatim.brokers.bulk import Stream
 from seriatim.model import InputError
 
 Offset: TypeAlias = dict[str, Any]
@@ -20,7 +20,7 @@ PARTITION_BYTES_MIN = 1024 * 1024
 
 
 class Range(Struct, frozen=True):
-    """Positions `first` … `last` of a stream. `gone`: the server has said that it does not have them any more."""
+    """Positions `first` … `last` of a stream. `gone`: the server says that it no longer has them."""
 
     stream: Stream
     first: int
@@ -38,7 +38,7 @@ class RangesPartition(InputPartition):
 
 
 def next_of(offset: Mapping[str, Any], stream: Stream, start: str) -> int:
-    """Where to go on in a stream. InputError: it is not the stream that was read before."""
+    """The next position to read in a stream. InputError: it is not the stream that was read before."""
     known = offset.get(stream.name)
     if known is None:
         return stream.first if start == "kept" else 1
@@ -59,7 +59,7 @@ def check_present(offset: Mapping[str, Any], streams: Iterable[Stream]) -> None:
     if missing:
         raise InputError(
             f"stream {missing[0]}",
-            "it was read before, and is not on the server any more, or not among the topics that are asked for",
+            "it was read before, and is no longer on the server or not among the topics that are asked for",
             "restore it, ask for the same topics, or begin a new archive and checkpoint elsewhere",
         )
 
@@ -93,7 +93,7 @@ def _deal(waiting: Mapping[str, int], total: int | None) -> dict[str, int]:
 def ranges_between(
     start: Mapping[str, Any], end: Mapping[str, Any], streams: Sequence[Stream], begin: str
 ) -> list[Range]:
-    """What lies between two offsets."""
+    """The ranges of positions between two offsets."""
     check_present(end, streams)
     found = []
     for stream in streams:

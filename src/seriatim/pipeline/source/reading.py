@@ -6,7 +6,6 @@ what Structured Streaming needs for exactly once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from seriatim.brokers.nats_catalogue import Catalogue, Kind, Stream
+    from seriatim.brokers.bulk import Catalogue, Kind, Stream
 
 NAME = "seriatim"
 
@@ -31,7 +30,7 @@ def register(spark: "SparkSession") -> None:
 
 
 class SeriatimSource(DataSource):
-    """A table of a cluster, as it is on JetStream."""
+    """A table of a cluster, as it is on the broker."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -55,11 +54,11 @@ class SeriatimSource(DataSource):
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
     if schema.names != options.schema.names:
-        raise InputError("schema", "a table of seriatim has the columns that it has", "leave .schema(...) out")
+        raise InputError("schema", "the columns of a table of seriatim are fixed", "leave .schema(...) out")
 
 
 class TableReader(DataSourceReader):
-    """Everything that is there when the query is planned."""
+    """Reads everything that the broker holds when the query is planned."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -76,7 +75,7 @@ class TableReader(DataSourceReader):
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What comes, from an offset on."""
+    """Reads new messages, from an offset on."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -112,10 +111,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _catalogue(options: SourceOptions) -> "Catalogue":
-    from seriatim.brokers.nats_catalogue import connect, read_catalogue
-
-    with connect(options.place) as connection:
-        return read_catalogue(connection, options.place, options.topics if options.table == "events" else "")
+    return options.reader.catalogue(options.topics if options.table == "events" else "")
 
 
 def _streams(options: SourceOptions, catalogue: "Catalogue") -> "list[Stream]":
@@ -137,8 +133,6 @@ def _partitions(
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-    from seriatim.brokers.nats_catalogue import api_prefix, connect
-    from seriatim.brokers.nats_ranges import read_range
     from seriatim.pipeline.source.planning import RangesPartition
     from seriatim.pipeline.source.rows import Converter
 
@@ -148,12 +142,5 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator["pa.Rec
         if part.gone:
             yield from converter.lost(part, [(part.first, part.last)])
             continue
-        for messages in read_range(
-            partial(connect, options.place),
-            part.stream.name,
-            part.first,
-            part.last,
-            direct=part.stream.direct,
-            prefix=api_prefix(options.place),
-        ):
+        for messages in options.reader.read(part.stream, part.first, part.last):
             yield from converter.convert(messages, part)

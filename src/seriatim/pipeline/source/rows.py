@@ -1,7 +1,7 @@
 """Messages of a stream as Arrow: one function per table. Columns are built whole, not row by row, where rows are many.
 
-What other people have written into a stream is not trusted: a pack, slot, stamp or log line that cannot be read becomes
-a row that says so, at its position.
+What others have written into a stream is not trusted: a pack, slot, stamp or log line that cannot be read becomes a
+row that says so, at its position.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,18 +14,17 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from seriatim.brokers.bulk import BulkReader, Messages
 from seriatim.brokers.naming import unescape
-from seriatim.brokers.nats_messages import decode_slot, decode_stamps
-from seriatim.brokers.nats_ranges import Messages
 from seriatim.model import UNREADABLE, Delivery, GapError, Publication, RemoteError, Subscription
 from seriatim.order import TopicNames
 from seriatim.pipeline.source.events import EventColumns, times_of
 from seriatim.pipeline.source.options import SourceOptions
 from seriatim.pipeline.source.planning import Range
-from seriatim.protocols.tree.messages import Stamped
+from seriatim.protocols.with_broker import Stamped
 
 LOST = "the stream does not have it any more"
-WITHDRAWN = "withdrawn"  # the row of this key is taken back: it never happened
+WITHDRAWN = "withdrawn"  # the row of this key is taken back
 
 _MAP = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
 _KINDS: dict[str, type[Struct]] = {
@@ -68,7 +67,7 @@ class Converter:
         yield from self.lost(part, messages.holes)
 
     def lost(self, part: Range, holes: Iterable[tuple[int, int]]) -> Iterable[pa.RecordBatch]:
-        """What the stream does not have: rows, or the error that says so."""
+        """Positions that the stream does not have: as rows, or as an error."""
         problems = [(first, last, LOST) for first, last in holes]
         if problems:
             yield self._problem_rows(part, problems)
@@ -116,14 +115,14 @@ class Converter:
     # ── the tables ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _events(self, messages: Messages, part: Range) -> Rows:
-        columns = EventColumns(part.stream, self._options.place.cluster, self._options.topics)
+        columns = EventColumns(part.stream, self._options.reader, self._options.topics)
         columns.add(messages)
         table, positions = columns.built()
         lines = table.column("index").cast(pa.int64())
         return Rows(table, positions, lines, table.column("received_at"), columns.problems)
 
     def _stamps(self, messages: Messages, part: Range) -> Rows:
-        return stamp_rows(messages, part, self._names)
+        return stamp_rows(messages, part, self._options.reader, self._names)
 
     def _logged(self, messages: Messages, part: Range) -> Rows:
         return log_rows(messages, _KINDS[self._options.table])
@@ -139,7 +138,7 @@ STAMP_COLUMNS: dict[str, pa.DataType] = {
 }
 
 
-def stamp_rows(messages: Messages, part: Range, names: TopicNames) -> Rows:
+def stamp_rows(messages: Messages, part: Range, reader: BulkReader, names: TopicNames) -> Rows:
     """Stamps as their home wrote them: a message holds some of one topic; a slot holds that of its own number."""
     rows: list[tuple[str, int, int, list[tuple[str, int]]]] = []
     counts, problems = [], []
@@ -147,11 +146,11 @@ def stamp_rows(messages: Messages, part: Range, names: TopicNames) -> Rows:
         try:
             if part.stream.kind == "slots":
                 topic = part.stream.holds
-                slot = decode_slot(body, topic, None, names)
+                slot = reader.slot(body, topic, names)
                 stamps = [Stamped(topic, slot.number, slot.number, slot.entries or {}, 0)]
             else:
                 topic = unescape(subject.decode("utf-8", "replace").rpartition(".")[2])
-                stamps = decode_stamps(body, topic, names)
+                stamps = reader.stamps(body, topic, names)
         except RemoteError as error:
             problems.append((position, position, str(error)))
             stamps = []

@@ -87,7 +87,7 @@ def injections(workload: Workload, kinds: Mapping[Kind, int]) -> list[Injection]
 def _place(
     workload: Workload, kind: Kind, subscriber: int, held: frozenset[int], others: Sequence[frozenset[int]]
 ) -> Injection | None:
-    """Somewhere among this subscriber's events, or None if there is no place that others can see."""
+    """A place among this subscriber's events that others can see, or None if it has no such place."""
     mine = _notified(workload, np.asarray(sorted(held)))
     if len(mine) < 2:
         return None

@@ -6,7 +6,6 @@ from seriatim.protocols.atoms.coordinator import Coordinator
 from seriatim.protocols.atoms.graph import Atom, GraphError, Route, SequencingGraph, check
 from seriatim.protocols.atoms.host import AtomHost
 from seriatim.protocols.atoms.ingress import Ingress
-from seriatim.protocols.atoms.node import Node
 from seriatim.protocols.atoms.options import AtomsOptions
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan, plan_of
 from seriatim.protocols.atoms.receiver import Receiver
@@ -19,7 +18,6 @@ __all__ = [
     "Coordinator",
     "GraphError",
     "Ingress",
-    "Node",
     "Plan",
     "Receiver",
     "Route",

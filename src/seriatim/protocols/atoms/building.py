@@ -90,7 +90,7 @@ class _Elimination:
         own.active.discard(group)
 
     def unite(self, one: _Cluster, other: _Cluster) -> _Cluster:
-        """Both go on together; who is coupled across them meets here."""
+        """Both go on together. Groups coupled across them meet here."""
         small, large = sorted((one, other), key=lambda each: len(each.active))
         tops = [cluster.top for cluster in (small, large)]
         for group in small.active:
@@ -168,7 +168,7 @@ def _lay_out(graph: SequencingGraph, slots: list[_Slot]) -> None:
 
 
 def _in_good_order(slot: _Slot, first: Mapping[Group, int], last: Mapping[Group, int]) -> list[Pair]:
-    """Who ends in this slot goes first, who begins in it last, so that each passes as little of it as possible."""
+    """Groups that end in this slot go first, groups that begin in it last: each passes as little of it as possible."""
 
     def key(pair: Pair) -> tuple[int, Pair]:
         ending = sum(last[group] == slot.moment and first[group] < slot.moment for group in pair)

@@ -1,12 +1,12 @@
 """How much a station keeps for others, and when that is too much.
 
-What a station has sent to the broker or to another station it keeps until they have it, and behind a gate what comes
-before the old way is empty. While somebody is away, or slow, that grows with every event that enters anywhere. So it is
-bounded for each of them: whoever keeps as much as it may says to all ingresses of which topics that is, and they take
-no more events of these until half of it is gone.
+A station keeps what it has sent to the broker or to another station until that one has it. It also keeps what waits at
+a gate until the old way is empty. While a receiver is away or slow, this grows with every event that enters. So it is
+bounded for each receiver. A station at the bound names the topics to all ingresses, and they take no more events of
+these until half of what is kept is gone.
 
-Only events that have no number yet are kept out. What has one is never refused on its way, so it gets through as soon
-as whoever was away is back, and no station waits for another that waits for it.
+Only events without a number are refused. An event with a number is never refused on its way. So it gets through as soon
+as the receiver is back, and no two stations wait for each other.
 """
 
 from seriatim.model import BROKER, Address, Event, Node, Number, Topic, event_bytes
@@ -49,7 +49,7 @@ class Burden:
             del self.topics[event.topic]
 
     def weigh(self, options: AtomsOptions) -> bool:
-        """Whether others must be told: it has become full, or half of what may be kept is left, or a topic has come."""
+        """Whether others must be told: it is full now, or half empty again, or a topic was added."""
         events, size = options.kept_events_max, options.kept_bytes_max
         if self.is_full:
             self.is_full = self.events > events // 2 or self.bytes > size // 2
@@ -63,7 +63,7 @@ class Burden:
 
 
 class Burdens:
-    """All that one station keeps for the broker, for other stations and behind gates, and what those say of themselves.
+    """All that one station keeps for the broker, for other stations and behind gates, and what other stations report.
 
     `gated` is counted by whoever has the gates.
     """
@@ -76,7 +76,7 @@ class Burdens:
         self._said: dict[Node, tuple[Full, float]] = {}  # by others, and until when it is believed
 
     def begin(self, links: dict[Address, "Link[Payload]"]) -> None:
-        """Count anew: these are the links as a journal has left them."""
+        """Count again, from the links that a journal gave."""
         for address, burden in self.kept.items():
             if address == GATES:
                 burden.weigh(self._options)
@@ -113,7 +113,7 @@ class Burdens:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much is kept here as may be, for anybody."""
+        """Whether the bound is reached, for any receiver."""
         return any(burden.is_full for burden in self.kept.values())
 
     def report(self) -> Full:
@@ -127,14 +127,14 @@ class Burdens:
         return Full(topics, "; ".join(whys))
 
     def hear(self, source: Node, full: Full, now: float) -> None:
-        """Another station says how it is."""
+        """Another station reports which topics it cannot take."""
         if full.topics:
             self._said[source] = full, now + BELIEVED_MS
         else:
             self._said.pop(source, None)
 
     def why_not(self, topic: Topic, now: float) -> str:
-        """Why no event of this topic is taken now; nothing: it is."""
+        """Why no event of this topic is taken now; empty: events are taken."""
         if any(topic in burden.closed for burden in self.kept.values()):
             return self.report().why
         for source, (full, until) in list(self._said.items()):
@@ -145,7 +145,7 @@ class Burdens:
         return ""
 
     def explain(self) -> list[str]:
-        """Who keeps too much."""
+        """Which stations keep too much."""
         said = [full for full, _ in self._said.values()]
         return [
             f"no events of {', '.join(sorted(full.topics))} are taken: {full.why}"

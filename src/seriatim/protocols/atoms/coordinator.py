@@ -57,7 +57,7 @@ class Coordinator:
                 self._request(message, effects)
             case Forget(receiver):
                 if receiver in self._machines():
-                    raise InputError("receiver", f"{receiver!r} is no receiver", "all others need it")
+                    raise InputError("receiver", f"{receiver!r} is not a receiver", "all others need it")
                 state.forgotten.add(receiver)
                 effects.send.extend((each, message) for each in (*self.plan.ingresses, *self.plan.hosts))
                 for group in sorted(state.unstarted):
@@ -74,7 +74,7 @@ class Coordinator:
             case Drained(token):
                 self._met(f"{token} drained")
             case _ if source == APPLICATION:
-                raise InputError("command", f"{message!r} is none of the coordinator's", "see messages.py")
+                raise InputError("command", f"unknown command {message!r}", "see protocols/atoms/messages.py")
             case _:
                 raise RemoteError(f"{source} sent the coordinator what it does not understand: {message!r}")
         self._go_on(effects)
@@ -104,7 +104,7 @@ class Coordinator:
             effects.notify.append(Refused(change.topic, "a group needs members; give it one, or leave it out"))
             return
         if wrong := sorted(change.members & self._machines()):
-            effects.notify.append(Refused(change.topic, f"{wrong[0]!r} is no receiver; leave it out"))
+            effects.notify.append(Refused(change.topic, f"{wrong[0]!r} is not a receiver; leave it out"))
             return
         self.state.queue.append(change)
 
@@ -373,7 +373,13 @@ class Coordinator:
         message = Enter(token, group, entry, self._host(entry))
         effects.send.append((self.plan.ingress_of(topic_of(group)), message))
 
-    def _ask(self, work: Work, target: Address, message: Payload, effects: Effects) -> None:
+    def _ask(
+        self,
+        work: Work,
+        target: Address,
+        message: Install | Open | Close | Idle | Uninstall | Reroute,
+        effects: Effects,
+    ) -> None:
         work.waits_for.add(message.token)
         effects.send.append((target, message))
 

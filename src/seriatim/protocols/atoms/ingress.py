@@ -64,7 +64,7 @@ class Ingress:
                 for inlet in self.state.inlets.values():
                     inlet.members -= {receiver}
             case _ if source == APPLICATION:
-                raise InputError("command", f"{message!r} is none of an ingress's", "see messages.py")
+                raise InputError("command", f"unknown command {message!r}", "see protocols/atoms/messages.py")
             case _:
                 raise RemoteError(f"{source} sent ingress {self.name} what it does not understand: {message!r}")
         return effects

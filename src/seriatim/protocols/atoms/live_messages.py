@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import UNREADABLE, Address, Node, Number, RemoteError, Topic
+from seriatim.model import UNREADABLE, Node, Number, RemoteError, Topic
 from seriatim.protocols.atoms.messages import (
     Carry,
     Close,
@@ -37,7 +37,7 @@ SLOT_BITS = 36  # of the number of a slot: the item's number in its group; the r
 
 
 class Join(Struct, frozen=True, tag=True):
-    """From a receiver: make me a member of this topic. It hears already whatever the broker is given of it."""
+    """From a receiver: make me a member of this topic. It already listens to the topic at the broker."""
 
     topic: Topic
 
@@ -50,13 +50,13 @@ class Joined(Struct, frozen=True, tag=True):
 
 
 class Leave(Struct, frozen=True, tag=True):
-    """From a receiver: I do not want to be a member any more. It hears the end of its last group all the same."""
+    """From a receiver: I leave this topic. It still gets the end of its last group."""
 
     topic: Topic
 
 
 class Place(Struct, frozen=True, tag=True):
-    """To the coordinator, from whoever runs it: atoms of these pairs of topics belong to these hosts, from now on."""
+    """To the coordinator, from its operator: atoms of these pairs of topics belong to these hosts, from now on."""
 
     placement: dict[str, Node]
 
@@ -100,7 +100,7 @@ class Out(Struct, frozen=True, tag=True):
 
 
 class Alive(Struct, frozen=True, tag=True):
-    """From a client, now and then: I am here, and you have acknowledged so many of my messages."""
+    """From a client, from time to time: I am here, and you have acknowledged this many of my messages."""
 
     acknowledged: int
 
@@ -124,21 +124,6 @@ class Room(Struct, frozen=True, tag=True):
 
 
 # ── told by a station to whoever runs it ──────────────────────────────────────────────────────────────────────────
-
-
-class Nonsense(Struct, frozen=True, tag=True):
-    """Something came that cannot be carried out, and was passed over; everything else goes on."""
-
-    source: Address
-    reason: str
-
-
-class Amnesia(Struct, frozen=True, tag=True):
-    """A neighbour has acknowledged more before than it knows now: it has lost its journal."""
-
-    source: Address
-    acknowledged: int
-    known: int
 
 
 ToStation: TypeAlias = Publish | Withdrawn | Join | Leave | Started | Finished | Forget

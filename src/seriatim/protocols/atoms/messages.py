@@ -8,8 +8,7 @@ from seriatim.model import Address, Event, Node, Number, Topic
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, Pair
 from seriatim.protocols.link import Frame as Frame
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.node import Stepped as Stepped
-from seriatim.protocols.node import TookOver as TookOver
+from seriatim.protocols.node import Forgetting
 
 Token: TypeAlias = str
 
@@ -19,7 +18,7 @@ Token: TypeAlias = str
 class Publish(Struct, frozen=True, tag=True):
     """To an ingress: number this event in its topic's group and send it on its way.
 
-    Whoever may not get the answer counts his requests from 1, and repeats one before he makes the next: a repeat
+    A sender whose answers may be lost numbers its requests from 1, and repeats one until it is answered. A repeat
     gets the same answer and no second number.
     """
 
@@ -50,10 +49,14 @@ class Changed(Struct, frozen=True, tag=True):
     members: Members
 
 
-class Forget(Struct, frozen=True, tag=True):
-    """To the coordinator, and from it to all: this receiver is gone for ever. Nothing waits for it any more."""
+class Forget(Forgetting, frozen=True, tag=True):
+    """To the coordinator, and from it to all: this receiver is gone for good. Nothing waits for it any more."""
 
     receiver: Address
+
+    @property
+    def whom(self) -> Address:
+        return self.receiver
 
 
 class Refused(Struct, frozen=True, tag=True):
@@ -64,7 +67,7 @@ class Refused(Struct, frozen=True, tag=True):
 
 
 class Stray(Struct, frozen=True, tag=True):
-    """From a host: something came for an atom that is not here. It is kept, and everything else goes on."""
+    """From a host: something came for an atom that is not here. It is kept; everything else continues."""
 
     atom: AtomId
     source: str
@@ -199,7 +202,7 @@ class Mark(Struct, frozen=True, tag=True):
 
 
 class Enter(Struct, frozen=True, tag=True):
-    """To an ingress: the group enters further on (or nowhere): what it entered at so far is to be drained."""
+    """To an ingress: the group enters further on (or nowhere): the entry so far is drained."""
 
     token: Token
     group: Group

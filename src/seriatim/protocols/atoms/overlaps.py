@@ -1,8 +1,8 @@
 """Which groups must be ordered against each other: those that share members.
 
-Only who belongs to both of two groups can see their messages in one order or the other, and only two such members can
-disagree. So two groups are *coupled*, and get an atom, if they share `threshold` members: two for one common order,
-one for causal order too. Two incarnations of one topic are coupled if they share anybody: the older one comes first.
+Only a member of both groups sees the messages of both in an order, and only two such members can disagree. So two
+groups are *coupled*, and get an atom, if they share `threshold` members: two for one common order, one for causal order
+too. Two incarnations of one topic are coupled if they share anybody: the older one comes first.
 """
 
 import re
@@ -42,7 +42,7 @@ def atom_of(one: Group, other: Group) -> AtomId:
 
 
 def groups_of(atom: AtomId) -> Pair | None:
-    """The two groups of an atom; None: nobody calls an atom so.
+    """The two groups of an atom; None: not the name of an atom.
 
     An & of a name is doubled, so the one run of them that is odd begins with the one that joins the groups.
     """

@@ -23,7 +23,7 @@ class Plan(Struct, frozen=True):
     def __post_init__(self) -> None:
         for name, machines in (("hosts", self.hosts), ("ingresses", self.ingresses)):
             if not machines:
-                raise InputError(name, "there is none", "give at least one")
+                raise InputError(name, "nothing was given", "give at least one")
         for name, atom in self.graph.atoms.items():
             if atom.host not in self.hosts:
                 raise GraphError(

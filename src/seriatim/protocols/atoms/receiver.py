@@ -4,8 +4,8 @@ A message is next if it is the next one of its group and, for every atom that co
 atom counts for those who belong to both its groups: they get everything that it numbers, so its numbers have no holes
 for them. A held message waits for one number at a time and is found by it; nothing is ever searched.
 
-Who reads its topics from somewhere and wants to hold no more than so much is told which of them are ahead
-(`topics_ahead`): reading those can wait.
+A subscriber that reads its topics from a broker and bounds what it holds asks which topics are ahead (`topics_ahead`):
+reading those can wait.
 """
 
 from collections import deque

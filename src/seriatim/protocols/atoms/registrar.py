@@ -1,4 +1,4 @@
-"""The coordinator as receivers see it: each joins and leaves topics for itself, and needs not know who else is there.
+"""The coordinator as receivers see it: each joins and leaves topics for itself, and does not know the others.
 
 Wishes are gathered: while the graph is being changed, all wishes about one topic become one change. A receiver that is
 forgotten leaves everything.
@@ -22,7 +22,7 @@ class RegistrarState(CoordinatorState, array_like=True):
 
     wanted: dict[Topic, set[Address]] = field(default_factory=dict)
     joining: dict[Topic, set[Address]] = field(default_factory=dict)  # who waits to hear that it is a member
-    leaving: dict[Topic, set[Address]] = field(default_factory=dict)  # … that it is none any more
+    leaving: dict[Topic, set[Address]] = field(default_factory=dict)  # … that it no longer is one
     placement: dict[str, Node] = field(default_factory=dict)  # by two topics: where their atom belongs
 
 
@@ -127,7 +127,7 @@ class Registrar(Coordinator):
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, effects: Effects) -> None:
-        """A change is made: whoever waits for it is told."""
+        """A change is made: tell those that wait for it."""
         changed = [each for each in effects.notify if isinstance(each, Changed)]
         effects.notify = [each for each in effects.notify if not isinstance(each, Changed)]
         for each in changed:
@@ -149,7 +149,7 @@ class Registrar(Coordinator):
             _discard(self.state.leaving, topic, receiver)
 
     def _forget_the_forgotten(self) -> None:
-        """Names that no group has any more need not be remembered as those of the dead."""
+        """Drop names of forgotten receivers that are in no group any more."""
         state = self.state
         present: set[Address] = set()
         for route in state.graph.groups.values():

@@ -2,7 +2,7 @@
 
 Any of coordinator, ingress and host, under one name. What they say to each other stays inside and is handled in the
 same step, so one record in one journal stands for all of it; what they say to others travels on one link per station.
-A kind of message is for one role only, so an address is a station's, and needs no role in it.
+Each kind of message is for one role, so the address of a station is enough.
 
 What the roles of the explorer hand to each member, a station hands to the broker once: the link to `BROKER` keeps an
 item until the broker has it. An item has a place of its own there (`slot_of`), so a repeat changes nothing.
@@ -228,7 +228,7 @@ class Station:
         return [name for name, role in named if role is not None]
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
-        """RemoteError: this message is for nobody here, and nothing has changed."""
+        """Raises RemoteError if no role here takes this message; nothing has changed then."""
         effects = Effects()
         work: deque[tuple[Address, Payload]] = deque()
         self._hand(source, message, now, effects, work)

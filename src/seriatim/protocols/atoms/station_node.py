@@ -1,53 +1,37 @@
 """A station as it runs: on links, from a journal, with snapshots.
 
-What node.py does for every machine, and in addition: it begins from a snapshot; something senseless is passed over,
-in the journal too, instead of blocking the link it came on; a neighbour that has lost its journal is told of; the
-link to somebody who is forgotten is forgotten; publishers wait while too much is kept (burden.py); and what gathered
-while somebody was away is sent portion by portion as soon as it is back.
+It adds this to protocols/node.py:
+
+- An input that makes no sense is skipped, in the journal too, so it does not block its link.
+- A neighbour that has lost its journal is reported to the operator.
+- The link to a forgotten client is dropped.
+- Publishers wait while too much is kept (burden.py).
+- What gathered while a neighbour was away is sent in portions when it is back.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Self
-
-from msgspec import Struct
+from typing import Any, Self, TypeAlias
 
 from seriatim.model import Address, Node, RemoteError
 from seriatim.protocols.atoms.burden import REPORT_MS, Burdens
-from seriatim.protocols.atoms.live_messages import Alive, Amnesia, Forgotten, Full, Input, Nonsense, Room, Sent
-from seriatim.protocols.atoms.messages import Forget, Publish, TookOver
-from seriatim.protocols.atoms.node import Node as LinkedNode
+from seriatim.protocols.atoms.live_messages import Alive, Forgotten, Full, Room, Sent
+from seriatim.protocols.atoms.messages import Publish
 from seriatim.protocols.atoms.station import Station, StationState
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.node import NodeState
+from seriatim.protocols.node import JournaledNode, NodeState
+
+LinkedState: TypeAlias = NodeState[StationState, Sent]  # a snapshot of a station
 
 
-class Step(Struct, frozen=True, tag="Stepped"):
-    """As `messages.Stepped`, with everything typed: what a journal on a disk is read as."""
-
-    source: Address
-    message: Input
-    now: float
-    framed: bool
-
-
-class LinkedState(Struct, array_like=True):
-    """A station with its links: what a snapshot holds."""
-
-    station: StationState
-    links: dict[Address, Link[Sent]]
-    epoch: int
-
-
-class StationNode(LinkedNode):
+class StationNode(JournaledNode):
     """The machine that a driver runs."""
 
+    passes_over = (RemoteError,)
     inner: Station
-    stepped = Step
 
     def __init__(self, station: Station, retry_ms: float) -> None:
         super().__init__(station, retry_ms)
-        self.amnesiacs: dict[Address, Amnesia] = {}
         self.burdens = Burdens(station.name, station.neighbours, station.options, station.gated)
         self._reports_due = False  # who is full has changed
         self._report_at: float | None = None
@@ -61,11 +45,10 @@ class StationNode(LinkedNode):
         create: Callable[..., Station],
         retry_ms: float,
         snapshot: LinkedState | None,
-        records: Iterable[Step | TookOver],
+        records: Iterable[Payload],
     ) -> Self:
         """Rebuild a station under a new epoch, which is recorded before anything leaves it."""
-        state = NodeState(snapshot.station, snapshot.links, snapshot.epoch) if snapshot is not None else None
-        node = cls.take_over(create, retry_ms, records, state)
+        node = cls.take_over(create, retry_ms, records, snapshot)
         node.burdens.begin(node.state.links)
         node._reports_due = node.burdens.is_full
         return node
@@ -73,10 +56,10 @@ class StationNode(LinkedNode):
     @property
     def linked_state(self) -> LinkedState:
         """For a snapshot."""
-        return LinkedState(self.inner.state, self.state.links, self.state.epoch)
+        return self.state
 
     def answer_alive(self, source: Address, message: Alive) -> Forgotten | None:
-        """Changes nothing. None: it is known."""
+        """The answer to a sign of life; it changes nothing. None: the client is known."""
         link = self.state.links.get(source)
         received = link.received if link is not None else 0
         return Forgotten() if received < message.acknowledged else None
@@ -89,20 +72,13 @@ class StationNode(LinkedNode):
             return self._report(super().step(source, message, now), now)
         if link is None and message.number != 1:
             return Effects()  # of somebody who is forgotten; who is not begins with 1
-        lost = None
+        lost = self._amnesia(source, message)
         if link is not None and message.epoch >= link.peer_epoch:
-            acknowledged = link.sent - len(link.unacknowledged)
-            if message.received < acknowledged:
-                lost = Amnesia(source, acknowledged, message.received)
             self._reports_due |= self.burdens.acknowledged(source, link, message.received)
         why = self._why_not(message, link, now)
         effects = self._keep_out(source, message, why, now) if why else super().step(source, message, now)
         self._reports_due |= self.burdens.gated()
-        if lost is not None and source not in self.amnesiacs:
-            effects.notify.append(lost)
-            self.amnesiacs[source] = lost
-        elif lost is None:
-            self.amnesiacs.pop(source, None)
+        self._tell_of(lost, source, effects)
         if source in self._portions and link is not None:
             effects.send += [(source, frame) for frame in self._next_portion(source, link, now)]
         return self._report(effects, now)
@@ -113,34 +89,19 @@ class StationNode(LinkedNode):
         return self._report(super().tick(now), now)
 
     def explain(self) -> list[str]:
-        lines = super().explain() + self.burdens.explain()
-        for source, each in sorted(self.amnesiacs.items()):
-            lines.append(
-                f"{source} has lost its journal: it knows {each.known} of the {each.acknowledged} messages it had; "
-                "what is for it is kept here until its journal is restored"
-            )
-        return lines
+        return super().explain() + self.burdens.explain()
 
     def links_of_clients(self, stations: Iterable[Node]) -> list[Address]:
-        """Whom this station talks to, besides stations and the broker."""
+        """All that this station has a link to, besides stations and the broker."""
         known = {*stations, "broker"}
         return [address for address in self.state.links if address not in known]
 
-    def _step(self, source: Address, message: Payload, now: float, framed: bool) -> Effects:
-        try:
-            effects = super()._step(source, message, now, framed)
-        except RemoteError as error:
-            effects = Effects()
-            effects.notify.append(Nonsense(source, str(error)))
-            effects.persist.append(Step(source, message, now, framed))
-            return effects
-        if isinstance(message, Forget):  # nothing that was decided before goes to clients, so no name is remembered
-            self._drop_link(message.receiver)
-            self.state.gone.discard(message.receiver)
-            self._kept_out.discard(message.receiver)
-            self._heard.pop(message.receiver, None)
-            self._portions.pop(message.receiver, None)
-        return effects
+    def _forget(self, whom: Address) -> None:
+        """Nothing that was decided before goes to clients, so no name is remembered."""
+        self._drop_link(whom)
+        self._kept_out.discard(whom)
+        self._heard.pop(whom, None)
+        self._portions.pop(whom, None)
 
     # ── too much ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -185,14 +146,14 @@ class StationNode(LinkedNode):
         effects.send += [(publisher, Room()) for publisher in sorted(self._kept_out)]
         self._kept_out.clear()
 
-    def _send(self, target: Address, message: Payload, now: float) -> "Frame[Any]":
+    def _send(self, target: Address, message: Payload, now: float) -> Payload:
         self._reports_due |= self.burdens.sent(target, message)
         return super()._send(target, message, now)
 
     # ── somebody is back ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _resend(self, address: Address, link: "Link[Any]", now: float) -> "list[Frame[Any]]":
-        """Who has acknowledged nothing since the last time was away: what gathered goes out as it takes it."""
+        """Acknowledged nothing since the last time: it was away. Send what gathered in portions, as it takes them."""
         frames = super()._resend(address, link, now)
         have = link.sent - len(link.unacknowledged)
         if frames and self._heard.get(address, have) == have:

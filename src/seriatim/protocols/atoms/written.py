@@ -16,8 +16,8 @@
     orders = ["ann", "bob", "eve"]
 
 Groups are the first incarnations of the topics. Where they enter and leave is not written: each enters at the first
-atom that numbers it, and leaves at the last one. Whoever reads a plan checks C1, C2 and direction; and, who knows the
-members, that they are those that the plan was made for, and that each overlap has its atom.
+atom that numbers it, and leaves at the last one. A reader of a plan checks C1, C2 and
+direction. One that knows the members also checks that the plan was made for them, and that each overlap has its atom.
 """
 
 import json
@@ -190,7 +190,7 @@ def _pair(text: str, topics: Sequence[Topic]) -> tuple[Group, Group]:
     one, _, other = text.partition("&")
     numbers = [int(each) if each.isascii() and each.isdigit() else len(topics) for each in (one, other)]
     if max(numbers) >= len(topics) or one == other:
-        raise GraphError("chains", f"{text!r} is no pair of topics", f"give two numbers below {len(topics)}: 0&1")
+        raise GraphError("chains", f"{text!r} is not a pair of topics", f"give two numbers below {len(topics)}: 0&1")
     first, second = sorted(group_of(topics[number], 1) for number in numbers)
     return first, second
 

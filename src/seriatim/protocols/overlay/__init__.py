@@ -2,8 +2,7 @@
 
 from seriatim.protocols.overlay.broker import Broker
 from seriatim.protocols.overlay.client import Client
-from seriatim.protocols.overlay.node import Node
 from seriatim.protocols.overlay.options import Order, OverlayOptions
 from seriatim.protocols.overlay.topology import Overlay, OverlayError, Place
 
-__all__ = ["Broker", "Client", "Node", "Order", "Overlay", "OverlayError", "OverlayOptions", "Place"]
+__all__ = ["Broker", "Client", "Order", "Overlay", "OverlayError", "OverlayOptions", "Place"]

@@ -1,6 +1,6 @@
 """What a broker takes from one of its clients: names and numbers that are bounded, and events in its own name only.
 
-Names travel to all brokers and stay there, so a client that means no good must not choose how long or how many.
+Names travel to all brokers and stay there, so a malicious client must not choose how long or how many they are.
 """
 
 from seriatim.filters import Attributes
@@ -31,7 +31,7 @@ def too_much(side: ClientSide, command: say.Command, options: OverlayOptions) ->
 
 
 def forged(client: Address, event: Event, attributes: Attributes) -> Problem | None:
-    """Whether it is in another's name, or says one topic to whoever matches it and another to whoever reads it."""
+    """Whether it is in another's name, or gives one topic to filters and another to readers."""
     if event.publisher != client:
         return "ForgedPublisher", "it is in the name of somebody else"
     if attributes.get("topic", event.topic) != event.topic:

@@ -192,7 +192,7 @@ class Broker:
             return False
         self.state.serial += 1
         key = f"{self.place.name}.{self.state.serial}"
-        effects.send.append((client, say.Published(event.id)))
+        effects.send.append((client, say.EventTaken(event.id)))
         publication = Publication(key, self._origin(client), event, self.ordering.stamp())
         self.ordering.accept(client, publication, self.tables.matching(attributes), effects)
         return True
@@ -274,7 +274,7 @@ class Broker:
         self.ordering.changed(effects)
 
     def _late(self, direction: Address, id: Id, effects: Effects) -> None:
-        """Something may have been published that nobody here could ask for: whoever would have is told of a gap.
+        """Something may have been published that nobody here could ask for: tell those that would have asked of a gap.
 
         Not before everybody in that direction knows what is wanted here: until then more can pass by.
         """
@@ -395,7 +395,7 @@ class Broker:
                 raise RemoteError(f"{self.place.name} was told what it does not understand: {message!r}")
 
     def _suspect(self, neighbour: Address, effects: Effects) -> None:
-        """It does not answer: whoever waits for it is told so instead. What it is owed stays in its link."""
+        """It does not answer: tell those that wait for it. What it is owed stays in its link."""
         self.state.suspected.add(neighbour)
         for token, echo in list(self.state.echoes.items()):
             if neighbour in echo.waits_for:

@@ -6,8 +6,8 @@ from seriatim.protocols.overlay.messages import (
     Advertise,
     Advertised,
     Deliver,
+    EventTaken,
     Publish,
-    Published,
     Refused,
     Subscribe,
     Subscribed,
@@ -37,7 +37,7 @@ class Client:
             case Unsubscribed(name) if source == self.broker:
                 self.state.numbers.pop(name, None)
                 effects.notify.append(message)
-            case Subscribed() | Advertised() | Unadvertised() | Published() | Refused() if source == self.broker:
+            case Subscribed() | Advertised() | Unadvertised() | EventTaken() | Refused() if source == self.broker:
                 effects.notify.append(message)
             case _:
                 raise RemoteError(f"{source} sent {self.name} what it does not understand: {message!r}")

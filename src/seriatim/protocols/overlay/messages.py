@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from seriatim.model import Address, Event, Number
 from seriatim.protocols.link import Frame as Frame
-from seriatim.protocols.node import TookOver as TookOver
+from seriatim.protocols.node import Forgetting
 
 Name: TypeAlias = str  # what a client calls a subscription or an advertisement
 Id: TypeAlias = str  # what brokers call it: no two are ever the same, also not one after the other
@@ -76,7 +76,7 @@ class Unadvertised(Struct, frozen=True, tag=True):
     name: Name
 
 
-class Published(Struct, frozen=True, tag=True):
+class EventTaken(Struct, frozen=True, tag="Published"):
     """The event is in the broker's journal and on its way."""
 
     event_id: str
@@ -114,10 +114,14 @@ class Answers(Struct, frozen=True, tag=True):
     neighbour: Address
 
 
-class Forget(Struct, frozen=True, tag=True):
-    """To a broker, from its driver: this client is gone for ever."""
+class Forget(Forgetting, frozen=True, tag=True):
+    """To a broker, from its driver: this client is gone for good."""
 
     client: Address
+
+    @property
+    def whom(self) -> Address:
+        return self.client
 
 
 class Reached(Struct, frozen=True, tag=True):
@@ -244,7 +248,7 @@ class Promise(Struct, frozen=True, tag=True):
 
 
 Command: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Publish
-Answer: TypeAlias = Subscribed | Unsubscribed | Advertised | Unadvertised | Published | Refused
+Answer: TypeAlias = Subscribed | Unsubscribed | Advertised | Unadvertised | EventTaken | Refused
 ToClient: TypeAlias = Answer | Deliver
 Between: TypeAlias = (
     Advertisement
@@ -263,12 +267,4 @@ Between: TypeAlias = (
     | Promise
 )
 Told: TypeAlias = Suspect | Answers | Forget
-
-
-class Stepped(Struct, frozen=True, tag=True):
-    """A record of a journal: the broker took this input; framed: it came on a link."""
-
-    source: Address
-    message: Command | Between | Told
-    now: float
-    framed: bool
+Input: TypeAlias = Command | Between | Told  # what a broker takes, and its journal keeps

@@ -35,9 +35,7 @@ class OverlayOptions(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
-            raise InputError(
-                "order", f"there is none called {self.order!r}", f"use one of {', '.join(get_args(Order))}"
-            )
+            raise InputError("order", f"unknown order {self.order!r}", f"use one of {', '.join(get_args(Order))}")
         if self.retry_ms <= 0:
             raise InputError("retry_ms", f"{self.retry_ms:g} is not positive", "give a number above 0")
         for name in ("held_max", "subscriptions_max", "advertisements_max", "turned_max"):

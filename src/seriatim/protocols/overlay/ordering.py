@@ -31,7 +31,7 @@ class Surroundings(Protocol):
         ...
 
     def returned(self, key: Key, climbing: Climbing, effects: Effects) -> None:
-        """A publication has come back from above: whoever waited for that goes on."""
+        """A publication has come back from above: let go what waited for it."""
         ...
 
     def miss(self, client: Address, ids: Iterable[Id], reason: str, effects: Effects) -> None:
@@ -40,7 +40,7 @@ class Surroundings(Protocol):
 
 
 class Ordering:
-    """Per publisher: everything goes straight to whoever wants it, and links keep the order."""
+    """Per publisher: everything goes straight to those who want it, and links keep the order."""
 
     def __init__(self, broker: Surroundings) -> None:
         self.broker = broker

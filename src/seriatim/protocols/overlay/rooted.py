@@ -7,8 +7,8 @@ Whatever climbs comes back: as the publication itself where somebody wants it, e
 what of a publisher may still be above, and sends that publisher's next publication after it: its own order is kept too.
 And it can notify clients early, on the way up, where nobody can see another order (README.md, "On the way up").
 
-Hardly ever does somebody wait to hear what has turned, and to hear of it late is never wrong. So who waits asks; else a
-parent tells of many at once.
+A broker rarely waits to hear what has turned, and hearing it late is never wrong. So a parent tells of many at once,
+and a broker that waits asks.
 """
 
 from collections import Counter
@@ -43,19 +43,19 @@ class RootedOrder(Ordering):
         self._climb(publication, client, False, False, matching, effects)
 
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
-        kind = type(message)  # what comes most often first: every broker on the way does this
-        if kind is Climb and source in self._children:
+        # What comes most often first: every broker on the way does this.
+        if type(message) is Climb and source in self._children:
             matching = self._matching(message.publication)
             self._climb(message.publication, source, message.wanted, message.asks, matching, effects)
             if message.asks:
                 self._asked(source, effects)
-        elif kind is Descend and source == self._parent:
+        elif type(message) is Descend and source == self._parent:
             if message.turned:
                 self._turned(message.turned, effects)
             self._come_down(message.publication, effects)
-        elif kind is Turned and source == self._parent:
+        elif type(message) is Turned and source == self._parent:
             self._turned(message.keys, effects)
-        elif kind is Ask and source in self._children:
+        elif type(message) is Ask and source in self._children:
             self._asked(source, effects)
         else:
             raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
@@ -282,7 +282,7 @@ class RootedOrder(Ordering):
                 _add(self._untold, client, 1)
 
     def unanswered(self) -> set[Key]:
-        """Who has not heard of an advertisement may have notified early. Nothing of it may come before that is back."""
+        """A broker that did not hear of an advertisement may have notified early: that must be back first."""
         return {key for key, climbing in self.broker.state.climbing.items() if climbing.told}
 
     def changed(self, effects: Effects) -> None:
@@ -292,7 +292,7 @@ class RootedOrder(Ordering):
         self._owners.pop(direction, None)
 
     def explain(self) -> list[str]:
-        """What nobody has asked for may stay: it need not be heard of."""
+        """What nobody has asked for may stay unfinished, and is left out."""
         missed = [each for each in self.broker.state.climbing.values() if each.asked or each.wanted or each.untold]
         above = sorted(Counter(each.origin for each in missed).items())
         return [f"{count} publications of {origin}: climbed, and have not come back" for origin, count in above]
@@ -312,7 +312,7 @@ class CentralOrder(RootedOrder):
 
 
 def _add(counts: dict[Any, int], key: Any, by: int) -> None:
-    """Count, and forget what is none."""
+    """Count, and forget counts of zero."""
     count = counts.get(key, 0) + by
     if count:
         counts[key] = count

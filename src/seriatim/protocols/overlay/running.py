@@ -1,52 +1,30 @@
 """Brokers and clients as live processes run them: over connections that lose nothing while they last.
 
-What node.py does for every machine, and in addition: whatever the last connection lost is sent again as soon as there
-is a new one, so the clock is only the last resort; of a large backlog so much is under way as a connection can hold
-(window.py); something senseless is passed over, in the journal too, instead of
-blocking the link it came on; a neighbour that has lost its journal is told of; and the link to a client that is
-forgotten is forgotten.
+It adds this to node.py:
+
+- What the last connection lost is sent again as soon as there is a new one; the retry timer is the last resort.
+- Of a large backlog no more is under way than a connection can hold (window.py).
+- An input that makes no sense is skipped, in the journal too, so it does not block its link.
+- A neighbour that has lost its journal is reported to the operator.
+- The link to a forgotten client is dropped.
 """
 
-from typing import Any
-
-from msgspec import Struct, field
+from typing import Any, TypeAlias
 
 from seriatim.model import Address, InputError, RemoteError
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.node import JournaledNode, NodeState
 from seriatim.protocols.overlay.broker import Broker
 from seriatim.protocols.overlay.client import Client
 from seriatim.protocols.overlay.messages import Between, Forget, Reached, ToClient
-from seriatim.protocols.overlay.node import Node
 from seriatim.protocols.overlay.state import BrokerState
 from seriatim.protocols.overlay.window import Window
 
-
-class Nonsense(Struct, frozen=True, tag=True):
-    """To whoever watches: this was passed over."""
-
-    source: Address
-    reason: str
+LinkedState: TypeAlias = NodeState[BrokerState, ToClient | Between]  # a snapshot of a broker
 
 
-class Amnesia(Struct, frozen=True, tag=True):
-    """To whoever watches: this neighbour knows less of what we sent than it had acknowledged."""
-
-    source: Address
-    acknowledged: int
-    known: int
-
-
-class LinkedState(Struct, array_like=True):
-    """A broker with its links: what a snapshot holds."""
-
-    inner: BrokerState
-    links: dict[Address, Link[ToClient | Between]]
-    epoch: int
-    gone: set[Address] = field(default_factory=set)
-
-
-class ConnectedNode(Node):
+class ConnectedNode(JournaledNode):
     """A machine whose links are told of new connections, and have no more under way than one can hold."""
 
     def __init__(self, inner: Any, retry_ms: float, journals: bool = True) -> None:
@@ -68,7 +46,11 @@ class ConnectedNode(Node):
     def _framed(self, effects: Effects, now: float) -> Effects:
         """What finds no room is left out here; its link keeps it until its turn comes."""
         effects = super()._framed(effects, now)
-        effects.send = [(target, frame) for target, frame in effects.send if self._window(target).admits(frame)]
+        effects.send = [
+            (target, frame)
+            for target, frame in effects.send
+            if type(frame) is Frame and self._window(target).admits(frame)
+        ]
         return effects
 
     def _window(self, address: Address) -> Window:
@@ -81,7 +63,7 @@ class ConnectedNode(Node):
         link.resend_due = now + self.retry_ms
         return self._window(address).repeat(link, self.state.epoch)
 
-    def _replay(self, record: Any) -> None:
+    def _replay(self, record: Payload) -> None:
         super()._replay(record)
         self._windows.clear()  # nothing is under way
 
@@ -97,8 +79,7 @@ class ConnectedNode(Node):
             if link.unacknowledged:
                 link.resend_due = now + self.retry_ms
                 self._plan_resend(address, link)
-        self._wish(effects)
-        return effects
+        return self._wish(effects)
 
 
 class ClientNode(ConnectedNode):
@@ -119,16 +100,13 @@ class ClientNode(ConnectedNode):
 class BrokerNode(ConnectedNode):
     """The machine of a broker."""
 
+    passes_over = (RemoteError, InputError)  # an InputError: of a filter that nobody can read, say
     inner: Broker
-
-    def __init__(self, broker: Broker, retry_ms: float) -> None:
-        super().__init__(broker, retry_ms)
-        self.amnesiacs: dict[Address, Amnesia] = {}
 
     @property
     def linked_state(self) -> LinkedState:
         """For a snapshot."""
-        return LinkedState(self.inner.state, self.state.links, self.state.epoch, self.state.gone)
+        return self.state
 
     def knows(self, client: Address) -> bool:
         """Whether it is a client that was not forgotten."""
@@ -150,40 +128,18 @@ class BrokerNode(ConnectedNode):
         if type(message) is Frame:
             link = self.state.links.get(source)
             if link is None and message.number != 1:
-                return Effects()  # of somebody who is forgotten; who is not begins with 1
-            lost = self._amnesia(source, link, message)
+                return Effects()  # from a forgotten client; a new one begins with 1
+            if source in self.inner.place.neighbours:
+                lost = self._amnesia(source, message)
         effects = super().step(source, message, now)
-        if lost is not None and source not in self.amnesiacs:
-            self.amnesiacs[source] = lost
-            effects.notify.append(lost)
-        elif lost is None:
-            self.amnesiacs.pop(source, None)
+        self._tell_of(lost, source, effects)
         return effects
-
-    def explain(self) -> list[str]:
-        lines = super().explain()
-        for source, each in sorted(self.amnesiacs.items()):
-            lines.append(
-                f"{source} has lost its journal: it knows {each.known} of the {each.acknowledged} messages it had; "
-                "what is for it is kept here until its journal is restored"
-            )
-        return lines
-
-    def _amnesia(self, source: Address, link: Link[Any] | None, frame: Frame[Any]) -> Amnesia | None:
-        if link is None or source not in self.inner.place.neighbours or frame.epoch < link.peer_epoch:
-            return None
-        acknowledged = link.sent - len(link.unacknowledged)
-        return Amnesia(source, acknowledged, frame.received) if frame.received < acknowledged else None
 
     def _step(self, source: Address, message: Payload, now: float, framed: bool) -> Effects:
         for client in [each for each in self.state.gone if each not in self.inner.state.clients]:
             self.state.gone.discard(client)  # since an earlier step: nothing more can be for it
-        try:
-            effects = super()._step(source, message, now, framed)
-        except (RemoteError, InputError) as error:  # of a filter, say, that nobody can read
-            effects = Effects()
-            effects.notify.append(Nonsense(source, str(error)))
-            effects.persist.append(self.stepped(source, message, now, framed))
-        if isinstance(message, Forget):
-            self.state.links.pop(message.client, None)
-        return effects
+        return super()._step(source, message, now, framed)
+
+    def _forget(self, whom: Address) -> None:
+        super()._forget(whom)
+        self.state.links.pop(whom, None)

@@ -95,7 +95,7 @@ class Tables:
         return sends
 
     def unwant(self, direction: Address, id: Id) -> Sends:
-        """It is over. What only it covered has to be told first. RemoteError: there is none; nothing was changed."""
+        """Remove a subscription. What only it covered is told first. RemoteError: unknown; nothing was changed."""
         if id not in self.routes.wanted.get(direction, {}):
             raise RemoteError(f"{direction} wants no more of {id[:QUOTED_MAX]!r}, which it never wanted")
         where = self.routes.wanted[direction].pop(id)
@@ -133,7 +133,7 @@ class Tables:
         return sends
 
     def unoffer(self, direction: Address, id: Id) -> Sends:
-        """It is withdrawn: what nobody there can match any more need not be known there. RemoteError: as above."""
+        """Remove an advertisement. Forget there what nobody can match any more. RemoteError: as above."""
         if id not in self.routes.offered.get(direction, {}):
             raise RemoteError(f"{direction} withdraws {id[:QUOTED_MAX]!r}, which it never advertised")
         filter = filter_of(self.routes.offered[direction].pop(id).where)

@@ -12,7 +12,7 @@ from seriatim.model import Address, InputError
 
 
 class OverlayError(InputError):
-    """An overlay that cannot be: a cycle, two brokers of one name, a broker that nobody reaches."""
+    """Not an overlay: a cycle, two brokers of one name, or a broker that cannot be reached."""
 
 
 class Place(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Overlay:
 
     @classmethod
     def linked(cls, root: Address, links: Iterable[tuple[Address, Address]]) -> "Overlay":
-        """From undirected links between brokers, and the one that is to be the root."""
+        """From undirected links between brokers, and the name of the root."""
         neighbours: dict[Address, list[Address]] = {root: []}
         for one, other in links:
             if one == other or other in neighbours.get(one, ()):
@@ -93,9 +93,9 @@ class Overlay:
 
 
 def _check(parents: Mapping[Address, Address | None]) -> Address:
-    """The root of what is a tree; an error that says why it is none."""
+    """The root of what is a tree; raises an error that says why it is not one."""
     if not parents:
-        raise OverlayError("brokers", "there are none", "name at least one, with parent None")
+        raise OverlayError("brokers", "no broker was given", "name at least one, with parent None")
     for broker, parent in parents.items():
         if not broker:
             raise OverlayError("brokers", "one has an empty name", "give every broker a name")

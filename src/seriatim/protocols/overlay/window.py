@@ -1,6 +1,6 @@
 """How much of a link may be under way at once.
 
-A connection that is given more than it can hold breaks, and the next one would break of the same. So what is under way
+A connection that is given more than it can hold breaks, and so would the next one. So what is under way
 to one neighbour or client, first sent or repeated, is bounded in messages and in bytes; the rest is kept in the link
 until acknowledgements make room for it. Nothing of this is state: a new connection begins with an empty window.
 """
@@ -31,7 +31,7 @@ class Window:
 
     def admits(self, frame: Frame[Any]) -> bool:
         """Whether a new message can go out now: all before it did, and there is room."""
-        if frame.number != self.posted + 1 or not self._take(frame.number, frame.body):
+        if frame.body is None or frame.number != self.posted + 1 or not self._take(frame.number, frame.body):
             return False
         self.posted = frame.number
         return True
@@ -54,7 +54,7 @@ class Window:
     def repeat(self, link: Link[Any], epoch: int) -> list[Frame[Any]]:
         """It is time to repeat: the oldest of what is under way, if nothing was acknowledged since the last time.
 
-        The longer that lasts the seldomer: a slow connection is not to carry the same over and over.
+        Waits longer each time: a slow connection must not carry the same messages over and over.
         """
         have = acknowledged(link)
         if have > self._heard:

@@ -1,6 +1,6 @@
 """The sequencing tree: total or causal order across topics. README.md in this folder is the protocol's description."""
 
-from seriatim.protocols.tree.node import NodeState, SequencerNode
+from seriatim.protocols.tree.node import SequencerNode, SequencerNodeState
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.publisher import Publisher, PublisherState
 from seriatim.protocols.tree.sequencer import Sequencer
@@ -9,11 +9,11 @@ from seriatim.protocols.tree.subscriber import Subscriber
 from seriatim.protocols.tree.subscriber_state import SubscriberState, Waiting
 
 __all__ = [
-    "NodeState",
     "Publisher",
     "PublisherState",
     "Sequencer",
     "SequencerNode",
+    "SequencerNodeState",
     "SequencerState",
     "Subscriber",
     "SubscriberState",

@@ -1,16 +1,17 @@
 """A subscriber's gaps: numbers that do not come.
 
-A number that does not come is asked for at its home. The answer decides: wait on, take the void, listen again, or (lost
-for good) rejoin the topic and report the gap. Who listens again to what its home calls published is told by the broker
-if it has dropped that since, the event or only its stamp: then it is lost, too. So no answer leads to a wait without a
-bound. On unreliable brokers events are held for a bounded time and in a bounded
-number; whatever comes too late is notified at once, tagged `out_of_order`.
+The subscriber asks the home of a number that does not come. The answer decides: wait on, take the void, listen again,
+or (if it is lost) rejoin the topic and report the gap. A subscriber that listens again to a published number is told
+by the broker if the event or its stamp is gone: then it is lost, too. So every wait is bounded. On unreliable brokers
+events are held for a bounded time and in a bounded number. What comes too late is notified at once, tagged
+`out_of_order`.
 """
 
 from seriatim.model import BROKER, Number, Topic
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import Answer, Inquire, Listen, Trimmed
+from seriatim.protocols.tree.messages import Answer, Inquire
 from seriatim.protocols.tree.subscribing import Subscribing
+from seriatim.protocols.with_broker import Listen, Trimmed
 
 
 class Gaps(Subscribing):
@@ -64,8 +65,8 @@ class Gaps(Subscribing):
         holding = self.state.holdings[message.topic]
         unstamped = holding.unstamped if holding.missing_since is None else {}  # its stamp may still be on its way
         missing = lane.done + 1
-        while missing in lane.held or missing in unstamped:
-            missing += 1
+        while (here := lane.held.get(missing) or unstamped.get(missing)) is not None:
+            missing = max(missing, here.last) + 1
         if missing >= message.first:
             return
         if self.options.on_lost != "skip":

@@ -3,23 +3,24 @@
 Frozen, and free of behaviour: a message is what was said, not what to do about it.
 """
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from seriatim.model import Address, Entries, Event, Node, Number, Topic
-from seriatim.protocols.tree.proofs import Proof
+from seriatim.protocols.proofs import Proof
+from seriatim.protocols.with_broker import Grown, Kept, Trimmed, Written
 
 # ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
 
 
 class Publish(Struct, frozen=True, tag=True):
-    """To a publisher: publish these events, all on their own topics, in this order."""
+    """To a publisher: publish these events in this order. Those of a topic may share a request for numbers."""
 
     events: tuple[Event, ...]
 
 
-class Published(Struct, frozen=True, tag=True):
+class EventStored(Struct, frozen=True, tag=True):
     """From a publisher: the event is on the broker under this number."""
 
     event: Event
@@ -28,14 +29,14 @@ class Published(Struct, frozen=True, tag=True):
 
 
 class Withdraw(Struct, frozen=True, tag=True):
-    """To a publisher: give up on this event. It may be on the broker all the same; it is not tried again."""
+    """To a publisher: give up on this event. It may still be on the broker; it is not tried again."""
 
     topic: Topic
     event_id: str
 
 
 class Change(Struct, frozen=True, tag=True):
-    """To a subscriber: hold these topics too, and those no longer."""
+    """To a subscriber: add these topics, and remove those."""
 
     add: frozenset[Topic] = frozenset()
     remove: frozenset[Topic] = frozenset()
@@ -50,7 +51,7 @@ class Changed(Struct, frozen=True, tag=True):
 
 
 class Rejected(Struct, frozen=True, tag=True):
-    """From a subscriber: what the broker delivered under this number is not believed, and why. It counts as not come.
+    """From a subscriber: what the broker delivered under this number is not believed. It counts as not received.
 
     `publisher` is the name it came under, for a log; whoever sent it may have lied about that too. No name: a void.
     """
@@ -61,124 +62,17 @@ class Rejected(Struct, frozen=True, tag=True):
     reason: str
 
 
-# ── with the broker ───────────────────────────────────────────────────────────────────────────────────────────────
+class NotTaken(Struct, frozen=True):
+    """From a publisher on sequencing atoms: the cluster does not take this event."""
 
-
-class Append(Struct, frozen=True, tag=True):
-    """Log mode, publisher → broker: put the event at the end of its topic's log. Repeats are known by the id."""
-
-    event: Event
-
-
-class Appended(Struct, frozen=True, tag=True):
-    """Log mode, broker → publisher: the event has this position."""
-
-    topic: Topic
     event_id: str
-    number: Number
+    reason: str
 
 
-class Watch(Struct, frozen=True, tag=True):
-    """Log mode, node → broker: tell me how long these logs are now (also if they are empty), and when they grow."""
+class Ended(Struct, frozen=True):
+    """From a subscriber on sequencing atoms: it cannot go on."""
 
-    topics: frozenset[Topic]
-
-
-class Grown(Struct, frozen=True, tag=True):
-    """Log mode, broker → home: the topic's log now ends at `last`."""
-
-    topic: Topic
-    last: Number
-
-
-class Stamped(Struct, frozen=True, tag=True):
-    """Log mode, home → broker → subscribers, on the topic's stamp channel: the stamp of a range of positions.
-
-    The entries belong to `first`; the others of the range follow it and need none.
-    """
-
-    topic: Topic
-    first: Number
-    last: Number
-    entries: Entries
-    epoch: int = 0
-
-
-class Kept(Struct, frozen=True, tag=True):
-    """Log mode, broker → home: the stamp channel holds the stamp of this range."""
-
-    topic: Topic
-    first: Number
-
-
-class Trimmed(Struct, frozen=True, tag=True):
-    """Broker → home and subscribers: the broker no longer keeps numbers below `first`, or not their stamps."""
-
-    topic: Topic
-    first: Number
-
-
-class Write(Struct, frozen=True, tag=True):
-    """Ticket mode, publisher or home → broker: put this into the slot (topic, number), if it is empty.
-
-    No event: a void. It carries the very entries of the number it replaces, so that no difference gets lost. The proof
-    is the home's word for number and entries, where stamps are proven.
-    """
-
-    topic: Topic
-    number: Number
-    entries: Entries
-    event: Event | None = None
-    proof: Proof | None = None
-
-
-class Written(Struct, frozen=True, tag=True):
-    """Ticket mode, broker → writer: what the slot holds, whoever was first: event id and proof. No id: a void."""
-
-    topic: Topic
-    number: Number
-    event_id: str | None = None
-    proof: Proof | None = None
-
-
-class Listen(Struct, frozen=True, tag=True):
-    """Subscriber → broker: deliver this topic; after number `after` if the broker keeps what was, else from now on.
-
-    `version` is the subscriber's; the answer repeats it, so that it is not taken for the answer to a later request.
-    `tells_losses`: slots have no order of their own, so who cannot tell by the numbers that retention was faster than
-    its reading asks to be told.
-    `is_kept`: the home says that the broker has had number `after + 1`, with its stamp. If it is not there, it is
-    `Trimmed`: retention has passed it, or its stamp, which may be kept for a shorter time than the log.
-    """
-
-    topic: Topic
-    after: Number | None = None
-    version: int = 0
-    tells_losses: bool = False
-    is_kept: bool = False
-
-
-class Listening(Struct, frozen=True, tag=True):
-    """Broker → subscriber: what is written to the topic from now on will be delivered."""
-
-    topic: Topic
-    version: int = 0
-
-
-class Unlisten(Struct, frozen=True, tag=True):
-    """Subscriber → broker: stop delivering this topic."""
-
-    topic: Topic
-
-
-class Delivered(Struct, frozen=True, tag=True):
-    """Broker → subscriber: one event (or a void). In log mode the stamp comes apart, so `entries` is None."""
-
-    topic: Topic
-    number: Number
-    entries: Entries | None
-    event: Event | None
-    proof: Proof | None = None
+    reason: str
 
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,7 +82,7 @@ class Ticket(Struct, frozen=True, tag=True, omit_defaults=True):
     """Publisher → home: `count` numbers of this topic, please. A repeat has the same request number.
 
     `settled`: and the range of this topic that begins there is settled, as if `Settled` had come just before; 0: none.
-    Whoever publishes one after the other says both at once, and a message costs a node more than what it says.
+    A publisher with more to send says both at once: a message costs a node more than its content.
     """
 
     request: int
@@ -413,12 +307,6 @@ class Routed(Struct, frozen=True, tag=True):
 # ── what machines keep in their journals ──────────────────────────────────────────────────────────────────────────
 
 
-class TookOver(Struct, frozen=True, tag=True):
-    """A process took over a node: what follows in the journal is of this epoch."""
-
-    epoch: int
-
-
 class Began(Struct, frozen=True, tag=True):
     """A subscriber began a change: what it removes is gone from now on."""
 
@@ -440,24 +328,19 @@ class Forget(Struct, frozen=True, tag=True):
     subscriber: Address
 
 
-class Stepped(Struct, frozen=True, tag=True):
-    """A node was given this input. Stepping through all of them in order rebuilds the node."""
-
-    source: Address
-    message: (
-        Ticket
-        | Settled
-        | Grown
-        | Kept
-        | Trimmed
-        | Written
-        | Subscribe
-        | Update
-        | Refresh
-        | Pass
-        | Announce
-        | Cut
-        | Routed
-        | Forget
-    )
-    now: float
+Input: TypeAlias = (  # what a node takes, and its journal keeps
+    Ticket
+    | Settled
+    | Grown
+    | Kept
+    | Trimmed
+    | Written
+    | Subscribe
+    | Update
+    | Refresh
+    | Pass
+    | Announce
+    | Cut
+    | Routed
+    | Forget
+)

@@ -15,26 +15,12 @@ from collections import OrderedDict, deque
 from seriatim.model import BROKER, Address, Entries, Node, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
+from seriatim.protocols.proofs import prove
 from seriatim.protocols.tree.core import SequencerCore
-from seriatim.protocols.tree.messages import (
-    Answer,
-    Finished,
-    Granted,
-    Grown,
-    Inquire,
-    Kept,
-    Pass,
-    Settled,
-    Stamped,
-    Ticket,
-    Trimmed,
-    Watch,
-    Write,
-    Written,
-)
+from seriatim.protocols.tree.messages import Answer, Finished, Granted, Inquire, Pass, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.proofs import prove
 from seriatim.protocols.tree.state import Desk, Home, Range, SequencerState
+from seriatim.protocols.with_broker import Grown, Kept, Stamped, Trimmed, Watch, Write, Written
 
 VOIDS_REMEMBERED = 1_024  # per topic; older ones are on the broker
 DISPUTES_REMEMBERED = 1_024  # per topic
@@ -173,7 +159,7 @@ class Numbering(SequencerCore):
         )
 
     def _next_stop(self, message: Pass) -> Node:
-        """Through every node on the way, also those where nothing is collected: nobody may overtake."""
+        """Through every node on the way, also those where nothing is collected: no pass may overtake another."""
         assert self._parent is not None, "the root is the top of everything that reaches it"
         return self._parent
 
@@ -387,7 +373,7 @@ class Numbering(SequencerCore):
 
 
 def _remember(table: dict[Number, Entries], number: Number, entries: Entries, count_max: int) -> None:
-    """Keep the latest; the oldest goes, since whoever waits for it has long asked."""
+    """Keep the latest and drop the oldest: those that waited for it have asked long ago."""
     table[number] = entries
     if len(table) > count_max:
         del table[next(iter(table))]

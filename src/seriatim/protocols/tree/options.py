@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from seriatim.model import InputError
-from seriatim.protocols.tree.proofs import KEY_BYTES_MIN
+from seriatim.protocols.proofs import KEY_BYTES_MIN
 
 
 class TreeOptions(Struct, frozen=True, kw_only=True):

@@ -1,13 +1,16 @@
-"""A publisher: one request per topic under way, and whatever gathers meanwhile goes into the next one.
+"""A publisher: of a topic one request is under way and one range is being written; later commands wait, in order.
 
-Ticket mode: ask the topic's home for as many numbers as events wait, write each event into its slot, tell the home
-when all are in. An event whose slot was voided in the meantime (we were slower than our lease) asks for a new number.
-Log mode: append to the topic's log; the broker numbers it.
+Ticket mode: ask the topic's home for a number for each event of the command, write each event into its slot, and tell
+the home when all are in. An event whose slot was voided first (we were slower than our lease) asks for a new number.
+Log mode: append to the topic's log, event by event; the broker numbers them.
 
-One request and one batch at a time keep this publisher's events of a topic in their order: a batch is written from its
-first number up, its home voids from the last one down, so what is lost is its end, and goes again before anything later
-(as long as the connection to the broker keeps the order of what is sent). In causal mode there is one *event* at a time
-over all topics, and the next one waits until it is on the broker: that keeps the publisher's own order across topics.
+The machine gathers nothing: events share a request only if one command brought them. The client's outbox makes the
+batches, and hands over one message at a time.
+
+The order of a publisher's events within a topic is kept. A range is written from its first number up, and its home
+voids from the last one down. So what is lost is the end of the range, and it goes again before anything later. This
+needs a connection to the broker that keeps the order of what is sent. Causal mode has one lane for all topics, and one
+*event* under way: the next one waits until it is on the broker. That keeps the publisher's own order across topics.
 """
 
 from collections.abc import Iterator
@@ -17,23 +20,14 @@ from msgspec import Struct, field
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.proofs import Proof
 from seriatim.protocols.queue import Queue
 from seriatim.protocols.tree.epochs import is_current
-from seriatim.protocols.tree.messages import (
-    Append,
-    Appended,
-    Granted,
-    Publish,
-    Published,
-    Refused,
-    Settled,
-    Ticket,
-    Withdraw,
-    Write,
-    Written,
-)
+from seriatim.protocols.tree.messages import EventStored, Granted, Publish, Refused, Settled, Ticket, Withdraw
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.proofs import Proof
+from seriatim.protocols.with_broker import Append, Appended, Write, Written
+
+ALL_TOPICS = ""  # the name of the only lane in causal mode
 
 
 class Slot(Struct):
@@ -44,8 +38,8 @@ class Slot(Struct):
     proof: Proof | None = None
 
 
-class Batch(Struct):
-    """The events of one granted range that are not yet in their slots, and those whose slots were voided or stolen."""
+class Grant(Struct):
+    """A granted range: the events that are not yet in their slots, and those whose slots were voided or stolen."""
 
     first: Number
     slots: dict[Number, Slot]
@@ -53,34 +47,51 @@ class Batch(Struct):
     abandoned: bool = False  # an event of it was withdrawn: its home must void what is empty, so it is never settled
     stolen: list[Number] = field(default_factory=list)
 
+    def forget(self, withdrawn: Withdraw) -> bool:
+        """Whether the event was in this range. Its number stays with the home."""
+        numbers = [number for number, slot in self.slots.items() if _is(slot.event, withdrawn)]
+        numbers += [number for number, event in self.lost.items() if _is(event, withdrawn)]
+        for number in numbers:
+            self.slots.pop(number, None)
+            self.lost.pop(number, None)
+            self.abandoned = True
+        return bool(numbers)
 
-class Outbox(Struct):
-    """What is under way on one topic."""
 
-    queue: Queue[Event] = field(default_factory=Queue)
+class Lane(Struct):
+    """One topic (in causal mode all of them): what is under way, and what waits for it.
+
+    A parcel is a list of events of one topic that share a request. `events` is the parcel that the request under way is
+    for. It is shorter than `asked` if some of them were withdrawn, and longer if events that lost their slots went
+    before them: a request is for a count.
+    """
+
+    queue: Queue[list[Event]] = field(default_factory=Queue)
+    topic: Topic = ""  # of what is under way
     request: int = 0
-    asked: int = 0  # how many events the request under way is for; 0: none is under way
-    granted: Granted | None = None  # numbers that wait until the batch before them is on the broker
-    batch: Batch | None = None
-    withdrawn: int = 0  # of the events asked for, so many will not come
+    asked: int = 0  # how many numbers the request under way is for; 0: none is under way
     settled: Number = 0  # the range that the request under way settles; 0: none
     untold: Number = 0  # a range that is settled, and its home has not been told in this step
+    events: list[Event] = field(default_factory=list)
+    granted: Granted | None = None  # numbers that wait until the range before them is on the broker
+    grant: Grant | None = None  # the range that is being written
 
     def is_idle(self) -> bool:
-        return not self.asked and self.batch is None
+        return not self.asked and self.grant is None
 
-    def events(self) -> Iterator[Event]:
-        yield from self.queue
-        if self.batch is not None:
-            yield from (slot.event for slot in self.batch.slots.values())
-            yield from self.batch.lost.values()
+    def all_events(self) -> Iterator[Event]:
+        yield from self.events
+        for parcel in self.queue:
+            yield from parcel
+        if self.grant is not None:
+            yield from (slot.event for slot in self.grant.slots.values())
+            yield from self.grant.lost.values()
 
 
 class PublisherState(Struct):
-    """Everything a publisher knows. `line` is the order of topics to serve next in causal mode."""
+    """Everything a publisher knows."""
 
-    outboxes: dict[Topic, Outbox] = field(default_factory=dict)
-    line: Queue[Topic] = field(default_factory=Queue)
+    lanes: dict[Topic, Lane] = field(default_factory=dict)
     retry_due: float | None = None
     lost_slots: int = 0
     epochs: dict[Node, int] = field(default_factory=dict)
@@ -96,9 +107,8 @@ class Publisher:
         self.name = name
         self.options = options
         self.state = state if state is not None else PublisherState()
-        outboxes = self.state.outboxes.items()
-        self._busy = {topic: None for topic, outbox in outboxes if not outbox.is_idle()}
-        self._under_way = {event.id for _, outbox in outboxes for event in outbox.events()}
+        self._busy = {key: None for key, lane in self.state.lanes.items() if not lane.is_idle()}
+        self._under_way = {event.id for lane in self.state.lanes.values() for event in lane.all_events()}
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -124,32 +134,39 @@ class Publisher:
         effects = Effects()
         if self.state.retry_due is not None and now >= self.state.retry_due:
             self.state.retry_due = None
-            for topic in self._busy:
-                outbox = self.state.outboxes[topic]
-                if outbox.asked and outbox.granted is None:
-                    self._ask(topic, outbox, effects)
-                if outbox.batch is not None:
-                    for number, slot in outbox.batch.slots.items():
-                        effects.send.append((BROKER, Write(topic, number, slot.entries, slot.event, slot.proof)))
+            for key in self._busy:
+                lane = self.state.lanes[key]
+                if lane.asked and lane.granted is None:
+                    self._ask(lane, effects)
+                if lane.grant is not None:
+                    for number, slot in lane.grant.slots.items():
+                        effects.send.append((BROKER, Write(lane.topic, number, slot.entries, slot.event, slot.proof)))
         self._wish(effects, now)
         return effects
 
     def explain(self) -> list[str]:
         """What is not published yet, and who has to answer."""
         lines = []
-        for topic, outbox in sorted(self.state.outboxes.items()):
-            whom = "the broker" if self.options.mode == "log" else self.tree.home(topic)
-            if outbox.asked:
-                lines.append(f"{outbox.asked} events of {topic}: request {outbox.request} waits for {whom}")
-            if outbox.batch is not None:
-                numbers = ", ".join(map(str, outbox.batch.slots))
-                lines.append(f"{topic} {numbers}: waits for the broker to take it")
-            if waiting := len(outbox.queue) - outbox.asked + outbox.withdrawn:
-                lines.append(f"{waiting} events of {topic}: wait for the request under way")
+        for _, lane in sorted(self.state.lanes.items()):
+            if lane.asked:
+                whom = "the broker" if self.options.mode == "log" else self.tree.home(lane.topic)
+                lines.append(f"{lane.asked} events of {lane.topic}: request {lane.request} waits for {whom}")
+            if lane.grant is not None:
+                numbers = ", ".join(map(str, lane.grant.slots))
+                lines.append(f"{lane.topic} {numbers}: waits for the broker to take it")
+            waiting: dict[Topic, int] = {}
+            for parcel in lane.queue:
+                waiting[parcel[0].topic] = waiting.get(parcel[0].topic, 0) + len(parcel)
+            lines += [f"{count} events of {topic}: wait for the request under way" for topic, count in waiting.items()]
         return lines
 
     def _is_home(self, source: Address, topic: Topic) -> bool:
         return self.tree.knows(topic) and source == self.tree.home(topic)
+
+    def _key(self, topic: Topic) -> Topic:
+        return ALL_TOPICS if self.options.causal else topic
+
+    # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_publish(self, message: Publish, effects: Effects) -> None:
         for event in message.events:
@@ -162,152 +179,140 @@ class Publisher:
                 raise InputError("event.id", f"{event.id!r} is used twice", "give every event an id of its own")
             new.add(event.id)
         self._under_way |= new
-        for event in message.events:
-            outbox = self.state.outboxes.get(event.topic)
-            if outbox is None:
-                outbox = self.state.outboxes[event.topic] = Outbox()
-            outbox.queue.append(event)
-            if self.options.causal:
-                self.state.line.append(event.topic)
-        for topic in dict.fromkeys(event.topic for event in message.events):
-            self._pump(topic, effects)
+        for parcel in self._parcels(message.events):
+            key = self._key(parcel[0].topic)
+            lane = self.state.lanes.get(key)
+            if lane is None:
+                lane = self.state.lanes[key] = Lane()
+            lane.queue.append(parcel)
+            self._go_on(key, lane, effects)
 
-    def _pump(self, topic: Topic, effects: Effects) -> None:
-        """Something changed on this topic: start a request if events wait and none is under way."""
-        outbox = self.state.outboxes[topic]
-        if not self.options.causal:
-            if outbox.queue and not outbox.asked:
-                self._begin(topic, outbox, len(outbox.queue), effects)
-        elif self.state.line and not self._busy:
-            (topic,) = self.state.line.take()
-            self._begin(topic, self.state.outboxes[topic], 1, effects)
-
-    def _begin(self, topic: Topic, outbox: Outbox, count: int, effects: Effects) -> None:
-        outbox.asked = 1 if self.options.mode == "log" else min(count, self.options.ticket_count_max)
-        outbox.request += 1
-        outbox.settled, outbox.untold = outbox.untold, 0
-        self._busy[topic] = None
-        self._ask(topic, outbox, effects)
-
-    def _ask(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
-        if self.options.mode == "log":
-            effects.send.append((BROKER, Append(outbox.queue.first)))
-        else:
-            ticket = Ticket(outbox.request, topic, outbox.asked, outbox.settled)
-            effects.send.append((self.tree.home(topic), ticket))
-
-    def _on_granted(self, message: Granted, effects: Effects) -> None:
-        outbox = self.state.outboxes.get(message.topic)
-        if outbox is not None and outbox.asked and message.request == outbox.request:
-            outbox.granted = message
-            self._write(message.topic, outbox, effects)
-
-    def _write(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
-        """Write the next batch, from its first number up, once the one before is on the broker: what that one loses
-        must go first."""
-        granted = outbox.granted
-        if granted is None or outbox.batch is not None:
-            return
-        events = outbox.queue.take(outbox.asked - outbox.withdrawn)
-        outbox.batch = Batch(granted.first, {}, abandoned=outbox.withdrawn > 0)
-        outbox.asked, outbox.withdrawn, outbox.granted = 0, 0, None
-        for number, event in enumerate(events, granted.first):
-            entries = granted.entries if number == granted.first or self.options.full_stamps else {}
-            proof = granted.proof if granted.rest is None or number == granted.first else granted.rest
-            outbox.batch.slots[number] = Slot(event, entries, proof)
-            effects.send.append((BROKER, Write(topic, number, entries, event, proof)))
-        if not events:
-            outbox.batch = None
-            self._rest(topic, outbox, effects)
-        self._pump(topic, effects)
-
-    def _on_written(self, message: Written, effects: Effects) -> None:
-        outbox = self.state.outboxes.get(message.topic)
-        batch = outbox.batch if outbox is not None else None
-        slot = batch.slots.pop(message.number, None) if batch is not None else None
-        if outbox is None or batch is None or slot is None:
-            return
-        if message.event_id == slot.event.id and message.proof == slot.proof:
-            self._under_way.discard(slot.event.id)
-            effects.notify.append(Published(slot.event, message.number, slot.entries))
-        else:  # voided before we got there, or somebody else was faster: the event needs a new number
-            self.state.lost_slots += 1
-            batch.lost[message.number] = slot.event
-            if message.event_id is not None:
-                batch.stolen.append(message.number)
-        self._finish_batch(message.topic, outbox, batch, effects)
-
-    def _finish_batch(self, topic: Topic, outbox: Outbox, batch: Batch, effects: Effects) -> None:
-        """A settled range goes with the topic's next ticket, if one is sent now; else its home is told apart."""
-        before = len(effects.send)
-        if not batch.slots:
-            outbox.batch = None
-            if not batch.abandoned:
-                outbox.untold = batch.first
-            if batch.stolen:
-                self._tell_settled(topic, outbox, tuple(batch.stolen), effects, before)
-            self._publish_again(topic, outbox, batch)
-            self._write(topic, outbox, effects)
-        self._rest(topic, outbox, effects)
-        self._tell_settled(topic, outbox, (), effects, before)
-
-    def _tell_settled(
-        self, topic: Topic, outbox: Outbox, stolen: tuple[Number, ...], effects: Effects, place: int
-    ) -> None:
-        if outbox.untold:
-            effects.send.insert(place, (self.tree.home(topic), Settled(topic, outbox.untold, stolen)))
-            outbox.untold = 0
-
-    def _publish_again(self, topic: Topic, outbox: Outbox, batch: Batch) -> None:
-        """What lost its slot goes first, in its old order: a request under way is for a count, not for an event."""
-        again = [event for _, event in sorted(batch.lost.items())]
-        outbox.queue.put_back(again)
-        if self.options.causal:
-            self.state.line.put_back([topic] * len(again))
-
-    def _on_appended(self, message: Appended, effects: Effects) -> None:
-        outbox = self.state.outboxes.get(message.topic)
-        if outbox is not None and outbox.asked and outbox.queue.first.id == message.event_id:
-            (event,) = outbox.queue.take()
-            outbox.asked = 0
-            self._under_way.discard(event.id)
-            effects.notify.append(Published(event, message.number, {}))
-            self._rest(message.topic, outbox, effects)
+    def _parcels(self, events: tuple[Event, ...]) -> list[list[Event]]:
+        """What shares a request: in ticket mode the events of a topic, unless they must keep an order across topics."""
+        if len(events) == 1 or self.options.mode == "log" or self.options.causal:
+            return [[event] for event in events]
+        by_topic: dict[Topic, list[Event]] = {}
+        for event in events:
+            by_topic.setdefault(event.topic, []).append(event)
+        size = self.options.ticket_count_max
+        return [part[start : start + size] for part in by_topic.values() for start in range(0, len(part), size)]
 
     def _on_withdraw(self, message: Withdraw, effects: Effects) -> None:
         """Forget an event wherever it is. A number it was given is left to its home, which voids it after the lease."""
-        topic, outbox = message.topic, self.state.outboxes.get(message.topic)
-        if outbox is None or all(event.id != message.event_id for event in outbox.events()):
+        key = self._key(message.topic)
+        lane = self.state.lanes.get(key)
+        if lane is None or message.event_id not in self._under_way:
+            return
+        if _forget(lane.events, message):  # the numbers it was asked for come nevertheless; an append is not awaited
+            if self.options.mode == "log":
+                lane.asked = 0
+                self._go_on(key, lane, effects)
+        elif lane.grant is not None and lane.grant.forget(message):
+            self._finish(key, lane, lane.grant, effects)
+        elif not _forget_queued(lane.queue, message):
             return
         self._under_way.discard(message.event_id)
-        for index, event in enumerate(outbox.queue):
-            if event.id == message.event_id:
-                outbox.queue.remove(index)
-                self._forget_queued(topic, outbox, index)
-                self._rest(topic, outbox, effects)
-                return
-        batch = outbox.batch
-        assert batch is not None, "what is not queued is in the batch"
-        batch.abandoned = True
-        batch.slots = {number: slot for number, slot in batch.slots.items() if slot.event.id != message.event_id}
-        batch.lost = {number: event for number, event in batch.lost.items() if event.id != message.event_id}
-        self._finish_batch(topic, outbox, batch, effects)
 
-    def _forget_queued(self, topic: Topic, outbox: Outbox, index: int) -> None:
-        asked = outbox.asked - outbox.withdrawn
-        if index >= asked:  # not asked for yet
-            if self.options.causal:
-                places = [place for place, waiting in enumerate(self.state.line) if waiting == topic]
-                self.state.line.remove(places[index - asked])
-        elif self.options.mode == "log":
-            outbox.asked = 0
+    # ── one request after the other ───────────────────────────────────────────────────────────────────────────────
+
+    def _go_on(self, key: Topic, lane: Lane, effects: Effects) -> None:
+        """Ask for the next parcel, if no request is under way; in causal mode also nothing may be being written."""
+        if lane.asked or (self.options.causal and lane.grant is not None):
+            return
+        if not lane.events and lane.queue:
+            (lane.events,) = lane.queue.take()
+        if lane.events:
+            if lane.events[0].topic != lane.topic:
+                self._tell_settled(lane, (), effects, len(effects.send))
+            lane.topic, lane.asked = lane.events[0].topic, len(lane.events)
+            lane.request += 1
+            lane.settled, lane.untold = lane.untold, 0
+            self._busy[key] = None
+            self._ask(lane, effects)
+        elif lane.is_idle():
+            self._busy.pop(key, None)
+
+    def _ask(self, lane: Lane, effects: Effects) -> None:
+        if self.options.mode == "log":
+            effects.send.append((BROKER, Append(lane.events[0])))
         else:
-            outbox.withdrawn += 1
+            ticket = Ticket(lane.request, lane.topic, lane.asked, lane.settled)
+            effects.send.append((self.tree.home(lane.topic), ticket))
 
-    def _rest(self, topic: Topic, outbox: Outbox, effects: Effects) -> None:
-        if outbox.is_idle():
-            self._busy.pop(topic, None)
-        self._pump(topic, effects)
+    def _on_granted(self, message: Granted, effects: Effects) -> None:
+        key = self._key(message.topic)
+        lane = self.state.lanes.get(key)
+        if lane is not None and lane.asked and (lane.topic, lane.request) == (message.topic, message.request):
+            lane.granted = message
+            self._write(key, lane, effects)
+
+    def _write(self, key: Topic, lane: Lane, effects: Effects) -> None:
+        """Write the granted range, once the one before is on the broker: what that one loses must go first."""
+        message = lane.granted
+        if message is None or lane.grant is not None:
+            return
+        events = lane.events[: lane.asked]
+        lane.grant = grant = Grant(message.first, {}, abandoned=len(events) < lane.asked)
+        for number, event in enumerate(events, message.first):
+            entries = message.entries if number == message.first or self.options.full_stamps else {}
+            proof = message.proof if message.rest is None or number == message.first else message.rest
+            grant.slots[number] = Slot(event, entries, proof)
+            effects.send.append((BROKER, Write(lane.topic, number, entries, event, proof)))
+        lane.asked, lane.granted = 0, None
+        del lane.events[: len(events)]
+        if not events:
+            lane.grant = None
+        self._go_on(key, lane, effects)
+
+    def _on_written(self, message: Written, effects: Effects) -> None:
+        key = self._key(message.topic)
+        lane = self.state.lanes.get(key)
+        grant = lane.grant if lane is not None and lane.topic == message.topic else None
+        slot = grant.slots.pop(message.number, None) if grant is not None else None
+        if lane is None or grant is None or slot is None:
+            return
+        if message.event_id == slot.event.id and message.proof == slot.proof:
+            self._under_way.discard(slot.event.id)
+            effects.notify.append(EventStored(slot.event, message.number, slot.entries))
+        else:  # voided before we got there, or somebody else was faster: the event needs a new number
+            self.state.lost_slots += 1
+            grant.lost[message.number] = slot.event
+            if message.event_id is not None:
+                grant.stolen.append(message.number)
+        self._finish(key, lane, grant, effects)
+
+    def _finish(self, key: Topic, lane: Lane, grant: Grant, effects: Effects) -> None:
+        """If all slots are filled: what lost its slot goes again first, in its old order; then what waits.
+
+        A settled range goes with the next ticket if that is for the same topic; else its home is told separately.
+        """
+        if grant.slots:
+            return
+        lane.grant = None
+        lane.untold = 0 if grant.abandoned else grant.first
+        lane.events[:0] = [event for _, event in sorted(grant.lost.items())]
+        place = len(effects.send)
+        if grant.stolen:
+            self._tell_settled(lane, tuple(grant.stolen), effects, place)
+        self._write(key, lane, effects)
+        self._go_on(key, lane, effects)
+        self._tell_settled(lane, (), effects, place)
+
+    def _tell_settled(self, lane: Lane, stolen: tuple[Number, ...], effects: Effects, place: int) -> None:
+        if lane.untold:
+            effects.send.insert(place, (self.tree.home(lane.topic), Settled(lane.topic, lane.untold, stolen)))
+            lane.untold = 0
+
+    def _on_appended(self, message: Appended, effects: Effects) -> None:
+        key = self._key(message.topic)
+        lane = self.state.lanes.get(key)
+        if lane is None or not lane.events or lane.topic != message.topic or lane.events[0].id != message.event_id:
+            return
+        event = lane.events.pop()
+        lane.asked = 0
+        self._under_way.discard(event.id)
+        effects.notify.append(EventStored(event, message.number, {}))
+        self._go_on(key, lane, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
         if not self._busy:
@@ -315,3 +320,25 @@ class Publisher:
         elif self.state.retry_due is None:
             self.state.retry_due = now + self.options.retry_ms
         effects.wake_at = self.state.retry_due
+
+
+def _is(event: Event, withdrawn: Withdraw) -> bool:
+    return event.id == withdrawn.event_id and event.topic == withdrawn.topic
+
+
+def _forget(events: list[Event], withdrawn: Withdraw) -> bool:
+    """Whether the event was among these."""
+    for index, event in enumerate(events):
+        if _is(event, withdrawn):
+            del events[index]
+            return True
+    return False
+
+
+def _forget_queued(queue: Queue[list[Event]], withdrawn: Withdraw) -> bool:
+    for index, parcel in enumerate(queue):
+        if _forget(parcel, withdrawn):
+            if not parcel:
+                queue.remove(index)
+            return True
+    return False

@@ -5,19 +5,20 @@ hold-back queue's work (order/holdback.py). In ticket mode event and stamp arriv
 delivers events by position and stamps of ranges on a channel of their own; an event is admitted when it has both.
 
 In ticket mode anybody who may publish can write anything into a stamp. So what is not proven by a home (proofs.py), or
-lies too far ahead of what is done here, is rejected: counted, told, and then as if it had not come.
+lies too far ahead of what is done here, is rejected: it is counted and reported, and then treated as not received.
 """
 
-from collections.abc import Set
+from collections.abc import Collection, Set
 from itertools import chain
 
 from seriatim.model import Address, Entries, Event, Gap, Notification, Number, Topic
 from seriatim.order import HoldBack, Lane, Released, SequencingTree
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import Delivered, Done, Rejected, Stamped
+from seriatim.protocols.proofs import is_proven
+from seriatim.protocols.tree.messages import Done, Rejected
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.proofs import is_proven
 from seriatim.protocols.tree.subscriber_state import Arrived, Holding, SubscriberState
+from seriatim.protocols.with_broker import Delivered, Stamped, Voids
 
 MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
 
@@ -36,7 +37,7 @@ class Receiving:
         self.state = state if state is not None else SubscriberState()
         bounded = options.buffer_max is not None or options.time_to_live_ms is not None
         self._queue = self.holdback_type(self.state.lanes, bounded)
-        self._lease_ms = None if options.durable else options.subscriber_lease_ms  # who is durable is never forgotten
+        self._lease_ms = None if options.durable else options.subscriber_lease_ms  # a durable one is never forgotten
         self._unstamped = sum(len(holding.unstamped) for holding in self.state.holdings.values())
 
     @property
@@ -134,24 +135,52 @@ class Receiving:
         holding.stamps[message.first] = message
         while (following := holding.stamps.get(holding.stamped_to + 1)) is not None:
             holding.stamped_to = following.last
-            for number in range(following.first, following.last + 1):
-                if number in holding.unstamped:
-                    event = holding.unstamped.pop(number).delivered.event
-                    self._unstamped -= 1
+            for number in _between(holding.unstamped, following.first, following.last):
+                arrived = holding.unstamped.pop(number)
+                self._unstamped -= 1
+                if arrived.last:
+                    self._take_voids(message.topic, number, arrived.last, now)
+                else:
                     entries = self._take_stamp(holding, number)
-                    self._admit(message.topic, number, entries, event, now)
+                    self._admit(message.topic, number, entries, arrived.delivered.event, now)
+
+    def _on_voids(self, message: Voids, now: float) -> None:
+        """Before the start is known nothing is kept: whoever joins listens again then."""
+        lane = self.state.lanes.get(message.topic)
+        if lane is None or not lane.open:
+            return
+        first, unstamped = max(message.first, lane.done + 1), self.state.holdings[message.topic].unstamped
+        while first <= message.last and (here := lane.held.get(first) or unstamped.get(first)) is not None:
+            first = max(first, here.last) + 1
+        if first <= message.last:
+            self._take_voids(message.topic, first, message.last, now)
+
+    def _take_voids(self, topic: Topic, first: Number, last: Number, now: float) -> None:
+        """Admit voids as far as they are stamped, in one stretch for each stamp; the rest waits for its stamps."""
+        holding = self.state.holdings[topic]
+        stamped = min(last, holding.stamped_to)
+        if first <= stamped:
+            begins = [first, *_between(holding.stamps, first + 1, stamped)]
+            for begin, following in zip(begins, [*begins[1:], stamped + 1], strict=True):
+                self._admit(topic, begin, self._take_stamp(holding, begin), None, now, following - 1)
+        if stamped < last:
+            rest = max(first, stamped + 1)
+            self._unstamped += rest not in holding.unstamped
+            holding.unstamped.setdefault(rest, Arrived(Delivered(topic, rest, None, None), now, last))
 
     def _take_stamp(self, holding: Holding, number: Number) -> Entries:
         stamp = holding.stamps.pop(number, None)
         return stamp.entries if stamp is not None else {}
 
-    def _admit(self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float) -> None:
+    def _admit(
+        self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float, last: Number = 0
+    ) -> None:
         holding = self.state.holdings[topic]
         if number in self.state.lanes[topic].held:
             return
         if holding.floor and number == holding.start + 1:
             entries = {**entries, **{t: max(n, entries.get(t, 0)) for t, n in holding.floor.items()}}
-        self._done(self._queue.admit(topic, number, entries, event, now))
+        self._done(self._queue.admit(topic, number, entries, event, now, last))
         if self.options.buffer_max is not None:
             while self._queue.size > self.options.buffer_max and (forced := self._queue.force_oldest()):
                 self._done(forced, "the buffer was full")
@@ -196,6 +225,13 @@ class Receiving:
     def _lapsed(self, now: float) -> bool:
         lease = self._lease_ms
         return lease is not None and any(confirmed + lease < now for confirmed in self.state.confirmed.values())
+
+
+def _between(numbers: Collection[Number], first: Number, last: Number) -> list[Number]:
+    """Those of these numbers from `first` to `last`, in order; costs the smaller of the two."""
+    if last - first < len(numbers):
+        return [number for number in range(first, last + 1) if number in numbers]
+    return sorted(number for number in numbers if first <= number <= last)
 
 
 def told(each: Notification | Gap) -> tuple[Topic, Number]:

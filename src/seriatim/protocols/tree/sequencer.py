@@ -14,6 +14,7 @@ from typing import Any
 from seriatim.model import BROKER, Address, Node
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree.joining import Joining
 from seriatim.protocols.tree.messages import (
     Announce,
@@ -22,24 +23,20 @@ from seriatim.protocols.tree.messages import (
     CutDone,
     Finished,
     Forget,
-    Grown,
     Inquire,
-    Kept,
     Pass,
     Refresh,
     Routed,
     Settled,
-    Stepped,
     Subscribe,
     Tell,
     Ticket,
-    Trimmed,
     Update,
-    Written,
 )
 from seriatim.protocols.tree.numbering import Numbering
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import SequencerState
+from seriatim.protocols.with_broker import Grown, Kept, Trimmed, Written
 
 
 class Sequencer(Numbering, Joining):
@@ -84,7 +81,7 @@ class Sequencer(Numbering, Joining):
         return effects
 
     def tick(self, now: float) -> Effects:
-        """Void what outlived its lease, repeat what was not confirmed, forget who was silent for too long."""
+        """Void what outlived its lease, repeat what was not confirmed, forget silent subscribers."""
         effects = Effects()
         if not self._started:
             self._start(now, effects)

@@ -11,22 +11,10 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.epochs import is_current
 from seriatim.protocols.tree.gaps import Gaps
-from seriatim.protocols.tree.messages import (
-    Answer,
-    Began,
-    Change,
-    Delivered,
-    Done,
-    Joined,
-    Listening,
-    Refreshed,
-    Refused,
-    Stamped,
-    Trimmed,
-    Updated,
-)
+from seriatim.protocols.tree.messages import Answer, Began, Change, Done, Joined, Refreshed, Refused, Updated
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.subscriber_state import Waiting
+from seriatim.protocols.with_broker import Delivered, Listening, Stamped, Trimmed, Voids
 
 
 class Subscriber(Gaps):
@@ -34,7 +22,7 @@ class Subscriber(Gaps):
 
     @classmethod
     def resume(
-        cls, tree: SequencingTree, name: Address, options: TreeOptions, journal: Iterable[Began | Joined | Done]
+        cls, tree: SequencingTree, name: Address, options: TreeOptions, journal: Iterable[Payload]
     ) -> "Subscriber":
         """Rebuild a durable subscriber: it goes on after the last event it persisted. The first tick asks for more."""
         machine = cls(tree, name, options)
@@ -89,6 +77,8 @@ class Subscriber(Gaps):
                 self._on_delivered(message, now, effects)
             case Stamped() if source == BROKER:
                 self._on_stamped(message, now)
+            case Voids() if source == BROKER:
+                self._on_voids(message, now)
             case Change() if source == APPLICATION:
                 self._on_change(message, now, effects)
             case Listening() if source == BROKER:

@@ -4,14 +4,16 @@ from msgspec import Struct, field
 
 from seriatim.model import Entries, Gap, Node, Notification, Number, Topic
 from seriatim.order import Lane
-from seriatim.protocols.tree.messages import Change, Delivered, Stamped
+from seriatim.protocols.tree.messages import Change
+from seriatim.protocols.with_broker import Delivered, Stamped
 
 
 class Arrived(Struct, frozen=True):
-    """Something that cannot be looked at yet, and since when it waits."""
+    """Something that cannot be looked at yet, and since when it waits. `last`: of a stretch of voids, else 0."""
 
     delivered: Delivered
     since: float
+    last: Number = 0
 
 
 class Holding(Struct):

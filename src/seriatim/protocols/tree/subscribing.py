@@ -14,17 +14,15 @@ from seriatim.protocols.tree.messages import (
     Change,
     Changed,
     Joined,
-    Listen,
-    Listening,
     Refresh,
     Refreshed,
     Subscribe,
-    Unlisten,
     Update,
     Updated,
 )
 from seriatim.protocols.tree.receiving import Receiving, told, told_from
 from seriatim.protocols.tree.subscriber_state import Changing, Holding
+from seriatim.protocols.with_broker import Listen, Listening, Unlisten
 
 BEGAN_ANEW = "the topic began anew"  # the reason of a gap behind which a topic was joined again
 
@@ -157,7 +155,7 @@ class Subscribing(Receiving):
         self._next_change(now, effects)
 
     def _rejoin(self, topics: frozenset[Topic], now: float, effects: Effects) -> None:
-        """Begin these topics anew. What lies between is reported as a gap when the new start is known."""
+        """Join these topics again. What lies between is reported as a gap when the new start is known."""
         change = Change(topics, topics)
         if change not in self.state.waiting:
             self.state.waiting.insert(0, change)

@@ -7,7 +7,7 @@ of a join waits until the broker has told the length of the log, once *in this e
 there when you asked is not given to you" would break at every restart. It costs little, because a node that starts
 has all its logs watched again anyway.
 
-The answer is an input like any other, so it is in the journal; which questions are open is this process's own affair.
+The answer is an input like any other, so it is in the journal; which questions are open is known to this process only.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ from seriatim.model import BROKER, Address, Node, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree.core import SequencerCore
-from seriatim.protocols.tree.messages import Watch
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import SequencerState
+from seriatim.protocols.with_broker import Watch
 
 PUT_OFF_MAX = 8  # while answers come in, the question is not repeated for so many retries
 

@@ -55,7 +55,7 @@ class Casting(Presence):
         self.send(target, Cast(hop, 0 if is_leaf else s - 1, task.content), effects)
 
     def close_if_done(self, number: int, now: float, effects: Effects) -> None:
-        """All branches are acknowledged: tell whoever we did it for."""
+        """All branches are acknowledged: tell the peer we did it for."""
         task = self.state.tasks.get(number)
         if task is None or task.hops:
             return
@@ -68,7 +68,7 @@ class Casting(Presence):
 
     def known_by(self, content: Content) -> Statuses:
         """What goes with an answer. To a census also who was born again: the new life answers that it has nothing,
-        while what the old one sent may still be taken by who has not heard. Then the asker hears, and asks again."""
+        while a peer that has not heard may still take what the old one sent. Then the asker hears, and asks again."""
         return dict(self.state.statuses) if isinstance(content, Census) else self.obituary()
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Casting(Presence):
             self._members.pop(topic, None)
 
     def mourn(self, now: float, effects: Effects) -> None:
-        """Whoever died hands nothing on any more."""
+        """A dead peer hands nothing on any more."""
         for task in self.state.tasks.values():
             if isinstance(task.content, Sub):
                 task.answer.add(Answer(skipped=self.dead_ids()))

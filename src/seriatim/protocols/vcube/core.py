@@ -44,7 +44,7 @@ class Core:
         return [id for id, status in self.state.statuses.items() if status % 2]
 
     def obituary(self) -> Statuses:
-        """Whom we hold for dead: goes with every word that all have received something, for these may not have. If one
+        """The peers we presume dead. Goes with every word that all have received something: these may not have. If one
         of them lives, it learns so before it takes anything that builds on that word."""
         return {id: status for id, status in self.state.statuses.items() if status % 2}
 
@@ -67,7 +67,7 @@ class Core:
         return found
 
     def relays(self, stage: str) -> bool:
-        """Relay only with a complete view: who is joining may not know whom to hand on to."""
+        """Relay only with a complete view: a joining peer may not know all members."""
         return stage == "ready"
 
     def may_relay(self, group: Group) -> bool:

@@ -62,7 +62,7 @@ class Cube:
     def __init__(self, ids: Iterable[Id]) -> None:
         self.ids = tuple(sorted(ids))
         if not self.ids:
-            raise InputError("peers", "there are none", "name at least one peer")
+            raise InputError("peers", "no peer was given", "name at least one peer")
         for id in self.ids:
             if not 0 <= id < IDS_MAX:
                 raise InputError(f"peer {id}", "the id is out of range", f"use ids from 0 to {IDS_MAX - 1}")

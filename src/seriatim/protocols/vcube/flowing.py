@@ -10,7 +10,7 @@ from seriatim.model import Notification, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.vcube.casting import Casting
 from seriatim.protocols.vcube.cube import Life, name_of
-from seriatim.protocols.vcube.messages import Counts, Pub, Publish, Published
+from seriatim.protocols.vcube.messages import Counts, EventReceived, Pub, Publish
 from seriatim.protocols.vcube.state import Flow, Group
 
 NEVER = 1 << 62  # a number that no publication has
@@ -44,7 +44,7 @@ class Flowing(Casting):
         flow = group.flows[self.life]
         done = min(group.unacknowledged, default=flow.delivered + 1) - 1
         for number in range(flow.stable + 1, done + 1):
-            effects.notify.append(Published(flow.pubs[number].event.id))
+            effects.notify.append(EventReceived(flow.pubs[number].event.id))
         self._stabilise(group, flow, done)
         self.pump(pub.topic, now, effects)
 

@@ -94,7 +94,7 @@ class Joining(Orphans):
         self.take_census(topic, group, now, effects)
 
     def mourn(self, now: float, effects: Effects) -> None:
-        """Somebody whom we held for dead when we joined may have joined too, and have held us for dead: then neither
+        """Somebody whom we presumed dead when we joined may have joined too, and have presumed us dead: then neither
         knows of the other. While we are joining we simply begin again; later we ask whether it is so."""
         super().mourn(now, effects)
         for topic, group in list(self.state.groups.items()):
@@ -112,7 +112,7 @@ class Joining(Orphans):
                     self.send(life, Greet(topic, group.entry), effects)
 
     def overlooked(self, group: Group) -> list[Id]:
-        """Those who live, but were held for dead when we announced that we come."""
+        """Those who live, but were presumed dead when we announced that we come."""
         return [id for id in group.skipped if id != self.id and self.life_now(id) is not None]
 
     def on_greet(self, sender: Life, message: Greet, effects: Effects) -> None:
@@ -144,7 +144,7 @@ class Joining(Orphans):
             self.resolve(topic, group, task.answer.held, effects)
 
     def with_own(self, topic: Topic, group: Group, answer: Answer) -> Answer:
-        """Who asks is asked too: what we still hand on since an earlier stay, and what was left of that."""
+        """The asker answers too: what we still hand on since an earlier stay, and what was left of that."""
         for source, pubs in self.kept(topic, group).items():
             group.early.setdefault(source, {}).update(pubs)
             answer.add(Answer(held={source: sorted(pubs)}))

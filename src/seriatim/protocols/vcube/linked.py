@@ -8,13 +8,13 @@ side, and a frame from or to another life than the present ones is not taken.
 frames, one goes alone: nearly everything a peer is sent it answers, so few ever do.
 
 *Loose* frames have number 0 and are neither kept nor acknowledged: heartbeats, of which the next one is as good; and
-news for who is held for dead. Nothing else is sent to, or kept for, somebody held for dead. The news is repeated as
-long as that holds: should it live, it must hear of it; and what is said twice about who lives is learnt once.
+news for those presumed dead. Nothing else is sent to, or kept for, a peer presumed dead. The news is repeated as
+long as that holds: a peer that lives must hear of it, and a repeat of news does no harm.
 
-*Suspicion*: heartbeats go between neighbours of the cube only. Who is no neighbour of ours is missed when we need it:
+*Suspicion*: heartbeats go between neighbours of the cube only. Another peer is missed when we need it:
 something we sent it is not acknowledged, and nothing comes from it.
 
-*Portions*: a connection that is given more than it can hold breaks, and the next one would break of the same. So what
+*Portions*: a connection that is given more than it can hold breaks, and so would the next one. So what
 is under way to one peer, first sent or repeated, is bounded in bytes too; the rest is kept until its turn comes.
 """
 
@@ -48,7 +48,7 @@ class Connected(Struct, frozen=True, tag=True):
 
 
 class Depart(Struct, frozen=True, tag=True):
-    """To a linked peer: this process ends. All are told at once, so that nobody has to suspect it."""
+    """To a linked peer: this process ends. All are told at once, so that no peer has to suspect it."""
 
 
 class LinkOptions(Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class LinkOptions(Struct, frozen=True, kw_only=True):
     """… or at once after this many frames."""
 
     knock_ms: float = 1_000.0
-    """Who is held for dead is told so this often."""
+    """A peer that is presumed dead is told so this often."""
 
     kept_max: int = 100_000
     """Frames that are kept for one peer. One more, and it is declared dead: it does not keep up."""
@@ -250,7 +250,7 @@ class LinkedPeer:
         return self._carry_out(self.peer.step(source, Packet(sender, receiver, body), now), now)
 
     def check(self, body: Body) -> None:
-        """What no peer of this system can have said. RemoteError: whoever passed it on is not one of ours."""
+        """Refuse what no peer of this system can have said. RemoteError: the sender is not one of ours."""
         lives: list[Life] = []
         match body:
             case Cast(_, height, content):
@@ -276,7 +276,7 @@ class LinkedPeer:
     def _connected(self, message: Connected, now: float) -> Effects:
         """Learn in which life it is, and repeat at once what the last connection may have lost.
 
-        Of a life we know it is no sign of life: connections may be made for ever, and nothing come through any.
+        Of a life we know it is not a sign of life: connections may be made for ever, and nothing come through any.
         """
         peer = self.peer
         if message.peer not in peer.cube or message.peer == peer.id:
@@ -315,7 +315,7 @@ class LinkedPeer:
             self._life = life
             self._lines.clear()
         for _, packet in inner.send:
-            if packet.sender != life:
+            if type(packet) is not Packet or packet.sender != life:
                 continue
             if isinstance(packet.body, Alive) or peer.is_dead(packet.receiver):
                 if isinstance(packet.body, LOOSE):
@@ -389,7 +389,7 @@ class LinkedPeer:
         self._due = min((line.due for line in self._lines.values()), default=inf)
 
     def _suspect_silent(self, beat_due: float, now: float, effects: Effects) -> None:
-        """At every heartbeat: whoever owes us an acknowledgement and has said nothing for too long is declared dead."""
+        """At every heartbeat: declare dead each peer that owes us an acknowledgement and was silent for too long."""
         options = self.peer.options
         if options.heartbeat_ms is None:
             return
@@ -420,7 +420,7 @@ class LinkedPeer:
             self._send(successor, News(dict(self.peer.state.statuses)), now, effects)
 
     def _finish(self, effects: Effects, now: float) -> Effects:
-        """Who does not keep up is declared dead; then say when to wake us."""
+        """Declare dead the peers that do not keep up; then say when to wake us."""
         peer = self.peer
         while self._behind:
             id = self._behind.pop()

@@ -31,14 +31,14 @@ class Unsubscribe(Struct, frozen=True, tag=True):
 
 
 class Publish(Struct, frozen=True, tag=True):
-    """To a peer: publish this. Only who holds a topic can publish on it; `join`: subscribe first if need be."""
+    """To a peer: publish this. Only a member of a topic can publish on it; `join`: subscribe first if needed."""
 
     event: Event
     join: bool = False
 
 
 class Suspect(Struct, frozen=True, tag=True):
-    """To a peer: this one is gone, says whoever watches connections. All are told; if it lives, it begins anew."""
+    """To a peer: the watcher of connections says this one is gone. All are told; if it lives, it begins a new life."""
 
     peer: Id
 
@@ -55,7 +55,7 @@ class Unsubscribed(Struct, frozen=True, tag=True):
     topic: Topic
 
 
-class Published(Struct, frozen=True, tag=True):
+class EventReceived(Struct, frozen=True, tag=True):
     """From a peer: everybody who holds the topic has received this."""
 
     event_id: str
@@ -68,7 +68,7 @@ class Unsettled(Struct, frozen=True, tag=True):
 
 
 class Born(Struct, frozen=True, tag=True):
-    """From a peer, and its only journal record: it begins anew. `rejoining` it held; what came meanwhile is missed."""
+    """From a peer, its only journal record: a new life begins. `rejoining` it held; what came meanwhile is missed."""
 
     births: int
     rejoining: tuple[Topic, ...] = ()
@@ -119,7 +119,7 @@ class Census(Struct, frozen=True, tag=True):
 
 
 class Ready(Struct, frozen=True, tag=True):
-    """To who holds the topic: I know where I begin, and relay from here on. Nobody waits for this."""
+    """To members of the topic: I know where I begin, and relay from here on. Nobody waits for this."""
 
     topic: Topic
     entry: Entry
@@ -157,8 +157,8 @@ class Answer(Struct, array_like=True):
     entries: list[Entry] = field(default_factory=list)
     frontier: Counts = field(default_factory=dict)
     held: dict[Life, list[int]] = field(default_factory=dict)
-    skipped: list[Id] = field(default_factory=list)  # were held for dead, so nobody asked them
-    dead: Statuses = field(default_factory=dict)  # are held for dead by who answers, so they may not have received it;
+    skipped: list[Id] = field(default_factory=list)  # were presumed dead, so nobody asked them
+    dead: Statuses = field(default_factory=dict)  # presumed dead by who answers, so they may lack it;
     # to a census also: were born again
 
     def add(self, other: "Answer") -> None:
@@ -215,13 +215,13 @@ class Orphan(Struct, frozen=True, tag=True):
 
 
 class Spare(Struct, frozen=True, tag=True):
-    """To who took a census: you lack this publication of a dead source."""
+    """To the peer that took a census: you lack this publication of a dead source."""
 
     pub: Pub
 
 
 class Greet(Struct, frozen=True, tag=True):
-    """To a peer that we held for dead when we joined: I am a member. If you are one too, do you know me?"""
+    """To a peer that we presumed dead when we joined: I am a member. If you are one too, do you know me?"""
 
     topic: Topic
     entry: Entry

@@ -140,7 +140,7 @@ class Orphans(Flowing):
 
     def look_for_lost(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
         """Take a census if somebody waits for a publication of a dead source that may never come; begin anew if it is
-        one of a living source that is no member."""
+        one of a living source that is not a member."""
         if group.part != "in" or self.state.groups.get(topic) is not group:
             return
         if any(self.never_comes(group, source) for source in group.waiting):
@@ -149,8 +149,8 @@ class Orphans(Flowing):
             self.take_census(topic, group, now, effects)
 
     def never_comes(self, group: Group, source: Life) -> bool:
-        """Whether what we wait for was published for others: its source lives and is no member, so all whom it knew
-        have it. It did not know us, because each held the other for dead; only a new frontier lets us go on."""
+        """Whether what we wait for was published for others: its source lives and is not a member, so all whom it knew
+        have it. It did not know us, because each presumed the other dead; only a new frontier lets us go on."""
         if source == self.life or self.life_now(id_of(source)) != source:
             return False
         flow = group.flows.get(source)

@@ -4,7 +4,7 @@ It is written in parts, each of which can be read alone: who lives (presence.py)
 (flowing.py), publications of the dead (orphans.py), coming and going (joining.py).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from seriatim.model import APPLICATION, Address, InputError, RemoteError, Topic
 from seriatim.protocols.machine import Effects, Payload
@@ -47,9 +47,9 @@ class Peer(Joining):
     """The machine of one peer. It assumes that what it sends to a living peer arrives, once, in any order."""
 
     @classmethod
-    def restart(cls, cube: Cube, id: Id, options: VCubeOptions, journal: Sequence[Born]) -> "Peer":
+    def restart(cls, cube: Cube, id: Id, options: VCubeOptions, journal: Iterable[Payload]) -> "Peer":
         """The process died and another one takes its place: a new life, that knows nothing. The first tick says so."""
-        births = max((record.births for record in journal), default=0) + 1
+        births = max((record.births for record in journal if isinstance(record, Born)), default=0) + 1
         peer = cls(cube, id, options, PeerState(life=life_of(id, births), statuses={id: 2 * births}))
         peer.state.forgot = True
         return peer
@@ -106,7 +106,7 @@ class Peer(Joining):
                 if not command.join and not self._will_hold(topic):
                     raise InputError(
                         f"topic {topic!r}",
-                        f"peer {self.id} does not hold it, and only who holds a topic can publish on it",
+                        f"peer {self.id} does not hold it, and only a peer that holds a topic can publish on it",
                         "subscribe first, or publish with join=True",
                     )
                 self.group(topic).queue.append(command)
@@ -116,7 +116,7 @@ class Peer(Joining):
                 self.suspect(peer, now, effects)
                 return
             case _:
-                raise InputError("command", f"{command!r} is none of a peer's", "see messages.py")
+                raise InputError("command", f"unknown command {command!r}", "see protocols/vcube/messages.py")
         self.pump(topic, now, effects)
 
     def _will_hold(self, topic: Topic) -> bool:
@@ -172,7 +172,7 @@ class Peer(Joining):
                 pass
 
     def _survives(self, dead: Statuses, now: float, effects: Effects) -> bool:
-        """Take in whom the sender holds for dead. False: us."""
+        """Take in whom the sender presumes dead. False: us."""
         life = self.life
         self.learn(dead, now, effects)
         return self.life == life and not self.state.replaced
@@ -236,7 +236,7 @@ class Peer(Joining):
     # ── a new life ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin_anew(self, births: int, now: float, effects: Effects) -> None:
-        """Others hold us for dead, so we begin anew, with the commands that were not begun and what we were told."""
+        """Others presume us dead: begin a new life, with the commands that were not begun and what we were told."""
         old = self.state
         state = self.state = PeerState(life=life_of(self.id, births), statuses=old.statuses, count=old.count)
         state.statuses[self.id] = 2 * births
@@ -297,7 +297,7 @@ class Peer(Joining):
 
 
 def _dead_by(body: Body) -> Statuses:
-    """Who may not have received what somebody says, with this, that all have."""
+    """The peers that may lack what this says all have received."""
     match body:
         case Cast(content=Pub(dead=dead)) | Orphan(pub=Pub(dead=dead)) | Spare(pub=Pub(dead=dead)):
             return dead

@@ -44,7 +44,7 @@ class Presence(Core, ABC):
 
     @abstractmethod
     def begin_anew(self, births: int, now: float, effects: Effects) -> None:
-        """Others hold us for dead."""
+        """Others presume us dead."""
 
     def spread(self, news: Statuses, effects: Effects) -> None:
         """Our neighbours hear the news; a neighbour that is new hears everything."""
@@ -60,7 +60,7 @@ class Presence(Core, ABC):
             told[s] = life
 
     def spread_birth(self, effects: Effects) -> None:
-        """A new life is told to everybody, also to whom we hold for dead: who lives and holds us for dead would
+        """A new life is told to everybody, also to whom we presume dead: who lives and presumes us dead would
         otherwise never talk to us, nor we to it."""
         for id in self.cube.ids:
             if id != self.id:
@@ -88,7 +88,7 @@ class Presence(Core, ABC):
         return [id for id in living if nearest(everybody, id, cluster_of(id, self.id)) == self.id]
 
     def beat(self, now: float, effects: Effects) -> None:
-        """If it is time: tell our neighbours that we live, and suspect whoever has not told us for too long."""
+        """If it is time: tell our neighbours that we live, and suspect those that have not told us for too long."""
         state, every_ms = self.state, self.options.heartbeat_ms
         if every_ms is None or (state.beat_due is not None and now < state.beat_due):
             return

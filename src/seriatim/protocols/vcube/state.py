@@ -34,7 +34,7 @@ class Group(Struct, array_like=True):
 
     part: Part = "out"
     entry: Entry | None = None  # what we last said about ourselves
-    skipped: list[Id] = field(default_factory=list)  # were held for dead when we announced that we come
+    skipped: list[Id] = field(default_factory=list)  # were presumed dead when we announced that we come
     view: dict[Id, Entry] = field(default_factory=dict)  # what others last said, as far as we heard
     flows: dict[Life, Flow] = field(default_factory=dict)
     past: Counts = field(default_factory=dict)  # how far we were when we left

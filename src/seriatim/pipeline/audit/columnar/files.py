@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from seriatim.pipeline.audit.columnar.hashing import Ids, hash_column, seed_of
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.schemas import LOST
-from seriatim.pipeline.unreadable import damaged
+from seriatim.pipeline.spark.unreadable import damaged
 
 # What the files must have, and what they may leave out.
 KINDS: dict[str, pa.DataType] = {

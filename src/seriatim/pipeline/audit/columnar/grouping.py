@@ -121,7 +121,7 @@ def _events(has_runs: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def _one(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """All their rows together."""
+    """One table of all rows of these pieces."""
     if len(parts) == 1:
         return parts[0]
     return pa.record_batch([pa.concat_arrays([part.column(name) for part in parts]) for name in schema.names], schema)

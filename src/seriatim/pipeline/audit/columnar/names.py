@@ -23,7 +23,7 @@ Columns = dict[str, Ids]
 
 
 def totals_of_files(spark: SparkSession, log: FileLog) -> DataFrame:
-    """As `events.totals`."""
+    """The same table as `events.totals`."""
     parts = over_splits(spark, log, partial(_totals, log), TOTALS)
     whole = parts.groupBy(*OWN).agg(
         *(F.sum(name).alias(name) for name in SUMS),
@@ -87,7 +87,7 @@ def _summed(names: list[pa.Array], counts: Columns) -> tuple[list[pa.Array], Col
 
 
 def sample_of_files(spark: SparkSession, log: FileLog, every: int) -> DataFrame:
-    """Every so-manieth event, with the times of all its deliveries that are not tagged: s, e, notified_at."""
+    """Every Nth event, with the times of all its deliveries that are not tagged: s, e, notified_at."""
     return over_splits(spark, log, partial(_sample, log, every), SAMPLE)
 
 

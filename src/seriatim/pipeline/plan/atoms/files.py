@@ -9,16 +9,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from seriatim.model import Topic
-from seriatim.pipeline import files
 from seriatim.pipeline.plan.atoms.planner import AtomsPlan
 from seriatim.pipeline.plan.overlaps import Ids
+from seriatim.pipeline.spark import files
 from seriatim.protocols.atoms.written import DIGITS, ORDER, Chain, Written, write
 
 MEMBERS_MAX = 100_000  # subscriptions up to which the plan names everybody
 
 
 def write_atoms(plan: AtomsPlan, found: Mapping[str, Any], uri: str) -> None:
-    """Everything, into a folder. `plan.toml` comes last: where it is, the rest is whole."""
+    """Everything, into a folder. `plan.toml` is written last: if it exists, the rest is complete."""
     spark = plan.held.sparkSession
     for name, table in (("atoms", atoms_table(plan)), ("groups", groups_table(plan)), ("nodes", nodes_table(plan))):
         table.write.mode("overwrite").parquet(files.join(uri, name))

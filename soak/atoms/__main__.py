@@ -1,0 +1,7 @@
+"""`python -m soak.atoms`."""
+
+import sys
+
+from soak.atoms.run import main
+
+sys.exit(main())

@@ -1,0 +1,239 @@
+"""`python -m soak.atoms --minutes 10`: sequencing atoms as processes, killed and started again while topics are joined
+and left; exit code 1 if a promise was broken.
+
+A round starts a broker and stations anew. Steady subscribers hold their topics all the time, and publish and react;
+guests come, change what they hold, and go: in an orderly way, or by kill -9. Stations are killed meanwhile, and started
+again from their journals. Then everything arrives, and the logs are judged. Rounds keep causal order, and total order
+only, in turn. What is done follows from the seed; what the machine does in between is its own.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import seriatim
+from seriatim.audit import audit, read_history
+from seriatim.brokers.nats.server import NatsServer
+from seriatim.model import History, RequestRefused, SeriatimError, TimedOut
+from soak.children import Child, free_ports, wait_for
+from soak.loop import Judged, Orders, Outcome, play, round_folder, soak, soak_parser
+from soak.tree.rows import now
+
+NODES = ("one", "two", "three")
+TOPICS = ("red", "green", "blue", "grey")
+STEADY = 4
+ROUND_S = 30.0
+RATE = 20.0  # events per second of each steady subscriber
+FAULT_EVERY_S = 2.0
+DOWN_S = 1.5  # at most
+GUEST_EVERY_S = 2.0
+GUEST_S = 4.0  # at most
+TIMEOUT_S = 120.0
+TOTAL = ("fifo", "per-topic", "tno", "integrity", "completeness")
+CAUSAL = (*TOTAL, "fifo-across-topics", "causal", "acyclic")
+
+
+class Steady:
+    """A client that stays for the whole round: it holds topics, publishes, and reacts to notifications."""
+
+    def __init__(self, bus: seriatim.Bus, topics: Sequence[str], dice: random.Random) -> None:
+        self.bus = bus
+        self.topics = topics
+        self.dice = dice
+        self.last: dict[str, int] = {}  # by topic: the last number it was notified of
+        self.published: dict[str, int] = {}  # by topic: the last number one of its own was given
+        self.refused = 0
+
+    async def publish(self, rate: float, is_over: asyncio.Event) -> None:
+        """Publish from time to time on any topic, also on topics without subscribers."""
+        while not is_over.is_set():
+            await asyncio.sleep(self.dice.expovariate(rate))
+            await self._publish(self.dice.choice(TOPICS))
+
+    async def read(self, events: seriatim.Subscription) -> None:
+        """Read every event, and answer some of them."""
+        async for event in events:
+            self.last[event.topic] = event.number
+            if event.data == b"first" and self.dice.random() < 0.3:
+                await self._publish(self.dice.choice(TOPICS), b"answer")
+
+    async def _publish(self, topic: str, data: bytes = b"first") -> None:
+        try:
+            receipt = await self.bus.publish(topic, data)
+        except RequestRefused:
+            self.refused += 1
+        else:
+            self.published[topic] = max(receipt.number, self.published.get(topic, 0))
+
+
+class Stage:
+    """One round: the broker, the stations, and guests as processes; those who are there all the time in this one."""
+
+    def __init__(self, folder: Path, seed: int, rate: float, causal: bool) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self.broker = NatsServer(folder / "nats")
+        self.causal = causal
+        self.stations: dict[str, Child] = {}
+        self.guests: list[Child] = []
+        self._plan = f"{seed}/{folder.name}"
+        self._rate = rate
+        self._steady: list[Steady] = []
+        self._subscriptions: list[seriatim.Subscription] = []
+        self._readers: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.Task[None]] = []
+        self._is_over = asyncio.Event()
+
+    async def start(self) -> None:
+        """The broker, then the stations, then the steady subscribers, until each is ready."""
+        await asyncio.to_thread(self.broker.launch)
+        lines = [f'broker = "{self.broker.url}"', 'order = "atoms"', f"causal = {str(self.causal).lower()}"]
+        places = zip(NODES, free_ports(len(NODES)), strict=True)
+        lines += [f'nodes.{name}.address = "127.0.0.1:{port}"' for name, port in places]
+        lines += ["[times]", "retry_ms = 200", "subscriber_lease_ms = 3000"]
+        (self.folder / "cluster.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for name in NODES:
+            words = ["serve", "--config", str(self.folder / "cluster.toml"), "--node", name]
+            words += ["--ready-file", str(self.folder / f"ready-{name}")]
+            self.stations[name] = Child(name, "seriatim.cli", words, self.folder / f"{name}.log")
+            self.stations[name].start()
+        await wait_for(self._is_ready, TIMEOUT_S, "all stations to serve")
+        for index in range(STEADY):
+            await self._settle(index, random.Random(f"{self._plan}/steady/{index}"))
+
+    async def _settle(self, index: int, dice: random.Random) -> None:
+        """Start one more steady subscriber."""
+        log = self.folder / "log"
+        bus = seriatim.connect(
+            self.broker.url, order="atoms", name=f"steady{index}", publication_log=log, timeout_s=TIMEOUT_S
+        )
+        await bus.__aenter__()
+        steady = Steady(bus, dice.sample(TOPICS, 3), dice)
+        self._steady.append(steady)
+        events = bus.subscribe(*steady.topics, log=log)
+        await events.__aenter__()
+        self._subscriptions.append(events)
+        self._readers.append(asyncio.create_task(steady.read(events)))
+
+    def _is_ready(self) -> bool:
+        self.check_alive()
+        return all((self.folder / f"ready-{name}").exists() for name in NODES)
+
+    def check_alive(self) -> None:
+        """Fail if a process has ended by itself."""
+        for child in (*self.stations.values(), *self.guests):
+            if child.died and child.code != 0:
+                raise SeriatimError(f"{child.name} ended by itself with code {child.code}:\n{child.last_lines()}")
+        for task in (*self._readers, *self._writers):
+            if task.done():
+                task.result()  # raises what ended it
+                if not self._is_over.is_set():
+                    raise SeriatimError("a steady subscriber ended by itself")
+
+    async def harm(self, seconds: float, faults: Counter[str]) -> None:
+        """Publish, kill and invite guests. At the end all stations run."""
+        self._writers = [asyncio.create_task(each.publish(self._rate, self._is_over)) for each in self._steady]
+        await asyncio.gather(
+            self._kill(seconds, random.Random(f"{self._plan}/kills"), faults),
+            self._invite(seconds, random.Random(f"{self._plan}/guests"), faults),
+        )
+
+    async def _kill(self, seconds: float, dice: random.Random, faults: Counter[str]) -> None:
+        """Kill stations, one or two at a time, and start them again."""
+        end = now() + seconds
+        while now() < end:
+            await asyncio.sleep(min(dice.expovariate(1.0 / FAULT_EVERY_S), max(0.0, end - now())))
+            self.check_alive()
+            victims = dice.sample(NODES, dice.choice((1, 1, 1, 2)))
+            for name in victims:
+                self.stations[name].kill()
+                faults["kill"] += 1
+            await asyncio.sleep(dice.uniform(0.0, DOWN_S))
+            for name in victims:
+                self.stations[name].start()
+
+    async def _invite(self, seconds: float, dice: random.Random, faults: Counter[str]) -> None:
+        """Start guests, each for a while, and kill half of them."""
+        end = now() + seconds
+        while now() < end:
+            await asyncio.sleep(min(dice.expovariate(1.0 / GUEST_EVERY_S), max(0.0, end - now())))
+            number = len(self.guests)
+            words = ["--url", self.broker.url, "--log", str(self.folder / "log"), "--seed", f"{number}"]
+            stay_s = dice.uniform(1.0, GUEST_S)
+            words += ["--seconds", f"{stay_s}"]
+            guest = Child(f"guest {number}", "soak.atoms.guest", words, self.folder / f"guest-{number}.log")
+            guest.start()
+            self.guests.append(guest)
+            faults["guest"] += 1
+            if dice.random() < 0.5:
+                asyncio.get_running_loop().call_later(stay_s, guest.kill)
+                faults["killed guest"] += 1
+
+    async def drain(self) -> None:
+        """Stop publishing, wait until every event has arrived, then let all clients leave."""
+        self._is_over.set()
+        await asyncio.gather(*self._writers)
+        try:
+            await wait_for(self._is_complete, TIMEOUT_S, "everything to arrive everywhere")
+        except TimedOut as error:
+            waits = [str(each.bus.explain()) for each in self._steady]
+            raise TimedOut(f"{error}: {'; '.join(waits)}") from None
+        await self._leave()
+
+    def _is_complete(self) -> bool:
+        """Whether each has got the last event of all its topics."""
+        self.check_alive()
+        last: dict[str, int] = {}
+        for each in self._steady:
+            for topic, number in each.published.items():
+                last[topic] = max(number, last.get(topic, 0))
+        return all(each.last.get(topic, 0) >= last.get(topic, 0) for each in self._steady for topic in each.topics)
+
+    async def _leave(self) -> None:
+        for task in (*self._readers, *self._writers):
+            task.cancel()
+        for events in self._subscriptions:
+            await events.close()
+        for each in self._steady:
+            await each.bus.close()
+
+    async def stop(self) -> None:
+        """Stop every process that still runs."""
+        with suppress(SeriatimError):  # it has been said already
+            await self._leave()
+        for child in (*self.guests, *self.stations.values()):
+            if child.running:
+                child.kill()
+        await self.broker.stop()
+
+
+def judge(folder: Path, causal: bool) -> Judged:
+    """What the logs show. Guests that were killed never said what they had left: only of the others is known that
+    nothing is missing."""
+    history = read_history(folder / "log")
+    report = audit(history)
+    steady = History(
+        [row for row in history.deliveries if row.subscriber.startswith("steady")],
+        history.publications,
+        [row for row in history.subscriptions if row.subscriber.startswith("steady")],
+    )
+    if report.verdicts["completeness"].answer == "unknown":
+        report.verdicts["completeness"] = audit(steady).verdicts["completeness"]
+    verdict = Judged()
+    verdict.take(history, CAUSAL if causal else TOTAL, report)
+    return verdict
+
+
+async def run_round(orders: Orders, causal: bool) -> Outcome:
+    """A new broker, new stations and new steady subscribers."""
+    stage = Stage(round_folder(orders), orders.seed, orders.rate, causal)
+    return await play(stage, orders, lambda: judge(stage.folder, causal), "causal" if causal else "total")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the soak and print the results. Returns the exit code."""
+    arguments = soak_parser("soak.atoms", __doc__, ROUND_S, RATE, "each steady subscriber").parse_args(words)
+    return soak("atoms", "soak.atoms", arguments, CAUSAL, lambda orders: run_round(orders, orders.number % 2 == 1))

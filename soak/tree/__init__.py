@@ -1,0 +1,1 @@
+"""The soak of a sequencing tree on NATS."""

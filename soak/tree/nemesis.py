@@ -1,0 +1,342 @@
+"""Carries out a plan of faults on a cluster, each victim by its process id, and notes what it did and when.
+
+A fault function does its harm, waits, undoes it, and returns when it struck and from when on recovery counts. Two
+faults may overlap, but not on the same victim: then the later one is left out, and the plan's other faults are as
+before.
+"""
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec import structs
+
+from seriatim.model import SeriatimError
+from seriatim.runtime.driver import SNAPSHOT_BYTES_MIN
+from seriatim.runtime.journal.layout import frame, read_segment
+from soak.children import Child, wait_for
+from soak.launch import FILE_BYTES_MAX
+from soak.tree.cluster import Cluster
+from soak.tree.plan import Fault
+from soak.tree.rows import Injected, now
+
+NEAR_S = 1.0  # faults that are closer than this are not alone
+ENDS_S = 60.0
+FULL_DISK_BYTES = 8 * 1024  # left on a disk that is about to be full
+CLOCK_JUMPS_S = (-7200.0, -60.0, 60.0, 7200.0)
+
+
+Times: TypeAlias = tuple[float, float]  # when it struck, and from when on recovery counts
+
+
+class FaultFailed(SeriatimError):
+    """A fault had another effect than it must have: a second claim that was not refused, for instance."""
+
+
+class Nemesis:
+    """One round's harm. `on_done` is told of each fault as it ends."""
+
+    def __init__(self, cluster: Cluster, seed: object = 0, on_done: Callable[[Injected], None] | None = None) -> None:
+        self._cluster = cluster
+        self._random = random.Random(f"{seed}/nemesis")
+        self._on_done = on_done
+        self._victims: set[str] = set()
+        self.injected: list[Injected] = []
+        self.left_out: list[Fault] = []
+
+    async def carry_out(self, plan: list[Fault], until_s: float = 0.0) -> list[Injected]:
+        """All faults of the plan at their times, and on until `until_s`. What they did, with who was alone."""
+        began = now()
+        async with asyncio.TaskGroup() as group:
+            for fault in sorted(plan, key=lambda fault: fault.at_s):
+                await asyncio.sleep(max(0.0, began + fault.at_s - now()))
+                group.create_task(self.inject(fault))
+        await asyncio.sleep(max(0.0, began + until_s - now()))
+        self.injected = _with_neighbours(self.injected)
+        return self.injected
+
+    async def inject(self, fault: Fault) -> Injected | None:
+        """One fault from beginning to end. None: its victim was suffering already."""
+        victims = self._struck_by(fault)
+        if victims & self._victims:
+            self.left_out.append(fault)
+            return None
+        self._victims |= victims
+        try:
+            child = await self._child(fault.target)
+            began_at, ended_at = await _FAULTS[fault.kind](self, fault, child)
+        finally:
+            self._victims -= victims
+        injected = self._told(fault, began_at, ended_at)
+        self.injected.append(injected)
+        if self._on_done is not None:
+            self._on_done(injected)
+        return injected
+
+    def _struck_by(self, fault: Fault) -> set[str]:
+        """A node whose disk is full must not also be killed, but its network may break."""
+        if fault.kind == "kill-everything":
+            return {f"{name} process" for name in ["nats", *self._cluster.processes]}
+        link = fault.kind.startswith(("partition", "cut", "delay"))
+        return {f"{fault.target} {'network' if link else 'process'}"}
+
+    def _told(self, fault: Fault, began_at: float, ended_at: float) -> Injected:
+        shape, target = self._cluster.shape, fault.target
+        topics, subscribers, publisher = list(shape.topics), list(shape.subscribers), None
+        if target in shape.parents:
+            topics = shape.topics_of(target)
+            subscribers = shape.holders_of(topics)
+        elif target in shape.subscribers:
+            topics, subscribers = list(shape.subscribers[target]), [target]
+        elif target in self._cluster.publishers:
+            publisher = target
+        fresh = target not in shape.subscribers
+        return Injected(fault.kind, target, began_at, ended_at, topics, subscribers, publisher, fresh)
+
+    # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def kill(self, fault: Fault, child: Child) -> Times:
+        """kill -9, and a new life after a while."""
+        child.kill()
+        killed_at = now()
+        await asyncio.sleep(fault.for_s)
+        child.start()
+        return killed_at, self._back_at(fault, killed_at, child.started_at)
+
+    async def kill_nats(self, fault: Fault, _: None) -> Times:
+        """kill -9 of the broker; its folder stays."""
+        self._cluster.nats.kill()
+        killed_at = now()
+        await asyncio.sleep(fault.for_s)
+        restarted_at = now()
+        await asyncio.to_thread(self._cluster.nats.launch)
+        return killed_at, restarted_at
+
+    async def kill_everything(self, fault: Fault, _: None) -> Times:
+        """kill -9 of the whole system, as if the machine had stopped, and a start in any order."""
+        cluster = self._cluster
+        for child in cluster.children:
+            child.kill()
+        cluster.nats.kill()
+        killed_at = now()
+        await asyncio.sleep(fault.for_s)
+        restarted_at = now()
+        children = list(cluster.children)
+        self._random.shuffle(children)
+        early = self._random.randrange(len(children) + 1)
+        for child in children[:early]:
+            child.start()
+        await asyncio.to_thread(cluster.nats.launch)
+        for child in children[early:]:
+            child.start()
+        return killed_at, restarted_at
+
+    async def slow_down(self, fault: Fault, child: Child) -> Times:
+        """Most of the time the process stands still, as on a machine that has too much to do."""
+        began_at = now()
+        while now() < began_at + fault.for_s:
+            child.freeze()
+            try:
+                await asyncio.sleep(self._random.uniform(0.05, 0.2))
+            finally:
+                child.thaw()
+            await asyncio.sleep(self._random.uniform(0.005, 0.03))
+        return began_at, now()
+
+    async def freeze_nats(self, fault: Fault, _: None) -> Times:
+        """SIGSTOP of the broker: all connections stay, and nothing is answered."""
+        os.kill(self._cluster.nats.pid, signal.SIGSTOP)
+        frozen_at = now()
+        try:
+            await asyncio.sleep(fault.for_s)
+        finally:
+            os.kill(self._cluster.nats.pid, signal.SIGCONT)
+        return frozen_at, now()
+
+    async def freeze(self, fault: Fault, child: Child) -> Times:
+        """SIGSTOP: others see a process that is there and says nothing."""
+        child.freeze()
+        frozen_at = now()
+        try:
+            await asyncio.sleep(fault.for_s)
+        finally:
+            child.thaw()
+        return frozen_at, self._back_at(fault, frozen_at, now())
+
+    async def claim(self, fault: Fault, child: Child) -> Times:
+        """A second process claims a node that runs. It must be refused and say why; the first one goes on."""
+        node, began_at = fault.target, now()
+        config = self._cluster.folder / "config" / f"{node}-claim.toml"
+        proxy = self._cluster.proxies[f"{node}>nats"].address
+        own, admin = self._cluster.unused_address(), self._cluster.unused_address()
+        config.write_text(self._cluster.configuration(node, node, proxy, admin, own), encoding="utf-8")
+        arguments = ["serve", "--config", str(config), "--node", node, "--json"]
+        second = Child(f"{node}-claim", "soak.launch", arguments, self._cluster.folder / "logs" / f"{node}-claim.log")
+        first_pid = self._cluster.nodes[node].pid
+        second.start()
+        second.wanted = False
+        try:
+            await wait_for(lambda: not second.running, ENDS_S, f"the second process of {node} to be refused")
+        finally:
+            second.kill()
+        said = second.last_lines()
+        if second.code == 0 or f"in use by process {first_pid}" not in said:
+            raise FaultFailed(f"a second process claimed {node} and ended with code {second.code}, saying:\n{said}")
+        return began_at, now()
+
+    # ── journals, disks, clocks ───────────────────────────────────────────────────────────────────────────────────
+
+    async def tear_journal(self, fault: Fault, child: Child) -> Times:
+        """kill -9 in the middle of an append: part of a frame is at the journal's end. Nobody was told of it."""
+        child.kill()
+        killed_at = now()
+        tear(self._cluster.journal_folder(fault.target), self._random)
+        await asyncio.sleep(fault.for_s)
+        child.start()
+        return killed_at, child.started_at
+
+    async def fill_disk(self, fault: Fault, child: Child) -> Times:
+        """The disk is nearly full when the node starts, and soon full. It must end by itself and say why."""
+        child.kill()
+        killed_at = now()
+        log, child.log = child.log, child.log.with_name(f"{child.name}-full-disk.log")
+        child.log.unlink(missing_ok=True)  # this one may not grow beyond the limit either
+        child.environment[FILE_BYTES_MAX] = str(_nearly_full(self._cluster.journal_folder(fault.target)))
+        child.start()
+        child.wanted = False
+        try:
+            await wait_for(lambda: not child.running, ENDS_S, f"{child.name} to stop because its disk is full")
+            said = child.last_lines()
+            if child.code == 0 or "File too large" not in said:
+                raise FaultFailed(f"{child.name} on a full disk ended with code {child.code}, saying:\n{said}")
+        finally:
+            child.kill()
+            del child.environment[FILE_BYTES_MAX]
+            child.log = log
+        await asyncio.sleep(fault.for_s)
+        child.start()
+        return killed_at, child.started_at
+
+    async def jump_clock(self, fault: Fault, child: Child) -> Times:
+        """The wall clock jumps, the node is killed, and comes back to a clock that has jumped again."""
+        path = self._cluster.clock_file(child.name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(str(self._random.choice(CLOCK_JUMPS_S)), encoding="ascii")
+        await asyncio.sleep(fault.for_s)
+        child.kill()
+        killed_at = now()
+        path.write_text(str(self._random.choice(CLOCK_JUMPS_S)), encoding="ascii")
+        child.start()
+        return killed_at, self._back_at(fault, killed_at, child.started_at)
+
+    # ── network ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def partition(self, fault: Fault, child: Child) -> Times:
+        """Drop all messages without an error."""
+        proxy = self._cluster.proxies[self._link(fault, child)]
+        proxy.partition()
+        began_at = now()
+        try:
+            await asyncio.sleep(fault.for_s)
+        finally:
+            proxy.heal()
+        return began_at, now()
+
+    async def cut(self, fault: Fault, child: Child) -> Times:
+        """The connection breaks, and may be made again at once."""
+        self._cluster.proxies[self._link(fault, child)].cut()
+        return now(), now()
+
+    async def delay(self, fault: Fault, child: Child) -> Times:
+        """Delay every message by a fifth of a second."""
+        proxy = self._cluster.proxies[self._link(fault, child)]
+        proxy.delay_s = 0.2
+        began_at = now()
+        try:
+            await asyncio.sleep(fault.for_s)
+        finally:
+            proxy.delay_s = 0.0
+        return began_at, now()
+
+    # ── whom ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _child(self, target: str) -> Any:
+        """The process that is struck; None: NATS, which is not one of our children, or all."""
+        cluster = self._cluster
+        if target in cluster.shape.parents:
+            return await cluster.active(target)
+        return (cluster.subscribers | cluster.publishers).get(target)
+
+    def _back_at(self, fault: Fault, struck_at: float, undone_at: float) -> float:
+        """From when on recovery counts. A standby needs nobody to undo anything."""
+        return struck_at if fault.target in self._cluster.shape.standbys else undone_at
+
+    def _link(self, fault: Fault, child: Child) -> str:
+        if fault.kind.endswith("-nodes"):
+            return f"{child.name}>{self._cluster.shape.parents[fault.target]}"
+        return f"{child.name}>nats"
+
+
+_FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
+    "kill-sequencer": Nemesis.kill,
+    "kill-publisher": Nemesis.kill,
+    "kill-subscriber": Nemesis.kill,
+    "kill-nats": Nemesis.kill_nats,
+    "freeze-sequencer": Nemesis.freeze,
+    "freeze-subscriber": Nemesis.freeze,
+    "freeze-nats": Nemesis.freeze_nats,
+    "slow-subscriber": Nemesis.slow_down,
+    "kill-everything": Nemesis.kill_everything,
+    "partition-nodes": Nemesis.partition,
+    "cut-nodes": Nemesis.cut,
+    "delay-nodes": Nemesis.delay,
+    "partition-sequencer": Nemesis.partition,
+    "partition-subscriber": Nemesis.partition,
+    "claim-node": Nemesis.claim,
+    "tear-journal": Nemesis.tear_journal,
+    "fill-disk": Nemesis.fill_disk,
+    "jump-clock": Nemesis.jump_clock,
+}
+
+
+def _nearly_full(folder: Path) -> int:
+    """A file size that a journal soon reaches; at once, if it would begin a new file before that."""
+    path = max(folder.glob("segment-*.log"))
+    scan = read_segment(path, int(path.stem.partition("-")[2]))  # what is beyond its end is only reserved
+    size = (scan.end if scan is not None else 0) + FULL_DISK_BYTES
+    return size if size < SNAPSHOT_BYTES_MIN - FULL_DISK_BYTES else FULL_DISK_BYTES
+
+
+def tear(folder: Path, source: random.Random) -> int:
+    """Leave part of one more append at the end of a journal that nobody has open; how many bytes of it.
+
+    A journal that is torn already stays as it is: nobody appends before he has cut that off.
+    """
+    path = max(folder.glob("segment-*.log"))
+    scan = read_segment(path, int(path.stem.partition("-")[2]))
+    if scan is None or scan.torn is not None:
+        return 0
+    unfinished = frame(scan.next_number, [source.randbytes(source.randrange(1, 400))])
+    part = unfinished[: source.randrange(1, len(unfinished))]
+    with path.open("r+b") as file:
+        file.seek(scan.end)
+        file.write(part)
+    return len(part)
+
+
+def _with_neighbours(injected: list[Injected]) -> list[Injected]:
+    """Marks those that overlap, or nearly so: whose recovery cannot be told from another's."""
+    return [
+        structs.replace(
+            one,
+            alone=not any(
+                other is not one and other.began_at < one.ended_at + NEAR_S and one.began_at < other.ended_at + NEAR_S
+                for other in injected
+            ),
+        )
+        for one in injected
+    ]

@@ -1,0 +1,200 @@
+"""What some brokers can do and others cannot. A broker says which of these it has (seam.py).
+
+Requests        questions and answers between its clients       finding the sequencers, `seriatim status`
+Records         small records by name                           finding the sequencers where nobody can ask
+FencedJournals  journals that one writer at a time can use      journals of nodes, durable subscriptions
+RowChannel      rows of a client's log, kept on the broker      log="broker:"
+ReplayPublisher events of an archive, published again           `seriatim replay --publish`
+BulkReader      whole ranges of a log, read at once (bulk.py)   Spark
+BrokerServer    a server of our own                             `seriatim up`
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from seriatim.model import InputError, JournalError, Topic
+from seriatim.runtime import Journal
+
+BROKER = "broker:"  # in place of a folder: the log is kept on the broker
+IN_FLIGHT = 2_000
+
+C = TypeVar("C")
+
+
+def required(capability: C | None, field: str, what: str, fix: str) -> C:
+    """The capability. InputError: the broker does not have it."""
+    if capability is None:
+        raise InputError(field, f"this broker {what}", fix)
+    return capability
+
+
+class Requests(Protocol):
+    """Questions and answers on subjects."""
+
+    async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
+        """Ask. None: nobody answered."""
+        ...
+
+    async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
+        """Answer such questions until the broker is closed; None: say nothing."""
+        ...
+
+
+class Records(Protocol):
+    """Small records that every client of the broker can read."""
+
+    async def keep(self, name: str, data: bytes) -> None:
+        """Keep this under the name, in place of what was there."""
+        ...
+
+    async def kept(self, name: str) -> bytes | None:
+        """The last record under this name. None: there is none."""
+        ...
+
+
+class FencedJournal(Journal, Protocol):
+    """A journal that other processes can look at. It refuses every writer but the last one that opened it."""
+
+    failed: "asyncio.Future[JournalError]"
+    """Done when it takes nothing more: also while nobody appends, if it has a beat."""
+
+    async def wait_until_silent(self, silent_s: float) -> None:
+        """Return when nobody has written for `silent_s`. The wait has no limit."""
+        ...
+
+
+class FencedJournals(Protocol):
+    """Journals on the broker. They have a connection of their own, which is opened and closed here."""
+
+    async def open(self) -> None:
+        """Connect. ConnectionFailed says what was tried."""
+        ...
+
+    def journal(self, name: str, *, beat_s: float | None = None) -> FencedJournal:
+        """The journal of this name, to be opened. `beat_s`: the seconds between signs of life, for standbys."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect, after the journals are closed. May be called twice."""
+        ...
+
+
+class RowChannel(Protocol):
+    """One client's rows of one table, in order. Lines are JSON; `-` before one withdraws the row of that key."""
+
+    def send(self, lines: bytes) -> None:
+        """Hand over whole lines; returns at once. LogError: too much waits, because the broker does not take it."""
+        ...
+
+    async def written(self, timeout_s: float) -> None:
+        """Wait until the broker has everything. LogError: it does not have it in that time."""
+        ...
+
+    async def read(self) -> list[bytes]:
+        """What this client has written before, message by message."""
+        ...
+
+    def close(self) -> None:
+        """Hand over no more; what waits is forgotten."""
+        ...
+
+
+class ReplayedEvent(Struct, frozen=True, gc=False):
+    """One event to publish again. `at_ms`: when it happened, to keep the pace."""
+
+    order_key: str
+    topic: Topic
+    event_id: str
+    publisher: str | None
+    headers: dict[str, str] | None
+    data: bytes
+    at_ms: float | None = None
+
+
+class Reached(Struct, frozen=True):
+    """How far a replay is: its last key, and how many events are stored."""
+
+    order_key: str
+    count: int
+
+
+class ReplayPublisher(Protocol):
+    """Publishes one replay, in its order, each event once, however often it is interrupted."""
+
+    late: int  # events that were lost on the way and came behind later ones
+
+    async def reached(self) -> Reached | None:
+        """Prepare. Returns how far an earlier run of this replay came; None: not started, or the broker cannot tell.
+
+        InputError: the stream or prefix is used by something else.
+        """
+        ...
+
+    async def publish(self, batches: AsyncIterator[Sequence[ReplayedEvent]]) -> int:
+        """Store these events in order. Returns their number. Leave out the events up to what `reached` returned."""
+        ...
+
+
+async def paced(
+    batches: AsyncIterator[Sequence[ReplayedEvent]], factor: float | None
+) -> AsyncIterator[Sequence[ReplayedEvent]]:
+    """Yield the events as far apart as they happened, `factor` times as fast. None: without waiting."""
+    started_s, begin_ms = time.monotonic(), None
+    async for batch in batches:
+        if factor is None:
+            yield batch
+            continue
+        due: list[ReplayedEvent] = []
+        for event in batch:
+            if event.at_ms is not None:
+                begin_ms = event.at_ms if begin_ms is None else begin_ms
+                wait_s = started_s + (event.at_ms - begin_ms) / 1000 / factor - time.monotonic()
+                if wait_s > 0:
+                    if due:
+                        yield due
+                        due = []
+                    await asyncio.sleep(wait_s)
+            due.append(event)
+        if due:
+            yield due
+
+
+class BrokerServer(Protocol):
+    """A server of our own, as a child process."""
+
+    @property
+    def url(self) -> str:
+        """The URL at which clients connect."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        ...
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        ...
+
+    @property
+    def log_file(self) -> Path:
+        """The file that the server logs to."""
+        ...
+
+    def launch(self) -> None:
+        """Start it and wait until it answers. ConnectionFailed says why it does not."""
+        ...
+
+    async def stop(self) -> None:
+        """End it in good order."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...

@@ -1,0 +1,353 @@
+"""The broker inside this process: for users' own tests, for demos, and for trying things out.
+
+It hosts the reference broker of the protocol (protocols/broker.py). Requests to it are reliable. On the way to
+subscribers deliveries can be lost, repeated, overtaken and delayed, at random from a given seed. The same seed makes
+the same choices for the same deliveries; when they arrive depends on the event loop.
+
+    broker = MemoryBroker(seed=7, reordering=0.3, delay_ms=2)
+    twin = broker.twin()          # a second connection to the same broker
+
+Everything is gone when the last connection is closed.
+"""
+
+import asyncio
+import heapq
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import count
+
+from seriatim.brokers.capabilities import Requests
+from seriatim.brokers.naming import check_buckets, check_topic, ordered_topic
+from seriatim.brokers.seam import Broker, Deliver, HomeOf, Mode, OnError
+from seriatim.model import (
+    APPLICATION,
+    Address,
+    Closed,
+    InputError,
+    Node,
+    RemoteError,
+    RequestRefused,
+    SeriatimError,
+    Topic,
+)
+from seriatim.protocols.broker import Broker as BrokerMachine
+from seriatim.protocols.broker import Erase, Trim
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.with_broker import Append, Delivered, Listen, Stamped, Unlisten, Voids, Write
+
+logger = logging.getLogger(__name__)
+
+PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
+OVERTAKEN_MS = 5.0  # how long a delivery is held back at most so that others overtake it, beyond the usual delay
+
+
+class MemoryBroker(Broker):
+    """One connection to a broker in this process.
+
+    `loss`, `duplication`, `reordering`: the probability of each for a delivery, from 0 to 1. `delay_ms`: how long a
+    delivery takes on average. `keeps_log` False: plain publish-subscribe, which forgets what it has delivered.
+    `buckets`: how many logs topics share; 0: each has its own. `markers`: how many positions without an event follow
+    each event in a log.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        loss: float = 0.0,
+        duplication: float = 0.0,
+        reordering: float = 0.0,
+        delay_ms: float = 0.0,
+        keeps_log: bool = True,
+        buckets: int = 0,
+        markers: int = 0,
+    ) -> None:
+        for name, value in (("loss", loss), ("duplication", duplication), ("reordering", reordering)):
+            if not 0.0 <= value <= 1.0:
+                raise InputError(name, f"{value} is not a probability", "give a number from 0 to 1")
+        if not 0.0 <= delay_ms <= 60_000.0:
+            raise InputError("delay_ms", f"{delay_ms} is not from 0 to 60000", "give milliseconds")
+        if not 0 <= markers <= 1_000:
+            raise InputError("markers", f"{markers} is not from 0 to 1000", "give a count")
+        check_buckets(buckets)
+        self._buckets = buckets
+        self._markers = markers
+        self._keeps_log = keeps_log
+        self._loss = loss
+        machine = BrokerMachine(replays=keeps_log, markers=markers)
+        self._hub = _Hub(machine, random.Random(seed), loss, duplication, reordering, delay_ms)
+        self._ports: set[MemoryPort] = set()
+        self._answering: list[tuple[str, Callable[[bytes], bytes | None]]] = []
+        self._closed = False
+
+    def twin(self) -> "MemoryBroker":
+        """Another connection to the same broker."""
+        twin = MemoryBroker()
+        twin.connect_to(self)
+        return twin
+
+    def connect_to(self, other: "MemoryBroker") -> None:
+        """Become a connection to the other one's broker, before anything is attached here."""
+        self._hub, self._keeps_log, self._loss = other._hub, other._keeps_log, other._loss
+        self._buckets, self._markers = other._buckets, other._markers
+
+    @property
+    def keeps_log(self) -> bool:
+        return self._keeps_log
+
+    @property
+    def lossy(self) -> bool:
+        return self._loss > 0.0
+
+    @property
+    def knows_repeats(self) -> bool:
+        return True
+
+    @property
+    def is_dense(self) -> bool:
+        return not self._markers
+
+    @property
+    def requests(self) -> Requests:
+        return self
+
+    @property
+    def payload_bytes_max(self) -> int:
+        return PAYLOAD_BYTES_MAX
+
+    def ordered_topic(self, name: Topic) -> Topic:
+        return ordered_topic(name, self._buckets)
+
+    async def stamped_epoch(self, node: Node) -> int | None:
+        return None
+
+    def check_slots(self, topic: Topic) -> None:
+        check_topic(topic)
+
+    async def capture(self, names: Iterable[Topic]) -> None:
+        """Everything is captured always."""
+
+    def know(self, topics: Iterable[Topic]) -> None:
+        """Stamps hold the names themselves here."""
+
+    def configure(self, mode: Mode, home_of: HomeOf) -> None:
+        """Nothing to know: one place keeps everything."""
+
+    async def open(self) -> None:
+        """There is nothing to connect to."""
+        if self._closed:
+            raise Closed("this connection to a memory broker was closed; make a new one")
+
+    def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> "MemoryPort":
+        if self._closed:
+            raise Closed("this connection to a memory broker was closed; make a new one")
+        port = MemoryPort(self, address, deliver, on_error)
+        self._ports.add(port)
+        self._hub.ports[address] = port
+        return port
+
+    def trim(self, topic: Topic, first: int) -> None:
+        """What retention does on a real server: numbers below `first` are no longer replayed."""
+        self._hub.send(None, Trim(topic, first))
+
+    def erase(self, topic: Topic, first: int, last: int) -> None:
+        """What deletion or compaction does on a real server: these positions of a log no longer hold events."""
+        self._hub.send(None, Erase(topic, first, last))
+
+    @property
+    def under_way(self) -> int:
+        """Deliveries that have not arrived yet: 0 means that all is quiet."""
+        return self._hub.under_way
+
+    async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
+        for reply in list(self._hub.answers.get(subject, ())):
+            if (said := reply(data)) is not None:
+                return said
+        return None
+
+    async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
+        self._hub.answers.setdefault(subject, []).append(reply)
+        self._answering.append((subject, reply))
+
+    async def close(self) -> None:
+        self._closed = True
+        for port in list(self._ports):
+            await port.close()
+        for subject, reply in self._answering:
+            self._hub.answers[subject].remove(reply)
+        self._answering.clear()
+
+
+class MemoryPort:
+    """The broker as one machine sees it."""
+
+    def __init__(self, broker: MemoryBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
+        self.address = address
+        self._broker = broker
+        self._hub = broker._hub
+        self._deliver = deliver
+        self._on_error = on_error
+        self._topics: set[Topic] = set()
+        self._paused = False
+        self._waiting: deque[Payload] = deque()  # deliveries that came while paused
+        self._closed = False
+
+    def send(self, message: Payload) -> None:
+        if self._closed:
+            return
+        if problem := self._problem_with(message):
+            asyncio.get_running_loop().call_soon(self.refuse, message, problem)
+            return
+        if isinstance(message, Listen):
+            self._topics.add(message.topic)
+        elif isinstance(message, Unlisten):
+            self._topics.discard(message.topic)
+        self._hub.send(self.address, message)
+
+    def pause(self, topic: Topic | None = None) -> None:
+        self._paused |= topic is None
+
+    def resume(self, topic: Topic | None = None) -> None:
+        if self._paused and topic is None:
+            self._paused = False
+            asyncio.get_running_loop().call_soon(self._let_go)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._broker._ports.discard(self)
+        if self._hub.ports.get(self.address) is self:
+            del self._hub.ports[self.address]
+            for topic in self._topics:
+                self._hub.send(self.address, Unlisten(topic))
+
+    def receive(self, message: Payload) -> None:
+        """Take a message from the broker, in a separate turn of the loop."""
+        if self._closed:
+            return
+        if (self._paused or self._waiting) and isinstance(message, Delivered | Stamped | Voids):
+            self._waiting.append(message)
+        else:
+            self._deliver(message)
+
+    def refuse(self, message: Payload, error: SeriatimError) -> None:
+        """Tell the sender that a message cannot be carried out."""
+        if self._closed:
+            return
+        if self._on_error is not None:
+            self._on_error(message, error)
+        else:
+            logger.warning("request refused by the broker: at=%s reason=%s", self.address, error)
+
+    def _let_go(self) -> None:
+        while self._waiting and not self._paused and not self._closed:
+            self._deliver(self._waiting.popleft())
+
+    def _problem_with(self, message: Payload) -> SeriatimError | None:
+        if isinstance(message, Append) and not self._broker.keeps_log:
+            return RequestRefused(
+                "this memory broker keeps no log; order in ticket mode, or open it with keeps_log=True"
+            )
+        event = message.event if isinstance(message, Append | Write) else None
+        if event is not None and len(event.payload) > PAYLOAD_BYTES_MAX:
+            return RequestRefused(f"{event.id} has {len(event.payload)} bytes; at most {PAYLOAD_BYTES_MAX} are taken")
+        return None
+
+
+class _Hub:
+    """What all connections share: the broker machine, who is attached, and the dice."""
+
+    def __init__(
+        self,
+        machine: BrokerMachine,
+        dice: random.Random,
+        loss: float,
+        duplication: float,
+        reordering: float,
+        delay_ms: float,
+    ) -> None:
+        self.ports: dict[Address, MemoryPort] = {}
+        self.answers: dict[str, list[Callable[[bytes], bytes | None]]] = {}
+        self._machine = machine
+        self._dice = dice
+        self._loss = loss
+        self._duplication = duplication
+        self._reordering = reordering
+        self._delay_ms = delay_ms
+        self._reliable = loss == duplication == reordering == delay_ms == 0.0
+        self._requests: deque[tuple[Address, Payload]] = deque()
+        self._draining = False
+        # Deliveries on their way, by arrival; the serial keeps the order of those that arrive together.
+        self._under_way: list[tuple[float, int, Address, Payload]] = []
+        self._serials = count()
+        self._last_arrival: dict[Address, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def under_way(self) -> int:
+        return len(self._requests) + len(self._under_way)
+
+    def send(self, source: Address | None, message: Payload) -> None:
+        self._requests.append((source if source is not None else APPLICATION, message))
+        if not self._draining:
+            self._draining = True
+            asyncio.get_running_loop().call_soon(self._drain)
+
+    def _drain(self) -> None:
+        """Handle the messages that are here now. Messages caused by them wait for the next turn of the loop."""
+        for _ in range(len(self._requests)):
+            source, message = self._requests.popleft()
+            try:
+                effects = self._machine.step(source, message, 0.0)
+            except RemoteError as error:
+                if (port := self.ports.get(source)) is not None:
+                    port.refuse(message, error)
+                continue
+            for target, answer in effects.send:
+                self._hand_over(target, answer)
+        if self._requests:
+            asyncio.get_running_loop().call_soon(self._drain)
+        else:
+            self._draining = False
+
+    def _hand_over(self, target: Address, message: Payload) -> None:
+        if self._reliable or not isinstance(message, Delivered | Stamped | Voids):
+            if (port := self.ports.get(target)) is not None:
+                port.receive(message)
+            return
+        if self._dice.random() < self._loss:
+            return
+        self._dispatch(target, message)
+        if self._dice.random() < self._duplication:
+            self._dispatch(target, message)
+
+    def _dispatch(self, target: Address, message: Payload) -> None:
+        now = asyncio.get_running_loop().time()
+        due = now + self._dice.uniform(0.0, 2.0 * self._delay_ms) / 1000.0
+        if self._dice.random() < self._reordering:
+            due += self._dice.uniform(0.0, OVERTAKEN_MS + 4.0 * self._delay_ms) / 1000.0
+        else:
+            due = self._last_arrival[target] = max(due, self._last_arrival.get(target, 0.0))
+        heapq.heappush(self._under_way, (due, next(self._serials), target, message))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if not self._under_way:
+            return
+        due = self._under_way[0][0]
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._arrive)
+
+    def _arrive(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        while self._under_way and self._under_way[0][0] <= now:
+            _, _, target, message = heapq.heappop(self._under_way)
+            if (port := self.ports.get(target)) is not None:
+                port.receive(message)
+        self._set_timer()

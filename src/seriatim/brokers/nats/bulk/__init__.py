@@ -1,0 +1,1 @@
+"""Blocking bulk reads of JetStream streams, for Spark."""

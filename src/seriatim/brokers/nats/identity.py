@@ -1,0 +1,60 @@
+"""Telling a stream from another one of the same name.
+
+A remembered position is of use only in the same stream. A stream that was deleted and made anew counts from 1 again.
+Often it is shorter than the position, which shows. But it may have grown past it before anybody looks, and then what it
+holds up to there would be missed without a word. So the *time of creation* is remembered with the position. It is
+part of every answer about a stream's state, so that it costs no question.
+
+The same time: the same stream, also if it was restored from a backup. Another time is not always another stream. A
+cluster gives a restored stream a new one; servers before August 2026 did the same when somebody created a stream again
+that was there, as many programs do at their start. Two things tell, both by the server's clock. A stream with messages
+from before its creation is an old one. And so is one that was seen under its earlier time *after* its creation.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from seriatim.brokers.nats.api import StreamAnswer
+
+ADVICE = "it was deleted and made anew; restore it, or use another topic"
+
+
+class Sighting(Struct, frozen=True):
+    """A stream as it was seen: when it was created, and a moment at which it was this one. Empty: not known."""
+
+    created: str = ""
+    at: str = ""
+
+
+def difference(answer: StreamAnswer, seen: int, known: Sighting) -> str | None:
+    """Why a stream is not the one of which `seen` positions are remembered. None: it is, as far as can be known."""
+    if answer.state.last_seq < seen:
+        return f"ends at {answer.state.last_seq}, but {seen} positions of it were seen already: {ADVICE}"
+    if seen and is_another(answer, known):
+        return f"was created {answer.created}, but {seen} positions of one created {known.created} were seen: {ADVICE}"
+    return None
+
+
+def is_another(answer: StreamAnswer, known: Sighting) -> bool:
+    """Whether a stream was made anew since that sighting, however far it has grown."""
+    if not known.created or not answer.created or answer.created == known.created:
+        return False
+    created = _moment(answer.created)
+    if known.at and _moment(known.at) >= created:
+        return False
+    return _moment(answer.state.first_ts) >= created
+
+
+def stored_at(nanoseconds: str) -> str:
+    """The time of a message as its reply subject tells it, in the form of the server's answers."""
+    return datetime.fromtimestamp(int(nanoseconds) / 1e9, UTC).isoformat() if nanoseconds else ""
+
+
+def earlier(time: str, seconds: float) -> str:
+    """The time that many seconds before."""
+    return (_moment(time) - timedelta(seconds=seconds)).isoformat() if time else ""
+
+
+def _moment(time: str) -> datetime:
+    return datetime.fromisoformat(time)

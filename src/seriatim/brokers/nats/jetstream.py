@@ -1,0 +1,450 @@
+"""NATS with JetStream behind the seam: numbered logs, stamp channels and write-once slots as streams.
+
+    broker = JetStreamBroker("nats://127.0.0.1:4222")               a stream per topic
+    broker = JetStreamBroker("nats://127.0.0.1:4222", streams=64)   64 streams, topics share them
+
+A number is a position in a stream (log mode). Publishers may be any NATS clients. The files beside this one do the
+work: link.py (the connection), streams.py and members.py (which streams there are), readers.py and listen.py
+(subscribers), watch.py and stamps.py (homes), messages.py (formats).
+
+Requests that are under way when the server goes away are forgotten, and machines repeat them. The server recognises an
+event by its id for `duplicates_s`. A publisher that repeats it later, because the server was away for longer, may
+append it twice.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from seriatim.brokers.capabilities import IN_FLIGHT
+from seriatim.brokers.naming import Names, check_topic, ordered_topic
+from seriatim.brokers.nats.api import (
+    EXPECTED,
+    STORE_FAILED,
+    STREAM_NOT_FOUND,
+    WRONG_LAST_SEQUENCE,
+    Api,
+    ApiRefused,
+    PubAck,
+    decode_ack,
+    failure,
+)
+from seriatim.brokers.nats.base import NatsBroker, NatsPort
+from seriatim.brokers.nats.credentials import NatsCredentials
+from seriatim.brokers.nats.journal.journals import NatsJournals
+from seriatim.brokers.nats.link import Reply, no_responders
+from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
+from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, headers_size, written
+from seriatim.brokers.nats.readers import Readers
+from seriatim.brokers.nats.replay import NatsReplay
+from seriatim.brokers.nats.rows import NatsRowChannel
+from seriatim.brokers.nats.stamps import StampChannel
+from seriatim.brokers.nats.streams import StreamOptions, Streams
+from seriatim.brokers.nats.watch import PACE_MS, Watcher
+from seriatim.brokers.seam import Deliver, OnError
+from seriatim.model import (
+    Address,
+    ConnectionFailed,
+    InputError,
+    Node,
+    RemoteError,
+    RequestRefused,
+    SeriatimError,
+    Topic,
+)
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.with_broker import Append, Appended, Listen, Stamped, Unlisten, Watch, Write, Written
+
+logger = logging.getLogger(__name__)
+
+PACE_MS_MAX = 60_000.0
+FIRST_SENT_MAX = 10_000  # events whose first attempt is remembered, to warn of those that may be in the log twice
+
+
+class JetStreamBroker(NatsBroker["JetStreamPort"]):
+    """One connection. `url` may name several servers, separated by commas.
+
+    `streams`: "topic", or the number of buckets that topics share. `cluster` keeps systems on one server apart.
+    `pace_ms`: the shortest time between two questions of a home about the length of a log.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        cluster: str = "seriatim",
+        streams: Literal["topic"] | int = "topic",
+        options: StreamOptions | None = None,
+        credentials: NatsCredentials | None = None,
+        name: str | None = None,
+        domain: str | None = None,
+        pace_ms: float = PACE_MS,
+        connect_timeout_s: float = 5.0,
+    ) -> None:
+        if streams != "topic" and (not isinstance(streams, int) or streams < 1):
+            raise InputError(
+                "streams", f'expected "topic" or a number, got {streams!r}', 'use "topic", or a number of buckets'
+            )
+        if not 0 <= pace_ms <= PACE_MS_MAX:
+            problem = f"{pace_ms} is not from 0 to {PACE_MS_MAX:g}"
+            raise InputError("pace_ms", problem, "give milliseconds, 0 for as often as possible")
+        names = Names(cluster, 0 if streams == "topic" else streams)
+        super().__init__(url, names, credentials, name, connect_timeout_s)
+        self.api = Api(self.link, domain)
+        self.streams = Streams(self.api, names, options if options is not None else StreamOptions())
+        self.readers = Readers(self.api, cluster)
+        self.pace_ms = pace_ms
+
+    @property
+    def keeps_log(self) -> bool:
+        return True
+
+    @property
+    def lossy(self) -> bool:
+        return False
+
+    @property
+    def knows_repeats(self) -> bool:
+        return True
+
+    def journals(self, cluster: str, replicas: int) -> NatsJournals:
+        return NatsJournals(self.link.servers, self.link.credentials, cluster=cluster, replicas=replicas)
+
+    def row_channel(self, table: str, client: str) -> NatsRowChannel:
+        return NatsRowChannel(self.streams, table, client, self.payload_bytes_max)
+
+    def replay(
+        self,
+        digest: str,
+        prefix: Topic | None,
+        *,
+        in_flight: int = IN_FLIGHT,
+        on_stored: Callable[[str, int], None] | None = None,
+    ) -> NatsReplay:
+        return NatsReplay(self.api, digest, prefix, in_flight=in_flight, on_stored=on_stored)
+
+    def ordered_topic(self, name: Topic) -> Topic:
+        topic = super().ordered_topic(name)
+        if topic != name and self.streams.want(topic, name) and self.link.is_up:
+            self.streams.in_background(self.streams.prepare(topic))
+        return topic
+
+    async def capture(self, names: Iterable[Topic]) -> None:
+        if self.names.buckets and self.mode == "log":
+            for name in names:
+                topic = super().ordered_topic(name)
+                if self.streams.want(topic, name):
+                    await self.streams.log(topic)
+
+    async def stamped_epoch(self, node: Node) -> int | None:
+        stream = self.names.stamps_stream(node)
+        try:
+            position = (await self.api.info(stream)).state.last_seq
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+            return None
+        if not position:
+            return None
+        last = await self.api.message(stream, {"seq": position})
+        try:
+            return decode_stamps(last.data, "")[-1].epoch if last is not None else 0
+        except RemoteError:
+            return 0
+
+    def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> "JetStreamPort":
+        self._check_open()
+        port = JetStreamPort(self, address, deliver, on_error)
+        self._ports.add(port)
+        return port
+
+    def _let_go(self) -> None:
+        self.readers.close()
+        self.streams.close()
+
+
+class JetStreamPort(NatsPort):
+    """The server as one machine sees it."""
+
+    def __init__(self, broker: JetStreamBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
+        super().__init__(address, deliver, on_error)
+        self._broker = broker
+        self._link = broker.link
+        self._streams = broker.streams
+        self._names = broker.names
+        self._listening: dict[Topic, TopicListening] = {}
+        self._paused = False
+        self._held: set[Topic] = set()  # topics whose events are paused
+        self._preparing: dict[tuple[str, Topic], list[Append | Write]] = {}  # what waits for a stream, in order
+        self._first_sent: dict[str, float] = {}  # event id → when it was handed over first, until it is answered
+        self._sent_again: set[str] = set()  # what found no stream, and was sent a second time
+        self._stamps: StampChannel | None = None
+        self._watcher: Watcher | None = None
+
+    def send(self, message: Payload) -> None:
+        if self._closed:
+            return
+        match message:
+            case Append():
+                self._append(message)
+            case Write():
+                self._write(message)
+            case Stamped():
+                self.stamps.send(message)
+                self.watcher.stamped(message.topic, message.last)
+            case Listen():
+                self._listen(message)
+            case Unlisten():
+                if (listening := self._listening.pop(message.topic, None)) is not None:
+                    listening.close()
+            case Watch():
+                for topic in sorted(message.topics):
+                    self.watcher.watch(topic)
+            case _:
+                self._refuse_soon(message, RemoteError(f"unknown message: {type(message).__name__}"))
+
+    def pause(self, topic: Topic | None = None) -> None:
+        if topic is not None:
+            self._held.add(topic)
+            if (held := self._listening.get(topic)) is not None:
+                held.hold()
+            return
+        self._paused = True
+        for listening in self._listening.values():
+            listening.pause()
+
+    def resume(self, topic: Topic | None = None) -> None:
+        if topic is not None:
+            self._held.discard(topic)
+            if (held := self._listening.get(topic)) is not None:
+                held.let_go()
+            return
+        self._paused = False
+        for listening in self._listening.values():
+            listening.resume()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await super().close()
+        self._broker.detach(self)
+        for listening in self._listening.values():
+            listening.close()
+        if self._watcher is not None:
+            self._watcher.close()
+        if self._stamps is not None:
+            self._stamps.close()
+
+    @property
+    def stamps(self) -> StampChannel:
+        """Made when the machine turns out to be a home."""
+        if self._stamps is None:
+            self._stamps = StampChannel(self.address, self._streams, self._deliver, self._refuse)
+        return self._stamps
+
+    @property
+    def watcher(self) -> Watcher:
+        """Made when the machine turns out to be a home."""
+        if self._watcher is None:
+            self._watcher = Watcher(self._streams, self.stamps, self._deliver, self._refuse, self._broker.pace_ms)
+        return self._watcher
+
+    # ── listening ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _listen(self, message: Listen) -> None:
+        old = self._listening.get(message.topic)
+        if old is not None:
+            if old.listen == message and old.beginning:
+                return  # a repeat, while the first is being carried out
+            old.close()
+        parts = (
+            message,
+            self._streams,
+            self._broker.readers,
+            self._deliver,
+            lambda error: self._refuse(message, error),
+            self._broker.topic_names,
+        )
+        self._broker.know({message.topic})
+        listening: TopicListening
+        if self._broker.mode == "log":
+            listening = LogListening(*parts, home_of=self._broker.home_of)
+        else:
+            listening = SlotListening(*parts)
+        if self._paused:
+            listening.pause()
+        if message.topic in self._held:
+            listening.hold()
+        self._listening[message.topic] = listening
+
+    # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _append(self, message: Append) -> None:
+        event = message.event
+        subject = event.subject if event.subject is not None else self._names.log_subject(event.topic)
+        waiting = self._preparing.get(("log", event.topic))
+        if waiting is not None:
+            waiting.append(message)
+            return
+        try:
+            self._check(message, subject)
+            headers = event_headers(event)
+        except SeriatimError as error:
+            self._refuse_soon(message, error)
+            return
+        if self._streams.known_log(event.topic, subject) is None:
+            self._streams.want(event.topic, subject)
+            self._prepare("log", message)
+            return
+        self._first_sent.setdefault(event.id, time.monotonic())
+        if len(self._first_sent) > FIRST_SENT_MAX:  # given up, and never answered: the server is away
+            del self._first_sent[next(iter(self._first_sent))]
+        self._link.ask(subject, event.payload, lambda reply: self._on_append_reply(message, reply), headers)
+
+    def _check(self, message: Append, subject: str) -> None:
+        event = message.event
+        if event.subject is not None:
+            check_topic(event.subject)
+            if ordered_topic(event.subject, self._names.buckets) != event.topic:
+                raise InputError(
+                    "event.subject", f"{event.subject} is not ordered as {event.topic}", "ask ordered_topic"
+                )
+        elif not self._names.buckets:
+            check_topic(event.topic)
+        size = len(event.payload) + sum(len(k) + 4 * len(v) for k, v in (event.headers or {}).items())
+        if size > self._broker.payload_bytes_max:
+            raise RequestRefused(
+                f"event {event.id} has {size} bytes; the server takes {self._broker.payload_bytes_max} (max_payload)"
+            )
+
+    def _on_append_reply(self, message: Append, reply: Reply) -> None:
+        event = message.event
+        ack = self._ack(message, reply, lambda: self._streams.forget(event.topic))
+        if ack is None:
+            return
+        if ack.error is not None:
+            problem = failure(f"appending {event.id} to {event.topic}", ack.error)
+            if not isinstance(problem, ConnectionFailed):  # else asked again
+                self._first_sent.pop(event.id, None)
+                self._refuse(message, problem)
+            return
+        sent_at = self._first_sent.pop(event.id, time.monotonic())
+        waited_s = time.monotonic() - sent_at
+        if not ack.duplicate and waited_s > self._streams.options.duplicates_s:
+            logger.warning(
+                "event may be in the log twice, the server was away for too long: topic=%s event=%s waited_s=%.1f",
+                event.topic,
+                event.id,
+                waited_s,
+            )
+        self._deliver(Appended(event.topic, event.id, ack.seq))
+
+    # ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self, message: Write) -> None:
+        waiting = self._preparing.get(("slots", message.topic))
+        if waiting is not None:
+            waiting.append(message)
+            return
+        body = encode_slot(message)
+        headers = {EXPECTED: "0"}
+        if problem := self._problem_with(message, len(body) + headers_size(headers)):
+            self._refuse_soon(message, RequestRefused(problem))
+            return
+        try:
+            is_known = self._streams.knows(self._names.slots_stream(message.topic))
+        except InputError as error:
+            self._refuse_soon(message, error)
+            return
+        if not is_known:
+            self._prepare("slots", message)
+            return
+        subject = slot_subject(self._names, message.topic, message.number)
+        self._link.ask(subject, body, lambda reply: self._on_write_reply(message, reply), headers)
+
+    def _problem_with(self, message: Write, size: int) -> str | None:
+        if message.number < 1:
+            return f"{message.topic} has no slot {message.number}; numbers start at 1"
+        payload = len(message.event.payload) if message.event is not None else 0
+        if payload > self._broker.payload_bytes_max or size > self._link.max_payload:
+            what = f"event {message.event.id}" if message.event is not None else "a void"
+            number = f"{message.topic} {message.number}"
+            return f"{what} for {number} has {size} bytes; the server takes {self._broker.payload_bytes_max}"
+        return None
+
+    def _on_write_reply(self, message: Write, reply: Reply) -> None:
+        stream = self._names.slots_stream(message.topic)
+        ack = self._ack(message, reply, lambda: self._streams.forget_other(stream))
+        if ack is None:
+            return
+        if ack.error is None:
+            self._deliver(written(message))
+        elif ack.error.err_code in (WRONG_LAST_SEQUENCE, STORE_FAILED):
+            self._streams.in_background(self._read_slot(message, ack))
+        else:
+            problem = failure(f"writing {message.topic} {message.number}", ack.error)
+            if not isinstance(problem, ConnectionFailed):  # else asked again
+                self._refuse(message, problem)
+
+    async def _read_slot(self, message: Write, ack: PubAck) -> None:
+        """Another writer was first: report what the slot holds."""
+        topic, number = message.topic, message.number
+        try:
+            question = {"last_by_subj": slot_subject(self._names, topic, number)}
+            stored = await self._streams.api.message(self._names.slots_stream(topic), question)
+            if stored is None:
+                if ack.error is not None and ack.error.err_code == STORE_FAILED:  # it is empty: no room, perhaps
+                    self._refuse(message, ApiRefused(f"writing {topic} {number}", ack.error))
+                return  # else somebody's write is on its way to it: asked again
+            held = decode_slot(stored.data, topic, number)
+        except ConnectionFailed:
+            return  # asked again
+        except RemoteError as error:
+            logger.error("slot cannot be read: topic=%s number=%s reason=%s", topic, number, error)
+            self._deliver(Written(topic, number, None))
+            return
+        except SeriatimError as error:
+            self._refuse(message, error)
+            return
+        self._deliver(written(held))
+
+    # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ack(self, message: Append | Write, reply: Reply, forget: Callable[[], None]) -> PubAck | None:
+        """The server's answer about a publication; None: there is none, and the machine asks again."""
+        if self._closed or reply is None:
+            return None
+        if isinstance(reply, RequestRefused):
+            self._refuse(message, reply)
+            return None
+        name = message.event.id if isinstance(message, Append) else f"{message.topic} {message.number}"
+        if no_responders(reply):  # the stream is gone, or does not capture the subject any more
+            forget()
+            if name not in self._sent_again:
+                self._sent_again.add(name)
+                self.send(message)
+                return None
+        self._sent_again.discard(name)
+        return decode_ack(reply) if not no_responders(reply) else None
+
+    def _prepare(self, kind: Literal["log", "slots"], message: Append | Write) -> None:
+        topic = message.event.topic if isinstance(message, Append) else message.topic
+        self._preparing[kind, topic] = [message]
+        self._streams.in_background(self._prepare_stream(kind, topic))
+
+    async def _prepare_stream(self, kind: Literal["log", "slots"], topic: Topic) -> None:
+        """Make the stream, then send what has waited for it, in its order."""
+        error: SeriatimError | None = None
+        try:
+            await (self._streams.log(topic) if kind == "log" else self._streams.slots(topic))
+        except ConnectionFailed:
+            del self._preparing[kind, topic]
+            return  # asked again
+        except SeriatimError as problem:
+            error = problem
+        for message in self._preparing.pop((kind, topic)):
+            if error is not None:
+                self._refuse(message, error)
+            else:
+                self.send(message)

@@ -1,0 +1,1 @@
+"""Journals of nodes in JetStream streams."""

@@ -1,0 +1,357 @@
+"""One topic as a subscriber listens to it: its events in order, and its stamps or what its slots hold.
+
+*Log mode.* Two readers: the topic's log, and the topic's subject on the stamp channel of its home. A number is a
+position, so the log is read from `after + 1`. A binary search in the stamp stream finds where the stamps begin: stamps
+of a topic are in the order of their numbers, so 12 to 24 questions find the message that covers a number.
+
+Stamps may be dropped earlier than their events: a stream of somebody else may keep its events for longer. A missing
+stamp may also be still to come. So the subscriber asks the home first. If the home says that the stamp was kept, the
+stamp is gone, and the subscriber is told `Trimmed`.
+
+A missing position of the log has one of two causes. Retention has passed it: the subscriber is told `Trimmed`. Or
+single messages were deleted: nobody will ever see them, and the subscriber is told `Voids`.
+
+*Ticket mode.* One reader on the topic's slots. Slots are in the stream in the order in which they were filled, not of
+their numbers, and a number may be filled long after higher ones (its publisher died, its home was away). Slots
+therefore carry in their subject the *block* of numbers they belong to, and the server finds the first message of a
+block at once. Reading begins at the first message of any block from that of `after + 1` on: nothing after `after` lies
+before it.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from seriatim.brokers.naming import Names
+from seriatim.brokers.nats.api import STREAM_NOT_FOUND, Api, ApiRefused, Stored, StreamAnswer
+from seriatim.brokers.nats.identity import Sighting, difference
+from seriatim.brokers.nats.messages import decode_slot, decode_stamps, event_of
+from seriatim.brokers.nats.readers import Reader, Readers
+from seriatim.brokers.nats.stamps import stamped_log
+from seriatim.brokers.nats.streams import Streams
+from seriatim.brokers.seam import Deliver, HomeOf
+from seriatim.model import ConnectionFailed, Number, RemoteError, RequestRefused, SeriatimError, Topic
+from seriatim.order import TopicNames
+from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed, Voids
+
+logger = logging.getLogger(__name__)
+
+BLOCK = 8_192  # numbers in a block of slots
+EMPTY_BLOCKS_MAX = 16  # so many empty ones in a row, twice the largest ticket, end the search for higher numbers
+RETRY_S = 0.25
+
+
+def slot_subject(names: Names, topic: Topic, number: Number) -> str:
+    """The subject of a slot."""
+    return f"{names.slots_subject(topic)}.{number // BLOCK}.{number}"
+
+
+class TopicListening(ABC):
+    """Starts, and starts again after an outage, until it is closed. `on_error` gets errors that waiting cannot cure."""
+
+    def __init__(
+        self,
+        listen: Listen,
+        streams: Streams,
+        readers: Readers,
+        deliver: Deliver,
+        on_error: Callable[[SeriatimError], None],
+        topic_names: TopicNames,
+    ) -> None:
+        self.listen = listen
+        self._topic_names = topic_names
+        self.topic = listen.topic
+        self.closed = False
+        self._streams = streams
+        self._api: Api = streams.api
+        self._names: Names = streams.names
+        self._all_readers = readers
+        self._deliver = deliver
+        self._on_error = on_error
+        self._readers: list[Reader] = []
+        self._paused = False
+        self._is_held = False  # the events alone are paused
+        self._task = asyncio.get_running_loop().create_task(self._begin())
+
+    @property
+    def beginning(self) -> bool:
+        """Whether the answer `Listening` is still to come."""
+        return not self._task.done()
+
+    def pause(self) -> None:
+        self._paused = True
+        for reader in self._readers:
+            reader.pause()
+
+    def resume(self) -> None:
+        self._paused = False
+        for reader in self._readers[self._is_held :]:
+            reader.resume()
+
+    def hold(self) -> None:
+        """Pause the events, which the first reader reads. Stamps still come."""
+        self._is_held = True
+        for reader in self._readers[:1]:
+            reader.pause()
+
+    def let_go(self) -> None:
+        """End `hold`."""
+        self._is_held = False
+        for reader in self._readers[: not self._paused]:
+            reader.resume()
+
+    def close(self) -> None:
+        self.closed = True
+        self._task.cancel()
+        for reader in self._readers:
+            reader.close()
+
+    async def _begin(self) -> None:
+        """Try until it works: the server may be away for a while."""
+        while True:
+            try:
+                await self._start()
+                self._deliver(Listening(self.topic, self.listen.version))
+                return
+            except ConnectionFailed:
+                await asyncio.sleep(RETRY_S)
+            except SeriatimError as error:
+                self._on_error(error)
+                return
+
+    @abstractmethod
+    async def _start(self) -> None:
+        """Begin to read. Called again after a failure, it goes on from there."""
+
+    def _read(
+        self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None], created: str = ""
+    ) -> Reader:
+        reader = self._all_readers.read(stream, subject, position, take, self._on_error, created)
+        if self._paused or (self._is_held and not self._readers):
+            reader.pause()
+        self._readers.append(reader)
+        reader.begin()
+        return reader
+
+
+class LogListening(TopicListening):
+    """A topic's log and its stamps."""
+
+    def __init__(self, *arguments: Any, home_of: HomeOf | None) -> None:
+        self._home_of = home_of
+        self._after = 0  # where this began
+        self._done = 0  # the last number that was delivered, or is known to be gone
+        self._subject = ""
+        self._log = StreamAnswer()  # as it was when this began
+        self._held: list[tuple[int, Msg]] | None = None  # what came while a hole is being looked at
+        self._hole: asyncio.Task[None] | None = None
+        super().__init__(*arguments)
+
+    async def _start(self) -> None:
+        if not self._readers:
+            await self._read_log()
+        await self._read_stamps(self._after)
+
+    async def _read_log(self) -> None:
+        stream = await self._streams.log(self.topic)
+        self._subject = self._names.log_subject(self.topic)
+        self._log = await self._api.info(stream)
+        self._check_log(Sighting())
+        state = self._log.state
+        self._done = state.last_seq if self.listen.after is None else self.listen.after
+        if self._done + 1 < state.first:
+            self._deliver(Trimmed(self.topic, state.first))
+            self._done = state.first - 1
+        self._after = self._done
+        await self._read(stream, None, self._after + 1, self._take, self._log.created).ready()
+
+    def _check_log(self, known: Sighting) -> None:
+        """Check that `after` is a position in this log. `known`: the log that the stamps of `after` name."""
+        problem = difference(self._log, self.listen.after or 0, known)
+        if problem is not None:
+            raise RequestRefused(f"the log of {self.topic} (stream {self._streams.known_log(self.topic)}) {problem}")
+
+    def _take(self, position: int, message: Msg) -> None:
+        if self._held is not None:
+            self._held.append((position, message))
+        elif position == self._done + 1:
+            self._done = position
+            event = event_of(message, self.topic, self._subject, position)
+            self._deliver(Delivered(self.topic, position, None, event))
+        elif position > self._done:
+            self._held = [(position, message)]
+            self._hole = asyncio.get_running_loop().create_task(self._look_at_hole(position))
+
+    async def _look_at_hole(self, position: int) -> None:
+        """Positions from the one after the last up to `position` are missing: trimmed, or deleted one by one."""
+        while True:
+            try:
+                first = (await self._api.info(await self._streams.log(self.topic))).state.first
+                break
+            except ConnectionFailed:
+                await asyncio.sleep(RETRY_S)
+            except SeriatimError as error:
+                self._on_error(error)
+                return
+        if self.closed:
+            return
+        first = min(first, position)
+        if self._done + 1 < first:
+            self._deliver(Trimmed(self.topic, first))
+            self._done = first - 1
+        if self._done + 1 < position:
+            self._deliver(Voids(self.topic, self._done + 1, position - 1))
+            self._done = position - 1
+        held, self._held = self._held or [], None
+        for each_position, message in held:
+            self._take(each_position, message)
+
+    # ── stamps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _read_stamps(self, after: Number) -> None:
+        home = await self._home()
+        stream, subject = self._names.stamps_stream(home), self._names.stamps_subject(home, self.topic)
+        position, first = await self._first_stamp_after(stream, subject, after)
+        if self.listen.is_kept and after == self.listen.after and (first is None or first > after + 1):
+            self._deliver(Trimmed(self.topic, first if first is not None else after + 2))
+
+        def take(_position: int, message: Msg) -> None:
+            try:
+                stamps = decode_stamps(message.data, self.topic, self._topic_names)
+            except RemoteError as error:
+                self._on_error(error)
+                return
+            for stamp in stamps:
+                if stamp.last > after:
+                    self._deliver(stamp)
+
+        self._read(stream, subject, position, take)
+
+    async def _home(self) -> str:
+        if self._home_of is not None:
+            return self._home_of(self.topic)
+        prefix = self._names.stamps_stream("")
+        streams = await self._api.streams_with(f"{self._names.prefix}.stamps.>")
+        if len(streams) == 1:
+            return streams[0].removeprefix(prefix)
+        raise RequestRefused(
+            f"which of {len(streams)} nodes is home to {self.topic} is not known; call configure first"
+        )
+
+    async def _first_stamp_after(self, stream: str, subject: str, after: Number) -> tuple[int, Number | None]:
+        """The position of the message with the stamp of `after + 1`, or where it will be at the earliest.
+
+        And the first number after `after` that has a stamp; None: there is none.
+        """
+        try:
+            last = await self._api.message(stream, {"last_by_subj": subject})
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+            return 1, None  # the home has not made its stream yet
+        if last is None:
+            return 1, None
+        self._check_log(stamped_log(last))
+        if self._last_number(last) <= after:
+            return last.seq + 1, None
+        best, low, top = last, 1, last.seq - 1  # `best` is late enough; what is before `low` is too early
+        while low <= top:
+            middle = (low + top) // 2
+            found = await self._api.message(stream, {"seq": middle, "next_by_subj": subject})
+            if found is not None and found.seq < best.seq and self._last_number(found) <= after:
+                low = found.seq + 1
+            else:
+                best = found if found is not None and found.seq < best.seq else best
+                top = middle - 1
+        stamps = decode_stamps(best.data, self.topic)
+        return best.seq, next(each.first for each in stamps if each.last > after)
+
+    def _last_number(self, stored: Stored) -> Number:
+        return decode_stamps(stored.data, self.topic)[-1].last
+
+    def close(self) -> None:
+        super().close()
+        if self._hole is not None:
+            self._hole.cancel()
+
+
+class SlotListening(TopicListening):
+    """A topic's slots."""
+
+    async def _start(self) -> None:
+        stream = await self._streams.slots(self.topic)
+        answer = await self._api.info(stream)
+        state = answer.state
+        after = self.listen.after
+        position = state.last_seq + 1
+        if after is not None:
+            position = min(position, await self._first_slot_after(stream, after))
+            if state.first > 1 or self.listen.is_kept:
+                await self._tell_trimmed(stream, after)
+        self._after = after if after is not None else 0
+        self._position = max(1, position) - 1  # the last that was read
+        await self._read(stream, None, max(1, position), self._take, answer.created).ready()
+
+    def _take(self, position: int, message: Msg) -> None:
+        number = _number_of(message.subject)
+        if self.listen.tells_losses and position > self._position + 1:
+            self._deliver(Trimmed(self.topic, number or 0))
+        self._position = position
+        if number is None or number <= self._after:
+            return
+        if message.subject != slot_subject(self._names, self.topic, number):
+            # Another block, or zeros before it: a second subject for the same number, which would not be write-once.
+            logger.warning(
+                "message ignored, its subject is not that of a slot: topic=%s subject=%s", self.topic, message.subject
+            )
+            return
+        try:
+            self._deliver(decode_slot(message.data, self.topic, number, self._topic_names))
+        except RemoteError as error:
+            # Whoever wrote it has used up the slot. Where stamps are proven this is not believed and the home is asked.
+            logger.error("slot cannot be read: topic=%s number=%s reason=%s", self.topic, number, error)
+            self._deliver(Delivered(self.topic, number, {}, None))
+
+    async def _first_slot_after(self, stream: str, after: Number) -> int:
+        """A position; no slot before it has a number above `after`."""
+        first = 1 << 62
+        block, empty = (after + 1) // BLOCK, 0
+        while empty < EMPTY_BLOCKS_MAX:
+            blocks = range(block, block + EMPTY_BLOCKS_MAX)
+            questions = [
+                {"seq": 1, "next_by_subj": f"{self._names.slots_subject(self.topic)}.{each}.*"} for each in blocks
+            ]
+            for found in await asyncio.gather(*[self._api.message(stream, each) for each in questions]):
+                empty = empty + 1 if found is None else 0
+                if found is not None:
+                    first = min(first, found.seq)
+            block += EMPTY_BLOCKS_MAX
+        return first
+
+    async def _tell_trimmed(self, stream: str, after: Number) -> None:
+        """Report where the slots begin if retention has removed the next number.
+
+        Slots are not in the order of their numbers: a missing one may still come, unless its home says that it was
+        filled.
+        """
+        subject = slot_subject(self._names, self.topic, after + 1)
+        if await self._api.message(stream, {"last_by_subj": subject}) is not None:
+            return
+        oldest = await self._api.message(
+            stream, {"seq": 1, "next_by_subj": f"{self._names.slots_subject(self.topic)}.>"}
+        )
+        number = _number_of(oldest.subject) if oldest is not None else None
+        if number is not None and number > after + 1:
+            self._deliver(Trimmed(self.topic, number))
+        elif self.listen.is_kept:
+            self._deliver(Trimmed(self.topic, after + 2))
+
+
+def _number_of(subject: str) -> Number | None:
+    """The number in the subject of a slot."""
+    word = subject.rpartition(".")[2]
+    return int(word) if word.isascii() and word.isdigit() else None

@@ -1,0 +1,159 @@
+"""Adds topic names to a bucket: the subjects that the bucket's stream captures.
+
+The subjects are a list in the stream's configuration. The server lets every client replace the whole list, and has no
+way to say "only if nobody else has changed it". So clients take turns, and a name once captured stays captured.
+
+*Claims.* A client that needs a name publishes it to the stream `<cluster>-names`, where it stays. The client that has
+the turn adds all claimed names at once, so a hundred clients with a hundred names need one or two turns.
+
+*Turns.* One message per bucket in the same stream names the turn (a random token), or says that nobody has it. It is
+replaced by compare-and-set (expected last sequence of its subject). Each turn sends exactly one update, and ends when
+the server has answered it. The end is announced, and the waiting clients look again.
+
+*Crashes.* A turn that has not ended after `PATIENCE_S` is presumed dead. Its update may still be under way, and must
+not replace a newer list. So each update also adds a marker, a subject with the token of its turn, and removes the
+marker before it. The next client creates an empty stream that captures the dead turn's marker. The server lets only
+one stream capture a subject, so a later update of that turn is refused. One that the server is just carrying out gets
+`GRACE_S`. A client that was presumed dead takes another turn, which adds all claimed names again. A home that misses a
+name in a bucket that it watches adds it again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from seriatim.brokers.naming import Names, escape, unescape
+from seriatim.brokers.nats.api import EXPECTED, SUBJECTS_OVERLAP, WRONG_LAST_SEQUENCE, Api, ApiRefused
+from seriatim.model import RequestRefused, Topic
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 0.5  # with a turn that does not end
+GRACE_S = 0.1  # for an update that the server had checked before the marker was taken
+
+
+class Members:
+    """Adds names to the buckets of one cluster."""
+
+    def __init__(self, api: Api, names: Names) -> None:
+        self._api = api
+        self._names = names
+        self._markers = f"{names.prefix}.turns"
+        self._claims = f"{names.prefix}.names"
+        self.stream = f"{names.cluster}-names"
+        self.subject = f"{self._claims}.>"  # <bucket>: who has the turn; <bucket>.<name>: a claim
+
+    def of(self, subjects: Iterable[str]) -> set[str]:
+        """The subjects of a bucket's stream without its marker."""
+        return {subject for subject in subjects if not subject.startswith(f"{self._markers}.")}
+
+    def changes(self, bucket: Topic) -> str:
+        """The subject on which changes of a bucket are announced. `*`: of any bucket."""
+        return f"{self._names.prefix}.changed.{bucket}"
+
+    async def captured_elsewhere(self, bucket: Topic, names: Iterable[str]) -> dict[str, list[str]]:
+        """The names that cannot be in this bucket, and which streams capture them."""
+        stream, asked = self._names.log_stream(bucket), sorted(names)
+        answers = await asyncio.gather(*[self._api.streams_with(name) for name in asked])
+        others = {name: [each for each in found if each != stream] for name, found in zip(asked, answers, strict=True)}
+        return {name: streams for name, streams in others.items() if streams}
+
+    async def add(self, bucket: Topic, wanted: set[str]) -> None:
+        """Claim these names. Returns when they are captured, or when we had the turn to add all claimed names."""
+        claims = [f"{self._claims}.{bucket}.{escape(name)}" for name in sorted(wanted)]
+        await asyncio.gather(*[self._api.publish(claim, b"") for claim in claims])
+        seen, since, patience_s = 0, 0.0, PATIENCE_S
+        while True:
+            changed = asyncio.Event()
+            stop = self._api.link.once(self.changes(bucket), lambda message, changed=changed: changed.set())  # type: ignore[misc]
+            try:
+                position, tokens = await self._turn(bucket)
+                now = time.monotonic()
+                if position != seen:
+                    seen, since = position, now
+                if not tokens or now - since > patience_s:
+                    patience_s *= 2  # a turn that does not end: perhaps the server is slow
+                    if await self._take_turn(bucket, position, tokens):
+                        return
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(since + patience_s - now):
+                        await changed.wait()
+            finally:
+                stop()
+            if wanted <= self.of((await self._api.info(self._names.log_stream(bucket))).config.subjects):
+                return
+
+    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _turn(self, bucket: Topic) -> tuple[int, list[str]]:
+        """The position of the message that says who has the turn, and the tokens of all turns that have not ended."""
+        found = await self._api.message(self.stream, {"last_by_subj": f"{self._claims}.{bucket}"})
+        return (found.seq, found.data.decode("ascii", "replace").split()) if found is not None else (0, [])
+
+    async def _set_turn(self, bucket: Topic, tokens: list[str], position: int) -> int | None:
+        """Replace the message at `position` that says who has the turn. None: somebody else has replaced it."""
+        try:
+            headers = {EXPECTED: str(position)}
+            return (await self._api.publish(f"{self._claims}.{bucket}", " ".join(tokens).encode(), headers)).seq
+        except ApiRefused as refused:
+            if refused.number != WRONG_LAST_SEQUENCE:
+                raise
+            return None
+
+    async def _take_turn(self, bucket: Topic, position: int, dead: list[str]) -> bool:
+        """Send one update, and end the turn when the server has answered it. False: we did not get it, or lost it."""
+        token = secrets.token_hex(8)
+        turn = await self._set_turn(bucket, [*dead, token], position)
+        if turn is None:
+            return False
+        for each in dead:
+            logger.warning("taking over the turn to add names: bucket=%s from=%s", bucket, each)
+            await self._rule_out(bucket, each)
+        is_under_way, is_ours = False, True
+        try:
+            config = await self._next_configuration(bucket, token)
+            is_under_way = True
+            await self._api.update_stream(config)
+            is_under_way = False
+        except RequestRefused as refused:
+            is_under_way = False
+            if not isinstance(refused, ApiRefused) or refused.number != SUBJECTS_OVERLAP:
+                raise
+            # We were presumed dead, or another stream has just begun to capture one of the names.
+        finally:
+            if not is_under_way and await self._set_turn(bucket, [], turn) is None:
+                is_ours = False
+                self._api.delete_stream(self._tombstone(bucket, token))
+        self._api.link.publish(self.changes(bucket), b"")
+        return is_ours
+
+    async def _next_configuration(self, bucket: Topic, token: str) -> dict[str, Any]:
+        config = await self._api.configuration(self._names.log_stream(bucket))
+        captured = self.of(config["subjects"])
+        claims = await self._api.subjects(self.stream, f"{self._claims}.{bucket}.*")
+        missing = {unescape(claim.rpartition(".")[2]) for claim in claims} - captured
+        missing.difference_update(await self.captured_elsewhere(bucket, missing))
+        return {**config, "subjects": [*sorted(captured | missing), self._marker(bucket, token)]}
+
+    # ── taking over ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _marker(self, bucket: Topic, token: str) -> str:
+        return f"{self._markers}.{bucket}.{token}"
+
+    def _tombstone(self, bucket: Topic, token: str) -> str:
+        return f"{self._names.cluster}-ended-{bucket}-{token}"
+
+    async def _rule_out(self, bucket: Topic, token: str) -> None:
+        """When this returns, the update of this turn has been carried out, or never will be."""
+        config = {"name": self._tombstone(bucket, token), "subjects": [self._marker(bucket, token)]}
+        try:
+            await self._api.create_stream(config)
+            await asyncio.sleep(GRACE_S)
+        except ApiRefused as refused:
+            if refused.number != SUBJECTS_OVERLAP:
+                raise

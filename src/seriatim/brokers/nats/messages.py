@@ -1,0 +1,186 @@
+"""How events, stamps and slots travel in NATS messages. This is a format: others may read and write it.
+
+*Event in a log*: a plain message. Payload is the body, headers are headers; `Nats-Msg-Id` is the event's id and
+`Seriatim-Publisher` its publisher. A message of any other client has neither: its id is then topic and position.
+
+*Stamps*: msgpack, an array of stamps, each `[first, last, epoch, entries]`, in the order of their numbers. Entries are
+bytes as in order/stamp.py, topics by the hash of their names.
+
+The header `Seriatim-Log` is the creation time of the log that these stamps belong to.
+
+*Slot*: msgpack, `[number, entries, event, …]`, event being nil for a void or
+`[id, publisher, payload, headers, subject]`. Further fields of the protocol (a proof) may follow.
+"""
+
+import re
+import types
+import typing
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from nats.aio.msg import Msg
+
+from seriatim.model import UNREADABLE, Event, InputError, Number, RemoteError, Topic
+from seriatim.order import TopicIds, TopicNames, decode_entries, encode_entries
+from seriatim.protocols.with_broker import Delivered, Stamped, Write, Written
+
+MESSAGE_ID = "Nats-Msg-Id"
+PUBLISHER = "Seriatim-Publisher"
+
+_KEY = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LINE_BREAK = re.compile(r"[\r\n]")
+
+
+# ── events in a log ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def event_headers(event: Event) -> dict[str, str]:
+    """The headers of the message. InputError: a header cannot hold a name or a value."""
+    headers = {MESSAGE_ID: event.id}
+    if event.publisher:
+        headers[PUBLISHER] = event.publisher
+    if event.headers:
+        for key, value in event.headers.items():
+            _check_key(key)
+            headers[key] = value
+    for key, value in headers.items():
+        if value != value.strip() or _LINE_BREAK.search(value):
+            raise InputError(
+                f"header {key}",
+                f"{value!r} would not arrive as it is",
+                "use no line breaks, and no blanks at either end; put other text into the payload",
+            )
+    if not event.id:
+        raise InputError("event.id", "it is empty", "give every event an id of its own")
+    return headers
+
+
+def _check_key(key: str) -> None:
+    if _KEY.fullmatch(key) is None:
+        raise InputError(f"header {key!r}", "it is not a name", "use letters, digits and -")
+    if key.lower().startswith("nats-") or key.lower() == PUBLISHER.lower():
+        raise InputError(f"header {key}", "this name means something to the broker", "use another one")
+
+
+def headers_size(headers: dict[str, str]) -> int:
+    """The largest number of bytes that the headers can take."""
+    return 16 + sum(len(key) + 4 * len(value) + 4 for key, value in headers.items())
+
+
+def stored_headers(block: bytes) -> dict[str, str]:
+    """The headers of a message as the stream keeps it."""
+    lines = block.decode("utf-8", "replace").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines if line)
+    return {key: value.strip() for key, _, value in pairs}
+
+
+def event_of(message: Msg, topic: Topic, subject_of_topic: str, number: Number) -> Event:
+    """The event in a message of a topic's log."""
+    subject = message.subject if message.subject != subject_of_topic else None
+    headers = message.headers
+    if not headers:
+        return Event(f"{topic}-{number}", topic, "", message.data, None, subject)
+    event_id = headers.pop(MESSAGE_ID, None) or f"{topic}-{number}"
+    publisher = headers.pop(PUBLISHER, "")
+    return Event(event_id, topic, publisher, message.data, headers or None, subject)
+
+
+# ── stamps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+# Numbers begin at 1, and whatever reads them keeps them in 64 bits with a sign.
+_Kept = Annotated[Number, Meta(ge=1, le=(1 << 63) - 1)]
+_Epoch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class StampRow(Struct, array_like=True, frozen=True):
+    """One stamp without its topic, which is the subject."""
+
+    first: _Kept
+    last: _Kept
+    epoch: _Epoch
+    entries: bytes
+
+
+_ids = TopicIds()
+_encode = msgspec.msgpack.Encoder().encode
+_stamps = msgspec.msgpack.Decoder(list[StampRow])
+
+
+def encode_stamps(stamps: Sequence[Stamped]) -> bytes:
+    """The body of one message on a stamp channel."""
+    return _encode([StampRow(each.first, each.last, each.epoch, encode_entries(each.entries, _ids)) for each in stamps])
+
+
+def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) -> list[Stamped]:
+    """Decode the stamps. `names`: of the topics that the reader may hold. RemoteError: no sequencer wrote this."""
+    names = names if names is not None else TopicNames()
+    try:
+        rows = _stamps.decode(data)
+    except UNREADABLE as error:
+        raise RemoteError(f"the stamp channel of {topic} holds something else than stamps: {error}") from None
+    if not rows:
+        raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
+    return [Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch) for row in rows]
+
+
+# ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SlotEvent(Struct, array_like=True, frozen=True):
+    """An event without its topic, which is the subject."""
+
+    id: str
+    publisher: str
+    payload: bytes
+    headers: dict[str, str] | None
+    subject: Topic | None
+
+
+def _fields_after(kind: type[Struct], name: str) -> tuple[str, ...]:
+    fields = kind.__struct_fields__
+    return fields[fields.index(name) + 1 :]
+
+
+# What a `Write` carries after its event (a proof, where the protocol has them) is what `Delivered` and `Written` carry
+# at their ends: it travels as it is.
+_MORE = _fields_after(Write, "event")
+assert _MORE == _fields_after(Delivered, "event") == _fields_after(Written, "event_id"), "the protocol has changed"
+_MORE_TYPES = tuple(typing.get_type_hints(Write)[name] for name in _MORE)
+_row_type: Any = types.GenericAlias(tuple, (_Kept, bytes, SlotEvent | None, *_MORE_TYPES))
+_slots: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_row_type)
+
+
+def encode_slot(write: Write) -> bytes:
+    """The body of the message that fills a slot."""
+    event = write.event
+    row: SlotEvent | None = None
+    if event is not None:
+        row = SlotEvent(event.id, event.publisher, event.payload, event.headers, event.subject)
+    return _encode([write.number, encode_entries(write.entries, _ids), row, *[getattr(write, name) for name in _MORE]])
+
+
+def decode_slot(data: bytes, topic: Topic, number: Number | None = None, names: TopicNames | None = None) -> Delivered:
+    """What a slot holds. `number`: the expected number; `names`: of the topics that the reader may hold.
+
+    RemoteError: no publisher or home wrote this.
+    """
+    try:
+        found, entries, row, *more = _slots.decode(data)
+    except UNREADABLE as error:
+        raise RemoteError(f"slot {number or ''} of {topic} cannot be read: {error}") from None
+    if found != number and number is not None:
+        raise RemoteError(f"slot {number} of {topic} says that it is number {found}")
+    event = None
+    if row is not None:
+        event = Event(row.id, topic, row.publisher, row.payload, row.headers, row.subject)
+    known = names if names is not None else TopicNames()
+    return Delivered(topic, found, decode_entries(entries, known), event, *more)
+
+
+def written(slot: Write | Delivered) -> Written:
+    """The answer about a slot with this content."""
+    more = [getattr(slot, name) for name in _MORE]
+    return Written(slot.topic, slot.number, slot.event.id if slot.event is not None else None, *more)

@@ -1,0 +1,320 @@
+"""The streams a cluster needs on a JetStream server, made when they are first used.
+
+*A log* is a stream that captures the subject of one topic, or those of the topics in one bucket; a position in it is
+a number. Somebody else's stream is used if it captures exactly that topic and keeps what it captures; it is never
+changed. *Slots* are streams that take one message per subject, and every slot has a subject of its own, so a slot is
+filled once for all time. *Stamps*: one stream per home node, one subject per topic.
+
+The subjects of a bucket's stream are the names in use; members.py adds them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from seriatim.brokers.naming import Names, check_topic, is_bucket
+from seriatim.brokers.nats.api import (
+    NANOSECONDS,
+    STREAM_NAME_IN_USE,
+    STREAM_NOT_FOUND,
+    SUBJECTS_OVERLAP,
+    Api,
+    ApiRefused,
+    StreamConfig,
+)
+from seriatim.brokers.nats.members import Members
+from seriatim.model import InputError, Node, SeriatimError, Topic
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.05
+DUPLICATES_S = 120.0
+SECONDS_MAX = 1e9  # the server counts nanoseconds in 64 bits
+BYTES_MAX = 2**63 - 1
+
+# A slot is filled once: the second message for its subject is refused, and no header may take the first one away.
+LAST_ONLY = {"max_msgs_per_subject": 1, "max_age": 0}  # names in use, and who adds them: kept for ever
+ONCE = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True, "allow_rollup_hdrs": False}
+
+
+class StreamOptions(Struct, frozen=True, kw_only=True):
+    """How streams that do not exist yet are made."""
+
+    storage: Literal["file", "memory"] = "file"
+    replicas: int = 1
+    max_age_s: float | None = None
+    """How long events, slots and stamps are kept. None: until the disk is full.
+
+    A stream of somebody else may keep its events for longer. Without its stamp an event cannot be delivered.
+    """
+
+    max_bytes: int | None = None
+    """How large a topic's log may become. Beyond that its oldest events are removed."""
+
+    duplicates_s: float = DUPLICATES_S
+    """For how long the server recognises a repeated event by its id."""
+
+    def __post_init__(self) -> None:
+        if self.storage not in ("file", "memory"):
+            raise InputError("storage", f"unknown storage {self.storage!r}", 'use "file" or "memory"')
+        if not 1 <= self.replicas <= 5:
+            raise InputError("replicas", f"{self.replicas} is not from 1 to 5", "use 1, or 3 on a cluster")
+        if self.max_age_s is not None and not 1 <= self.max_age_s <= SECONDS_MAX:
+            problem = f"{self.max_age_s} is not from 1 to {SECONDS_MAX:g}"
+            raise InputError("max_age_s", problem, "give seconds, or None for no limit")
+        if self.max_bytes is not None and not 1 <= self.max_bytes <= BYTES_MAX:
+            problem = f"{self.max_bytes} is not from 1 to {BYTES_MAX}"
+            raise InputError("max_bytes", problem, "give bytes, or None for no limit")
+        if not 1 <= self.duplicates_s <= SECONDS_MAX:
+            problem = f"{self.duplicates_s} is not from 1 to {SECONDS_MAX:g}"
+            raise InputError("duplicates_s", problem, f"give seconds; {DUPLICATES_S:g} is usual")
+
+
+class Streams:
+    """Finds or creates streams, and remembers which ones exist."""
+
+    def __init__(self, api: Api, names: Names, options: StreamOptions) -> None:
+        self.api = api
+        self.names = names
+        self.options = options
+        self._logs: dict[Topic, str] = {}
+        self._captured: dict[Topic, set[str]] = {}  # subjects that a bucket's stream captures, as far as we know
+        self._wanted: dict[Topic, set[str]] = {}  # subjects that it must capture
+        self._others: set[str] = set()  # streams of slots and stamps that are there
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.members = Members(api, names)
+        self._later: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Stop the background tasks."""
+        for task in self._later:
+            task.cancel()
+
+    def forget(self, topic: Topic) -> None:
+        """The server says that a topic's stream does not exist or lacks a subject: look it up again when needed."""
+        self._logs.pop(topic, None)
+        self._captured.pop(topic, None)
+
+    def forget_other(self, stream: str) -> None:
+        """The same for streams of slots, stamps, names and clients' logs."""
+        self._others.discard(stream)
+
+    # ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def want(self, topic: Topic, subject: str) -> bool:
+        """Note that a name of a bucket is in use. True: its stream may not capture the name yet, so call `log`."""
+        self._wanted.setdefault(topic, set()).add(subject)
+        return subject not in self._captured.get(topic, ())
+
+    def known_log(self, topic: Topic, subject: str | None = None) -> str | None:
+        """The stream of a topic's log, if it is known to be there and to capture the subject."""
+        stream = self._logs.get(topic)
+        if stream is None or not self.names.buckets or subject is None:
+            return stream
+        return stream if subject in self._captured[topic] else None
+
+    async def log(self, topic: Topic) -> str:
+        """The stream of a topic's log, created if it does not exist. It captures every name that is in use.
+
+        The name is checked, because a stream that captures a wildcard would take what belongs to others.
+        """
+        check_topic(topic)
+        if self.names.buckets and not is_bucket(topic, self.names.buckets):
+            raise InputError(f"topic {topic!r}", "topics share buckets here, and it is not a bucket", "name its bucket")
+        async with self._lock(topic):
+            if self.names.buckets:
+                stream = await self._bucket(topic)
+            else:
+                stream = self._logs.get(topic) or await self._topic(topic)
+            self._logs[topic] = stream
+            return stream
+
+    async def _topic(self, topic: Topic) -> str:
+        stream = self.names.log_stream(topic)
+        found = await self._find(stream)
+        if found is not None:
+            self._check_usable(found, topic)
+            return stream
+        try:
+            await self.api.create_stream(self._log_config(stream, [topic]))
+        except ApiRefused as refused:
+            if refused.number == STREAM_NAME_IN_USE:
+                self._check_usable((await self.api.info(stream)).config, topic)
+            elif refused.number == SUBJECTS_OVERLAP:
+                stream = await self._somebody_elses(topic)
+            else:
+                raise
+        return stream
+
+    async def _somebody_elses(self, topic: Topic) -> str:
+        streams = await self.api.streams_with(topic)
+        if len(streams) != 1:
+            raise InputError(
+                f"topic {topic}",
+                f"the streams {', '.join(streams)} overlap with it, so it has no log of its own",
+                "let one stream capture exactly this subject, or remove it from theirs",
+            )
+        self._check_usable((await self.api.info(streams[0])).config, topic)
+        logger.info("using an existing stream: topic=%s stream=%s", topic, streams[0])
+        return streams[0]
+
+    def _check_usable(self, config: StreamConfig, topic: Topic) -> None:
+        problem = None
+        if config.subjects != [topic]:
+            problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly this topic"
+        else:
+            problem = _problem_with(config)
+        if problem is not None:
+            raise InputError(
+                f"topic {topic}",
+                f"stream {config.name} {problem}",
+                "give the topic a stream of its own that keeps events until a limit, or use another topic",
+            )
+
+    async def _bucket(self, topic: Topic) -> str:
+        stream = self.names.log_stream(topic)
+        wanted = self._wanted.setdefault(topic, set())
+        while True:
+            try:
+                captured = self.members.of((await self.api.info(stream)).config.subjects)
+                missing = wanted - captured
+                if not missing:
+                    self._captured[topic] = captured
+                    return stream
+                taken = await self.members.captured_elsewhere(topic, missing)
+                wanted.difference_update(taken)  # the other names of the bucket must not suffer
+                for name, streams in taken.items():
+                    raise InputError(
+                        f"topic {name}",
+                        f"stream {', '.join(streams)} captures it already, so it cannot be in stream {stream}",
+                        "remove it there, use another name, or give every topic a stream of its own",
+                    )
+                await self._other(self.members.stream, self.members.subject, LAST_ONLY)
+                await self.members.add(topic, missing)
+            except ApiRefused as refused:
+                if refused.number != STREAM_NOT_FOUND:
+                    raise
+                self.forget_other(self.members.stream)
+                if not await self._create(self._log_config(stream, [self.names.log_subject(topic)])):
+                    await asyncio.sleep(RETRY_S)  # made by somebody else, and not known everywhere yet
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this in the background. It ends with the connection."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def prepare(self, topic: Topic) -> None:
+        """Add the names in use to the bucket's stream, before anything is published."""
+        try:
+            await self.log(topic)
+        except SeriatimError as error:
+            logger.warning("names not added to a bucket: bucket=%s reason=%s", topic, error)
+
+    # ── slots and stamps ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def slots(self, topic: Topic) -> str:
+        """The stream of a topic's slots: one message per subject, never replaced."""
+        stream = self.names.slots_stream(topic)
+        return await self._other(stream, f"{self.names.slots_subject(topic)}.>", ONCE)
+
+    async def stamps(self, node: Node) -> str:
+        """The stream of a home's stamps."""
+        return await self._other(self.names.stamps_stream(node), self.names.stamps_subject(node), {})
+
+    async def logs(self, table: str) -> str:
+        """The stream of one table of clients' logs."""
+        return await self._other(self.names.logs_stream(table), self.names.logs_subject(table), {})
+
+    def knows(self, stream: str) -> bool:
+        """Whether a stream of slots or stamps is known to be there."""
+        return stream in self._others
+
+    async def _other(self, stream: str, subject: str, additions: dict[str, Any]) -> str:
+        if stream not in self._others:
+            async with self._lock(stream):
+                found = await self._find(stream)
+                if found is None and not await self._create({**self._config(stream, [subject]), **additions}):
+                    found = (await self.api.info(stream)).config
+                if found is not None:
+                    _check_other(found, subject, additions)
+            self._others.add(stream)
+        return stream
+
+    async def _find(self, stream: str) -> StreamConfig | None:
+        """Look before making one: a client without the right to make streams can use existing ones."""
+        try:
+            return (await self.api.info(stream)).config
+        except ApiRefused as refused:
+            if refused.number != STREAM_NOT_FOUND:
+                raise
+        return None
+
+    # ── making them ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _create(self, config: dict[str, Any]) -> bool:
+        """Create a stream. False: somebody else has created it, perhaps with other options, which then apply."""
+        try:
+            await self.api.create_stream(config)
+        except ApiRefused as refused:
+            if refused.number == STREAM_NAME_IN_USE:
+                return False
+            if refused.number == SUBJECTS_OVERLAP:
+                others = await self.api.streams_with(config["subjects"][0])
+                raise InputError(
+                    f"stream {config['name']}",
+                    f"its subject {config['subjects'][0]} is captured by {', '.join(others)}",
+                    f"remove it there: subjects that begin with {self.names.prefix} belong to this cluster",
+                ) from None
+            raise
+        return True
+
+    def _log_config(self, stream: str, subjects: Iterable[str]) -> dict[str, Any]:
+        config = self._config(stream, subjects)
+        duplicates_s = min(self.options.duplicates_s, self.options.max_age_s or self.options.duplicates_s)
+        config["duplicate_window"] = int(duplicates_s * NANOSECONDS)
+        if self.options.max_bytes is not None:
+            config["max_bytes"] = self.options.max_bytes
+        return config
+
+    def _config(self, stream: str, subjects: Iterable[str]) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "name": stream,
+            "subjects": list(subjects),
+            "retention": "limits",
+            "storage": self.options.storage,
+            "num_replicas": self.options.replicas,
+            "allow_direct": True,
+        }
+        if self.options.max_age_s is not None:
+            config["max_age"] = int(self.options.max_age_s * NANOSECONDS)
+            config["duplicate_window"] = min(config["max_age"], int(DUPLICATES_S * NANOSECONDS))
+        return config
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+
+def _problem_with(config: StreamConfig) -> str | None:
+    """Why a stream that somebody else created does not keep its messages."""
+    if config.retention != "limits":
+        return f"has retention {config.retention!r}, so it forgets events when somebody has read them"
+    if config.no_ack or config.sealed or config.mirror or config.subject_transform:
+        return "acknowledges nothing, is sealed, is a mirror or changes subjects"
+    return None
+
+
+def _check_other(config: StreamConfig, subject: str, needed: dict[str, Any]) -> None:
+    """Refuse an existing stream of slots, stamps, names or logs that was made in another way than ours."""
+    problem = _problem_with(config)
+    if config.subjects != [subject]:
+        problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly {subject}"
+    for setting, value in needed.items():
+        if problem is None and getattr(config, setting) != value:
+            problem = f"has {setting} = {getattr(config, setting)!r}, but needs {value!r}"
+    if problem is not None:
+        fix = "change it, or delete it and what it holds; then it is made again"
+        raise InputError(f"stream {config.name}", f"it was made by somebody else and {problem}", fix)

@@ -1,0 +1,421 @@
+"""A home watches the logs of its topics grow. The cost depends on the number of rounds, not of messages.
+
+A topic at rest has an *alarm*: a subscription to its subject that ends with the first message. When it rings, the
+server is asked where the log ends; the home is told, gives out the range and stamps it; only then is the question
+asked again, so whatever has arrived meanwhile is one range. While a log keeps growing there is no alarm, just one
+question per round. When nothing is new the alarm is set again and the question asked once more, because something may
+have come in between.
+
+    rest ──alarm──▶ asking ──grown──▶ told the home ──Stamped──▶ asking …
+      ▲               │ nothing new: set the alarm, ask once more
+      └───────────────┘
+
+*Pace.* A topic is asked about at most every `pace_ms`, and all busy topics together at most `QUESTIONS_PER_S` times a
+second: with many of them rounds become longer and ranges larger, not questions more frequent. When so many messages
+come that the server has little time left, rounds become longer, up to fifty times `pace_ms`: stamps then come later,
+and the server keeps its time for messages. It grows with the square of the load, so that half of it costs little.
+
+*In step.* A round of one topic costs the home the same wake-ups, journal append and messages as a round of ten. So once
+there is some load all busy topics are asked at the same moments, and go through their rounds together.
+
+*Two questions.* Asking for the last message costs the server a quarter of asking for the state of the stream, but sends
+the message along and says nothing of what was trimmed. So the cheap one is asked while messages are small, the other
+one now and then.
+
+An alarm rings when a message is *published*, which can be a moment before it is in the log, so a question that finds
+nothing after an alarm is repeated a few times. Whatever gets lost on the way (a cluster takes a moment to hear of an
+alarm) is found by a slow round of questions: after a second, then less and less often.
+
+A log that was deleted and made anew is reported and watched no longer (identity.py). While it grows this is noticed
+within a second, when the state is asked for.
+"""
+
+import asyncio
+import heapq
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from msgspec import Struct, field
+from nats.aio.msg import Msg
+
+from seriatim.brokers.nats.api import STREAM_NOT_FOUND, StreamAnswer, decode_info, failure
+from seriatim.brokers.nats.identity import Sighting, difference
+from seriatim.brokers.nats.link import Reply, no_responders
+from seriatim.brokers.nats.stamps import StampChannel
+from seriatim.brokers.nats.streams import Streams
+from seriatim.brokers.seam import Deliver, OnError
+from seriatim.model import ConnectionFailed, Number, RequestRefused, SeriatimError, Topic
+from seriatim.protocols.with_broker import Grown, Trimmed, Watch
+
+logger = logging.getLogger(__name__)
+
+PACE_MS = 2.0
+QUESTIONS_PER_S = 1_000
+FULL_LOAD_PER_S = 50_000  # messages a second, over all topics, from which on the pace is slowest
+SLOWER_AT_FULL_LOAD = 50.0
+FEWER_AT_FULL_LOAD = 0.4
+IN_STEP_PER_S = 5_000  # messages a second from which on all topics are asked at the same moments
+IN_STEP_WITHIN = 0.25  # of the pace
+RATE_WINDOW_S = 0.25
+QUIET_S = 0.02  # a topic that was quiet for so long gets its alarm back at once
+AFTER_ALARM_S = (0.001, 0.003, 0.01, 0.05)  # when to ask again if an alarm rang and nothing is new
+UNSTAMPED_S = 0.5  # the home does not answer: ask anyway
+ROUND_S = 1.0
+SLOWEST_ROUND_S = 32.0
+SMALL_BYTES = 4_096  # a last message of this size may come along with the answer
+BYTES_PER_S = 4_000_000  # of answers about one topic: a stream with thousands of subjects has long ones
+RETRY_S = 0.25
+
+
+class Watched(Struct):
+    """One topic."""
+
+    topic: Topic
+    stream: str = ""
+    subjects: list[str] = field(default_factory=list)
+    alarms: dict[str, Callable[[], None]] = field(default_factory=dict)  # subject → how to switch it off
+    told: Number = -1  # the length the home was told; -1: none yet
+    known: Sighting = Sighting()  # the log that it is the length of
+    first: Number = 1  # the first number that the home was told to be there
+    asking: bool = False
+    answer_due: bool = False  # the home has asked, and gets an answer even if nothing is new
+    rang: int = 0  # questions still to be asked because of an alarm
+    waits_for: Number = 0  # the home has not stamped up to here; 0: it has
+    grown_at: float = 0.0
+    asked_at: float = 0.0
+    cheaply: bool = False  # ask for the last message
+    state_due: float = 0.0  # when to ask for the state at the latest
+    pace_s: float = 0.0
+    round_s: float = ROUND_S
+    due: float | None = None  # when something happens by itself
+    broken: bool = False  # the log is not the one it was: told once, left alone
+
+
+class Watcher:
+    """The topics that one home watches."""
+
+    def __init__(
+        self, streams: Streams, stamps: StampChannel, deliver: Deliver, on_error: OnError, pace_ms: float = PACE_MS
+    ) -> None:
+        self.questions = 0
+        self._streams = streams
+        self._stamps = stamps
+        self._link = streams.api.link
+        self._deliver = deliver
+        self._on_error = on_error
+        self._pace_s = pace_ms / 1000.0
+        self._watched: dict[Topic, Watched] = {}
+        self._busy: set[Topic] = set()
+        self._agenda: list[tuple[float, Topic]] = []  # a heap; an entry counts if it is the topic's `due`
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._rate_per_s = 0.0  # how fast all logs grow together
+        self._counted, self._counted_since = 0, time.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._link.on_up.append(self._on_up)
+        self._link.on_down.append(self._on_down)
+        if streams.names.buckets:
+            self._link.listen(streams.members.changes("*"), self._on_changed)
+
+    def close(self) -> None:
+        self._closed = True
+        self._link.on_up.remove(self._on_up)
+        self._link.on_down.remove(self._on_down)
+        if self._timer is not None:
+            self._timer.cancel()
+        for each in self._watched.values():
+            for switch_off in each.alarms.values():
+                switch_off()
+        for task in self._tasks:
+            task.cancel()
+
+    def watch(self, topic: Topic) -> None:
+        """Report the length now, and growth later. A second call reports the length again."""
+        each = self._watched.get(topic)
+        if each is None:
+            each = self._watched[topic] = Watched(topic)
+        each.answer_due, each.broken = True, False
+        each.state_due = 0.0
+        if not each.stream:
+            self._begin(each)
+        else:
+            self._ask(each)
+
+    def stamped(self, topic: Topic, last: Number) -> None:
+        """The home has stamped up to `last`."""
+        each = self._watched.get(topic)
+        if each is not None and each.waits_for and last >= each.waits_for:
+            self._go_on(each)
+
+    # ── beginning ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, each: Watched) -> None:
+        if not each.asking:
+            each.asking = True
+            task = asyncio.get_running_loop().create_task(self._find_stream(each))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _find_stream(self, each: Watched) -> None:
+        """Find or create the log, and how far it was stamped, which tells it from another log of the same name."""
+        while True:
+            try:
+                stream = await self._streams.log(each.topic)
+                stamped_to = await self._stamps.look_up(each.topic)
+                break
+            except ConnectionFailed:
+                await asyncio.sleep(RETRY_S)
+            except SeriatimError as error:
+                each.asking = False
+                self._refuse(each, error)
+                return
+        each.stream, each.asking = stream, False
+        each.told = max(each.told, stamped_to)
+        if not each.known.created:
+            each.known = self._stamps.log_of(each.topic)
+        self._ask(each)
+
+    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask(self, each: Watched) -> None:
+        """Ask now. The answer decides what is next."""
+        if self._closed or each.asking or each.broken:
+            return
+        now = time.monotonic()
+        each.due = None
+        each.asking = True
+        each.asked_at = now
+        self.questions += 1
+        prefix = self._streams.api.prefix
+        if each.cheaply and now < each.state_due:
+            question = b'{"last_by_subj":">"}'
+            self._link.ask(f"{prefix}.DIRECT.GET.{each.stream}", question, lambda reply: self._on_last(each, reply))
+        else:
+            self._link.ask(f"{prefix}.STREAM.INFO.{each.stream}", b"", lambda reply: self._on_state(each, reply))
+
+    def _ask_soon(self, each: Watched, after_s: float = 0.0) -> None:
+        """Ask as soon as the pace of the topic allows it."""
+        if each.asking or self._closed:
+            return
+        self._busy.add(each.topic)
+        load = min(1.0, self._rate_per_s / FULL_LOAD_PER_S)
+        questions_per_s = QUESTIONS_PER_S * (1.0 - load * (1.0 - FEWER_AT_FULL_LOAD))
+        slowest_s = self._pace_s * (1.0 + load * load * (SLOWER_AT_FULL_LOAD - 1.0))
+        pace_s = max(slowest_s, len(self._busy) / questions_per_s)
+        now = time.monotonic()
+        after_s = max(after_s, each.asked_at + max(pace_s, each.pace_s) - now)
+        if self._rate_per_s > IN_STEP_PER_S:
+            after_s = _next_moment(now + max(0.0, after_s), pace_s) - now
+        if after_s > 0:
+            self._plan(each, after_s)
+        else:
+            self._ask(each)
+
+    def _on_last(self, each: Watched, reply: Reply) -> None:
+        """The last message came; its header says where it is."""
+        if reply is None or isinstance(reply, RequestRefused):
+            self._on_state(each, reply)
+            return
+        each.asking = False
+        if self._closed:
+            return
+        position = (reply.headers or {}).get("Nats-Sequence", "")
+        if len(reply.data) > SMALL_BYTES or no_responders(reply):
+            each.cheaply = False
+        # No position: the log is empty, or cannot be asked like this. A lower one: from a replica that lags behind.
+        self._on_length(each, max(int(position), each.told) if position.isdigit() else each.told)
+
+    def _on_state(self, each: Watched, reply: Reply) -> None:
+        each.asking = False
+        if self._closed:
+            return
+        if reply is None:
+            if self._link.is_up:  # no answer in time; without a connection everything begins anew when there is one
+                self._ask_soon(each, RETRY_S)
+        elif isinstance(reply, RequestRefused):
+            self._refuse(each, reply)
+        elif no_responders(reply):
+            self._refuse(each, RequestRefused("JetStream does not answer on this NATS server; start it with -js"))
+        else:
+            each.pace_s = len(reply.data) / BYTES_PER_S
+            answer = decode_info(reply)
+            if answer.error is None:
+                self._take_state(each, answer)
+            elif answer.error.err_code == STREAM_NOT_FOUND and each.told <= 0:
+                self._streams.forget(each.topic)
+                each.stream = ""
+                self._begin(each)
+            elif isinstance(problem := failure(f"the log of {each.topic}", answer.error), ConnectionFailed):
+                self._ask_soon(each, RETRY_S)
+            else:
+                self._break(each, problem)
+
+    def _take_state(self, each: Watched, answer: StreamAnswer) -> None:
+        config, state = answer.config, answer.state
+        if self._streams.names.buckets:
+            self._look_for_lost_names(each, config.subjects)
+        each.subjects = sorted(self._streams.members.of(config.subjects))
+        each.cheaply = config.allow_direct and state.bytes <= SMALL_BYTES * state.messages
+        each.state_due = time.monotonic() + ROUND_S
+        if (problem := difference(answer, max(0, each.told), each.known)) is not None:
+            self._break(each, RequestRefused(f"the log of {each.topic} (stream {each.stream}) {problem}"))
+            return
+        each.known = Sighting(answer.created, state.last_ts)
+        self._stamps.name_log(each.topic, each.known)
+        if state.first > each.first:
+            each.first = state.first
+            self._deliver(Trimmed(each.topic, state.first))
+        self._on_length(each, state.last_seq)
+
+    def _on_length(self, each: Watched, last: Number) -> None:
+        grown, due = last > each.told, each.answer_due
+        if grown and each.told >= 0:
+            self._count(last - each.told)
+        each.told, each.answer_due = last, False
+        if grown:  # before the home is told: it may stamp at once
+            each.rang, each.waits_for, each.round_s = 0, last, ROUND_S
+            each.grown_at = time.monotonic()
+            self._busy.add(each.topic)
+            self._plan(each, UNSTAMPED_S)
+        if grown or due:
+            self._deliver(Grown(each.topic, last))
+        if grown:
+            return
+        if each.rang:
+            each.rang -= 1
+            self._ask_soon(each, AFTER_ALARM_S[-1 - each.rang])
+        elif self._set_alarms(each):
+            self._ask(each)
+        else:
+            self._rest(each)
+
+    def _count(self, messages: int) -> None:
+        self._counted += messages
+        window_s = time.monotonic() - self._counted_since
+        if window_s > RATE_WINDOW_S:
+            before = 0.5 ** (window_s / RATE_WINDOW_S)  # after a long silence nothing of what was counts
+            self._rate_per_s = self._rate_per_s * before + self._counted / window_s * (1.0 - before)
+            self._counted, self._counted_since = 0, self._counted_since + window_s
+
+    def _go_on(self, each: Watched) -> None:
+        """The home is ready for more. If its alarms are set and silent, there is nothing to ask."""
+        each.waits_for = 0
+        if each.rang or len(each.alarms) < len(each.subjects):
+            each.due = None
+            self._ask_soon(each)
+        else:
+            self._rest(each)
+
+    def _rest(self, each: Watched) -> None:
+        self._busy.discard(each.topic)
+        each.due = None
+        self._plan(each, each.round_s)
+
+    # ── alarms ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _set_alarms(self, each: Watched) -> bool:
+        """Set the alarms that are not set. True: there were some."""
+        missing = [subject for subject in each.subjects if subject not in each.alarms]
+        for subject in missing:
+            each.alarms[subject] = self._link.once(subject, lambda message, s=subject: self._on_alarm(each, s))  # type: ignore[misc]
+        return bool(missing)
+
+    def _on_alarm(self, each: Watched, subject: str) -> None:
+        each.alarms.pop(subject, None)
+        if self._closed or each.broken:
+            return
+        each.rang = len(AFTER_ALARM_S)
+        if each.waits_for:
+            return  # asked when the home is ready
+        if time.monotonic() - each.grown_at > QUIET_S:
+            self._set_alarms(each)  # it comes in drops: then one question each is enough
+        self._ask_soon(each)
+
+    def _on_changed(self, message: Msg) -> None:
+        """Somebody has added a name to a bucket."""
+        each = self._watched.get(message.subject.rpartition(".")[2])
+        if each is not None and each.stream:
+            each.state_due = 0.0
+            self._ask_soon(each)
+
+    def _look_for_lost_names(self, each: Watched, subjects: list[str]) -> None:
+        """Somebody has replaced the configuration of a bucket's stream by an older one: add the names again."""
+        lost = set(each.subjects).difference(subjects)
+        for subject in lost:
+            self._streams.want(each.topic, subject)
+        if lost:
+            logger.warning("names lost from a bucket are added again: bucket=%s names=%s", each.topic, sorted(lost))
+            self._streams.in_background(self._streams.prepare(each.topic))
+
+    # ── what happens by itself ────────────────────────────────────────────────────────────────────────────────────
+
+    def _plan(self, each: Watched, after_s: float) -> None:
+        """Plan the next action of a topic, unless an earlier one is planned."""
+        due = time.monotonic() + after_s
+        if each.due is not None and each.due <= due:
+            return
+        each.due = due
+        heapq.heappush(self._agenda, (due, each.topic))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if not self._agenda or self._closed:
+            return
+        due = self._agenda[0][0]
+        if self._timer is not None:
+            if self._timer_at <= due:
+                return
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - time.monotonic()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Do everything that is due about now, so that questions are sent together."""
+        self._timer = None
+        until = time.monotonic() + self._pace_s / 2
+        while self._agenda and self._agenda[0][0] <= until:
+            due, topic = heapq.heappop(self._agenda)
+            each = self._watched[topic]
+            if each.due != due:
+                continue
+            each.due = None
+            if each.topic not in self._busy:  # the slow round
+                each.round_s = min(2 * each.round_s, SLOWEST_ROUND_S)
+                each.state_due = 0.0
+            each.waits_for = 0
+            self._ask(each)
+        self._set_timer()
+
+    def _on_down(self) -> None:
+        for each in self._watched.values():
+            each.alarms.clear()
+
+    def _on_up(self) -> None:
+        for each in self._watched.values():
+            each.waits_for, each.round_s, each.state_due = 0, ROUND_S, 0.0
+            if each.stream:
+                self._ask(each)
+
+    def _break(self, each: Watched, error: SeriatimError) -> None:
+        """Stop watching and remove the alarms: a publisher hears that its stream is gone only if nobody listens."""
+        each.broken = True
+        for switch_off in each.alarms.values():
+            switch_off()
+        each.alarms.clear()
+        self._busy.discard(each.topic)
+        self._refuse(each, error)
+
+    def _refuse(self, each: Watched, error: SeriatimError) -> None:
+        self._on_error(Watch(frozenset({each.topic})), error)
+
+
+def _next_moment(at_s: float, pace_s: float) -> float:
+    """The next common moment for topics of this pace, from `at_s` on. A topic that is a little early joins the others.
+
+    Whole milliseconds, so that most changes of the load do not move the moments.
+    """
+    step_s = max(1.0, round(pace_s * 1000.0)) / 1000.0
+    return math.ceil(at_s / step_s - IN_STEP_WITHIN) * step_s

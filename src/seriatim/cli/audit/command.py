@@ -1,0 +1,213 @@
+"""`seriatim audit`: verdicts from logs."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from seriatim.audit import ANOMALIES, Auditor, Report, Row, read_history
+from seriatim.audit.report import extent
+from seriatim.cli.audit.follow import check_follow, follow, follow_options
+from seriatim.cli.audit.input import Choice, choose_engine, mapping_of, mapping_options
+from seriatim.cli.audit.spark import audit_on_spark
+from seriatim.cli.common import notice, show_json
+from seriatim.cli.spark import spark_options
+from seriatim.model import History, InputError
+from seriatim.order import GUARANTEES
+from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
+
+EXIT_CODES = {"valid": 0, "invalid": 1, "unknown": 3}
+EXIT_INTERRUPTED = 130
+LONG_DELIVERIES = 100_000  # more than this many take long enough to say so
+COLOURS = {"valid": "green", "invalid": "red", "unknown": "yellow"}
+MARGIN = max(map(len, GUARANTEES)) + 2
+
+HELP = f"""Check delivery logs: was the order kept?
+
+PATH is a folder with the tables of a run (deliveries and, if known, publications and subscriptions, as .jsonl, .csv or
+.parquet), or deliveries alone: a file, a folder or a pattern. A delivery needs four fields: subscriber, position
+(counting its notifications from 0), event_id and topic. Nothing else is needed to compare subscribers, and no clock is
+looked at.
+
+Logs of other systems have other columns: say which with --subscriber, --event, --topic, --position. Without positions,
+--order-by names what gives the order: rows of equal value, or that the lines of a file contradict, are not ordered, and
+then the verdict is `unknown`.
+
+Small logs are audited in plain Python; Parquet, URIs (s3a://…, hdfs://…) and large logs on Spark.
+
+Each guarantee gets a verdict. `valid`: no violation in this log. `invalid`: violated, and the rows below prove it.
+`unknown`: the log does not tell, and why.
+
+\b
+Guarantees:
+{chr(10).join(f"  {name:{MARGIN}}{guarantee.promise}" for name, guarantee in GUARANTEES.items())}
+
+\b
+Examples:
+  seriatim audit run/
+  seriatim audit deliveries.csv --guarantee tno
+  seriatim audit run/ --guarantee tno --guarantee completeness --json
+  seriatim audit consumer-logs/ --subscriber host --event topic,partition,offset --order-by handled_at
+  seriatim audit s3a://logs/today/ --table s3a://verdicts/today/
+  seriatim audit archive/ --follow --checkpoint state/ --trigger 5s
+
+\b
+Exit code: 0 all requested are valid, 1 one is invalid, 3 none is invalid but one is unknown,
+           2 there is no answer: the log cannot be read, wrong options, Spark is needed and cannot run,
+           130 interrupted (what is known so far is printed).
+"""
+
+
+class _BadLog(click.ClickException):
+    exit_code = 2
+
+
+@click.command(help=HELP)
+@click.argument("path", type=str)
+@click.option(
+    "--guarantee",
+    "guarantees",
+    type=click.Choice(list(GUARANTEES)),
+    multiple=True,
+    metavar="NAME",
+    help="Only this guarantee; may be given again. Default: all of them.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Anomalies shown of each name."
+)
+@mapping_options
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "python", "spark"]),
+    default="auto",
+    show_default=True,
+    help="What audits: plain Python, or Spark.",
+)
+@click.option("--table", metavar="URI", help="Also write verdicts and anomalies here, as Parquet (on Spark).")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@follow_options
+@spark_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    path: str,
+    guarantees: tuple[str, ...],
+    limit: int,
+    engine: str,
+    table: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Check delivery logs: was the order kept?"""
+    requested = [name for name in GUARANTEES if name in guarantees or not guarantees]
+    is_complete = True
+    try:
+        mapping = mapping_of(options)
+        check_follow(context, path, options)
+        if options["follow"]:
+            report, chosen = follow(path, mapping, limit, table, as_json, options), "spark"
+        elif (choice := _engine(path, engine, table)).engine == "spark":
+            report, chosen = audit_on_spark(path, mapping, limit, table, engine == "spark", choice.is_small, options)
+        else:
+            chosen = "python"
+            report, is_complete = _audit(read_history(path, mapping), limit)
+    except InputError as error:
+        raise _BadLog(str(error)) from None
+    except KeyboardInterrupt:
+        notice("interrupted while reading: nothing is known yet")
+        context.exit(EXIT_INTERRUPTED)
+    if as_json:
+        shown = {**_as_json(report, requested), "engine": chosen, "notes": mapping.notes()}
+        show_json(shown)
+    else:
+        for line in _as_text(report, requested, mapping.notes()):
+            click.echo(line)
+    context.exit(EXIT_CODES[report.answer(requested)] if is_complete else EXIT_INTERRUPTED)
+
+
+def _engine(path: str, wanted: str, table: str | None) -> Choice:
+    """The engine to use. Says so if it is not the plain one. A log that is only large needs no Java."""
+    if table is not None and wanted == "python":
+        raise click.UsageError("--table writes Parquet, which --engine python cannot")
+    choice = choose_engine(path, "spark" if table is not None else wanted)
+    if choice.engine == "spark":
+        try:
+            check_requirements()
+        except RequirementMissing as error:
+            if choice.is_needed:
+                raise
+            notice(f"{choice.reason}: Spark would be faster, but {error}")
+            return Choice("python", choice.reason)
+        if wanted == "auto":
+            notice(f"engine: Spark ({'--table' if table is not None else choice.reason})")
+    return choice
+
+
+def _audit(history: History, limit: int) -> tuple[Report, bool]:
+    if len(history.deliveries) > LONG_DELIVERIES and sys.stderr.isatty():
+        notice(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C for what is known so far")
+    auditor = Auditor(history, limit)
+    try:
+        auditor.run()
+    except KeyboardInterrupt:
+        return auditor.report(), False
+    return auditor.report(), True
+
+
+def _as_text(report: Report, requested: Iterable[str], notes: Iterable[str]) -> Iterator[str]:
+    requested = list(requested)
+    looked_at = extent(report.deliveries, report.subscribers)
+    yield f"{looked_at}; {report.events:,} events, {report.shared:,} of them notified to two or more"
+    if report.out_of_order:
+        yield f"{report.out_of_order:,} deliveries tagged out_of_order: not judged for order"
+    for note in notes:
+        yield f"note: {note}"
+    yield ""
+    for name in requested:
+        verdict = report.verdicts[name]
+        answer = click.style(f"{verdict.answer:9}", fg=COLOURS[verdict.answer])
+        yield f"{name:{MARGIN}}{answer}{verdict.reason}"
+    shown = ""
+    for anomaly in report.anomalies_against(requested):
+        if anomaly.name != shown:
+            shown = anomaly.name
+            yield ""
+            yield click.style(f"{shown}: {report.counts[shown]:,} found", bold=True)
+        yield f"  {anomaly.sentence}"
+        for row in anomaly.witness:
+            values = " ".join(f"{field}={value}" for field, value in _row(row).items() if field != "row")
+            yield f"    {_row(row)['row']:13}{values}"
+
+
+def _as_json(report: Report, requested: Iterable[str]) -> dict[str, Any]:
+    requested = list(requested)
+    return {
+        "answer": report.answer(requested),
+        "verdicts": {
+            name: {"answer": report.verdicts[name].answer, "reason": report.verdicts[name].reason} for name in requested
+        },
+        "anomalies": [
+            {
+                "name": anomaly.name,
+                "breaks": ANOMALIES[anomaly.name],
+                "sentence": anomaly.sentence,
+                "witness": [_row(row) for row in anomaly.witness],
+            }
+            for anomaly in report.anomalies_against(requested)
+        ],
+        "counts": report.counts,
+        "deliveries": report.deliveries,
+        "subscribers": report.subscribers,
+        "events": report.events,
+        "shared": report.shared,
+        "out_of_order": report.out_of_order,
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    """A row of a witness, with the name of its table first."""
+    fields: dict[str, Any] = msgspec.to_builtins(row)
+    return {"row": type(row).__name__.lower(), **fields}

@@ -1,0 +1,64 @@
+"""A session with a cluster of sequencing atoms: `connect(..., order="atoms")`.
+
+A topic's members are its subscribers: a new subscriber becomes a member of the topic's next group, and gets everything
+that is published from then on. An event that nobody would get is refused.
+"""
+
+from seriatim.brokers.urls import kind_of
+from seriatim.client.atoms.embedded import start_atoms
+from seriatim.client.atoms.view import AtomsView
+from seriatim.client.brokered.cluster import Cluster
+from seriatim.client.brokered.embedded import open_embedded
+from seriatim.client.brokered.machines import PublisherView
+from seriatim.client.brokered.session import BrokerSession
+from seriatim.client.brokered.source import BrokerSource
+from seriatim.client.session import Wishes
+from seriatim.model import Address
+from seriatim.protocols.atoms import AtomsOptions
+from seriatim.protocols.atoms.publisher import AtomsPublisher
+from seriatim.protocols.atoms.subscriber import AtomsSubscriber
+from seriatim.server.description import ClusterDescription
+
+STAMP_BYTES = 128 * 1024  # room in a message for an item's stamp: some thousand atoms
+ALIVE_PER_LEASE = 3
+LEASE_MS = 30_000.0  # if the cluster does not say
+
+
+class AtomsSource(BrokerSource):
+    """A member of its topics, until it departs."""
+
+    substrate = "atoms"
+
+    def _view(self) -> AtomsView:
+        description = self._connection.cluster.description
+        options = AtomsOptions(causal=description.causal, retry_ms=description.retry_ms)
+        alive_ms = _alive_ms(description)
+        return AtomsView(AtomsSubscriber(self.name, description.coordinator, options, alive_ms=alive_ms))
+
+
+class AtomsSession(BrokerSession):
+    """Made by `connect(..., order="atoms")`."""
+
+    substrate = "atoms"
+
+    async def _find_cluster(self) -> Cluster:
+        if kind_of(self.settings.url).in_process:
+            return await open_embedded(self.settings, start_atoms)
+        from seriatim.client.brokered.discovery import open_remote  # lazily: memory:// needs no network
+        from seriatim.live.atoms.wire import ATOMS
+
+        return await open_remote(self.settings, ATOMS)
+
+    def _publisher(self, cluster: Cluster) -> PublisherView:
+        description = cluster.description
+        machine = AtomsPublisher(description.ingresses, description.retry_ms, _alive_ms(description))
+        return PublisherView(
+            machine, machine.explain, given_up=machine.given_up, why_not=machine.why_not, reserve_bytes=STAMP_BYTES
+        )
+
+    def _source(self, address: Address, wishes: Wishes, log_name: str) -> AtomsSource:
+        return AtomsSource(self.connection, address, wishes, log_name)
+
+
+def _alive_ms(description: ClusterDescription) -> float:
+    return (description.subscriber_lease_ms or LEASE_MS) / ALIVE_PER_LEASE

@@ -1,0 +1,69 @@
+"""What a bus is connected to: a broker, the sequencers behind it, and a place for journals of durable subscriptions.
+
+Two kinds: a real cluster, found through its broker (`open_remote`), and one that lives in this process for `memory://`
+(embedded.py). A session does not know which one it has.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from seriatim.brokers import Broker
+from seriatim.model import Address
+from seriatim.runtime import Clock, Journal, Switchboard
+from seriatim.server.description import ClusterDescription
+
+
+class Network(Protocol):
+    """How the machines of one client reach the nodes."""
+
+    @property
+    def switchboard(self) -> Switchboard:
+        """Where machines of this process are attached."""
+        ...
+
+    async def open(self) -> None:
+        """Connect to the nodes. ConnectionFailed says what was tried."""
+        ...
+
+    def down(self) -> list[str]:
+        """Connections that should be there and are not, one sentence each."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect. May be called twice."""
+        ...
+
+
+class Cluster(Protocol):
+    """One open connection to a cluster."""
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that carries the events."""
+        ...
+
+    @property
+    def description(self) -> ClusterDescription:
+        """The tree and how it orders."""
+        ...
+
+    def network(self, name: Address) -> Network:
+        """A network for the machines whose addresses are `name` or begin with `name/`."""
+        ...
+
+    def journal(self, durable: str) -> Journal | None:
+        """The journal of a durable subscription, if the cluster itself can keep one. None: somebody else must."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect. May be called twice."""
+        ...
+
+
+class Connection(Struct, frozen=True):
+    """What the sources of one session share."""
+
+    cluster: Cluster
+    network: Network
+    clock: Clock

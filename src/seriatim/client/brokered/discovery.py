@@ -1,0 +1,200 @@
+"""From a broker's URL to a cluster: ask on the broker which nodes order its topics, and connect to them.
+
+Any sequencer of the cluster answers with its description (server/description.py): the tree, the mode, the times and
+where the nodes listen. `sequencers` replaces the addresses, for networks in which they are reached in another way.
+"""
+
+import asyncio
+import logging
+from urllib.parse import parse_qsl
+
+from msgspec import structs
+
+from seriatim.brokers import Broker
+from seriatim.brokers.capabilities import required
+from seriatim.brokers.journals import durable_journal
+from seriatim.brokers.urls import kind_of, open_broker, shown
+from seriatim.client.brokered.cluster import Network
+from seriatim.client.settings import Settings
+from seriatim.model import Address, ConnectionFailed, InputError
+from seriatim.runtime import Journal, Switchboard
+from seriatim.runtime.net.dialer import Dialer, Peer
+from seriatim.runtime.net.security import SecurityOptions
+from seriatim.runtime.net.wire import Decoders
+from seriatim.server.description import ClusterDescription, decode_description, describe_subject
+
+logger = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 0.2
+ANSWER_S = 2.0
+OTHERS_S = 2.0  # how long to wait for all nodes of the tree
+
+
+class TcpNetwork:
+    """Connections to every node of a cluster, under one name."""
+
+    def __init__(
+        self,
+        description: ClusterDescription,
+        name: Address,
+        security: SecurityOptions,
+        decoders: Decoders,
+        timeout_s: float,
+    ) -> None:
+        self.switchboard = Switchboard()
+        self._name = name
+        self._timeout_s = timeout_s
+        peers = [Peer(node, tuple(addresses)) for node, addresses in sorted(description.addresses.items())]
+        self._nodes = [peer.node for peer in peers]
+        self._dialer = Dialer(
+            self.switchboard,
+            peers,
+            cluster=description.cluster,
+            name=name,
+            role="client",
+            security=security,
+            decoders=decoders,
+        )
+
+    async def open(self) -> None:
+        """Some node may be down that this client does not even need: one that answers is enough to begin."""
+        self._dialer.start()
+        patience_s = min(OTHERS_S, self._timeout_s)
+        waits = [self._dialer.wait_connected(node, patience_s) for node in self._nodes]
+        problems = [each for each in await asyncio.gather(*waits, return_exceptions=True) if each is not None]
+        for problem in problems:
+            if not isinstance(problem, ConnectionFailed):
+                raise problem
+            logger.warning("node not connected: client=%s reason=%s", self._name, problem)
+        if len(problems) == len(self._nodes) and self._nodes:
+            await self._dialer.wait_connected(self._nodes[0], max(0.0, self._timeout_s - patience_s))
+
+    def down(self) -> list[str]:
+        return [f"node {node} is not connected: {story}" for node, story in sorted(self._dialer.problems().items())]
+
+    async def close(self) -> None:
+        await self._dialer.stop()
+
+
+class RemoteCluster:
+    """A cluster of server processes. `decoders`: how its nodes are understood."""
+
+    def __init__(self, broker: Broker, description: ClusterDescription, settings: Settings, decoders: Decoders) -> None:
+        self.broker = broker
+        self.description = description
+        self._settings = settings
+        self._decoders = decoders
+        self._security = settings.security if settings.security is not None else SecurityOptions()
+
+    def network(self, name: Address) -> Network:
+        return TcpNetwork(self.description, name, self._security, self._decoders, self._settings.timeout_s)
+
+    def journal(self, durable: str) -> Journal | None:
+        """On the broker, if it has journals, with as many replicas as the cluster's streams have."""
+        replicas = int(self.description.broker_options.get("replicas", 1))
+        return durable_journal(self.broker, durable, cluster=self.description.cluster, replicas=replicas)
+
+    async def close(self) -> None:
+        await self.broker.close()
+
+
+async def open_remote(settings: Settings, decoders: Decoders) -> RemoteCluster:
+    """Connect to the broker and find the sequencers. ConnectionFailed says what was tried."""
+    kind = kind_of(settings.url)
+    broker = open_broker(settings.url, **kind.cluster_options(settings.cluster, None, {}))
+    try:
+        await _connect(broker, settings)
+        description = await find_description(broker, settings)
+        check_description(description, settings)
+        options = broker_options(description, settings)
+        if options:  # how the cluster lays out its topics is known only now: connect again
+            await broker.close()
+            broker = open_broker(settings.url, **kind.cluster_options(settings.cluster, None, options))
+            await _connect(broker, settings)
+        broker.configure(description.mode, description.tree.home)
+        return RemoteCluster(broker, _with_addresses(description, settings), settings, decoders)
+    except BaseException:
+        await broker.close()
+        raise
+
+
+async def _connect(broker: Broker, settings: Settings) -> None:
+    try:
+        async with asyncio.timeout(settings.timeout_s):
+            await broker.open()
+    except TimeoutError:
+        where = without_password(settings.url)
+        raise ConnectionFailed(
+            f"no broker answers at {where} within {settings.timeout_s:g} s; is it running?"
+        ) from None
+
+
+def broker_options(description: ClusterDescription, settings: Settings) -> dict[str, str | int | float]:
+    """What everybody must use alike on the broker. An option in the URL that says something else is a mistake."""
+    layout, buckets = description.broker_options, description.buckets or None
+    shared = kind_of(settings.url).cluster_options(description.cluster, buckets, layout)
+    shared.pop("cluster", None)  # the application has named it
+    given = dict(parse_qsl(settings.url.partition("?")[2]))
+    for name, value in given.items():
+        if name in shared and str(shared[name]) != value:
+            problem = f"cluster {description.cluster} uses {name}={shared[name]}, the URL says {value}"
+            raise InputError("url", problem, "leave it out: the cluster says it")
+    return {name: value for name, value in shared.items() if name not in given}
+
+
+async def ask_for_description(broker: Broker, cluster: str, timeout_s: float) -> bytes | None:
+    """What a sequencer answers, or has left as a record where the broker has no request and reply. None: nothing."""
+    subject = describe_subject(cluster)
+    if broker.requests is not None:
+        return await broker.requests.request(subject, b"", timeout_s)
+    fix = "use a broker with request and reply, or with records"
+    return await required(broker.records, "url", "has no way to find the sequencers", fix).kept(subject)
+
+
+async def find_description(broker: Broker, settings: Settings) -> ClusterDescription:
+    """Ask until somebody answers, or the time is over: sequencers may just be starting."""
+    subject = describe_subject(settings.cluster)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + settings.timeout_s
+    while (left_s := deadline - loop.time()) > 0:
+        answer = await ask_for_description(broker, settings.cluster, min(ANSWER_S, left_s))
+        if answer is not None:
+            return decode_description(answer)
+        await asyncio.sleep(min(ASK_AGAIN_S, max(0.0, deadline - loop.time())))
+    raise ConnectionFailed(
+        f"no sequencer answers for cluster {settings.cluster!r} on {without_password(settings.url)} "
+        f"(asked on {subject} for {settings.timeout_s:g} s); start one with `seriatim serve` or `seriatim up`"
+    )
+
+
+def check_description(description: ClusterDescription, settings: Settings) -> None:
+    """Whether the cluster is what the application asked for."""
+    if settings.order != description.order:
+        by = {"tree": "a sequencing tree", "atoms": "sequencing atoms"}[description.order]
+        fix = f'connect(order="{description.order}") (commands: --order {description.order}), or use another cluster'
+        raise InputError("order", f"cluster {description.cluster} orders by {by}", fix)
+    if settings.mode is not None and settings.mode != description.mode:
+        raise InputError(
+            "mode",
+            f"cluster {description.cluster} runs in {description.mode} mode",
+            "leave it out, or use another cluster",
+        )
+    if settings.causal is not None and settings.causal != description.causal:
+        kind = "keeps" if description.causal else "does not keep"
+        raise InputError(
+            "causal", f"cluster {description.cluster} {kind} causal order", "leave it out, or use another cluster"
+        )
+    if description.token_needed and settings.token is None:
+        raise InputError("token", f"the sequencers of {description.cluster} ask for one", "connect(token=...)")
+
+
+def _with_addresses(description: ClusterDescription, settings: Settings) -> ClusterDescription:
+    if settings.sequencers is None:
+        return description
+    addresses = {node: list(settings.sequencers) for node in description.parents}
+    return structs.replace(description, addresses=addresses)
+
+
+def without_password(url: str) -> str:
+    """A URL as it may stand in an error."""
+    return shown(url).partition("?")[0]

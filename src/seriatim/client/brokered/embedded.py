@@ -1,0 +1,186 @@
+"""`memory://`: broker and nodes in the application's own process, for tests and first steps.
+
+All buses of one event loop that connect to the same name share one cluster; without a name a bus has its own. It begins
+with the first of them and ends with the last one; nothing of it survives.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Generic, Protocol, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from seriatim.brokers import Broker
+from seriatim.client.brokered.cluster import Cluster
+from seriatim.client.settings import Settings
+from seriatim.model import Address, InputError, JournalError
+from seriatim.protocols.tree import TreeOptions
+from seriatim.runtime import Journal, Recovered, Switchboard
+from seriatim.runtime.journal.interface import MemoryJournal
+from seriatim.server.description import ClusterDescription
+
+Start: TypeAlias = Callable[[Settings], Awaitable[Cluster]]
+
+
+class Host(Protocol):
+    """One node, run in this process."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+H = TypeVar("H", bound=Host)
+
+
+class LocalNetwork:
+    """All machines of the process on one switchboard: nothing has to be connected."""
+
+    def __init__(self, switchboard: Switchboard) -> None:
+        self.switchboard = switchboard
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    def down(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+
+class NamedMemoryJournal(MemoryJournal):
+    """The journal of one durable subscription: outlives it, and has one writer at a time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._is_open = False
+
+    async def open(self) -> Recovered:
+        if self._is_open:
+            raise JournalError(f"durable subscription {self._name!r} is in use; close the other one first")
+        self._is_open = True
+        return await super().open()
+
+    async def close(self) -> None:
+        self._is_open = False
+
+
+class EmbeddedCluster(Generic[H]):
+    """A broker and nodes, without servers. `make_hosts`: the nodes, on this switchboard."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        description: ClusterDescription,
+        make_hosts: Callable[[Switchboard], Iterable[H]],
+    ) -> None:
+        self.broker = broker
+        self.description = description
+        self._switchboard = Switchboard()
+        self._journals: dict[str, NamedMemoryJournal] = {}
+        self.hosts = list(make_hosts(self._switchboard))
+
+    async def start(self) -> None:
+        """Open the broker and run the nodes."""
+        await self.broker.open()
+        self.broker.configure(self.description.mode, self.description.tree.home)
+        for host in self.hosts:
+            await host.start()
+
+    def network(self, name: Address) -> LocalNetwork:
+        return LocalNetwork(self._switchboard)
+
+    def journal(self, durable: str) -> Journal:
+        return self._journals.setdefault(durable, NamedMemoryJournal(durable))
+
+    async def close(self) -> None:
+        for host in self.hosts:
+            await host.stop()
+        await self.broker.close()
+
+
+class _Shared:
+    """One cluster of a name, and how many use it."""
+
+    def __init__(self, settings: Settings, start: Start) -> None:
+        self.runs: dict[str, object] = _wishes(settings)
+        self.users = 0
+        self.ready = asyncio.ensure_future(start(settings))
+
+    def problem_with(self, settings: Settings) -> str | None:
+        """Why this bus cannot join; None: it can. What it does not ask for may be anything."""
+        for name, wish in _wishes(settings).items():
+            runs = self.runs[name]
+            if wish not in (None, "", runs):
+                return f"{name} {runs!r}, not {wish!r}"
+        return None
+
+
+def _wishes(settings: Settings) -> dict[str, object]:
+    query = urlsplit(settings.url).query
+    return {"order": settings.order, "options": query, "mode": settings.mode, "causal": settings.causal}
+
+
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = WeakKeyDictionary()
+
+
+class SharedCluster:
+    """One user's handle on an embedded cluster: closing it closes the cluster if nobody else uses it."""
+
+    def __init__(self, name: str, shared: _Shared, cluster: Cluster) -> None:
+        self.broker = cluster.broker
+        self.description = cluster.description
+        self.network = cluster.network
+        self.journal = cluster.journal
+        self.shared = cluster
+        self._name = name
+        self._shared: _Shared | None = shared
+
+    async def close(self) -> None:
+        if self._shared is None:
+            return
+        shared, self._shared = self._shared, None
+        shared.users -= 1
+        if shared.users == 0:
+            _running[asyncio.get_running_loop()].pop(self._name, None)
+            await self.shared.close()
+
+
+async def open_embedded(settings: Settings, start: Start) -> Cluster:
+    """Join, or start, the cluster of this name. Without a name it is a cluster of its own."""
+    name = urlsplit(settings.url).netloc
+    if not name:
+        return await start(settings)
+    by_name = _running.setdefault(asyncio.get_running_loop(), {})
+    shared = by_name.get(name)
+    if shared is None:
+        shared = by_name[name] = _Shared(settings, start)
+    elif (problem := shared.problem_with(settings)) is not None:
+        fix = "ask for the same or for nothing, or use another name"
+        raise InputError("url", f"memory://{name} runs with {problem}", fix)
+    shared.users += 1
+    try:
+        return SharedCluster(name, shared, await asyncio.shield(shared.ready))
+    except BaseException:
+        shared.users -= 1
+        if shared.users == 0 and by_name.get(name) is shared:
+            del by_name[name]
+        raise
+
+
+def embedded_options(broker: Broker, mode: str | None, causal: bool | None) -> TreeOptions:
+    """How a cluster on this broker orders, unless somebody asks for something else."""
+    fitting = "ticket" if causal or broker.lossy or not broker.keeps_log else "log"
+    if mode == "log" and fitting == "ticket":
+        why = "this broker loses events or keeps no log" if not causal else "causal order needs tickets"
+        raise InputError("mode", f"log mode is not possible: {why}", 'use mode="ticket"')
+    return TreeOptions(
+        mode="ticket" if "ticket" in (mode, fitting) else "log",
+        causal=bool(causal),
+        full_stamps=broker.lossy,
+        retry_ms=100.0,
+        lease_ms=1_000.0,
+        patience_ms=500.0,
+    )

@@ -1,0 +1,102 @@
+"""What outbox and feed ask of the machines they run, whichever protocol these speak.
+
+All machines take the commands of the tree (`Publish`, `Withdraw`, `Change`) and answer with its notices. What differs
+is behind `PublisherView` and `SubscriberView`, which tree/ and atoms/ implement.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from msgspec import Struct
+
+from seriatim.client.events import Event
+from seriatim.client.options import Limits
+from seriatim.model import Notification, Number, Topic
+from seriatim.order import Lane
+from seriatim.protocols.machine import Machine, Payload
+from seriatim.protocols.tree import Waiting
+
+
+class PublisherView(Struct, frozen=True):
+    """A machine that publishes.
+
+    `given_up`: how many messages still occupy a place in it although nobody waits for them. `why_not`: why a topic's
+    events are not taken; empty: no reason is known. `reserve_bytes`: what it adds to each message.
+    """
+
+    machine: Machine
+    explain: Callable[[], list[str]]
+    given_up: Callable[[], int] | None = None
+    why_not: Callable[[Topic], str] | None = None
+    reserve_bytes: int = 0
+
+
+class SubscriberView(ABC):
+    """A machine that subscribes, and what can be asked about it. The defaults are those of one that holds nothing back.
+
+    `lanes`: how far each topic is, where that is known. `farewell`: the command that ends the machine when its
+    subscription closes; None: it leaves its topics instead. `recall`: drops the events of a message that were
+    acknowledged before a restart, and marks those handed out. `encode`: a snapshot for the journal.
+    """
+
+    knows_ages: ClassVar[bool] = True
+    farewell: ClassVar[Payload | None] = None
+    recall: Callable[[Topic, Number, list[Event]], list[Event]] | None = None
+    encode: Callable[[], bytes | None] | None = None
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    @property
+    @abstractmethod
+    def topics(self) -> frozenset[Topic]:
+        """The ordered topics that are held or being joined."""
+
+    @abstractmethod
+    def unanswered(self) -> list[str]:
+        """Whose answer a change of topics waits for."""
+
+    @property
+    def lanes(self) -> Mapping[Topic, Lane]:
+        """How far each topic is; empty where this is not known."""
+        return {}
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are here and wait for others."""
+        return 0
+
+    def share(self, limits: Limits) -> float:
+        """Which part of what may wait does; above 1: too much."""
+        return self.waiting / limits.unread_events
+
+    def blocked_topics(self) -> frozenset[Topic]:
+        """Topics of which more events could only wait."""
+        return frozenset()
+
+    def waits(self) -> list[Waiting]:
+        """The messages that wait, one by one, where that is known."""
+        return []
+
+    def oldest_since(self) -> float | None:
+        """When the oldest of them came, in milliseconds. None: none waits."""
+        return None
+
+    def explain(self) -> list[str]:
+        """What else is worth knowing, in sentences."""
+        return []
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change of topics that a restart interrupted goes on."""
+        return False
+
+    def slot_of(self, notification: Notification) -> Number:
+        """The number under which the broker delivered it."""
+        return notification.number
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the farewell has arrived."""
+        return True

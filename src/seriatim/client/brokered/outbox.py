@@ -1,0 +1,361 @@
+"""Publishing through a broker: batches form by themselves.
+
+Per topic one broker message is under way; events published meanwhile gather, and go out together in the next one.
+Nothing lingers: a lone event goes out at once, as a plain message. In causal mode there is one line for all topics,
+because the publisher's own order over topics counts. This is the only place where events gather: the machine below has
+one message of a topic at a time.
+
+Every event has a deadline. One that is still queued then was never sent. One that is in a message under way may be on
+the broker or not, and TimedOut says so; the message is given up when nobody waits for it. With atoms it keeps
+its place in the line to its ingress, and counts as waiting until the ingress is past it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from seriatim.brokers import Broker, Port
+from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, EVENTS_MAX, derived_id, pack
+from seriatim.client.brokered.machines import PublisherView
+from seriatim.client.events import Published
+from seriatim.client.options import Limits, check_topic
+from seriatim.client.outbox import Outbox, Pending, Receipts
+from seriatim.model import (
+    APPLICATION,
+    BROKER,
+    Address,
+    Closed,
+    InputError,
+    LogError,
+    RequestRefused,
+    SeriatimError,
+    TimedOut,
+    Topic,
+)
+from seriatim.model import Event as Message
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree.messages import EventStored, NotTaken, Publish, Refused, Withdraw
+from seriatim.protocols.with_broker import Append, Write
+from seriatim.runtime import Clock, Driver, Switchboard
+
+logger = logging.getLogger(__name__)
+
+PACK_BYTES_MAX = 256 * 1024
+HEADERS_BYTES = 1_024  # room in a broker message for its id, its publisher, and the mark of a pack
+
+
+class PublicationLog(Protocol):
+    """Writes down what was published (client/logs.py)."""
+
+    def sending(self, events: Sequence[Pending], ids: Sequence[str]) -> None: ...
+
+    def settled(self, events: Sequence[Pending], number: int | None, is_known: bool) -> None: ...
+
+
+class Lane:
+    """What gathers for one topic (in causal mode: for all of them), and what is under way."""
+
+    __slots__ = ("queue", "scheduled", "under_way")
+
+    def __init__(self) -> None:
+        self.queue: deque[Pending] = deque()
+        self.under_way: UnderWay | None = None
+        self.scheduled = False
+
+
+class UnderWay:
+    """One broker message: its events, of which `unanswered` still have somebody waiting."""
+
+    __slots__ = ("events", "id", "ids", "lane", "ordered", "unanswered")
+
+    def __init__(self, lane: Lane, id: str, ordered: Topic, events: list[Pending], ids: list[str]) -> None:
+        self.lane = lane
+        self.id = id
+        self.ordered = ordered
+        self.events = events
+        self.ids = ids
+        self.unanswered = len(events)
+
+
+class BrokerOutbox(Outbox):
+    """`home_of`: raises if no node orders a topic. `seen`: for the log, how many events this publisher was given."""
+
+    def __init__(
+        self,
+        name: Address,
+        view: PublisherView,
+        *,
+        causal: bool,
+        home_of: Callable[[Topic], Address],
+        broker: Broker,
+        switchboard: Switchboard,
+        clock: Clock,
+        limits: Limits,
+        timeout_s: float,
+        log: PublicationLog | None,
+        seen: Callable[[], int | None],
+    ) -> None:
+        super().__init__(name, limits, timeout_s, view.given_up)
+        self.refusal: dict[Topic, str] = {}  # why a sequencer last refused a request for numbers
+        self._view = view
+        self._causal = causal
+        self._home_of = home_of
+        self._broker = broker
+        self._switchboard = switchboard
+        self._log = log
+        self._seen = seen
+        self._event_bytes_max = broker.payload_bytes_max - HEADERS_BYTES - view.reserve_bytes
+        self._pack_bytes_max = min(PACK_BYTES_MAX, self._event_bytes_max)
+        self._deadline: float | None = None  # of what is published in this turn of the loop
+        self._lanes: dict[Topic, Lane] = {}
+        self._under_way: dict[str, UnderWay] = {}
+        self._counter = 1
+        self._sequence = 0
+        self._driver = Driver(name, view.machine, clock, send=self._send_message, notify=self._notified)
+        self._driver.failed.add_done_callback(self._driver_failed)
+        self._port: Port = broker.attach(name, self._from_broker, self._refused_by_broker)
+
+    def start(self) -> None:
+        """Begin to publish."""
+        self._switchboard.attach(self.name, self._driver.deliver)
+        self._driver.start()
+
+    async def close(self) -> None:
+        """Stop; what is not published fails."""
+        self.end(Closed("the bus was closed before the broker had confirmed this event; whether it has it is unknown"))
+        self._switchboard.unplug(self.name)
+        await self._driver.stop()
+        await self._port.close()
+
+    def explain(self) -> list[str]:
+        queued: dict[Topic, int] = {}
+        for lane in self._lanes.values():
+            for pending in lane.queue:
+                queued[pending.topic] = queued.get(pending.topic, 0) + 1
+        lines = [f"{topic}: {count} events wait for the next message" for topic, count in sorted(queued.items())]
+        lines += self._view.explain()
+        lines += [f"{topic}: its sequencer refused: {reason}" for topic, reason in sorted(self.refusal.items())]
+        return lines
+
+    # ── from the application ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_topic(self, topic: Topic) -> Topic:
+        ordered = self._broker.ordered_topic(check_topic(topic))
+        self._home_of(ordered)
+        return ordered
+
+    def _check(self, pending: Pending) -> None:
+        if pending.size > self._event_bytes_max:
+            problem = f"{pending.size} bytes in one event"
+            raise InputError("data", problem, f"send at most {self._event_bytes_max}, or split it")
+        if self._log is not None:
+            pending.seen = self._seen()
+
+    def _send(self, pending: Pending) -> None:
+        """Into its lane: it leaves with the next message."""
+        lane = self._lanes.get("" if self._causal else pending.topic)
+        if lane is None:
+            lane = self._lanes["" if self._causal else pending.topic] = Lane()
+        if self._deadline is None:  # the clock is read once in a turn of the loop
+            self._deadline = self._loop.time() + self._timeout_s
+            self._loop.call_soon(self._end_turn)
+        if self._log is not None:
+            pending.sequence = self._sequence
+            self._sequence += 1
+        lane.queue.append(pending)
+        pending.deadline = self._deadline  # `_begin`, without a call for each event
+        self.unanswered += 1
+        self.room.take(1, pending.size)
+        if self._sweeper is None:
+            self._sweep_later()
+        if not lane.scheduled and lane.under_way is None:
+            self._flush_soon(lane)
+
+    def _end_turn(self) -> None:
+        self._deadline = None
+
+    # ── to the machine, and back ──────────────────────────────────────────────────────────────────────────────────
+
+    def _flush(self, lane: Lane) -> None:
+        """Make a message of what has gathered, if none is under way."""
+        lane.scheduled = False
+        if lane.under_way is not None or not lane.queue or self._closed is not None:
+            return
+        events = self._next_events(lane.queue)
+        message, ids = self._message(events)
+        if message.id in self._under_way:
+            self._fail(events, InputError("id", f"{message.id!r} is used twice", "give every event its own"))
+            self._flush_soon(lane)
+            return
+        if self._log is not None:
+            try:
+                self._log.sending(events, ids)
+            except LogError as error:  # what is not in the log is not sent
+                self._fail(events, error)
+                self._flush_soon(lane)
+                return
+        lane.under_way = under_way = UnderWay(lane, message.id, message.topic, events, ids)
+        self._under_way[message.id] = under_way
+        self._driver.command(APPLICATION, Publish((message,)))
+
+    def _flush_soon(self, lane: Lane) -> None:
+        """In the next turn of the loop: what is published until then goes along."""
+        if lane.queue and lane.under_way is None and not lane.scheduled:
+            lane.scheduled = True
+            self._loop.call_soon(self._flush, lane)
+
+    def _next_events(self, queue: deque[Pending]) -> list[Pending]:
+        """From the head, as many events of one topic as fit into one message.
+
+        An event with an id of its own goes alone: the broker knows a repeat by the id of the *message*.
+        """
+        events = [queue.popleft()]
+        if events[0].id is not None:
+            return events
+        topic, size, room = events[0].topic, events[0].size, self._pack_bytes_max
+        while queue and len(events) < EVENTS_MAX:
+            following = queue[0]
+            size += following.size
+            if following.topic != topic or size > room or following.id is not None:
+                break
+            events.append(queue.popleft())
+        return events
+
+    def _message(self, events: list[Pending]) -> tuple[Message, list[str]]:
+        first = self._counter
+        self._counter += len(events)
+        name = self.name
+        ids = [event.id or f"{name}-{first + index}" for index, event in enumerate(events)]
+        topic = events[0].topic
+        ordered = self._ordered[topic]
+        subject = topic if topic != ordered else None
+        if len(events) == 1:
+            return Message(ids[0], ordered, name, events[0].data, events[0].headers, subject), ids
+        headers = {index: event.headers for index, event in enumerate(events) if event.headers is not None}
+        payload = pack(first, [event.data for event in events], headers)
+        id = derived_id(name, first)
+        return Message(id, ordered, name, payload, {BATCH_HEADER: BATCH_VERSION}, subject), ids
+
+    def _notified(self, notices: Sequence[Payload]) -> None:
+        for notice in notices:
+            match notice:
+                case EventStored():
+                    under_way = self._under_way.get(notice.event.id)
+                    if under_way is not None:
+                        self.refusal.pop(notice.event.topic, None)
+                        self._settle(under_way, notice.number)
+                case NotTaken():
+                    under_way = self._under_way.get(notice.event_id)
+                    if under_way is not None:
+                        self._settle(under_way, RequestRefused(notice.reason))
+                case Refused():
+                    if self.refusal.get(notice.topic) != notice.reason:
+                        context = (self.name, notice.topic, notice.reason)
+                        logger.warning("request for numbers refused: publisher=%s topic=%s reason=%s", *context)
+                    self.refusal[notice.topic] = notice.reason
+
+    def _from_broker(self, message: Payload) -> None:
+        self._driver.deliver(BROKER, message)
+
+    def _send_message(self, source: Address, target: Address, message: Payload) -> None:
+        if target == BROKER:
+            self._port.send(message)
+        else:
+            self._switchboard.send(source, target, message)
+
+    def _refused_by_broker(self, message: Payload, error: SeriatimError) -> None:
+        if not isinstance(message, (Append, Write)) or message.event is None:
+            return
+        under_way = self._under_way.get(message.event.id)
+        if under_way is not None:
+            reason = RequestRefused(f"the broker does not take events of {under_way.events[0].topic}: {error}")
+            self._withdraw(under_way)
+            self._settle(under_way, reason)
+
+    def _withdraw(self, under_way: UnderWay) -> None:
+        self._driver.deliver(APPLICATION, Withdraw(under_way.ordered, under_way.id))
+
+    def _settle(self, under_way: UnderWay, outcome: int | SeriatimError) -> None:
+        """The message is on the broker under this number, or will not be."""
+        del self._under_way[under_way.id]
+        lane = under_way.lane
+        lane.under_way = None
+        if self._log is not None:
+            number = outcome if isinstance(outcome, int) else None
+            try:
+                self._log.settled(under_way.events, number, not isinstance(outcome, TimedOut))
+            except LogError as error:  # the row stays without its number
+                logger.error("publication logged without its number: publisher=%s reason=%s", self.name, error)
+        if isinstance(outcome, SeriatimError):
+            self._fail(under_way.events, outcome)
+        else:
+            self._confirm(under_way, outcome)
+        self._flush_soon(lane)
+
+    def _confirm(self, under_way: UnderWay, number: int) -> None:
+        """The hot path: all events of a message at once."""
+        count = size = 0
+        for index, event in enumerate(under_way.events):
+            if event.deadline is None:
+                continue  # answered before: its time was over
+            event.deadline = None
+            count += 1
+            size += event.size
+            published = Published(event.topic, number, index, under_way.ids[index])
+            receipt = event.receipt
+            if isinstance(receipt, Receipts):
+                receipt.put(event.place, published)
+            elif not receipt.done():
+                receipt.set_result(published)
+        self.room.give(count, size)
+        self._count_answered(count)
+
+    def _fail(self, events: Sequence[Pending], error: SeriatimError) -> None:
+        for event in events:
+            self._answer(event, error)
+
+    def _answer(self, pending: Pending, answer: Published | SeriatimError) -> bool:
+        is_new = super()._answer(pending, answer)
+        if is_new:
+            self.room.give(1, pending.size)
+        return is_new
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sweep_due(self, now: float) -> None:
+        for lane in list(self._lanes.values()):
+            if lane.under_way is not None:
+                self._sweep_message(lane.under_way, now)
+            while lane.queue and (lane.queue[0].deadline or 0.0) <= now:
+                event = lane.queue.popleft()
+                reason = f"waited {self._timeout_s} s for the events of {event.topic} before it; it was not sent"
+                self._answer(event, TimedOut(f"{reason}{self._why(event.topic)}"))
+
+    def _sweep_message(self, under_way: UnderWay, now: float) -> None:
+        for event in under_way.events:
+            if event.deadline is not None and event.deadline <= now:
+                under_way.unanswered -= 1
+                reason = f"waited {self._timeout_s} s for the broker to confirm an event of {event.topic}"
+                self._answer(event, TimedOut(f"{reason}; whether it has it is unknown{self._why(event.topic)}"))
+        if under_way.unanswered == 0:
+            self._withdraw(under_way)
+            self._settle(under_way, TimedOut("given up"))
+
+    def _why(self, topic: Topic) -> str:
+        reason = self.refusal.get(self._ordered[topic])
+        if reason:
+            return f" (its sequencer refused: {reason})"
+        why = self._view.why_not(self._ordered[topic]) if self._view.why_not is not None else ""
+        return f" ({why})" if why else ""
+
+    def _driver_failed(self, failed: "asyncio.Future[BaseException]") -> None:
+        if not failed.cancelled():
+            self.end(Closed(f"publishing has ended: {failed.result()}"))
+
+    def _pending_events(self) -> Iterator[Pending]:
+        for lane in self._lanes.values():
+            if lane.under_way is not None:
+                yield from lane.under_way.events
+            yield from lane.queue

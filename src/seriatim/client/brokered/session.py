@@ -1,0 +1,120 @@
+"""A session with a cluster: a broker that carries the events, and nodes that order them.
+
+Tree and atoms differ in their machines, and in the cluster that `memory://` starts: see tree/session.py and
+atoms/session.py.
+"""
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+from seriatim.client.brokered.cluster import Cluster, Connection
+from seriatim.client.brokered.machines import PublisherView
+from seriatim.client.brokered.outbox import BrokerOutbox
+from seriatim.client.brokered.source import BrokerSource
+from seriatim.client.explain import Explanation
+from seriatim.client.logs import PublicationFile, open_publication_log
+from seriatim.client.refusals import Substrate
+from seriatim.client.session import Wishes
+from seriatim.client.settings import Settings
+from seriatim.model import Address, Closed
+from seriatim.runtime import Clock
+
+
+class BrokerSession(ABC):
+    """`open_cluster`: how to find the cluster, if not by the URL."""
+
+    substrate: ClassVar[Substrate]
+
+    def __init__(self, settings: Settings, open_cluster: Callable[[], Awaitable[Cluster]] | None = None) -> None:
+        self.settings = settings
+        self.name: Address = f"{settings.name or 'client'}~{secrets.token_hex(5)}"
+        self.outbox: BrokerOutbox | None = None
+        self.advertise = None
+        self._clock = Clock()
+        self._open_cluster = open_cluster if open_cluster is not None else self._find_cluster
+        self._connection: Connection | None = None
+        self._publications: PublicationFile | None = None
+        self._reader: BrokerSource | None = None  # its log says what this publisher has seen
+        self._count = 0
+
+    # ── what tree and atoms do differently ────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    async def _find_cluster(self) -> Cluster:
+        """Connect to the cluster that the URL names, or start it in this process."""
+
+    @abstractmethod
+    def _publisher(self, cluster: Cluster) -> PublisherView:
+        """A new publisher's machine."""
+
+    @abstractmethod
+    def _source(self, address: Address, wishes: Wishes, log_name: str) -> BrokerSource:
+        """A new subscription's source."""
+
+    # ── a session ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def connection(self) -> Connection:
+        """Broker, nodes and clock, once it is open."""
+        if self._connection is None:
+            raise Closed("the bus is not connected")
+        return self._connection
+
+    async def open(self) -> None:
+        settings = self.settings
+        cluster = await self._open_cluster()
+        network = cluster.network(self.name)
+        self._connection = Connection(cluster, network, self._clock)
+        await network.open()
+        if settings.publication_log is not None:
+            self._publications = open_publication_log(settings.publication_log, cluster.broker, self.name, self._clock)
+        self.outbox = BrokerOutbox(
+            self.name,
+            self._publisher(cluster),
+            causal=cluster.description.causal,
+            home_of=cluster.description.tree.home,
+            broker=cluster.broker,
+            switchboard=network.switchboard,
+            clock=self._clock,
+            limits=settings.limits,
+            timeout_s=settings.timeout_s,
+            log=self._publications,
+            seen=self._seen,
+        )
+        self.outbox.start()
+
+    async def close(self) -> None:
+        try:
+            if self.outbox is not None:
+                await self.outbox.close()
+        finally:
+            if self._publications is not None:
+                await self._publications.close(self.settings.timeout_s)
+            if self._connection is not None:
+                await self._connection.network.close()
+                await self._connection.cluster.close()
+
+    def source(self, wishes: Wishes) -> BrokerSource:
+        cluster = self.connection.cluster
+        for name in sorted(wishes.topics):
+            cluster.description.tree.home(cluster.broker.ordered_topic(name))  # raises if unknown
+        self._count += 1
+        durable = wishes.durable
+        address = f"durable/{durable}" if durable is not None else f"{self.name}/{self._count}"
+        is_reader = cluster.description.causal and (self._reader is None or self._reader.is_closed)
+        source = self._source(address, wishes, self.name if is_reader else address)
+        if is_reader:
+            self._reader = source
+        return source
+
+    def explain(self) -> Explanation:
+        return Explanation(down=self._connection.network.down() if self._connection is not None else [])
+
+    def _seen(self) -> int | None:
+        """For the log of a causal system: how many events this publisher had been given. LogError: they cannot be
+        written, so nothing can be published that says it came after them."""
+        if not self.connection.cluster.description.causal:
+            return None
+        return self._reader.events_logged() if self._reader is not None and not self._reader.is_closed else 0

@@ -1,0 +1,95 @@
+"""A client's connection to its broker: the machine, its link, its TCP connection. A new one for each time the broker
+gets to know the client.
+
+While the broker remembers the client, a connection that breaks is made again and nothing is lost or repeated. When it
+has forgotten it, this attachment is over, and the bus makes another one under a new name.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+
+from seriatim.client.overlay.urls import BrokerAt
+from seriatim.live.overlay.config import RETRY_MS
+from seriatim.live.overlay.connecting import ClientDialer
+from seriatim.model import APPLICATION, Address, Closed
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.overlay import Client
+from seriatim.protocols.overlay.messages import Command, Reached
+from seriatim.protocols.overlay.running import ClientNode
+from seriatim.runtime import Clock, Driver, Switchboard
+from seriatim.runtime.net.dialer import DialerOptions, Peer
+
+DIALING = DialerOptions(retry_max_s=1.0, refused_s=5.0)
+
+
+class Attachment:
+    """`told` gets what the machine tells its application, in order; `forgotten` gets the reason, once."""
+
+    def __init__(
+        self,
+        name: Address,
+        broker: BrokerAt,
+        clock: Clock,
+        told: Callable[[Sequence[Payload]], None],
+        forgotten: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self._broker = broker
+        self._node = ClientNode(Client(name, broker.name), RETRY_MS)
+        switchboard = Switchboard()
+        self._driver = Driver(name, self._node, clock, send=switchboard.send, notify=told)
+        switchboard.attach(name, self._driver.deliver)
+        self._dialer = ClientDialer(
+            switchboard,
+            Peer(broker.name, (broker.address,)),
+            cluster=broker.cluster,
+            name=name,
+            process=secrets.token_hex(8),
+            security=broker.security,
+            options=DIALING,
+            is_known=lambda: self._node.is_known,
+            on_connect=self._reached,
+            on_forgotten=self._on_forgotten,
+        )
+        self._forgotten: Callable[[str], None] | None = forgotten
+        self._running = False
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._running = True
+        self._driver.start()
+        self._dialer.start()
+
+    async def wait_connected(self, timeout_s: float) -> None:
+        """ConnectionFailed: it is not in time, or was refused for good."""
+        await self._dialer.wait_connected(self._broker.name, timeout_s)
+
+    async def stop(self) -> None:
+        """May be called twice."""
+        self._running = False
+        self._forgotten = None
+        await self._driver.stop()
+        await self._dialer.stop()
+
+    def command(self, command: Command) -> None:
+        """To the broker, now or as soon as it is connected."""
+        if not self._running:
+            raise Closed(f"{self.name} is no longer a client of {self._broker.name}")
+        self._driver.command(APPLICATION, command)
+
+    def problems(self) -> list[str]:
+        """Why the broker is not connected; empty: it is."""
+        return [f"{name} is not connected: {story}" for name, story in self._dialer.problems().items()]
+
+    def waits(self) -> list[str]:
+        """What the broker has not acknowledged."""
+        return self._node.explain()
+
+    def _reached(self, broker: Address) -> None:
+        self._driver.deliver(APPLICATION, Reached(broker))
+
+    def _on_forgotten(self, reason: str) -> None:
+        forgotten, self._forgotten = self._forgotten, None
+        if forgotten is not None:
+            asyncio.get_running_loop().call_soon(forgotten, reason)

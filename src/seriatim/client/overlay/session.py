@@ -1,0 +1,334 @@
+"""A session of a client of an overlay: `connect("overlay://…")`. Events are chosen by content, in one order for all.
+
+`publish(..., attributes={"price": 101.5})` says what filters see, `subscribe(where="price > 100")` what is wanted. The
+topic is an attribute like others, called `topic`.
+
+Brokers must know what will be published before it is: `advertise` says so. An application that advertises nothing need
+not care: the first publication on a topic advertises that topic.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from seriatim.client.direct.logs import DirectPublications
+from seriatim.client.direct.source import LEAVE_S
+from seriatim.client.explain import Explanation
+from seriatim.client.overlay.attachment import Attachment
+from seriatim.client.overlay.logs import OverlayDeliveries
+from seriatim.client.overlay.outbox import OverlayOutbox
+from seriatim.client.overlay.source import OverlaySource
+from seriatim.client.overlay.urls import BrokerAt, find_broker, parse_overlay_url
+from seriatim.client.refusals import Substrate
+from seriatim.client.session import Wishes
+from seriatim.client.settings import Settings
+from seriatim.filters import EVERYTHING, Filter, parse
+from seriatim.model import Address, Closed, Event, Gap, InputError, Notification, RequestRefused, TimedOut, Topic
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.overlay.messages import (
+    Advertise,
+    Advertised,
+    EventTaken,
+    Publish,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Unadvertise,
+    Unadvertised,
+    Unsubscribe,
+    Unsubscribed,
+)
+from seriatim.runtime import Clock
+
+Asked: TypeAlias = tuple[str, str]  # the name of a command, and what it names
+Unreachable: TypeAlias = tuple[Address, ...]
+Wait: TypeAlias = "asyncio.Future[Unreachable]"
+
+IMPLIED = "topic:"  # names of the advertisements that publishing implies
+
+
+class OverlaySession:
+    """Opening it connects to the broker; closing it ends everything it has there."""
+
+    substrate: Substrate = "overlay"
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = parse_overlay_url(settings.url)
+        if self._url.file is not None and not self._url.broker:
+            raise InputError("url", "it does not say which broker of the file", "add ?broker= and its name")
+        self.settings = settings
+        self.name: Address = f"{settings.name or 'client'}~{secrets.token_hex(5)}"
+        self.outbox: OverlayOutbox | None = None
+        self._clock = Clock()
+        self._broker: BrokerAt | None = None
+        self._attachment: Attachment | None = None
+        self._attachments = 0
+        self._is_closed = False
+        self._ended: set[asyncio.Task[None]] = set()  # attachments that are being stopped
+        self._rows: DirectPublications | None = None
+        self._sources: dict[str, OverlaySource] = {}  # begun at the broker
+        self._count = 0
+        self._offers: dict[str, str] = {}  # advertised: the filter, by name
+        self._offer_count = 0
+        self._is_advertising = False
+        self._unheard: dict[str, Unreachable] = {}  # implied advertisements: brokers that did not hear of them at first
+        self._waits: dict[Asked, Wait] = {}
+
+    @property
+    def broker(self) -> Address:
+        """The broker that this is a client of."""
+        if self._broker is None:
+            raise Closed("the bus is not open")
+        return self._broker.name
+
+    # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        settings = self.settings
+        self._broker = await find_broker(self._url, settings)
+        if settings.publication_log is not None:
+            self._rows = DirectPublications(Path(settings.publication_log), self._clock)
+        attachment = self._attach()
+        await attachment.wait_connected(settings.timeout_s)
+        self.outbox = OverlayOutbox(
+            self.name,
+            limits=settings.limits,
+            timeout_s=settings.timeout_s,
+            bytes_max=self._broker.bytes_max,
+            publisher=lambda: self._attached.name,
+            give=self._give,
+            log=self._rows,
+        )
+
+    def _attach(self) -> Attachment:
+        assert self._broker is not None, "it is found first"
+        self._attachments += 1
+        name = self.name if self._attachments == 1 else f"{self.name}.{self._attachments}"
+        self._attachment = Attachment(name, self._broker, self._clock, self._told, self._forgotten)
+        self._attachment.start()
+        return self._attachment
+
+    @property
+    def _attached(self) -> Attachment:
+        if self._attachment is None:
+            raise Closed("the bus is not open")
+        return self._attachment
+
+    async def close(self) -> None:
+        """End all advertisements, disconnect."""
+        try:
+            if self.outbox is not None:
+                timeout_s = min(LEAVE_S, self.settings.timeout_s)
+                ends = [self._ask(Unadvertise(name), name, timeout_s) for name in list(self._offers)]
+                await asyncio.gather(*ends, return_exceptions=True)
+        finally:
+            self._is_closed = True
+            if self.outbox is not None:
+                self.outbox.close()
+            if self._attachment is not None:
+                await self._attachment.stop()
+            await asyncio.gather(*self._ended, return_exceptions=True)
+            if self._rows is not None:
+                self._rows.close()
+
+    # ── speaking to the broker ────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, source: OverlaySource, timeout_s: float) -> Unreachable:
+        """For a subscription."""
+        self._sources[source.key] = source
+        try:
+            return await self._ask(Subscribe(source.key, source.text), source.key, timeout_s)
+        except BaseException as error:
+            del self._sources[source.key]
+            self._take_back(Unsubscribe(source.key), error)
+            raise
+
+    async def end(self, source: OverlaySource, timeout_s: float) -> None:
+        """A subscription is over."""
+        if self._sources.pop(source.key, None) is not None:
+            await self._ask(Unsubscribe(source.key), source.key, timeout_s)
+
+    async def _ask(
+        self, command: Subscribe | Unsubscribe | Advertise | Unadvertise, name: str, timeout_s: float
+    ) -> Unreachable:
+        """RequestRefused: the broker says no, and why. TimedOut: it does not answer, and may still do it."""
+        asked = type(command).__name__, name
+        future: Wait = asyncio.get_running_loop().create_future()
+        self._waits[asked] = future
+        try:
+            self._attached.command(command)
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            reasons = "; ".join(self._attached.problems()) or "not every broker has answered"
+            raise TimedOut(f"{asked[0]} {name}: no answer within {timeout_s:g} s: {reasons}") from None
+        finally:
+            if self._waits.get(asked) is future:
+                del self._waits[asked]
+
+    def _take_back(self, command: Unsubscribe | Unadvertise, error: BaseException) -> None:
+        """The caller gave up, and the broker may still do what was asked: undo it, without waiting."""
+        if not isinstance(error, RequestRefused):
+            with suppress(Closed):  # then the broker forgets it by itself
+                self._attached.command(command)
+
+    def _give(self, event: Event) -> None:
+        """An event, behind the advertisement that it implies."""
+        if not self._is_advertising:
+            name = IMPLIED + event.topic
+            if name not in self._offers:
+                self._offers[name] = topic_filter(frozenset((event.topic,)))
+                self._attached.command(Advertise(name, self._offers[name]))
+        self._attached.command(Publish(event))
+
+    def _forgotten(self, reason: str) -> None:
+        """Begin anew: another client to the broker, with the same advertisements and subscriptions."""
+        if self._attachment is None or self._is_closed:
+            return
+        stopping = asyncio.get_running_loop().create_task(self._attachment.stop())
+        self._ended.add(stopping)
+        stopping.add_done_callback(self._ended.discard)
+        attachment = self._attach()
+        for name, where in self._offers.items():
+            attachment.command(Advertise(name, where))
+        for source in self._sources.values():
+            if ("Subscribe", source.key) not in self._waits:  # else it has not begun, and has missed nothing
+                source.renewed(f"{attachment.name}/{source.key}", reason)
+            attachment.command(Subscribe(source.key, source.text))
+        for asked, future in self._waits.items():
+            if asked[0] in ("Unsubscribe", "Unadvertise") and not future.done():
+                future.set_result(())
+        if self.outbox is not None:
+            self.outbox.forgotten(reason)
+
+    # ── from the broker ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _told(self, notices: Sequence[Payload]) -> None:
+        now = self._clock.now_ms()
+        for notice in notices:
+            if isinstance(notice, Notification):
+                for key, number in notice.entries.items():
+                    if (source := self._sources.get(key)) is not None:
+                        source.notified(notice.event, number, now)
+            elif isinstance(notice, EventTaken):
+                if self.outbox is not None:
+                    self.outbox.published(notice.event_id)
+            elif isinstance(notice, Gap):
+                if (source := self._sources.get(notice.topic)) is not None:
+                    source.missed(notice.first, notice.last, notice.reason)
+            elif isinstance(notice, Refused):
+                self._refused(notice)
+            elif isinstance(notice, Subscribed | Advertised):
+                self._answered(notice)
+            elif isinstance(notice, Unsubscribed | Unadvertised):
+                self._answer(("Unsubscribe" if isinstance(notice, Unsubscribed) else "Unadvertise", notice.name), ())
+
+    def _answered(self, notice: Subscribed | Advertised) -> None:
+        asked = "Subscribe" if isinstance(notice, Subscribed) else "Advertise"
+        is_waited_for = self._answer((asked, notice.name), notice.unreachable)
+        if is_waited_for:
+            return
+        if asked == "Subscribe" and (source := self._sources.get(notice.name)) is not None:
+            source.unreachable(notice.unreachable)  # it has begun anew
+        elif asked == "Advertise" and notice.unreachable:
+            self._unheard[notice.name] = notice.unreachable
+
+    def _answer(self, asked: Asked, unreachable: Unreachable) -> bool:
+        future = self._waits.get(asked)
+        if future is None or future.done():
+            return False
+        future.set_result(unreachable)
+        return True
+
+    def _refused(self, notice: Refused) -> None:
+        if notice.command == "Publish":
+            if self.outbox is not None:
+                self.outbox.refused(notice.name, notice.error, notice.reason)
+            return
+        error = RequestRefused(f"{notice.error}: {notice.command} {notice.name}: {notice.reason}")
+        future = self._waits.get((notice.command, notice.name))
+        if future is not None and not future.done():
+            future.set_exception(error)
+        elif notice.command == "Subscribe" and (source := self._sources.get(notice.name)) is not None:
+            source.fail(error)
+
+    # ── advertising and subscribing ───────────────────────────────────────────────────────────────────────────────
+
+    async def advertise(self, where: Filter) -> "OverlayAdvertisement":
+        """See `Bus.advertise`."""
+        self._offer_count += 1
+        name, text = str(self._offer_count), str(where)
+        was_advertising, self._is_advertising = self._is_advertising, True
+        self._offers[name] = text
+        try:
+            unreachable = await self._ask(Advertise(name, text), name, self.settings.timeout_s)
+        except BaseException as error:
+            self._offers.pop(name, None)
+            self._is_advertising = was_advertising
+            self._take_back(Unadvertise(name), error)
+            raise
+        return OverlayAdvertisement(self, name, text, unreachable)
+
+    async def withdraw(self, name: str) -> None:
+        """Everything under this advertisement is published. Returns when the broker knows."""
+        if self._is_closed:
+            raise Closed("the bus is closed")
+        if self._offers.pop(name, None) is not None:
+            await self._ask(Unadvertise(name), name, self.settings.timeout_s)
+
+    def source(self, wishes: Wishes) -> OverlaySource:
+        """For a new subscription, to what matches its filter on its topics, or on any if it names none."""
+        whole = wishes.where if wishes.where is not None else EVERYTHING
+        text = str(whole & parse(topic_filter(wishes.topics)) if wishes.topics else whole)
+        self._count += 1
+        key = str(self._count)
+        name = f"{self._attached.name}/{key}"
+        rows = OverlayDeliveries(Path(wishes.log), name, self._clock, text) if wishes.log is not None else None
+        return OverlaySource(name, key, text, wishes, self, rows)
+
+    # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def explain(self) -> Explanation:
+        """The broker's answers, and its connection."""
+        attached = self._attachment
+        return Explanation(
+            down=attached.problems() if attached is not None else [],
+            notes=[*(attached.waits() if attached is not None else []), *self._not_heard()],
+        )
+
+    def _not_heard(self) -> list[str]:
+        return [
+            f"{name.removeprefix(IMPLIED)}: {', '.join(brokers)} did not answer when it was advertised; subscribers "
+            "beyond them miss what is published until they are back"
+            for name, brokers in sorted(self._unheard.items())
+        ]
+
+
+class OverlayAdvertisement:
+    """See `Advertisement` in session.py."""
+
+    def __init__(self, session: OverlaySession, name: str, where: str, unreachable: Unreachable) -> None:
+        self.name = name
+        self.where = where
+        self.unreachable = unreachable
+        self._session = session
+
+    async def withdraw(self) -> None:
+        """Everything under it is published."""
+        await self._session.withdraw(self.name)
+
+    async def __aenter__(self) -> "OverlayAdvertisement":
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        await self.withdraw()
+
+
+def topic_filter(topics: frozenset[Topic]) -> str:
+    """As filters are written."""
+    written = [json.dumps(topic) for topic in sorted(topics)]
+    return f"topic = {written[0]}" if len(written) == 1 else f"topic in ({', '.join(written)})"

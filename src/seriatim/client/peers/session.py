@@ -1,0 +1,242 @@
+"""A session of a process that is a peer itself: `connect("vcube://…")`. No broker, no sequencers.
+
+What is published is ordered causally within its topic, among the peers that hold it.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from seriatim.client.direct.source import LEAVE_S
+from seriatim.client.explain import Explanation
+from seriatim.client.peers.logs import PeerDeliveries, PeerPublications
+from seriatim.client.peers.outbox import PeerOutbox
+from seriatim.client.peers.source import PeerSource
+from seriatim.client.peers.urls import find_peers, parse_peer_url
+from seriatim.client.refusals import Substrate
+from seriatim.client.session import Wishes
+from seriatim.client.settings import Settings
+from seriatim.live.peers import LivePeer
+from seriatim.model import APPLICATION, Address, Closed, InputError, Notification, SeriatimError, TimedOut, Topic
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.vcube.cube import Id, life_of, name_of
+from seriatim.protocols.vcube.messages import (
+    Born,
+    EventReceived,
+    Subscribe,
+    Subscribed,
+    Unsettled,
+    Unsubscribe,
+    Unsubscribed,
+)
+from seriatim.runtime import Clock
+
+
+class PeerSession:
+    """Opening it makes this process a peer, closing it ends that life."""
+
+    substrate: Substrate = "peers"
+    advertise = None
+
+    def __init__(self, settings: Settings) -> None:
+        url = parse_peer_url(settings.url)
+        if url.id is None:
+            raise InputError("url", "it does not say which peer this process is", "add ?id= and its id")
+        if url.file is None and settings.journals is None:
+            problem = "a peer must remember how often it was born, and a seed does not say where"
+            raise InputError("journals", problem, 'connect(url, journals="folder")')
+        self.settings = settings
+        self.id: Id = url.id
+        self.name: Address = f"peer{self.id}~{secrets.token_hex(5)}"
+        self.outbox: PeerOutbox | None = None
+        self._url = url
+        self._clock = Clock()
+        self._live: LivePeer | None = None
+        self._life = ""
+        self._rows: PeerPublications | None = None
+        self._logs: dict[Path, PeerDeliveries] = {}
+        self._sources: list[PeerSource] = []
+        self._count = 0
+        self._holders: dict[Topic, int] = {}
+        self._joins: dict[Topic, deque[asyncio.Future[None]]] = {}
+        self._leaves: dict[Topic, deque[asyncio.Future[None]]] = {}
+
+    @property
+    def live(self) -> LivePeer:
+        """The peer, while the session is open."""
+        if self._live is None:
+            raise Closed("the bus is not open")
+        return self._live
+
+    def life(self) -> str:
+        """The present life, as logs call it."""
+        return self._life
+
+    # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        settings = self.settings
+        config = await find_peers(self._url, settings)
+        config.check_id(self.id)
+        journal = settings.journal(f"peer-{self.id}")
+        self._live = live = LivePeer(config, self.id, self._told, journal=journal, clock=self._clock)
+        live.failed.add_done_callback(self._ended)
+        if settings.publication_log is not None:
+            self._rows = PeerPublications(Path(settings.publication_log), self._clock)
+        await live.start()
+        self._life = live.name
+        self.outbox = PeerOutbox(
+            self.name,
+            live,
+            join=settings.join,
+            limits=settings.limits,
+            timeout_s=settings.timeout_s,
+            life=self.life,
+            log=self._rows,
+            seen=self._seen_of,
+        )
+
+    async def close(self) -> None:
+        """Leave topics that are held because something was published there; depart."""
+        try:
+            if self.outbox is not None and self._live is not None and not self._live.failed.done():
+                timeout_s = min(LEAVE_S, self.settings.timeout_s)
+                leaves = (self._leave(topic, timeout_s) for topic in self._live.topics)
+                await asyncio.gather(*leaves, return_exceptions=True)
+        finally:
+            if self.outbox is not None:
+                self.outbox.close()
+            if self._live is not None:
+                await self._live.stop()
+            for log in self._logs.values():
+                log.close()
+            if self._rows is not None:
+                self._rows.close()
+
+    def _ended(self, failed: "asyncio.Future[SeriatimError]") -> None:
+        """The peer cannot go on: whoever waits for something is told."""
+        error = failed.result()
+        if self.outbox is not None:
+            self.outbox.close(error)
+        for source in self._sources:
+            source.fail(error)
+        for waits in (*self._joins.values(), *self._leaves.values()):
+            for future in waits:
+                if not future.done():
+                    future.set_exception(error)
+
+    # ── holding topics ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def hold(self, topic: Topic, timeout_s: float) -> None:
+        """Hold a topic for a subscription. Returns when everything published from here on is notified."""
+        self._holders[topic] = self._holders.get(topic, 0) + 1
+        await self._ask(Subscribe(topic), self._joins, timeout_s, "join")
+
+    async def release(self, topic: Topic, timeout_s: float) -> None:
+        """A subscription no longer needs it; the last one leaves it."""
+        self._holders[topic] = self._holders.get(topic, 1) - 1
+        if self._holders[topic] <= 0:
+            del self._holders[topic]
+            await self._leave(topic, timeout_s)
+
+    async def _leave(self, topic: Topic, timeout_s: float) -> None:
+        await self._ask(Unsubscribe(topic), self._leaves, timeout_s, "leave")
+
+    async def _ask(
+        self,
+        command: Subscribe | Unsubscribe,
+        waits: dict[Topic, "deque[asyncio.Future[None]]"],
+        timeout_s: float,
+        what: str,
+    ) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waits.setdefault(command.topic, deque()).append(future)
+        try:
+            self.live.command(APPLICATION, command)
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            reasons = "; ".join(self.live.explain()[:3]) or "the reason is not known"
+            raise TimedOut(f"could not {what} {command.topic} within {timeout_s:g} s: {reasons}") from None
+        finally:
+            if not future.done():
+                future.cancel()  # its answer still comes, and must not count for the next call
+
+    # ── from the peer ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _told(self, notices: Sequence[Payload]) -> None:
+        now = self._clock.now_ms()
+        for notice in notices:
+            if isinstance(notice, Notification):
+                if self.outbox is not None:
+                    self.outbox.taken(notice.event, notice.number, self._life)
+                for source in self._sources:
+                    source.notified(notice, now)
+            elif isinstance(notice, EventReceived):
+                if self.outbox is not None:
+                    self.outbox.published(notice.event_id)
+            elif isinstance(notice, Unsettled):
+                if self.outbox is not None:
+                    self.outbox.unsettled(notice.event_id)
+            elif isinstance(notice, Subscribed):
+                _answer(self._joins, notice.topic)
+            elif isinstance(notice, Unsubscribed):
+                _answer(self._leaves, notice.topic)
+            elif isinstance(notice, Born):
+                self._life = name_of(life_of(self.id, notice.births))
+                for topic in notice.rejoining:
+                    for source in self._sources:
+                        source.born(topic, self._life)
+
+    # ── subscribing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def source(self, wishes: Wishes) -> PeerSource:
+        """For a new subscription. Order is kept within each topic."""
+        log = None
+        if wishes.log is not None:
+            self._check_not_logged(wishes.topics)
+            place = Path(wishes.log)
+            if place not in self._logs:
+                self._logs[place] = PeerDeliveries(place, self._clock)
+            log = self._logs[place]
+        self._count += 1
+        source = PeerSource(f"{self.name}/{self._count}", wishes, self, log)
+        self._sources.append(source)
+        return source
+
+    def forget(self, source: PeerSource) -> None:
+        """It is closed."""
+        self._sources = [each for each in self._sources if each is not source]
+
+    def _check_not_logged(self, topics: frozenset[Topic]) -> None:
+        """One log of a topic is enough for a life, and two would contradict each other."""
+        for source in self._sources:
+            both = sorted(topics & source.topics) if source.is_logged else []
+            if both:
+                problem = f"another subscription of this bus logs {both[0]} already"
+                raise InputError("log", problem, "close that one first, or leave out log")
+
+    def _seen_of(self, topic: Topic) -> int:
+        for source in self._sources:
+            if source.is_logged and topic in source.topics:
+                return source.seen(topic)
+        return 0
+
+    def explain(self) -> Explanation:
+        """Members that have not confirmed, causes that have not come, connections."""
+        waits = self._live.explain() if self._live is not None else []
+        return Explanation(
+            down=[line for line in waits if "is not connected" in line],
+            notes=[line for line in waits if "is not connected" not in line],
+        )
+
+
+def _answer(waits: Mapping[Topic, "deque[asyncio.Future[None]]"], topic: Topic) -> None:
+    """Answers come in the order of the commands."""
+    queue = waits.get(topic)
+    if queue:
+        future = queue.popleft()
+        if not future.done():
+            future.set_result(None)

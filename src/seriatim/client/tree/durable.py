@@ -1,0 +1,252 @@
+"""Durable subscriptions: what the journal holds, and how a subscriber goes on after a restart.
+
+The subscriber's machine persists a `Done` for everything it notifies, before it notifies it. What it notifies waits in
+an inbox until the application takes it. So the journal also says how far the application is: a `Mark` names the first
+thing that is not *acknowledged* and the first that is not *taken*, each as a count of `Done` records and, within a pack
+of events, an index.
+
+After a restart the subscriber is rebuilt with the acknowledged `Done`s only, and the broker delivers the others again.
+They may come in another order than before (one that no other subscriber can tell apart), so what is known of a message
+that was half acknowledged, or taken and not acknowledged, is kept by topic and number. `Resumed` marks where a later
+process goes on: `Done`s that were not acknowledged by then no longer count.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from seriatim.client.events import Event
+from seriatim.client.inbox import Place
+from seriatim.model import APPLICATION, UNREADABLE, Address, JournalError, Number, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree import Subscriber, TreeOptions
+from seriatim.protocols.tree.messages import Began, Done, Joined
+from seriatim.runtime import Recovered
+
+Key: TypeAlias = tuple[Topic, Number]  # one message
+
+WHOLE = 1 << 32  # all events of a message, however many it has
+
+
+class Mark(Struct, frozen=True, tag=True):
+    """How far the application is. To the machine it is a command; in the journal, a record; back, the confirmation."""
+
+    acknowledged: Place
+    taken: Place
+
+
+class Filtered(Struct, frozen=True, tag=True):
+    """The subscription has this filter, in its canonical text, for as long as it lives."""
+
+    where: str
+
+
+class Resumed(Struct, frozen=True, tag=True):
+    """A later process goes on here."""
+
+
+class Within(Struct):
+    """Messages of which some events were dealt with before a restart, each with the index of the first that was not."""
+
+    acknowledged: list[tuple[Topic, Number, int]] = field(default_factory=list)
+    taken: list[tuple[Topic, Number, int]] = field(default_factory=list)
+
+
+class Snapshot(Struct, frozen=True):
+    """The journal up to here, shortened. `open` are the `Done`s that were not acknowledged yet."""
+
+    records: list[Began | Joined | Done]
+    open: list[Done]
+    count: int
+    taken: Place
+    within: Within
+    where: str | None = None
+
+
+class Past(Struct):
+    """What a restarted subscription must know of the one before it."""
+
+    records: list[Began | Joined | Done] = field(default_factory=list)
+    count: int = 0  # `Done`s acknowledged since the beginning of the journal
+    acknowledged: dict[Key, int] = field(default_factory=dict)
+    taken: dict[Key, int] = field(default_factory=dict)
+    where: str | None = None  # its filter
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the journal is new."""
+        return not self.records
+
+    def recall(self, topic: Topic, number: Number, events: list[Event]) -> list[Event]:
+        """The events of a message that were not acknowledged; those that were taken are marked `replayed`."""
+        acknowledged = self.acknowledged.pop((topic, number), 0)
+        taken = self.taken.pop((topic, number), 0)
+        if not acknowledged and not taken:
+            return events
+        return [
+            structs.replace(event, replayed=True) if event.index < taken else event
+            for event in events
+            if event.index >= acknowledged
+        ]
+
+
+_record = msgspec.msgpack.Decoder(Began | Joined | Done | Mark | Resumed | Filtered)
+_snapshot = msgspec.msgpack.Decoder(Snapshot)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def read_past(name: str, recovered: Recovered) -> Past:
+    """What a journal tells about the subscription that wrote it."""
+    try:
+        snapshot = _snapshot.decode(recovered.snapshot) if recovered.snapshot is not None else None
+        records = [_record.decode(record) for record in recovered.records]
+    except UNREADABLE as error:
+        raise JournalError(f"the journal of {name!r} is not the journal of a subscription: {error}") from None
+    return _Reading(snapshot).read(records)
+
+
+class _Reading:
+    """Walks through a journal. `open` are the places in `kept` of the `Done`s that are not acknowledged."""
+
+    def __init__(self, snapshot: Snapshot | None) -> None:
+        self.past = Past()
+        self.kept: list[Began | Joined | Done | None] = []
+        self.open: deque[int] = deque()
+        self.taken: Place = (0, 0)
+        if snapshot is not None:
+            self.past.count, self.taken = snapshot.count, snapshot.taken
+            self.past.where = snapshot.where
+            self.past.acknowledged = {(topic, number): index for topic, number, index in snapshot.within.acknowledged}
+            self.past.taken = {(topic, number): index for topic, number, index in snapshot.within.taken}
+            self.kept += snapshot.records
+            self._add(snapshot.open)
+
+    def read(self, records: Iterable[Began | Joined | Done | Mark | Resumed | Filtered]) -> Past:
+        for record in records:
+            match record:
+                case Mark():
+                    self._acknowledge(record.acknowledged)
+                    self.taken = record.taken
+                case Resumed():
+                    self._end_process()
+                case Filtered():
+                    self.past.where = record.where
+                case Done():
+                    self._add([record])
+                case _:
+                    self.kept.append(record)
+        self._end_process()
+        self.past.records = [record for record in self.kept if record is not None]
+        return self.past
+
+    def _add(self, dones: Iterable[Done]) -> None:
+        for done in dones:
+            self.open.append(len(self.kept))
+            self.kept.append(done)
+
+    def _key(self, place: int) -> Key:
+        done = self.kept[place]
+        assert isinstance(done, Done)
+        return done.topic, done.number
+
+    def _acknowledge(self, place: Place) -> None:
+        past, (count, index) = self.past, place
+        while past.count < count:
+            key = self._key(self.open.popleft())
+            past.acknowledged.pop(key, None)
+            past.taken.pop(key, None)
+            past.count += 1
+        if index:
+            past.acknowledged[self._key(self.open[0])] = index
+
+    def _end_process(self) -> None:
+        """Forget what was not acknowledged, but remember what of it was taken."""
+        count, index = self.taken
+        for ordinal, place in enumerate(self.open, self.past.count):
+            upto = WHOLE if ordinal < count else index if ordinal == count else 0
+            key = self._key(place)
+            if upto > self.past.taken.get(key, 0):
+                self.past.taken[key] = upto
+            self.kept[place] = None
+        self.open.clear()
+        self.taken = (self.past.count, 0)
+
+
+class DurableSubscriber:
+    """A subscriber's machine together with how far the application is."""
+
+    def __init__(
+        self, tree: SequencingTree, name: Address, options: TreeOptions, past: Past, where: str | None = None
+    ) -> None:
+        self._where = where
+        self._is_new_filter = past.is_empty and where is not None
+        if past.is_empty:
+            self.subscriber = Subscriber(tree, name, options)
+        else:
+            self.subscriber = Subscriber.resume(tree, name, options, past.records)
+        self._resumed = not past.is_empty
+        self._count = past.count
+        self._taken: Place = (past.count, 0)
+        self._open: deque[Done] = deque()  # persisted and not acknowledged
+        self._within = Past(acknowledged=dict(past.acknowledged), taken=dict(past.taken))
+        self._done = {topic: lane.done for topic, lane in self.subscriber.state.lanes.items()}  # acknowledged
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        if source == APPLICATION and isinstance(message, Mark):
+            return self._on_mark(message)
+        return self._counted(self.subscriber.step(source, message, now))
+
+    def tick(self, now: float) -> Effects:
+        effects = self._counted(self.subscriber.tick(now))
+        if self._is_new_filter:
+            self._is_new_filter = False
+            effects.persist.insert(0, Filtered(self._where or ""))
+        if self._resumed:
+            self._resumed = False
+            effects.persist.insert(0, Resumed())
+        return effects
+
+    def _counted(self, effects: Effects) -> Effects:
+        self._open.extend([record for record in effects.persist if type(record) is Done])
+        return effects
+
+    def _on_mark(self, mark: Mark) -> Effects:
+        """Asks for no tick: the driver keeps its timer."""
+        count, index = mark.acknowledged
+        while self._count < count:
+            done = self._open.popleft()
+            self._within.acknowledged.pop((done.topic, done.number), None)
+            self._within.taken.pop((done.topic, done.number), None)
+            self._done[done.topic] = max(done.number, self._done.get(done.topic, 0))  # what comes late is told late
+            self._count += 1
+        if index:
+            self._within.acknowledged[self._open[0].topic, self._open[0].number] = index
+        self._taken = mark.taken
+        effects = Effects()
+        effects.persist.append(mark)
+        effects.notify.append(mark)
+        return effects
+
+    def encode(self) -> bytes | None:
+        """A snapshot that stands for the whole journal. None: not now.
+
+        Not while a change is under way, and not while something waits to be acknowledged that came before its topic
+        began anew: a shortened journal knows only the new beginning, and the gap before it would be forgotten.
+        """
+        holdings = self.subscriber.state.holdings
+        for done in self._open:
+            holding = holdings.get(done.topic)
+            if holding is not None and done.number <= holding.start:
+                return None
+        records = self.subscriber.compact(self._done)
+        if records is None:
+            return None
+        within = Within(
+            [(*key, index) for key, index in self._within.acknowledged.items()],
+            [(*key, index) for key, index in self._within.taken.items()],
+        )
+        return _encoder.encode(Snapshot(records, list(self._open), self._count, self._taken, within, self._where))

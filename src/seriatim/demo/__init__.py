@@ -1,0 +1,1 @@
+"""The demo: a shop at three sites, with and without ordering."""

@@ -1,0 +1,1 @@
+"""What is not needed to run the product: the simulator, the explorer, the papers as printed, their experiments."""

@@ -1,0 +1,136 @@
+"""The same workload on the tree and on the atoms: what a stamp weighs, how far and how long events go, who has most to
+do, and what it costs to join."""
+
+from itertools import accumulate
+from random import Random
+from statistics import fmean
+
+from msgspec import Struct
+
+from seriatim.lab.experiments.experiment import Measures
+from seriatim.lab.experiments.ordered_systems import AtomsSystem, Mode, OrderedSystem, TreeSystem
+from seriatim.lab.experiments.paper004.atom_latency import CLUSTER, HOSTS, part_of
+from seriatim.lab.experiments.paper004.atom_layouts import OURS, PRINTED, lay_out
+from seriatim.lab.experiments.paper004.memberships import Memberships, hosts_named
+from seriatim.lab.experiments.paper004.transit_stub import Router, Topology, clustered_hosts, transit_stub
+from seriatim.model import Address
+from seriatim.order.stamp import TopicIds, encode_entries
+
+ATOMS_PRINTED = "atoms as printed"
+ATOMS = "atoms"
+ATOMS_BROKER = "atoms, by broker"
+TREE_TICKET, TREE_LOG = "tree, one node, tickets", "tree, one node, logs"
+REGIONS_TICKET, REGIONS_LOG = "tree by region, tickets", "tree by region, logs"
+SYSTEMS = (ATOMS_PRINTED, ATOMS, ATOMS_BROKER, TREE_TICKET, TREE_LOG, REGIONS_TICKET, REGIONS_LOG)
+
+SIZES = {"small": 12, "large": 48}
+EVENTS = 300
+INTERVAL_MS = 50.0
+JOINS = 5
+
+
+class Workload(Struct, frozen=True):
+    """How many topics, of how many members, who live together or anywhere; they publish by Zipf's law, or all alike."""
+
+    topics: int
+    size: str
+    interest: str  # local or spread
+    even: bool = False
+
+
+def memberships(workload: Workload, topology: Topology, hosts: dict[Address, Router], seed: int) -> Memberships:
+    """Local: the hosts nearest to one of them. Spread: any hosts."""
+    random = Random(f"workload {seed}")
+    names = hosts_named(HOSTS)
+    size = SIZES[workload.size]
+    found: Memberships = {}
+    for index in range(workload.topics):
+        if workload.interest == "local":
+            centre = hosts[random.choice(names)]
+            near = sorted(names, key=lambda name: (topology.delay(centre, hosts[name]), name))
+            found[f"T{index:02}"] = sorted(near[:size])
+        else:
+            found[f"T{index:02}"] = sorted(random.sample(names, size))
+    return found
+
+
+def system_of(
+    name: str, topology: Topology, hosts: dict[Address, Router], members: Memberships, seed: int
+) -> OrderedSystem:
+    """The system of this name, with everybody in it."""
+    if name in (ATOMS_PRINTED, ATOMS, ATOMS_BROKER):
+        layout = lay_out(topology, hosts, members, PRINTED if name == ATOMS_PRINTED else OURS, seed)
+        return AtomsSystem(layout, by_broker=name == ATOMS_BROKER)
+    mode: Mode = "log" if name in (TREE_LOG, REGIONS_LOG) else "ticket"
+    return TreeSystem(topology, hosts, members, mode, regions=name in (REGIONS_TICKET, REGIONS_LOG))
+
+
+def compare(workload: Workload, name: str, seed: int) -> Measures:
+    """One system under one workload."""
+    system, members = prepared(workload, name, seed)
+    measures = publish_events(system, workload, members, seed)
+    return measures | _joins(system, members, seed)
+
+
+def prepared(workload: Workload, name: str, seed: int) -> tuple[OrderedSystem, Memberships]:
+    """A system in which all members of the workload are in."""
+    topology = transit_stub(seed)
+    hosts = dict(clustered_hosts(topology, hosts_named(HOSTS), CLUSTER, Random(f"hosts {seed}")))
+    members = memberships(workload, topology, hosts, seed)
+    return system_of(name, topology, hosts, members, seed), members
+
+
+def publish_events(system: OrderedSystem, workload: Workload, members: Memberships, seed: int) -> Measures:
+    """Members publish to their topics; what was seen of it."""
+    random = Random(f"events {seed}")
+    topics = sorted(members)
+    weights = list(accumulate(1.0 if workload.even else 1.0 / rank for rank in range(1, len(topics) + 1)))
+    world = system.world
+    world.handled.clear()
+    at = world.simulator.now
+    for index in range(EVENTS):
+        at += random.expovariate(1.0 / INTERVAL_MS)
+        topic = random.choices(topics, cum_weights=weights)[0]
+        system.publish(random.choice(members[topic]), topic, f"e{index:04}", at)
+    world.simulator.run(until_ms=at)
+    system.settle()
+    latencies, hops = [], []
+    handed, hashed, entries = [], [], []
+    named = sorted({name for seen in world.seen.values() for name in seen.entries})
+    ids = {name: index for index, name in enumerate(named)}
+    for seen in world.seen.values():
+        for receiver, (time, made) in seen.notified.items():
+            if receiver != seen.sender:
+                latencies.append(time - seen.at)
+                hops.append(made)
+        entries.append(len(seen.entries))
+        handed.append(len(encode_entries(seen.entries, ids)))
+        hashed.append(len(encode_entries(seen.entries, TopicIds())))
+    sequencing = {unit: count for unit, count in world.handled.items() if unit in system.sequencers}
+    return {
+        "notified": float(sum(len(seen.notified) for seen in world.seen.values())),
+        "entries": fmean(entries),
+        "stamp_bytes": fmean(handed),
+        "stamp_bytes_hashed": fmean(hashed),
+        "latency_ms": fmean(latencies),
+        "latency_90_ms": part_of(latencies, 0.9),
+        "hops": fmean(hops),
+        "busiest": max(sequencing.values()) / EVENTS,
+        "sequencing": sum(sequencing.values()) / EVENTS,
+    }
+
+
+def _joins(system: OrderedSystem, members: Memberships, seed: int) -> Measures:
+    random = Random(f"joins {seed}")
+    now = {topic: set(each) for topic, each in members.items()}
+    times, messages = [], []
+    for _ in range(JOINS):
+        topic = random.choice([topic for topic in sorted(now) if len(now[topic]) < HOSTS])
+        host = random.choice([name for name in hosts_named(HOSTS) if name not in now[topic]])
+        now[topic].add(host)
+        joined = system.join(host, topic)
+        if joined.effective_at is None:
+            raise AssertionError(f"{host} never joined {topic}")
+        times.append(joined.effective_at - joined.asked_at)
+        messages.append(joined.messages)
+    return {"join_ms": fmean(times), "join_messages": fmean(messages)}

@@ -1,0 +1,256 @@
+"""The sequencing tree and the sequencing atoms as systems that can be compared: same hosts, same topology, same acts.
+
+Both are played by their own machines without links around them: there is neither loss nor crash, so frames and
+acknowledgements, which both have alike, are left out. Each has a broker in the middle of the network that hands events
+to the members; atoms also come without one, as in paper 004, where the last atom's host does it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Literal
+
+from msgspec import Struct
+
+from seriatim.lab.experiments.metering import MeteredWorld, Seen
+from seriatim.lab.experiments.paper004.atom_layouts import AtomLayout
+from seriatim.lab.experiments.paper004.memberships import Memberships
+from seriatim.lab.experiments.paper004.placed_plan import PlacedPlan, placed_plan
+from seriatim.lab.experiments.paper004.transit_stub import Router, Topology
+from seriatim.model import BROKER, Address, Event, Node, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.atoms import COORDINATOR, AtomHost, AtomsOptions, Coordinator, Ingress, Receiver
+from seriatim.protocols.atoms import messages as atoms
+from seriatim.protocols.broker import Broker
+from seriatim.protocols.machine import Effects, Machine, Payload
+from seriatim.protocols.tree import Publisher, Sequencer, Subscriber, TreeOptions
+from seriatim.protocols.tree import messages as tree
+
+QUIET_MS = 60_000.0  # after this everything is over
+NEVER_MS = 1e9  # leases and retries: nothing is lost here
+
+Mode = Literal["log", "ticket"]
+
+
+class Joining(Struct):
+    """How a subscription change went."""
+
+    host: Address
+    topic: Topic
+    asked_at: float
+    effective_at: float | None = None
+    messages: int = 0
+
+
+class OrderedSystem(ABC):
+    """One system. `sequencers` are the units that order; the others publish, distribute or receive."""
+
+    def __init__(self, topology: Topology, hosts: Mapping[Address, Router]) -> None:
+        self.world = MeteredWorld(topology)
+        self.hosts = hosts
+        self.middle = middle_of(topology, hosts)
+        self.sequencers: set[str] = set()
+        self.joining: Joining | None = None
+
+    @abstractmethod
+    def command(self, event: Event) -> tuple[Address, Payload]:
+        """The command for an event, and the machine that gets it."""
+
+    @abstractmethod
+    def request(self, host: Address, topic: Topic) -> tuple[Address, Payload]:
+        """The command to join a topic, and the machine that gets it."""
+
+    def publish(self, sender: Address, topic: Topic, event_id: str, at: float) -> None:
+        def act() -> None:
+            self.world.seen[event_id] = Seen(sender, self.world.simulator.now)
+            self.world.simulator.command(*self.command(Event(event_id, topic, f"{sender} sends")))
+
+        self.world.simulator.at(at, act)
+
+    def join(self, host: Address, topic: Topic) -> Joining:
+        """Let one host join, and everything that follows from it happen."""
+        simulator = self.world.simulator
+        before = self.messages
+        joining = self.joining = Joining(host, topic, simulator.now)
+        simulator.command(*self.request(host, topic))
+        self.settle()
+        joining.messages = self.messages - before
+        return joining
+
+    def settle(self) -> None:
+        self.world.simulator.run(until_ms=self.world.simulator.now + QUIET_MS)
+
+    @property
+    def messages(self) -> int:
+        """All of them so far."""
+        return sum(self.world.handled.values())
+
+    def effective(self, host: Address, now: float) -> None:
+        if self.joining is not None and self.joining.host == host and self.joining.effective_at is None:
+            self.joining.effective_at = now
+
+
+def middle_of(topology: Topology, hosts: Mapping[Address, Router]) -> Router:
+    """The transit router that is nearest to all hosts together."""
+    transit = range(topology.shape.transit_count)
+    return min(transit, key=lambda router: sum(topology.delay(router, at) for at in hosts.values()))
+
+
+# ── the tree ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TreeSystem(OrderedSystem):
+    """The sequencing tree. `regions`: a node in each transit domain that has hosts, below one in the middle, and topics
+    at home where their members are; else one node in the middle."""
+
+    def __init__(
+        self, topology: Topology, hosts: Mapping[Address, Router], members: Memberships, mode: Mode, regions: bool
+    ) -> None:
+        super().__init__(topology, hosts)
+        places = {"root": self.middle} | (region_nodes(topology, hosts) if regions else {})
+        homes = {
+            topic: min(
+                places,
+                key=lambda node: (sum(topology.delay(places[node], hosts[each]) for each in members[topic]), node),
+            )
+            for topic in members
+        }
+        parents: dict[Node, Node | None] = {node: None if node == "root" else "root" for node in places}
+        shape = SequencingTree(parents, homes)
+        options = TreeOptions(mode=mode, retry_ms=NEVER_MS, lease_ms=NEVER_MS, patience_ms=NEVER_MS)
+        self.world.told = self._on_told
+        self.world.add(BROKER, self.middle, Broker())
+        for node, router in places.items():
+            self.sequencers.add(node)
+            self.world.add(node, router, Sequencer(shape, node, options))
+        for name, router in hosts.items():
+            self.world.add(name, router, Subscriber(shape, name, options))
+            self.world.add(f"{name} sends", router, Publisher(shape, f"{name} sends", options))
+        for name in hosts:
+            held = frozenset(topic for topic, each in members.items() if name in each)
+            if held:
+                self.world.simulator.command(name, tree.Change(held))
+        self.settle()
+
+    def command(self, event: Event) -> tuple[Address, Payload]:
+        return event.publisher, tree.Publish((event,))
+
+    def request(self, host: Address, topic: Topic) -> tuple[Address, Payload]:
+        return host, tree.Change(frozenset({topic}))
+
+    def _on_told(self, address: Address, payload: Payload, now: float) -> None:
+        if type(payload) is tree.Changed:
+            self.effective(address, now)
+
+
+def region_nodes(topology: Topology, hosts: Mapping[Address, Router]) -> dict[Node, Router]:
+    """A node for each transit domain that has hosts, at its transit router that is nearest to them."""
+    size = topology.shape.transit_routers
+    there: dict[int, list[Router]] = {}
+    for router in hosts.values():
+        there.setdefault(topology.transit_of(router) // size, []).append(router)
+    return {
+        f"region {domain}": min(
+            range(domain * size, (domain + 1) * size),
+            key=lambda router: sum(topology.delay(router, each) for each in routers),
+        )
+        for domain, routers in sorted(there.items())
+    }
+
+
+# ── the atoms ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Relay(Struct, frozen=True):
+    """Last host → broker: hand this to these members."""
+
+    item: atoms.Item
+    members: tuple[Address, ...]
+
+
+class RelayBroker:
+    """A broker that hands on what it is given, in order."""
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        assert type(message) is Relay, "hosts send it nothing else"
+        effects.send.extend((member, message.item) for member in message.members)
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        return Effects()
+
+
+class ByBroker:
+    """A host or an ingress that leaves distribution to the broker."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = self._machine.step(source, message, now)
+        sends: list[tuple[Address, Payload]] = []
+        for _, same in groupby(effects.send, key=lambda send: id(send[1])):
+            targets = list(same)
+            item = targets[0][1]
+            if isinstance(item, atoms.Item):
+                sends.append((BROKER, Relay(item, tuple(target for target, _ in targets))))
+            else:
+                sends.extend(targets)
+        effects.send = sends
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        return self._machine.tick(now)
+
+
+class Client:
+    """A host's own part: publishes at the ingress, and asks the coordinator for changes."""
+
+    def __init__(self, plan: PlacedPlan) -> None:
+        self._plan = plan
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        target = self._plan.ingress_of(message.event.topic) if isinstance(message, atoms.Publish) else COORDINATOR
+        effects.send.append((target, message))
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        return Effects()
+
+
+class AtomsSystem(OrderedSystem):
+    """Sequencing atoms on a layout, with a coordinator in the middle."""
+
+    def __init__(self, layout: AtomLayout, by_broker: bool) -> None:
+        super().__init__(layout.topology, layout.hosts)
+        plan = placed_plan(layout)
+        options = AtomsOptions()
+        self.members = {topic: frozenset(each) for topic, each in layout.members.items()}
+        self.world.sends = self._on_sends
+        if by_broker:
+            self.world.add(BROKER, self.middle, RelayBroker())
+        self.world.add(COORDINATOR, self.middle, Coordinator(plan, COORDINATOR, options))
+        for role, names in ((AtomHost, plan.hosts), (Ingress, plan.ingresses)):
+            for name in names:
+                machine: Machine = role(plan, name, options)
+                node = int(name.partition(" ")[2])
+                unit = f"unit {node}"
+                self.sequencers.add(unit)
+                self.world.add(name, layout.places[node], ByBroker(machine) if by_broker else machine, unit)
+        for name, router in layout.hosts.items():
+            self.world.add(name, router, Receiver(plan, name, options))
+            self.world.add(f"{name} sends", router, Client(plan))
+
+    def command(self, event: Event) -> tuple[Address, Payload]:
+        return event.publisher, atoms.Publish(event)
+
+    def request(self, host: Address, topic: Topic) -> tuple[Address, Payload]:
+        self.members[topic] |= {host}
+        return f"{host} sends", atoms.Change(topic, self.members[topic])
+
+    def _on_sends(self, address: Address, message: Payload, now: float) -> None:
+        """A member is in when it is notified of the beginning of its new group."""
+        if type(message) is atoms.Started:
+            self.effective(address, now)

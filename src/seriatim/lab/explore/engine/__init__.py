@@ -1,0 +1,1 @@
+"""The explorer itself: worlds, runs, the search and its checks, whatever the protocol."""

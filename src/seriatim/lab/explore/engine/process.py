@@ -1,0 +1,205 @@
+"""One machine of a world, and everything that belongs to it alone: its clock, journal, log, script and budget.
+
+`run` steps processes in place, `space` freezes and thaws them: both mean the same by a transition.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from seriatim.lab.explore.engine.world import NO_BUDGET, Budget, Channel, Stateful, Transition, World
+from seriatim.model import APPLICATION, Address
+from seriatim.protocols.machine import Effects, Payload
+
+
+class Zombie:
+    """A process that was replaced and does not know it yet: its machine, and how much of the journal it has seen."""
+
+    __slots__ = ("journal_last", "lives", "machine", "wake_at")
+
+    def __init__(self, machine: Stateful, journal_last: int, wake_at: float | None) -> None:
+        self.machine = machine
+        self.journal_last = journal_last
+        self.wake_at = wake_at
+        self.lives = 8  # how often it may still act
+
+
+class Process:
+    """One machine with all that is its own. Time is the machine's own clock: only its own ticks move it."""
+
+    __slots__ = (
+        "address",
+        "answered",
+        "budget",
+        "clock",
+        "issued",
+        "journal",
+        "log",
+        "machine",
+        "wake_at",
+        "world",
+        "zombie",
+    )
+
+    def __init__(self, world: World, address: Address) -> None:
+        self.world = world
+        self.address = address
+        self.machine: Stateful | None = world.roles[address].create()
+        self.zombie: Zombie | None = None
+        self.issued = 0
+        self.answered = 0
+        self.clock = 0.0
+        self.wake_at: float | None = None
+        self.journal: list[Payload] = []
+        self.log: list[Payload] = []
+        self.budget: Budget = world.budgets.get(address, NO_BUDGET)
+
+    @property
+    def script(self) -> Sequence[Payload]:
+        return self.world.scripts.get(self.address, ())
+
+    def waiting(self) -> int:
+        """Answers owed for the commands issued so far. A dead machine owes nothing."""
+        if self.machine is None:
+            return 0
+        answers = self.world.answers
+        return sum(answers(command) for command in self.script[: self.issued]) - self.answered
+
+    def can_issue(self) -> bool:
+        """Whether its application may give the next command now."""
+        if self.machine is None or self.issued == len(self.script):
+            return False
+        return self.address not in self.world.one_at_a_time or self.waiting() <= 0
+
+    def own_transitions(self) -> list[Transition]:
+        """What can happen to this machine without a message."""
+        if self.machine is None:
+            return []
+        found = []
+        if self.can_issue():
+            found.append(Transition("issue", self.address))
+        if self.budget.ticks and self.wake_at is not None:
+            found.append(Transition("tick", self.address))
+        if self.budget.crashes:
+            found.append(Transition("crash", self.address))
+        if self.budget.deaths:
+            found.append(Transition("die", self.address))
+        if self.budget.takeovers and self.zombie is None:
+            found.append(Transition("replace", self.address))
+        if self.zombie is not None:
+            found.append(Transition("haunt", self.address))
+        return found
+
+    def channel_transitions(self, channel: Channel, message: Payload, which: bytes = b"") -> list[Transition]:
+        """What can be done with a message that is next on a channel to this machine."""
+        found = [Transition("deliver", *at(channel), which)]
+        if self.machine is not None:
+            if self.budget.crashes:
+                found.append(Transition("crash", *at(channel), which))
+            if (self.budget.losses or self.zombie is not None) and self.world.may_lose(channel, message):
+                if self.budget.losses:
+                    found.append(Transition("lose", *at(channel), which))
+                if self.zombie is not None:
+                    found.append(Transition("haunt", *at(channel), which))
+        return found
+
+    def take(self, transition: Transition, message: Payload | None) -> Effects:
+        """Let it happen. The effects that remain to be carried out are the messages to send."""
+        kind, machine = transition.kind, self.machine
+        if machine is None:
+            return Effects()
+        if kind == "deliver":
+            assert message is not None, "there is a message on the channel"
+            effects = machine.step(self._sender(transition), message, self.clock)
+        elif kind == "issue":
+            command = self.script[self.issued]
+            self.issued += 1
+            effects = machine.step(APPLICATION, command, self.clock)
+        elif kind == "tick":
+            self._spend(ticks=1)
+            effects = self._tick(machine)
+        elif kind == "crash":
+            self._spend(crashes=1)
+            if transition.source:
+                assert message is not None, "it crashes after this message"
+                self.journal.extend(machine.step(self._sender(transition), message, self.clock).persist)
+            effects = self._restart()
+        elif kind == "replace":
+            self._spend(takeovers=1)
+            self.zombie = Zombie(machine, len(self.journal), self.wake_at)
+            effects = self._restart()
+        elif kind == "haunt":
+            return self._haunt(transition, message)
+        elif kind == "suspect":
+            assert self.world.suspicion is not None, "only worlds that know suspicion offer it"
+            effects = machine.step(APPLICATION, self.world.suspicion(transition.lane), self.clock)
+        elif kind == "lose":
+            self._spend(losses=1)
+            return Effects()
+        else:
+            self._spend(deaths=1)
+            self.machine = self.wake_at = None
+            return Effects()
+        self.obey(effects)
+        return effects
+
+    def tick(self) -> Effects:
+        """Its time has come, by no fault."""
+        if self.machine is None:
+            return Effects()
+        effects = self._tick(self.machine)
+        self.obey(effects)
+        return effects
+
+    def obey(self, effects: Effects) -> None:
+        """Carry out what concerns this machine alone: its journal, its application and its next waking."""
+        self.journal.extend(effects.persist)
+        self.wake_at = effects.wake_at
+        if effects.notify:
+            noted = map(self.world.noted, effects.notify)
+            self.log.extend(payload for payload in noted if payload is not None)
+            self.answered += sum(map(self.world.is_answer, effects.notify))
+
+    def _sender(self, transition: Transition) -> Address:
+        return self.world.seen_as.get(transition.source, transition.source)
+
+    def _tick(self, machine: Stateful) -> Effects:
+        self.clock = max(self.clock, self.wake_at or 0.0)
+        return machine.tick(self.clock)
+
+    def _restart(self) -> Effects:
+        """Another process takes over. Nobody waits for answers of the old one any more."""
+        self.answered += max(0, self.waiting())
+        restore = self.world.roles[self.address].restore
+        assert restore is not None, "checked when the world was made"
+        self.machine = restore(self.journal)
+        return self.machine.tick(self.clock)
+
+    def _haunt(self, transition: Transition, message: Payload | None) -> Effects:
+        """The replaced process acts. Its journal refuses it, if it gets as far as that."""
+        zombie = self.zombie
+        assert zombie is not None, "only a process that was replaced haunts"
+        if transition.source:
+            assert message is not None, "there is a message on the channel"
+            effects = zombie.machine.step(self._sender(transition), message, self.clock)
+        else:
+            effects = zombie.machine.tick(max(self.clock, zombie.wake_at or 0.0))
+        zombie.wake_at = effects.wake_at
+        zombie.lives -= 1
+        if effects.persist:
+            if self.world.fenced and zombie.journal_last != len(self.journal):
+                self.zombie = None
+                return Effects()
+            self.journal.extend(effects.persist)
+            zombie.journal_last = len(self.journal)
+        if not zombie.lives:
+            self.zombie = None
+        return effects
+
+    def _spend(self, **amounts: int) -> None:
+        left = {name: getattr(self.budget, name) - amount for name, amount in amounts.items()}
+        self.budget = replace(self.budget, **left)
+
+
+def at(channel: Channel) -> tuple[Address, Address, str]:
+    """Target, source and lane, as a transition names them."""
+    return channel.target, channel.source, channel.lane

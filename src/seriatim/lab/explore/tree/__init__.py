@@ -1,0 +1,1 @@
+"""Worlds of tree: who plays in them, small and random ones, checks, and rules switched off."""

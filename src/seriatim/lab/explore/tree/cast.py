@@ -1,0 +1,297 @@
+"""Worlds of sequencing-tree machines: which machine plays which part, and who can make whom send.
+
+The search explores the inner `Sequencer`, which is given the perfect links it assumes; worlds with faults run the whole
+`SequencerNode` with its links and journal. The broker may be played by one machine per topic: its topics have
+nothing in common, and the search then need not order what happens on different ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from seriatim.lab.explore.engine.plan import Plan, instances_of
+from seriatim.lab.explore.engine.world import TIMER, Channel, Role, World
+from seriatim.lab.explore.tree.checks import TreeChecks
+from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.broker import Broker
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.messages import Change, Changed, EventStored, Publish, Refresh, Subscribe, Ticket, Update
+from seriatim.protocols.with_broker import (
+    Append,
+    Appended,
+    Delivered,
+    Grown,
+    Kept,
+    Listen,
+    Listening,
+    Stamped,
+    Trimmed,
+    Unlisten,
+    Voids,
+    Watch,
+    Write,
+    Written,
+)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The classes that play the roles. Variants replace one of them by a broken one."""
+
+    sequencer: type[Sequencer] = Sequencer
+    publisher: type[Publisher] = Publisher
+    subscriber: type[Subscriber] = Subscriber
+    broker: type[Broker] = Broker
+    fenced: bool = True
+
+
+PROPER = Cast()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeWorld(Plan[Cast]):
+    """One world of the sequencing tree."""
+
+    tree: SequencingTree
+    options: TreeOptions
+    may_lose: Callable[[Channel, Payload], bool] = lambda channel, message: True
+    readers: Mapping[Address, Address] = field(default_factory=dict)  # publisher → the subscriber it reacts to
+    with_links: bool = False
+    reconnecting: bool = False  # requests of clients to nodes can overtake each other
+    broker_per_topic: bool = True
+    markers: int = 0  # voids that follow each event in a log
+
+    def build(self, cast: Cast | None = None) -> World:
+        parts = Parts(self, cast or PROPER)
+        return self.world(
+            parts.roles(),
+            TreeChecks(self.tree, self.options, self.readers),
+            route=parts.route,
+            seen_as=dict.fromkeys(parts.brokers, BROKER),
+            lane=lane_of_reconnecting if self.reconnecting else lane,
+            may_lose=self.may_lose,
+            answers=answers,
+            is_answer=instances_of(Changed, EventStored),
+            influence=parts.influence,
+            passive=is_passive,
+            normalise=wipe_timers if self.is_timeless() else leave,
+            noted=noted,
+            fenced=parts.cast.fenced,
+        )
+
+    def is_timeless(self) -> bool:
+        """Whether no machine is ever ticked, so that what it would then do cannot matter."""
+        return self.patience == 0 and not any(budget.ticks or budget.crashes for budget in self.budgets.values())
+
+
+def publish(publisher: Address, topic: Topic, *ids: str) -> Publish:
+    """The command to publish events with these ids."""
+    return Publish(tuple(Event(id, topic, publisher) for id in ids))
+
+
+def change(add: str = "", remove: str = "") -> Change:
+    """The command to change a subscription; topics separated by blanks."""
+    return Change(frozenset(add.split()), frozenset(remove.split()))
+
+
+def answers(command: Payload) -> int:
+    """One answer per change, and one per event."""
+    return len(command.events) if type(command) is Publish else 1
+
+
+def is_passive(machine: Any) -> bool:
+    """A subscriber with nothing to change and a publisher with nothing to publish only listen."""
+    if isinstance(machine, Subscriber):
+        return machine.state.changing is None and not machine.state.waiting
+    if isinstance(machine, Publisher):
+        return all(lane.is_idle() for lane in machine.state.lanes.values())
+    return False
+
+
+def noted(payload: Payload) -> Payload | None:
+    """Checks look at which events came, in which order; not at stamps, and answers are counted."""
+    if type(payload) is not Notification:
+        return payload if type(payload) is Gap else None
+    return Notification(payload.event, payload.number, {}, payload.out_of_order) if payload.entries else payload
+
+
+def leave(machine: Any) -> None:
+    """Wipe nothing."""
+
+
+def wipe_timers(machine: Any) -> None:
+    """Forget when things are due, and of a node's moments all but their order."""
+    state = machine.state
+    if isinstance(machine, Subscriber):
+        state.retry_due = state.patience_due = state.refresh_due = None
+    elif isinstance(machine, Publisher):
+        state.retry_due = None
+    elif isinstance(machine, Sequencer):
+        passages = state.passages.passages.values()
+        moments = {0} | {each.raised for each in passages} | {each.collected for each in passages}
+        rank = {moment: position for position, moment in enumerate(sorted(moments))}
+        for passage in passages:
+            passage.raised, passage.collected = rank[passage.raised], rank[passage.collected]
+        state.passages.moment = len(rank) - 1
+
+
+def topic_of(message: Payload) -> Topic:
+    """The topic of what goes to or comes from the broker, `Watch` aside."""
+    match message:
+        case Append(event):
+            return event.topic
+        case (
+            Write(topic)
+            | Listen(topic)
+            | Unlisten(topic)
+            | Listening(topic)
+            | Appended(topic)
+            | Grown(topic)
+            | Kept(topic)
+            | Trimmed(topic)
+            | Voids(topic)
+            | Written(topic)
+            | Delivered(topic)
+            | Stamped(topic)
+        ):
+            return topic
+        case _:
+            raise ValueError(f"neither to nor from the broker: {message!r}")
+
+
+def lane(source: Address, target: Address, message: Payload) -> str:
+    """Topics overtake each other on the way from the broker, and so do a topic's log and its stamp channel."""
+    if not source.startswith(BROKER):
+        return ""
+    return f"{topic_of(message)} stamps" if type(message) is Stamped else topic_of(message)
+
+
+def lane_of_reconnecting(source: Address, target: Address, message: Payload) -> str:
+    """A client that reconnects can have its repeated requests arrive after newer ones."""
+    if isinstance(message, Subscribe | Update | Refresh):
+        return f"version {message.version}"
+    return f"{message.topic} {message.request}" if type(message) is Ticket else lane(source, target, message)
+
+
+class Parts:
+    """Who plays what in one world, and who can make whom send."""
+
+    def __init__(self, plan: TreeWorld, cast: Cast) -> None:
+        self.plan, self.cast, self.tree = plan, cast, plan.tree
+        commands = [*plan.setup, *((address, each) for address, script in plan.scripts.items() for each in script)]
+        self.wants: dict[Address, set[Topic]] = {}  # topics each client ever publishes to or subscribes to
+        self.moves: dict[Address, set[Topic]] = {  # topics each subscriber still adds or removes
+            address: {topic for each in script if isinstance(each, Change) for topic in each.add | each.remove}
+            for address, script in plan.scripts.items()
+        }
+        self.publishers: list[Address] = []
+        for address, command in commands:
+            wanted = self.wants.setdefault(address, set())
+            if isinstance(command, Publish):
+                wanted.update(event.topic for event in command.events)
+                if address not in self.publishers:
+                    self.publishers.append(address)
+            elif isinstance(command, Change):
+                wanted.update(command.add)
+        self.subscribers = [address for address in self.wants if address not in self.publishers]
+        self.topics = sorted(self.tree.homes)
+        self.brokers = [self.broker(topic) for topic in self.topics] if plan.broker_per_topic else [BROKER]
+        self.neighbours = {node: self._neighbours(node) for node in self.tree.parents}
+
+    def broker(self, topic: Topic) -> Address:
+        return f"{BROKER} {topic}" if self.plan.broker_per_topic else BROKER
+
+    def roles(self) -> dict[Address, Role]:
+        options, tree, cast = self.plan.options, self.tree, self.cast
+        roles: dict[Address, Role] = {}
+        for node in tree.parents:
+            machine: Any = partial(cast.sequencer, tree, node, options)
+            restore: Any = None
+            if self.plan.with_links:
+                node_type = node_with(cast.sequencer)
+                machine = partial(node_type, tree, node, options)
+                restore = partial(node_type.take_over, tree, node, options)
+            roles[node] = Role(machine, machine, restore)
+        for broker in self.brokers:
+            roles[broker] = Role(partial(cast.broker, markers=self.plan.markers), partial(_thaw_broker, cast.broker))
+        for publisher in self.publishers:
+            machine = partial(cast.publisher, tree, publisher, options)
+            roles[publisher] = Role(machine, machine)
+        for subscriber in self.subscribers:
+            machine = partial(cast.subscriber, tree, subscriber, options)
+            restore = partial(cast.subscriber.resume, tree, subscriber, options) if options.durable else None
+            roles[subscriber] = Role(machine, machine, restore)
+        return roles
+
+    def route(self, target: Address, message: Payload) -> Sequence[tuple[Address, Payload]]:
+        if target != BROKER or not self.plan.broker_per_topic:
+            return [(target, message)]
+        if type(message) is Watch:
+            return [(self.broker(topic), Watch(frozenset({topic}))) for topic in sorted(message.topics)]
+        return [(self.broker(topic_of(message)), message)]
+
+    def influence(self, target: Address, source: Address) -> frozenset[Address] | None:
+        """To whom `target` may send because of something from `source`."""
+        if source == TIMER:
+            return None
+        if target in self.tree.parents:
+            return frozenset(self._influence_at_node(target, source))
+        if target in self.brokers:
+            if source in self.subscribers:
+                return frozenset({source})
+            homes = {self.tree.home(topic) for topic in self._topics_of(target)}
+            listeners = {each for each in self.subscribers if self._topics_of(target) & self.wants[each]}
+            return frozenset({source} | listeners | homes)
+        topics = self.wants[target]
+        if target in self.subscribers:
+            moves, homes = self.moves.get(target, set()), {self.tree.home(topic) for topic in topics}
+            if source not in self.brokers:
+                return frozenset({self.broker(topic) for topic in moves} | homes)
+            joining = self._topics_of(source) & moves if self.plan.options.mode == "ticket" else set()
+            return frozenset(self.tree.home(topic) for topic in joining)
+        if target in self.publishers and not self.plan.options.causal and source != APPLICATION:
+            topics = {topic for topic in topics if source in (self.broker(topic), self.tree.home(topic))}
+        return frozenset({self.broker(topic) for topic in topics} | {self.tree.home(topic) for topic in topics})
+
+    def _influence_at_node(self, node: Address, source: Address) -> set[Address]:
+        if source in self.subscribers or source in self.publishers:
+            return self.neighbours[node] | {source}
+        if source in self.brokers:  # a node that restarted has joins wait for the length of a log
+            waiting = self._topics_of(source) if self._restarts(node) else set()
+            return {*self.neighbours[node], source, *(each for each in self.subscribers if self.wants[each] & waiting)}
+        if source == APPLICATION:
+            return set(self.neighbours[node])
+        here = {topic for topic in self.topics if self.tree.home(topic) == node}
+        publishers = {each for each in self.publishers if self.wants[each] & here}
+        subscribers = {each for each in self.subscribers if self.wants[each] & here}
+        return self.neighbours[node] | publishers | subscribers | {self.broker(topic) for topic in here}
+
+    def _restarts(self, node: Address) -> bool:
+        budget = self.plan.budgets.get(node)
+        return self.plan.options.mode == "log" and budget is not None and budget.crashes > 0
+
+    def _topics_of(self, broker: Address) -> set[Topic]:
+        return {topic for topic in self.topics if self.broker(topic) == broker}
+
+    def _neighbours(self, node: Address) -> set[Address]:
+        parent = self.tree.parents[node]
+        children = {child for child, above in self.tree.parents.items() if above == node}
+        return children if parent is None else children | {parent}
+
+
+def node_with(sequencer: type[Sequencer]) -> type[SequencerNode]:
+    """A node whose inner sequencer is of this type."""
+
+    class PlayedNode(SequencerNode):
+        sequencer_type = sequencer
+
+    return PlayedNode
+
+
+def _thaw_broker(broker_type: type[Broker], state: Any) -> Broker:
+    broker = broker_type()
+    broker.state = state
+    return broker

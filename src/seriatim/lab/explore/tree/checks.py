@@ -1,0 +1,107 @@
+"""What the sequencing tree promises of its logs, its answers, and of a world that has come to rest."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, stuck
+from seriatim.model import BROKER, Address, Notification, Number, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree.messages import Granted, Publish
+from seriatim.protocols.with_broker import Stamped
+
+
+class TreeChecks(OrderChecks):
+    """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
+
+    def __init__(self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address]) -> None:
+        self.tree = tree
+        self.options = options
+        self.readers = readers
+
+    def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
+        """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
+        if type(message) is Granted:
+            question = f"{message.topic} for request {message.request} of {target}"
+            request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
+            return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
+        if type(message) is Stamped:
+            return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
+        return ()
+
+    def stopped(self, world: Stopped) -> list[Violation]:
+        found = []
+        for address in world.addresses:
+            machine = world.machine(address)
+            if machine is None:
+                continue
+            if (waiting := world.waiting(address)) > 0:
+                found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
+            if isinstance(machine, Subscriber):
+                found.extend(self._owed(world, address, machine))
+        return found + self._causal(world) if self.options.causal else found
+
+    def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
+        found = []
+        if machine.state.ready:
+            found.append(
+                Violation("stuck", f"{address} keeps back {len(machine.state.ready)} events that are in order")
+            )
+        notified: dict[Topic, set[Number]] = {}
+        for payload in world.log(address):
+            if type(payload) is Notification:
+                notified.setdefault(payload.event.topic, set()).add(payload.number)
+        for topic, holding in sorted(machine.state.holdings.items()):
+            lane = machine.state.lanes[topic]
+            events, last = self._on_broker(world, topic)
+            if lane.open and lane.done < last:
+                reasons = "; ".join(explained(machine)) or "it has not arrived"
+                found.append(Violation("stuck", f"{address} was not notified of {topic} {lane.done + 1}: {reasons}"))
+            lost = sorted(n for n in events if holding.start < n <= lane.done and n not in notified.get(topic, ()))
+            if lane.open and lost:
+                found.append(Violation("loss", f"{address} passed over {topic} {lost[0]} without notifying it"))
+        return found
+
+    def _causal(self, world: Stopped) -> list[Violation]:
+        """A reaction comes after what its publisher had been notified of; in ticket mode also after its own events."""
+        causes: dict[str, frozenset[str]] = {}
+        own: dict[Address, frozenset[str]] = {}
+        for address, command, notified in world.issued:
+            if not isinstance(command, Publish):
+                continue
+            reader = self.readers.get(address, "")
+            seen = ids_of(world.log(reader)[: notified[reader]]) if reader else []
+            before = frozenset(seen).union(*(causes.get(id, frozenset()) for id in seen))
+            for event in command.events:
+                causes[event.id] = before | own.get(address, frozenset())
+                if self.options.mode == "ticket":
+                    own[address] = causes[event.id] | {event.id}
+        return self.causal_inversions(world, causes)
+
+    def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:
+        """The numbers of the topic's events, and the last number that was given out."""
+        broker = world.machine(f"{BROKER} {topic}" if BROKER not in world.addresses else BROKER)
+        node = world.machine(self.tree.home(topic))
+        sequencer = node.inner if isinstance(node, SequencerNode) else node
+        home = sequencer.state.homes.get(topic) if sequencer is not None else None
+        kept = broker.state.topics.get(topic) if broker is not None else None
+        if kept is None:
+            return [], home.issued if home is not None else 0
+        events = [number for number, event in enumerate(kept.log, 1) if event is not None]
+        events += [slot.number for slot in kept.slots if slot.event is not None]
+        return events, max(len(kept.log), home.issued if home is not None else 0)
+
+
+def explained(machine: Any) -> list[str]:
+    """What a machine says it is waiting for."""
+    if isinstance(machine, Subscriber):
+        lines = [
+            f"{wait.event_id or 'a void'} ({wait.topic} {wait.number}) waits: {wait.why}" for wait in machine.explain()
+        ]
+        changing = machine.state.changing
+        if changing is not None:
+            doors = sorted(changing.join | changing.listen | changing.update)
+            lines.append(f"the change to {', '.join(sorted(machine.topics)) or 'nothing'} waits for {', '.join(doors)}")
+        return lines
+    return list(machine.explain())

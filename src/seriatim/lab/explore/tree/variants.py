@@ -1,0 +1,131 @@
+"""Machines that are broken on purpose, one rule each: a checker that does not catch them proves nothing.
+
+Each variant replaces the one method (or table) that holds the rule. The names are what the rule is called
+in the protocol's README, with `no-` in front.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from seriatim.lab.explore.engine.plan import broken, gives
+from seriatim.lab.explore.tree.cast import PROPER, Cast
+from seriatim.model import Address, Entries, Node
+from seriatim.order import HoldBack, Shift
+from seriatim.protocols.broker import Broker
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
+from seriatim.protocols.tree.messages import JoinId, Pass
+from seriatim.protocols.tree.state import Join
+from seriatim.protocols.with_broker import Delivered, Write, Written
+
+VARIANTS: dict[str, tuple[str, Cast]] = {}
+
+
+def breaks(name: str, text: str, role: str = "sequencer", **methods: Callable[..., Any]) -> None:
+    """The machine of this role, with these methods in place of its own."""
+    machine: Any = broken(getattr(PROPER, role), **methods)
+    VARIANTS[name] = text, replace(PROPER, **{role: machine})
+
+
+def holds_back(name: str, text: str, blocks: Callable[..., bool]) -> None:
+    """A subscriber whose events wait for other things."""
+    VARIANTS[name] = (
+        text,
+        Cast(subscriber=type("Broken", (Subscriber,), {"holdback_type": broken(HoldBack, _blocks=blocks)})),
+    )
+
+
+class SkippingSequencer(Sequencer):
+    """The home sends a request straight to the next node that has something to collect, as the paper does."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._handlers[Pass] = (self._on_pass, None)  # it comes from any node below
+
+    def _next_stop(self, message: Pass) -> Node:
+        if self.tree.home(message.topic) != self.node:
+            return super()._next_stop(message)
+        coupled = self._couplings.group(message.topic) | message.uncouple | message.once
+        stops = {self.tree.meet(message.topic, other) for other in coupled} | {message.top}
+        return next(node for node in self.tree.paths[self.node][1:] if node in stops)
+
+
+def cut_at_once(self: Sequencer, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
+    Sequencer._await_announcements(self, join_id, join, now, effects)
+    if join.unannounced:
+        join.unannounced.clear()
+        self._cut(join_id, join, now, effects)
+
+
+def collect_without_uncoupled(self: Sequencer, message: Pass) -> Entries:
+    entries = Sequencer._collect(self, message)
+    return {topic: number for topic, number in entries.items() if topic not in message.uncouple}
+
+
+def shift_without_once(self: Sequencer, shift: Shift) -> None:
+    known = self.state.regroupings.get(shift.topic)
+    was_new = not shift.coupled and known is not None and shift.other in known.couple
+    Sequencer._shift(self, shift)
+    if was_new and known is not None:  # coupled and uncoupled between two events
+        known.once.discard(shift.other)
+
+
+def collect_without_base(self: Sequencer, message: Pass) -> Entries:
+    """Only what rises from now on."""
+    entries = Sequencer._collect(self, message)
+    return {topic: number for topic, number in entries.items() if topic not in message.couple}
+
+
+def couple_by_two(self: Sequencer, *args: Any, **named: Any) -> None:
+    Sequencer.__init__(self, *args, **named)
+    self._couplings.threshold = 2
+
+
+def publish_at_once(self: Publisher, tree: Any, name: Any, options: Any, state: Any = None) -> None:
+    """Without waiting for its own events on other topics."""
+    Publisher.__init__(self, tree, name, msgspec.structs.replace(options, causal=False), state)
+
+
+def overwrite(self: Broker, source: Address, message: Payload, now: float) -> Effects:
+    effects = Broker.step(self, source, message, now)
+    if type(message) is not Write:
+        return effects
+    topic = self.state.topics[message.topic]
+    slot = next(slot for slot in topic.slots if slot.number == message.number)
+    if slot.event != message.event:
+        slot.entries, slot.event, slot.proof = message.entries, message.event, message.proof
+        delivered = Delivered(message.topic, message.number, message.entries, message.event, message.proof)
+        effects.send = [(listener, delivered) for listener in topic.listeners]
+        winner = None if message.event is None else message.event.id
+        effects.send.append((source, Written(message.topic, message.number, winner, message.proof)))
+    return effects
+
+
+VARIANTS["no-hop-by-hop"] = "a request skips nodes", Cast(sequencer=SkippingSequencer)
+breaks("no-two-phase-start", "the cut does not wait for announcements", _await_announcements=cut_at_once)
+holds_back(
+    "no-holding",
+    "events do not wait for a topic being joined",
+    lambda self, lane, needed: lane.open and lane.done < needed,
+)
+breaks("no-floor", "a joining topic gets no floor", _floor=gives({}))
+breaks("no-left-topics", "topics left in the past are forgotten", _left_topics=gives(frozenset()))
+breaks(
+    "no-closing",
+    "an uncoupled topic is not collected once more",
+    _collect=collect_without_uncoupled,
+    _shift=shift_without_once,
+)
+breaks("no-base", "a newly coupled topic gives no base", _collect=collect_without_base)
+holds_back(  # as the paper prints it
+    "no-at-least", "an event waits for equality", lambda self, lane, needed: not lane.open or lane.done != needed
+)
+breaks("no-idempotence", "a repeated ticket takes new numbers", _is_repeat=gives(False))
+breaks("no-void-stamp", "a void carries no entries", _void_entries=gives({}))
+breaks("no-write-once", "the last writer of a slot wins", "broker", step=overwrite)
+VARIANTS["no-fencing"] = "a replaced process may still write the journal", Cast(fenced=False)
+breaks("no-causal-coupling", "causal mode couples as total order does", __init__=couple_by_two)
+breaks("no-causal-publisher", "a publisher does not wait for itself", "publisher", __init__=publish_at_once)

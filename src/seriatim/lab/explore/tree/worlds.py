@@ -1,0 +1,82 @@
+"""The small worlds that are searched exhaustively, by name."""
+
+from collections.abc import Mapping, Sequence
+
+from seriatim.lab.explore.engine.plan import Plan, by_name
+from seriatim.lab.explore.tree.cast import Cast, TreeWorld, change, publish
+from seriatim.model import Address
+from seriatim.order import SequencingTree
+from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.messages import Change, Publish
+
+Script = Mapping[Address, Sequence[Publish | Change]]
+
+ONE = SequencingTree.single("AB")
+TWO = SequencingTree.chain({"A": 1, "B": 2}, 2)
+CHAIN = SequencingTree.chain({"A": 1, "B": 2, "C": 3}, 3)
+STAR = SequencingTree.star({"A": 1, "B": 2, "C": 3}, 3)
+
+# z has seen e and leaves its topic; then f, on the topic it keeps. y holds both all the time.
+LEAVING: Script = {"z": [change(remove="B")], "p": [publish("p", "B", "e")], "q": [publish("q", "A", "f")]}
+
+# z has seen e and moves to the other topic, where f comes. y holds both; z never does.
+MOVING: Script = {"z": [change("B", "A")], "p": [publish("p", "A", "e")], "q": [publish("q", "B", "f")]}
+
+# y joins B while z, which holds both, leaves it, with one event on each topic meanwhile, or two.
+PAIR: Script = {
+    "y": [change("B")],
+    "z": [change(remove="B")],
+    "p": [publish("p", "A", "a1")],
+    "q": [publish("q", "B", "b1")],
+}
+PAIR_TWICE: Script = {
+    **PAIR,
+    "p": [publish("p", "A", "a1"), publish("p", "A", "a2")],
+    "q": [publish("q", "B", "b1"), publish("q", "B", "b2")],
+}
+
+# x, y and z hold one topic each and join the next one at the same time.
+JOINING: Script = {
+    "x": [change("B")],
+    "y": [change("C")],
+    "z": [change("A")],
+    "p": [publish("p", "A", "a1")],
+    "q": [publish("q", "B", "b1")],
+}
+JOINING_ALL: Script = {**JOINING, "r": [publish("r", "C", "c1")]}
+
+BOTH = [("y", change("A B")), ("z", change("A B"))]
+APART = [("y", change("A B")), ("z", change("A"))]
+UNEVEN = [("y", change("A")), ("z", change("A B"))]
+ROUND = [("x", change("A")), ("y", change("B")), ("z", change("C"))]
+
+STORIES: list[tuple[str, SequencingTree, list[tuple[Address, Change]], Script, str]] = [
+    ("leave", ONE, BOTH, LEAVING, "2 topics on one node; z leaves one of them, y keeps both; 2 events"),
+    ("move", ONE, APART, MOVING, "2 topics on one node; z moves from one to the other, y holds both; 2 events"),
+    ("pair", ONE, UNEVEN, PAIR, "2 topics on one node; y joins B while z leaves it; 2 events"),
+    ("pair-twice", ONE, UNEVEN, PAIR_TWICE, "the same with 4 events"),
+    ("pair-chain", TWO, UNEVEN, PAIR, "2 topics on a chain of 2 nodes; y joins B while z leaves it; 2 events"),
+    ("pair-chain-twice", TWO, UNEVEN, PAIR_TWICE, "the same with 4 events"),
+    ("chain", CHAIN, ROUND, JOINING, "3 topics on a chain of 3 nodes; 3 subscribers join at once; 2 events"),
+    ("chain-all", CHAIN, ROUND, JOINING_ALL, "the same with 3 events"),
+    ("star", STAR, ROUND, JOINING, "3 topics on a star of 4 nodes; 3 subscribers join at once; 2 events"),
+    ("star-all", STAR, ROUND, JOINING_ALL, "the same with 3 events"),
+]
+
+MODES: dict[str, TreeOptions] = {"": TreeOptions(mode="log"), "-ticket": TreeOptions(mode="ticket")}
+
+# Each story in log mode under its name, and in ticket mode.
+WORLDS: dict[str, Plan[Cast]] = by_name(
+    [
+        TreeWorld(
+            name=name + suffix,
+            tree=tree,
+            options=options,
+            scripts=scripts,
+            setup=setup,
+            about=about + ("; ticket mode" if suffix else ""),
+        )
+        for name, tree, setup, scripts, about in STORIES
+        for suffix, options in MODES.items()
+    ]
+)

@@ -1,0 +1,24 @@
+"""Reference only: the algorithm of paper 000 exactly as printed, with its failures. Use protocols.tree instead."""
+
+from seriatim.lab.papers.paper000.deployment import deploy
+from seriatim.lab.papers.paper000.ens import Ens
+from seriatim.lab.papers.paper000.messages import Publish, Subscribe, Subscribed, Unsubscribe
+from seriatim.lab.papers.paper000.publisher import Publisher
+from seriatim.lab.papers.paper000.ranks import Ranks, manager_of
+from seriatim.lab.papers.paper000.subscriber import Held, Subscriber
+from seriatim.lab.papers.paper000.topic_manager import TopicManager
+
+__all__ = [
+    "Ens",
+    "Held",
+    "Publish",
+    "Publisher",
+    "Ranks",
+    "Subscribe",
+    "Subscribed",
+    "Subscriber",
+    "TopicManager",
+    "Unsubscribe",
+    "deploy",
+    "manager_of",
+]

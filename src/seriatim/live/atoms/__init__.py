@@ -1,0 +1,1 @@
+"""Stations of sequencing atoms, served."""

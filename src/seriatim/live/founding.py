@@ -1,0 +1,85 @@
+"""A journal belongs to one machine: what it was founded with is its first record, and a snapshot carries it too.
+
+Replaying a journal gives the same machine only under the shape and the options it was written under. Each product says
+what these are (its `Founded`) and which changes it accepts, in its own founding.py; how they are written and read is
+the same for all.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from seriatim.model import UNREADABLE, JournalError
+from seriatim.runtime import Recovered
+
+AnyFounded = TypeVar("AnyFounded")
+AnyMachine = TypeVar("AnyMachine")
+AnyState = TypeVar("AnyState")
+
+encode_founded = msgspec.msgpack.Encoder().encode
+
+
+class Snapshot(Struct, Generic[AnyFounded, AnyState]):
+    """A machine's state, what it was founded with, and the time of the last input it stands for."""
+
+    founded: AnyFounded
+    state: AnyState
+    now: float
+
+
+def encode_snapshot(founded: object, state: object, now: float) -> bytes:
+    """A snapshot, ready for the journal."""
+    return encode_founded(Snapshot(founded, state, now))
+
+
+class Rebuilt(Struct, Generic[AnyMachine, AnyFounded]):
+    """A machine as its journal left it. `at_least`: the time of its last input.
+
+    `current`: what the journal is founded with now. `to_append`: the same, if the journal lacks it.
+    """
+
+    machine: AnyMachine
+    at_least: float
+    current: AnyFounded
+    to_append: AnyFounded | None = None
+
+
+class Content(Struct, Generic[AnyFounded, AnyState]):
+    """What a journal holds. `founded`: what it began with; None: nobody has written it yet."""
+
+    founded: AnyFounded | None
+    state: AnyState | None
+    records: list[Any]
+    at_least: float
+
+
+class JournalFormat(Generic[AnyFounded, AnyState]):
+    """How the journal of one kind of machine is read. `steps`: the types of its records, besides `founded`."""
+
+    def __init__(self, kind: str, founded: type[AnyFounded], state: type[AnyState], steps: Any) -> None:
+        self._kind = kind
+        self._founded = founded
+        self._record: Any = msgspec.msgpack.Decoder(founded | steps)
+        self._snapshot: Any = msgspec.msgpack.Decoder(Snapshot[founded, state])  # type: ignore[valid-type]
+
+    def read(self, name: str, recovered: Recovered) -> Content[AnyFounded, AnyState]:
+        """The content of the journal of `name`. JournalError: it is not the journal of such a machine."""
+        try:
+            snapshot = self._snapshot.decode(recovered.snapshot) if recovered.snapshot is not None else None
+            records = [self._record.decode(record) for record in recovered.records]
+        except UNREADABLE as error:
+            problem = f"the journal of {name} holds something else than a {self._kind}'s records: {error}"
+            raise JournalError(problem) from None
+        if snapshot is None and not records:
+            return Content(None, None, [], 0.0)
+        founded = snapshot.founded if snapshot is not None else records[0]
+        if not isinstance(founded, self._founded):
+            raise JournalError(f"the journal of {name} does not begin as a {self._kind}'s does")
+        times = [getattr(record, "now", 0.0) for record in records]
+        at_least = max([snapshot.now if snapshot is not None else 0.0, *times])
+        return Content(founded, snapshot.state if snapshot is not None else None, records, at_least)
+
+    def steps(self, content: Content[AnyFounded, AnyState]) -> list[Any]:
+        """The records that are inputs of the machine."""
+        return [record for record in content.records if not isinstance(record, self._founded)]

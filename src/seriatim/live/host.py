@@ -1,0 +1,126 @@
+"""One machine, running in this process: opened from its journal, driven, and stopped.
+
+A product says how its machine is rebuilt (`rebuild`), what it is connected to (`serve`) and how its messages leave
+(`send`). This file keeps the order of these steps, and says why a machine ended.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic
+
+from seriatim.live.founding import AnyFounded, AnyMachine, Rebuilt, encode_founded, encode_snapshot
+from seriatim.model import Address
+from seriatim.protocols.machine import Payload
+from seriatim.runtime import Clock, Driver, Journal, Recovered, Switchboard
+
+logger = logging.getLogger(__name__)
+
+
+class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
+    """Starts, runs and stops one machine. `failed` is done when it ended by itself: fenced, or a broken journal."""
+
+    kind: ClassVar[str]  # what such a machine is called in the log
+
+    def __init__(self, node: Address, *, switchboard: Switchboard, journal: Journal) -> None:
+        self.node = node
+        self.switchboard = switchboard
+        self.failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._journal = journal
+        self._driver: Driver | None = None
+
+    @property
+    def driver(self) -> Driver:
+        """The running driver."""
+        assert self._driver is not None, "start it first"
+        return self._driver
+
+    @property
+    def machine(self) -> AnyMachine:
+        """The machine, to look at."""
+        machine: Any = self.driver.machine
+        return machine  # type: ignore[no-any-return]
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """How many processes have run this machine, with this journal."""
+
+    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    async def rebuild(self, recovered: Recovered) -> Rebuilt[AnyMachine, AnyFounded]:
+        """The machine from its journal. Raises what keeps it from running."""
+
+    @abstractmethod
+    async def serve(self, driver: Driver) -> None:
+        """Connect the machine, and start the driver."""
+
+    @abstractmethod
+    def send(self, source: Address, target: Address, message: Payload) -> None:
+        """Carry a message of the machine to its target."""
+
+    def state(self, machine: AnyMachine) -> object:
+        """What a snapshot holds of the machine."""
+        return machine.state  # type: ignore[attr-defined]
+
+    def told(self, notices: Sequence[Payload]) -> None:
+        """What the machine tells whoever runs it."""
+
+    # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Open the journal (which fences or refuses any other process), rebuild the machine, and serve.
+
+        Raises what keeps it from running; then the journal is closed again.
+        """
+        try:
+            rebuilt = await self.rebuild(await self._journal.open())
+            if rebuilt.to_append is not None:
+                await self._journal.append([encode_founded(rebuilt.to_append)])
+        except BaseException:
+            await self._journal.close()
+            raise
+        machine, current, clock = rebuilt.machine, rebuilt.current, self.make_clock(rebuilt.at_least)
+
+        def snapshot() -> bytes:
+            return encode_snapshot(current, self.state(machine), clock.now_ms())
+
+        self._driver = driver = Driver(
+            self.node,
+            machine,  # type: ignore[arg-type]  # all of ours are machines
+            clock,
+            send=self.send,
+            notify=self.told,
+            journal=self._journal,
+            encode_state=snapshot if current is not None else None,
+        )
+        driver.failed.add_done_callback(self._on_failed)
+        await self.serve(driver)
+
+    def make_clock(self, at_least: float) -> Clock:
+        """The clock of the machine: never earlier than its last input."""
+        return Clock(at_least)
+
+    async def stop(self) -> None:
+        """Send what is journaled, then close the journal. May be called twice."""
+        self.switchboard.unplug(self.node)
+        if self._driver is not None:
+            await self._driver.stop()
+        await self.disconnect()
+        await self._journal.close()
+
+    async def disconnect(self) -> None:
+        """Close what `serve` has opened."""
+
+    def _on_failed(self, failed: "asyncio.Future[BaseException]") -> None:
+        self.switchboard.unplug(self.node)
+        if not failed.cancelled():
+            self.fail(failed.result())
+
+    def fail(self, error: BaseException) -> None:
+        """The machine cannot go on."""
+        if not self.failed.done():
+            logger.error("%s stopped: node=%s reason=%s", self.kind, self.node, error)
+            self.failed.set_result(error)

@@ -1,0 +1,147 @@
+"""One file says what the overlay is: its brokers, who is below whom, how they order, who may connect.
+
+Every broker is given the same file (`overlay.toml`) and told its own name. The smallest one has the brokers and nothing
+else; the one without a parent is the root:
+
+    [brokers]
+    B1 = "127.0.0.1:7600"
+    B2 = { address = "127.0.0.1:7601", parent = "B1" }
+
+A key is a field below, its description is both the help in an error and the row in docs/overlay.md. Relative paths
+start at the file's folder.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Struct, field, to_builtins
+
+from seriatim.live.overlay.report import OverlayDescription
+from seriatim.model import Address, InputError
+from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions
+from seriatim.protocols.overlay.options import Order
+from seriatim.runtime.net.security import SecurityOptions
+from seriatim.runtime.tables import Count, Milliseconds, Seconds, about, parse, read_toml
+from seriatim.server.schemas import NodeName, PayloadBytes, Place, SecurityFiles, SystemFile, check_name, load_security
+
+# A connection loses nothing while it lasts, and what the last one lost is repeated on the new one. So repeating by the
+# clock is the last resort.
+RETRY_MS = 5_000.0
+
+
+class BrokerPlace(Place, frozen=True, kw_only=True):
+    """Where one broker is, and below whom."""
+
+    parent: Annotated[str, about("the broker above it; the root has none")] = ""
+
+
+class BrokersOptions(Struct, frozen=True, kw_only=True):
+    """How the overlay orders, and how much it keeps for others."""
+
+    order: Annotated[
+        Order,
+        about(
+            '"rooted" (one order where interests meet), "central" (at the root), '
+            '"resolution" (by clocks) or "fifo" (by publisher)'
+        ),
+    ] = "rooted"
+    early: Annotated[bool, about("true, or false to notify only on the way down, never on the way up")] = True
+    waiting_max: Annotated[Count, about("how many commands of one client may wait at its broker, 1 or more")] = 10_000
+    subscriptions_max: Annotated[Count, about("how many subscriptions one client may have, 1 or more")] = 10_000
+    advertisements_max: Annotated[Count, about("how many advertisements one client may have, 1 or more")] = 10_000
+    payload_bytes_max: PayloadBytes = 1024 * 1024
+    remember_s: Annotated[
+        Seconds, about("seconds for which a broker keeps everything for a client that is not connected")
+    ] = 60.0
+    remember_events: Annotated[Count, about("how many messages are kept for one client; with more it is forgotten")] = (
+        100_000
+    )
+    suspect_after_ms: Annotated[
+        Milliseconds, about("milliseconds without a connection after which nobody waits for a broker")
+    ] = 5_000.0
+    clients_max: Annotated[Count, about("how many clients may be connected to one broker")] = 4_096
+
+    @property
+    def protocol(self) -> OverlayOptions:
+        """What the machines are given."""
+        return OverlayOptions(
+            order=self.order,
+            early=self.early,
+            held_max=self.waiting_max,
+            subscriptions_max=self.subscriptions_max,
+            advertisements_max=self.advertisements_max,
+            retry_ms=RETRY_MS,
+        )
+
+
+class OverlaySecurity(SecurityFiles, frozen=True, kw_only=True):
+    """Who may be a client, and who a broker."""
+
+    broker_token_file: Annotated[str, about("the file with the token that all brokers share")] = ""
+
+
+class OverlayConfig(SystemFile, frozen=True, kw_only=True, dict=True):
+    """All brokers of an overlay, checked."""
+
+    kind = "broker"
+    example = 'B1 = "127.0.0.1:7600"'
+
+    brokers: dict[NodeName, BrokerPlace] = field(default_factory=dict)
+    options: BrokersOptions = BrokersOptions()
+    security: OverlaySecurity = OverlaySecurity()
+
+    def __post_init__(self) -> None:
+        for name in self.brokers:
+            check_name(f"brokers.{name}", name)
+        self.check_places()
+        self.overlay  # noqa: B018  its own checks
+        if self.options.order not in Broker.orderings:
+            known = ", ".join(sorted(Broker.orderings))
+            raise InputError("options.order", f"{self.options.order!r} does not run live", f"use one of {known}")
+
+    @cached_property
+    def overlay(self) -> Overlay:
+        """The tree of brokers. OverlayError: they do not form one."""
+        return Overlay({name: place.parent or None for name, place in self.brokers.items()})
+
+    @property
+    def description(self) -> OverlayDescription:
+        """What all brokers must be given alike."""
+        options = to_builtins(self.options)
+        return OverlayDescription(
+            cluster=self.cluster,
+            parents={name: place.parent for name, place in sorted(self.brokers.items())},
+            options={name: options[name] for name in ("order", "early", "payload_bytes_max")},
+        )
+
+    def load_security(self) -> SecurityOptions:
+        """Tokens and certificates of a broker, read from their files."""
+        loaded = self.security.load(self.folder, nodes="broker_token_file")
+        if loaded.asks_clients and not loaded.node_token and len(self.brokers) > 1:
+            problem = "is missing: a client could say that it is a broker, so no broker is let in"
+            raise InputError("security.broker_token_file", problem, "give brokers a token of their own")
+        return loaded
+
+    def client_security(self) -> SecurityOptions:
+        """What a client needs that has the same file; the brokers' own key and token are not for clients."""
+        given = self.security
+        tls = bool(given.certificate or given.authority)
+        files = {"token_file": given.token_file, "authority": given.authority, "tls": tls}
+        return load_security(files, self.folder, "security")
+
+    def check_broker(self, name: Address) -> Address:
+        """The name, which must be a broker's."""
+        self.check_member(name)
+        return name
+
+
+def load_overlay(path: Path) -> OverlayConfig:
+    """The overlay described by a file."""
+    return parse_overlay(read_toml(path, "overlay.toml"), path.resolve().parent)
+
+
+def parse_overlay(raw: Mapping[str, Any], folder: Path = Path()) -> OverlayConfig:
+    """The same from what TOML reads as. `raw` is not changed."""
+    return parse(OverlayConfig, raw, folder=folder)

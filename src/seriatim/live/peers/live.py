@@ -1,0 +1,185 @@
+"""One peer in this process: its machine, its journal of births, its connections.
+
+A process that starts is always a new life: what the last one left unfinished is over. The journal says which life comes
+next. The birth is on disk before the peer listens.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from seriatim.live.founding import Rebuilt
+from seriatim.live.peers.config import PeersConfig
+from seriatim.live.peers.connecting import PeerDialer, PeerListener
+from seriatim.live.peers.report import PeerReport, decode_report, difference
+from seriatim.live.peers.roster import Roster
+from seriatim.live.system import SystemHost
+from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, Topic, event_bytes
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.vcube import Peer, address_of
+from seriatim.protocols.vcube.cube import Id, Life, births_of, id_at, id_of, name_of
+from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel, publication_in
+from seriatim.protocols.vcube.messages import Born, Replaced
+from seriatim.runtime import Clock, Driver, Journal, Recovered
+from seriatim.runtime.net.door import Problem
+from seriatim.runtime.net.system import encode_report
+
+# A connection loses nothing while it lasts, and what the last one lost is repeated on the new one. So repeating by the
+# clock is the last resort.
+LINKS = LinkOptions(retry_ms=5_000.0, retry_ms_max=30_000.0)
+
+
+class LivePeer(SystemHost[LinkedPeer, None]):
+    """One peer. Start it to be born, stop it to depart.
+
+    `notify` is given what the machine tells its application, in order.
+    """
+
+    kind = "peer"
+    admits = "peers"
+
+    def __init__(
+        self,
+        config: PeersConfig,
+        id: Id,
+        notify: Callable[[Sequence[Payload]], None],
+        *,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.id = config.check_id(id)
+        self.config = config
+        super().__init__(
+            config,
+            id,
+            address_of(id),
+            description=config.description,
+            security=config.load_security(),
+            journal=journal,
+        )
+        self.cube = config.cube
+        self.clock = clock if clock is not None else Clock()
+        self._roster = Roster(self._status)
+        self._notify = notify
+        self._departed = False
+
+    # ── beginning and ending ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def rebuild(self, recovered: Recovered) -> Rebuilt[LinkedPeer, None]:
+        births = [msgspec.msgpack.decode(record, type=Born) for record in recovered.records]
+        peer = Peer.restart(self.cube, self.id, self.config.options.protocol, births)
+        return Rebuilt(LinkedPeer(peer, LINKS), 0.0, None)
+
+    def make_clock(self, at_least: float) -> Clock:
+        return self.clock
+
+    def connections(self, driver: Driver) -> tuple[PeerListener, PeerDialer]:
+        return PeerListener(self), PeerDialer(self)
+
+    async def stop(self) -> None:
+        """Tell the others that this life is over, and disconnect. May be called twice, and at any stage."""
+        if self._driver is not None and not self._departed and not self.failed.done():
+            self._departed = True
+            self._driver.command(APPLICATION, Depart())
+        await super().stop()
+
+    # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def life(self) -> Life:
+        """The present life."""
+        return self.machine.peer.life
+
+    @property
+    def name(self) -> str:
+        """The present life as people read it."""
+        return name_of(self.life)
+
+    @property
+    def epoch(self) -> int:
+        """How often this peer was born, the present life included."""
+        return births_of(self.life)
+
+    @property
+    def connected(self) -> list[Id]:
+        """The peers it has a connection to."""
+        return [id for id in self.cube.ids if self.switchboard.reaches(address_of(id))]
+
+    @property
+    def topics(self) -> list[Topic]:
+        """The topics it holds."""
+        return self.machine.peer.topics
+
+    def explain(self) -> list[str]:
+        return [*self.machine.peer.explain(), *self.unreached()]
+
+    def living(self) -> list[Id]:
+        """The other peers that are not presumed dead."""
+        return list(self.machine.peer.living())
+
+    def report(self) -> bytes:
+        return encode_report(
+            PeerReport(
+                id=self.id,
+                life=self.name,
+                system=self.config.description,
+                statuses={str(id): status for id, status in sorted(self.machine.peer.state.statuses.items())},
+                connected=self.connected,
+                topics=self.topics,
+                **self.waits(),
+            )
+        )
+
+    def difference(self, report: bytes) -> str:
+        return difference(self.config.description, decode_report(report).system)
+
+    # ── what it does ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def command(self, source: Address, command: Payload) -> None:
+        """Give the machine a command. InputError: it is wrong, and nothing has changed. Closed: the peer has ended."""
+        if self.failed.done():
+            raise self.failed.result()
+        if self._driver is None:
+            raise Closed(f"peer {self.id} is not running")
+        self._driver.command(source, command)
+
+    def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
+        return self._roster.admit(_id_at(name), epoch, process)
+
+    def met(self, name: Address, births: int) -> None:
+        """There is a new connection to this peer, in this life."""
+        if self._driver is not None and not self.failed.done():
+            self._driver.command(APPLICATION, Connected(_id_at(name), births))
+
+    def take(self, source: Address, parcel: Parcel) -> None:
+        if self._driver is None or self.failed.done():
+            return
+        if source != address_of(parcel.frame.epoch):
+            raise RemoteError(f"{source} sent something in the name of peer {id_of(parcel.frame.epoch)}")
+        self._roster.heard(id_of(parcel.frame.epoch), births_of(parcel.frame.epoch))
+        pub = publication_in(parcel.frame.body)
+        most = self.config.options.payload_bytes_max
+        if pub is not None and (size := event_bytes(pub.event.payload, pub.event.headers)) > most:
+            raise RemoteError(f"{source} sent an event of {size} bytes; at most {most} are allowed")
+        try:
+            self._driver.command(source, parcel)
+        except Closed:
+            return
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _status(self, id: Id) -> int:
+        return self.machine.peer.state.statuses.get(id, 0)
+
+    def told(self, notices: Sequence[Payload]) -> None:
+        for notice in notices:
+            if isinstance(notice, Replaced):
+                life = f"{self.id}.{notice.births}"
+                self.fail(Fenced(f"another process is peer {self.id} now, in its life {life}; this one has stopped"))
+        self._notify(notices)
+
+
+def _id_at(name: Address) -> Id:
+    id = id_at(name)
+    assert id is not None, "only peers are let in and dialed"
+    return id

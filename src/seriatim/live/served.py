@@ -1,0 +1,276 @@
+"""One node as this process serves it: its host, its port for clients and other nodes, its connections to them.
+
+Every node has a switchboard of its own, as if it were alone in its process; so it makes no difference which nodes share
+a process. Neighbours in the same process are joined directly, others over TCP (one of the two dials).
+"""
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from msgspec import Struct, structs
+
+from seriatim.brokers import Broker
+from seriatim.live.counters import Counters
+from seriatim.live.host import MachineHost
+from seriatim.model import Address, Node
+from seriatim.protocols.atoms.written import Written
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree import TreeOptions
+from seriatim.runtime import Journal, Switchboard
+from seriatim.runtime.net.dialer import Dialer, Peer
+from seriatim.runtime.net.listener import Listener, ListenerOptions
+from seriatim.runtime.net.security import SecurityOptions
+from seriatim.runtime.net.wire import Decoders
+from seriatim.server.config import ClusterConfig
+from seriatim.server.status import LinkStatus, NodeStatus, Role
+
+logger = logging.getLogger(__name__)
+
+BACKLOG_NOTED = 1_000  # a backlog of this many steps is worth a line in explain
+
+AnyHost = TypeVar("AnyHost", bound=MachineHost[Any, Any])
+
+
+class Process(Struct, frozen=True, kw_only=True):
+    """What the nodes of one process share. `place`: which of a node's addresses is ours; above 0: a standby.
+
+    `watched_journal`: one that standbys can look at. `plan`: where atoms belong, in a cluster of atoms.
+    """
+
+    config: ClusterConfig
+    place: int
+    broker: Broker
+    security: SecurityOptions
+    options: TreeOptions
+    journal: Callable[[Node], Journal]
+    watched_journal: Callable[[Node], Any]
+    plan: Written | None = None
+
+
+class Served(ABC, Generic[AnyHost]):
+    """Start the port (`listen`), then the node (`start`). When it cannot go on, `failed` is done, and holds why."""
+
+    decoders: ClassVar[Decoders]
+    reserved: ClassVar[tuple[Address, ...]] = ()  # what no client may be called, besides the names of nodes
+
+    def __init__(self, process: Process, node: Node) -> None:
+        self.node = node
+        self.place = process.place
+        self.role: Role = "starting"
+        self.reason = ""
+        self.counters = Counters()
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        self.switchboard = Switchboard()
+        self.host: AnyHost | None = None
+        self.dialer: Dialer | None = None
+        self._process = process
+        self._config = process.config
+        self._dialed: list[Peer] = []
+        self._journal: Journal | None = None
+        self._started_s = time.monotonic()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hanging_up: list[asyncio.Task[None]] = []
+        config, own = self._config, self._config.nodes[node]
+        self.listener = Listener(
+            self.switchboard,
+            config.tree,
+            cluster=config.cluster,
+            decoders=self.decoders,
+            bind=own.bind or own.addresses[self.place],
+            security=process.security,
+            options=ListenerOptions(clients_max=config.limits.connections_max),
+            backlog=self._backlog,
+            neighbours=self.neighbours(),
+            reserved=self.reserved,
+        )
+
+    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def make_host(self, journal: Journal) -> AnyHost:
+        """A host of this node, not started."""
+
+    @abstractmethod
+    def details(self, host: AnyHost) -> dict[str, Any]:
+        """The fields of the status that only this kind of node has."""
+
+    @abstractmethod
+    def waits(self, host: AnyHost) -> list[str]:
+        """What is unfinished at the machine."""
+
+    def neighbours(self) -> Mapping[Node, frozenset[Node]] | None:
+        """Who may speak to whom; None: along the tree."""
+        return None
+
+    @abstractmethod
+    def dials(self) -> list[Node]:
+        """The neighbours that this node connects to; the others connect to it."""
+
+    @abstractmethod
+    def others(self) -> Mapping[Node, str]:
+        """The nodes that it should be connected to, and what each of them is to this one."""
+
+    # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def address(self) -> str:
+        """Where others find it: the configured address, with the real port if that was 0."""
+        configured = self._config.nodes[self.node].addresses[self.place]
+        return self.listener.address if configured.endswith(":0") else configured
+
+    def _backlog(self) -> int:
+        return self.host.driver.backlog if self.role == "active" and self.host is not None else 0
+
+    async def listen(self) -> None:
+        """Open the port. Whoever connects before the node is active is told to try again."""
+        await self.listener.start()
+
+    def join(self, other: "Served[Any]") -> None:
+        """The other node runs in this process too: hand messages over directly, in both directions."""
+
+        def there(source: Address, message: Payload) -> None:
+            other.switchboard.deliver(source, other.node, message)
+
+        def here(source: Address, message: Payload) -> None:
+            self.switchboard.deliver(source, self.node, message)
+
+        self.switchboard.plug(other.node, there)
+        other.switchboard.plug(self.node, here)
+
+    def dial(self, other: Node) -> None:
+        """The other node runs elsewhere, at one of its addresses. It is called only once this node is active.
+
+        A process that introduces itself as a node replaces the one before: only the journal's owner may do that.
+        """
+        self._dialed.append(Peer(other, self._config.nodes[other].addresses))
+
+    async def start(self) -> None:
+        """Open the journal and serve. Raises what keeps the node from running."""
+        host = self._make_host(self._process.journal(self.node))
+        host.failed.add_done_callback(self._on_failed)
+        await host.start()
+        self._on_change(host, "started")
+
+    def _make_host(self, journal: Journal) -> AnyHost:
+        self._journal = journal
+        return self.make_host(journal)
+
+    async def stop(self) -> None:
+        """Take no new work, send what is journaled, then close the connections."""
+        await self._end_tasks()
+        if self.host is not None:
+            await self.host.stop()
+        if self.dialer is not None:
+            await self.dialer.stop()
+        await self.listener.stop()
+        if self.role != "failed":
+            self.role = "stopped"
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._hanging_up, return_exceptions=True)
+
+    def _on_change(self, host: AnyHost | None, reason: str) -> None:
+        self.host = host
+        self.role = "active" if host is not None else "standby"
+        self.reason = ""
+        self._stop_dialing()
+        if host is not None and self._dialed:
+            self.dialer = Dialer(
+                self.switchboard,
+                self._dialed,
+                cluster=self._config.cluster,
+                name=self.node,
+                role="node",
+                epoch=host.epoch,
+                security=self._process.security,
+                throttle=self.listener.throttle,
+                decoders=self.decoders,
+            )
+            self.dialer.start()
+        logger.info("role changed: node=%s role=%s reason=%s", self.node, self.role, reason)
+
+    def _stop_dialing(self) -> None:
+        if self.dialer is not None:
+            self._hanging_up.append(asyncio.get_running_loop().create_task(self.dialer.stop()))
+            self.dialer = None
+
+    def _on_failed(self, failed: "asyncio.Future[BaseException]") -> None:
+        if not failed.cancelled():
+            self._fail(failed.result())
+
+    def _fail(self, error: BaseException) -> None:
+        self.role = "failed"
+        self.reason = str(error)
+        self._stop_dialing()
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def status(self) -> NodeStatus:
+        """The status of the node now."""
+        uptime_s = time.monotonic() - self._started_s
+        base = NodeStatus(
+            node=self.node,
+            role=self.role,
+            address=self.address,
+            parent=self._config.nodes[self.node].parent,
+            reason=self.reason,
+            uptime_s=uptime_s,
+            journal=self._config.journal(self.node),
+        )
+        host, counters = self.host, self.counters
+        if host is None or self.role != "active":
+            return base
+        stamps = counters.stamps
+        return structs.replace(
+            base,
+            epoch=host.epoch,
+            stamps=stamps,
+            stamps_per_s=stamps / uptime_s if uptime_s > 0 else 0.0,
+            numbers=counters.numbers,
+            entries_per_stamp=counters.stamp_entries.total / stamps if stamps else 0.0,
+            bytes_per_stamp=counters.sampled_bytes / counters.sampled_stamps if counters.sampled_stamps else 0.0,
+            hop_ms=counters.hop_ms,
+            voids=counters.voids,
+            journal_backlog=host.driver.backlog,
+            journal_bytes=self._journal.bytes_since_snapshot if self._journal is not None else 0,
+            appends=host.driver.appends,
+            connections=self.listener.clients,
+            dropped=self.switchboard.dropped,
+            links={
+                neighbour: LinkStatus(
+                    connected=self._reaches(neighbour), unacknowledged=len(link.unacknowledged), sent=link.sent
+                )
+                for neighbour, link in host.machine.state.links.items()
+                if neighbour in self._config.nodes
+            },
+            **self.details(host),
+        )
+
+    def explain(self) -> list[str]:
+        """What is unfinished here, and what each of it waits for."""
+        host = self.host
+        if host is None or self.role != "active":
+            return [f"{self.role}: {self.reason}" if self.reason else self.role]
+        problems = self.dialer.problems() if self.dialer is not None else {}
+        dialed = {peer.node for peer in self._dialed}
+        others = self.others()
+        lines = [f"{others[node]} {node} is not connected: tried {story}" for node, story in problems.items()]
+        for node, what in others.items():
+            if node not in dialed and not self._reaches(node):
+                lines.append(f"{what} {node} is not connected: it has not dialed")
+        if host.driver.backlog >= BACKLOG_NOTED:
+            lines.append(f"{host.driver.backlog:,} steps wait for the journal")
+        return lines + self.waits(host)
+
+    def _reaches(self, neighbour: Node) -> bool:
+        if self.dialer is not None and any(peer.node == neighbour for peer in self._dialed):
+            return self.dialer.connected(neighbour)
+        return self.switchboard.reaches(neighbour)

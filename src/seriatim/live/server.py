@@ -1,0 +1,320 @@
+"""A process of a cluster: runs some or all of its nodes, until it is told to stop or no node is left.
+
+Everything is checked before anything is opened. Then it opens, in this order: the broker, the ports, the nodes, the
+answers on the broker, the admin port. It stops in the reverse order.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from seriatim.brokers import Broker
+from seriatim.brokers.capabilities import FencedJournal, FencedJournals, required
+from seriatim.brokers.urls import open_broker, shown
+from seriatim.live.discovery import answer_questions, encoded_description
+from seriatim.live.metrics import NodeMetrics
+from seriatim.live.served import Process, Served
+from seriatim.model import Closed, InputError, Node, SeriatimError
+from seriatim.protocols.atoms.written import Written
+from seriatim.protocols.tree import TreeOptions
+from seriatim.runtime import Journal
+from seriatim.runtime.journal.file_journal import FileJournal
+from seriatim.runtime.journal.interface import MemoryJournal
+from seriatim.runtime.net.security import load_stamp_key
+from seriatim.server.admin import AdminServer
+from seriatim.server.config import ON_BROKER, ClusterConfig, exposed_without_token, lacks_node_token
+from seriatim.server.machine_check import check_machine
+from seriatim.server.metrics import Metrics, add_listeners, add_process
+from seriatim.server.schemas import load_security
+from seriatim.server.status import NodeExplanation, ServerStatus, limited
+
+logger = logging.getLogger(__name__)
+
+BEATS_PER_TAKEOVER = 6
+
+
+class SequencerServer:
+    """Runs these nodes (None: all) of a cluster. `place`: which of a node's addresses is ours; above 0: a standby.
+
+    `plan`: where atoms belong, in a cluster of atoms.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        nodes: Sequence[Node] | None = None,
+        *,
+        place: int = 0,
+        plan: Written | None = None,
+    ) -> None:
+        self.config = config
+        self.plan = plan
+        self.place = place
+        self.nodes = check_server(config, nodes, place)
+        self.security = config.security.load(config.folder)
+        self.options = _options(config)
+        self.served: dict[Node, Served[Any]] = {}
+        self.broker: Broker = _broker(config)
+        self.metrics = Metrics()
+        NodeMetrics(self.metrics, self.served)
+        self._admin: AdminServer | None = self._make_admin()
+        self._journals: FencedJournals | None = None
+        self._started_s = time.monotonic()
+        self._stopping = asyncio.Event()
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Start everything. Raises the reason why not; then nothing is left open."""
+        for node in exposed_without_token(self.config):
+            fix = "set security.token_file, or listen on 127.0.0.1"
+            logger.warning("port is open to every machine: node=%s fix=%s", node, fix)
+        try:
+            await self._start()
+        except (SeriatimError, OSError, asyncio.CancelledError):
+            await self.stop()
+            raise
+
+    async def __aenter__(self) -> "SequencerServer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _start(self) -> None:
+        self.broker.configure(self.options.mode, self.config.tree.home)
+        await self.broker.open()
+        if self.options.mode == "log" and not self.broker.knows_repeats:
+            consequence = "an event that is sent again may be in the log twice"
+            logger.warning("broker does not know repeats: broker=%s reason=%s", shown(self.config.broker), consequence)
+        await self._open_journals()
+        kind, process = self._kind(), self._process()
+        for name in self.nodes:
+            served = kind(process, name)
+            self.served[name] = served
+            await served.listen()
+        description = encoded_description(self.broker, self.config, self.options, self.served.values())
+        self._connect_nodes()
+        for served in self.served.values():
+            await served.start()
+        await answer_questions(self.broker, self.config.cluster, description, self.served.values())
+        add_process(self.metrics)
+        add_listeners(self.metrics, {name: served.listener for name, served in self.served.items()})
+        if self._admin is not None:
+            await self._admin.start()
+        nodes, broker = ",".join(self.nodes), shown(self.config.broker)
+        logger.info("serving: cluster=%s nodes=%s broker=%s", self.config.cluster, nodes, broker)
+
+    def _kind(self) -> type[Served[Any]]:
+        """What a node of this cluster is; only the product that orders is imported."""
+        if self.config.order == "atoms":
+            from seriatim.live.atoms.served import ServedStation
+
+            return ServedStation
+        from seriatim.live.tree.served import ServedNode
+
+        return ServedNode
+
+    def _process(self) -> Process:
+        return Process(
+            config=self.config,
+            place=self.place,
+            broker=self.broker,
+            security=self.security,
+            options=self.options,
+            journal=self._journal,
+            watched_journal=self._watched_journal,
+            plan=self.plan,
+        )
+
+    def _connect_nodes(self) -> None:
+        for served in self.served.values():
+            for neighbour in served.dials():
+                self._connect(served, neighbour)
+
+    def _connect(self, served: Served[Any], other: Node) -> None:
+        """Directly if both always run in this process."""
+        here = self.served.get(other)
+        nodes = self.config.nodes
+        if here is not None and len(nodes[other].addresses) == len(nodes[served.node].addresses) == 1:
+            served.join(here)
+        else:
+            served.dial(other)
+
+    def request_stop(self) -> None:
+        """End `run` soon."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Wait until a stop is requested. Raises the reason if no node is left before that."""
+        stop = asyncio.ensure_future(self._stopping.wait())
+        failures: set[asyncio.Future[Any]] = {served.failed for served in self.served.values()}
+        try:
+            while failures:
+                await asyncio.wait({stop, *failures}, return_when=asyncio.FIRST_COMPLETED)
+                if stop.done():
+                    return
+                failures = {each for each in failures if not each.done()}
+            raise self._why_ended()
+        finally:
+            stop.cancel()
+
+    def _why_ended(self) -> SeriatimError:
+        reasons = "; ".join(f"{name}: {served.reason}" for name, served in self.served.items())
+        return Closed(f"no node is left: {reasons}")
+
+    async def stop(self) -> None:
+        """Stop the nodes, children before parents, then the rest. May be called twice."""
+        logger.info("stopping: cluster=%s nodes=%s", self.config.cluster, ",".join(self.nodes))
+        if self._admin is not None:
+            await self._admin.stop()
+        paths = self.config.tree.paths
+        for served in sorted(self.served.values(), key=lambda served: -len(paths[served.node])):
+            await served.stop()
+        if self._journals is not None:
+            await self._journals.close()
+        await self.broker.close()
+
+    def _journal(self, node: Node) -> Journal:
+        folder = self.config.journal_folder(node)
+        if folder is not None:
+            return FileJournal(folder)
+        if self.config.nodes[node].journal == "memory":
+            logger.warning("journal is kept in memory only: node=%s fix=%s", node, 'set journal = "file:<folder>"')
+            return MemoryJournal()
+        return self._broker_journals().journal(node)
+
+    def _watched_journal(self, node: Node) -> FencedJournal:
+        """Its beat is so short that one or two late beats do not make a standby take over."""
+        return self._broker_journals().journal(node, beat_s=self.config.times.takeover_ms / 1000.0 / BEATS_PER_TAKEOVER)
+
+    def _broker_journals(self) -> FencedJournals:
+        assert self._journals is not None, "opened first, if a node needs it"
+        return self._journals
+
+    async def _open_journals(self) -> None:
+        if all(self.config.nodes[node].journal not in ON_BROKER for node in self.nodes):
+            return
+        journals = self.broker.journals(self.config.cluster, self.config.streams.replicas)
+        self._journals = required(journals, "journal", "has no journals", 'give "file:<folder>"')
+        await self._journals.open()
+
+    def _make_admin(self) -> AdminServer | None:
+        admin = self.config.admin
+        if not admin.address:
+            return None
+        return AdminServer(
+            admin.address,
+            self.metrics,
+            status=lambda: msgspec.to_builtins(self.status()),
+            explain=lambda: msgspec.to_builtins(self.explain()),
+            problems=self.problems,
+            token=_admin_token(self.config),
+            context=self.security.server_context() if self.security.certificate is not None else None,
+        )
+
+    # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def addresses(self) -> dict[Node, str]:
+        """Where each node of this process listens."""
+        return {name: served.address for name, served in self.served.items()}
+
+    @property
+    def admin_url(self) -> str | None:
+        """Where the admin port answers, if there is one."""
+        return self._admin.url if self._admin is not None else None
+
+    def problems(self) -> list[str]:
+        """Why this process is not healthy: the nodes that neither serve nor stand by."""
+        return [
+            f"{name} is {served.role}{': ' if served.reason else ''}{served.reason}"
+            for name, served in self.served.items()
+            if served.role not in ("active", "standby")
+        ]
+
+    def status(self) -> ServerStatus:
+        """All nodes of this process."""
+        return ServerStatus(
+            cluster=self.config.cluster,
+            mode=self.config.mode,
+            order=self.config.order,
+            causal=self.config.causal,
+            pid=os.getpid(),
+            uptime_s=time.monotonic() - self._started_s,
+            nodes=[served.status() for served in self.served.values()],
+        )
+
+    def explain(self) -> list[NodeExplanation]:
+        """What is unfinished at each node."""
+        return [limited(name, served.explain()) for name, served in self.served.items()]
+
+
+def check_server(config: ClusterConfig, nodes: Sequence[Node] | None = None, place: int = 0) -> list[Node]:
+    """The nodes to run. InputError: a process with these arguments cannot run here. Opens nothing."""
+    chosen = list(dict.fromkeys(nodes)) if nodes is not None else list(config.nodes)
+    for node in chosen:
+        if node not in config.nodes:
+            raise InputError("--node", f"there is no node {node!r}", f"use one of {', '.join(config.nodes)}")
+        if place >= len(config.nodes[node].addresses):
+            fix = "give it a list of addresses, or leave out --standby"
+            raise InputError(f"nodes.{node}.address", f"there is no standby number {place}", fix)
+    free = [node for node, each in config.nodes.items() if any(address.endswith(":0") for address in each.addresses)]
+    if free and set(chosen) != set(config.nodes):
+        problem = "other processes cannot know port 0"
+        raise InputError(f"nodes.{free[0]}.address", problem, "give a port, or run all nodes in one process")
+    has_standbys = any(len(each.addresses) > 1 for each in config.nodes.values())
+    if lacks_node_token(config) and (has_standbys or set(chosen) != set(config.nodes)):
+        problem = "is missing: a client could say that it is a node, so nodes of other processes are not let in"
+        fix = "give nodes a token of their own, or run all of them in one process without standbys"
+        raise InputError("security.node_token_file", problem, fix)
+    binds = [config.nodes[node].bind for node in chosen if config.nodes[node].bind]
+    for bind in binds:
+        if binds.count(bind) > 1 and not bind.endswith(":0"):
+            raise InputError("bind", f"two nodes of this process listen on {bind!r}", "give each its own port")
+    check_machine(config, chosen)
+    config.security.load(config.folder)
+    _admin_token(config)
+    _options(config)
+    if not config.kind.in_process:  # opening would create it
+        _broker(config)
+    return chosen
+
+
+def _options(config: ClusterConfig) -> TreeOptions:
+    if not config.security.stamp_key_file:
+        return config.options
+    path = config.path(config.security.stamp_key_file)
+    return msgspec.structs.replace(config.options, stamp_key=load_stamp_key("security.stamp_key_file", path))
+
+
+def _admin_token(config: ClusterConfig) -> str:
+    return load_security({"token_file": config.admin.token_file}, config.folder, "admin").token
+
+
+def broker_options(config: ClusterConfig) -> dict[str, Any]:
+    """What the broker's URL leaves to the cluster's file."""
+    options = config.kind.cluster_options(config.cluster, config.streams.buckets, config.broker_options)
+    for name, value in parse_qsl(config.broker.partition("?")[2]):
+        if name in config.kind.file_options:  # relative to the cluster's file, as all paths in it
+            options[name] = str(config.path(value))
+    return options
+
+
+def _broker(config: ClusterConfig) -> Broker:
+    """The broker, not connected."""
+    try:
+        return open_broker(config.broker, **broker_options(config))
+    except InputError as error:
+        where = "broker" if error.field == "url" else f"broker ({error.field})"
+        raise InputError(where, error.problem, error.fix) from None

@@ -1,0 +1,172 @@
+"""One process of a system of like processes, a peer or a broker: its machine, its journal, its connections.
+
+All processes of a system are given the same file, and meet through runtime/net/system_door.py. This is what peers and
+brokers have in common; what they do with it is theirs.
+"""
+
+import logging
+import secrets
+from abc import abstractmethod
+from typing import Any
+
+from seriatim.live.founding import AnyFounded, AnyMachine
+from seriatim.live.host import MachineHost
+from seriatim.model import Address, Closed, RemoteError, SeriatimError
+from seriatim.protocols.machine import Payload
+from seriatim.runtime import Driver, FileJournal, Journal, Switchboard
+from seriatim.runtime.net.dialer import Dialer, DialerOptions, Peer
+from seriatim.runtime.net.door import Problem
+from seriatim.runtime.net.security import SecurityOptions
+from seriatim.runtime.net.system import SystemDescription, explain_refusal
+from seriatim.runtime.net.system_door import SHOWN_MAX, SystemDoor
+from seriatim.runtime.net.wire import VERSION, Decoders, Hello, Refusal, Welcome
+from seriatim.server.schemas import SystemFile
+
+logger = logging.getLogger(__name__)
+
+# A process that comes back is found soon: it cannot always connect to the others itself.
+DIALING = DialerOptions(retry_max_s=1.0, refused_s=5.0)
+WAITS_SHOWN_MAX = 100
+
+
+class SystemHost(MachineHost[AnyMachine, AnyFounded]):
+    """Start it, and stop it at the end. When it cannot go on, `failed` is done and holds why (a SeriatimError)."""
+
+    admits: str  # who may connect while no token is asked for
+
+    def __init__(
+        self,
+        config: SystemFile,
+        name: object,
+        node: Address,
+        *,
+        description: SystemDescription,
+        security: SecurityOptions,
+        journal: Journal | None,
+    ) -> None:
+        super().__init__(
+            node,
+            switchboard=Switchboard(),
+            journal=journal if journal is not None else FileJournal(config.journal(name)),
+        )
+        self.description = description
+        self.process = secrets.token_hex(8)
+        self.security = security
+        self.at = config.places[name]
+        self._shown = f"{config.kind} {name}"
+        self._listener: SystemDoor | None = None
+        self._dialer: Dialer | None = None
+
+    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def connections(self, driver: Driver) -> tuple[SystemDoor, Dialer]:
+        """The port, and the connections to others; neither is open yet."""
+
+    @abstractmethod
+    def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
+        """A process claims to be this one, in this epoch. None: it is accepted."""
+
+    @abstractmethod
+    def take(self, source: Address, message: Any) -> None:
+        """A message from another process. RemoteError: it must not have been sent."""
+
+    @abstractmethod
+    def difference(self, report: bytes) -> str:
+        """How the file of another process differs from ours, by its report."""
+
+    # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def serve(self, driver: Driver) -> None:
+        """ConnectionFailed: the port cannot be used."""
+        self._listener, self._dialer = self.connections(driver)
+        if self.at.is_exposed(self.security):
+            text = "port is open to every machine: node=%s address=%s admits=%s fix=%s"
+            logger.warning(text, self.node, self.at.address, self.admits, "set a token_file")
+        driver.start()
+        await driver.settled()
+        await self._listener.start()
+        self._dialer.start()
+
+    def send(self, source: Address, target: Address, message: Payload) -> None:
+        self.switchboard.send(source, target, message)
+
+    async def disconnect(self) -> None:
+        if self._dialer is not None:
+            await self._dialer.stop()
+        if self._listener is not None:
+            await self._listener.stop()
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error if isinstance(error, SeriatimError) else Closed(f"{self._shown} broke: {error!r}"))
+
+    # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        assert self._listener is not None, "start it first"
+        return self._listener.address
+
+    @property
+    def refusals(self) -> dict[str, int]:
+        """How often somebody was refused or sent away, by reason."""
+        return {**self._listener.refused, **self._listener.violations} if self._listener is not None else {}
+
+    def unreached(self) -> list[str]:
+        """Whom it has tried to connect to without success, and why."""
+        problems = self._dialer.problems() if self._dialer is not None else {}
+        return [f"{node} is not connected: {story}" for node, story in problems.items()]
+
+    @abstractmethod
+    def explain(self) -> list[str]:
+        """What waits for what, and who cannot be reached."""
+
+    def waits(self) -> dict[str, Any]:
+        """The same for a report, cut to its size."""
+        waits = self.explain()
+        return {"waits": waits[:WAITS_SHOWN_MAX], "left_out": max(0, len(waits) - WAITS_SHOWN_MAX)}
+
+
+class SystemDialer(Dialer):
+    """The connections that one process makes to others of its system."""
+
+    def __init__(
+        self, host: SystemHost[Any, Any], peers: list[Peer], *, role: Any, decoders: Decoders, **more: Any
+    ) -> None:
+        super().__init__(
+            host.switchboard,
+            peers,
+            cluster=host.description.cluster,
+            name=host.node,
+            role=role,
+            security=host.security,
+            options=DIALING,
+            decoders=decoders,
+            **more,
+        )
+        self._host = host
+        self._known = {peer.node for peer in peers}
+        self.deliver = self._deliver
+
+    def greeting(self) -> Hello:
+        """In the present epoch, with the digest of what all must be given alike."""
+        hello, host = self.hello, self._host
+        digest = host.description.digest
+        return Hello(VERSION, hello.cluster, hello.role, hello.name, hello.token, host.epoch, host.process, digest)
+
+    def welcomed(self, welcome: Welcome) -> None:
+        for name in welcome.nodes:
+            if name == self._host.node:
+                raise RemoteError(f"{name} answers, which is this process; two processes cannot have one id")
+            if name not in self._known:
+                raise RemoteError(f"{name[:SHOWN_MAX]!r} answers, which is not one of those to connect to here")
+            if (problem := self._host.admit(name, welcome.epoch, welcome.process)) is not None:
+                raise RemoteError(problem.reason)
+
+    def refusal(self, refusal: Refusal) -> str:
+        """Names what differs, if that is why."""
+        return explain_refusal(refusal, self._host.difference)
+
+    def _deliver(self, source: Address, target: Address, message: Payload) -> None:
+        self._host.take(source, message)

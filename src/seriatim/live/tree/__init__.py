@@ -1,0 +1,1 @@
+"""Sequencer nodes of the tree, served: hosts, standbys, metrics."""

@@ -1,0 +1,181 @@
+"""The journal of a node of the tree: what it was founded with, and rebuilding the node from it.
+
+Replaying a journal gives the same node only with the tree and the options it was written with. When a node starts with
+others, the journal is replayed with the old ones, the change is checked, and another `Founded` record says from where
+on the new ones count.
+
+Most options may change at any time. The shape of the tree, the promised order, and the homes of topics that have been
+used may not: numbers and stamps that were given out would mean something else.
+"""
+
+from msgspec import Struct, structs
+
+from seriatim.live.founding import JournalFormat, Rebuilt
+from seriatim.model import InputError, JournalError, Node, Topic, TreeError
+from seriatim.order import SequencingTree
+from seriatim.protocols.node import Stepped, TookOver
+from seriatim.protocols.tree import SequencerNode, TreeOptions
+from seriatim.protocols.tree.messages import Input
+from seriatim.protocols.tree.node import SequencerNodeState
+from seriatim.runtime import Recovered
+
+# Options that decide what replaying a record does. Those of the first group promise something to clients.
+PROMISED = ("mode", "causal", "full_stamps")
+REPLAYED = (*PROMISED, "lease_ms", "ticket_count_max", "open_tickets_max")
+# What records mean, beside the options: a program that would replay them otherwise does not know this and says so.
+MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; older journals lack it
+ANY_KEY = b"not the key: only that there was one decides what replaying does"
+
+
+class Founded(Struct, frozen=True, tag=True, kw_only=True):
+    """From here on the journal belongs to this node, with this tree and these options."""
+
+    node: Node
+    parents: dict[Node, Node | None]
+    homes: dict[Topic, Node]
+    default_home: Node | None
+    options: dict[str, str | int | float | bool]
+    is_proven: bool = False  # whether stamps are proven; the key itself is a secret, and not in the journal
+
+    @property
+    def tree(self) -> SequencingTree:
+        """The tree as it was."""
+        return SequencingTree(self.parents, self.homes, self.default_home)
+
+    def options_now(self, options: TreeOptions) -> TreeOptions:
+        """These options, but those that decide about replaying as they were."""
+        values = dict(self.options)
+        values.pop(MEANING, None)
+        unknown = sorted(values.keys() - set(options.__struct_fields__))
+        if unknown:
+            raise JournalError(
+                f"the journal of {self.node} was written with options this program does not know "
+                f"({', '.join(unknown)}); start the version of the program that wrote it"
+            )
+        if "stamp_key" in options.__struct_fields__:
+            values["stamp_key"] = ANY_KEY if self.is_proven else None  # type: ignore[assignment]
+        return structs.replace(options, **values)
+
+
+UNSTAMPED_EPOCHS = 1_000  # a node may have been taken over this often since its last stamp
+
+JOURNAL = JournalFormat("node", Founded, SequencerNodeState, Stepped[Input] | TookOver)
+
+
+def found(tree: SequencingTree, node: Node, options: TreeOptions) -> Founded:
+    """The first record of a new journal."""
+    return Founded(
+        node=node,
+        parents=tree.parents,
+        homes=tree.homes,
+        default_home=tree.default_home,
+        options={name: getattr(options, name) for name in REPLAYED} | {MEANING: MEANS},
+        is_proven=getattr(options, "stamp_key", None) is not None,
+    )
+
+
+def without_journal(
+    tree: SequencingTree, node: Node, options: TreeOptions, epoch: int
+) -> Rebuilt[SequencerNode, Founded]:
+    """A new node in place of one that was in this epoch at least. Its own is later, or nobody would listen to it."""
+    now = found(tree, node, options)
+    machine = SequencerNode.take_over(tree, node, options, [TookOver(epoch + UNSTAMPED_EPOCHS)], None)
+    return Rebuilt(machine, 0.0, now, now)
+
+
+def rebuild(
+    tree: SequencingTree, node: Node, options: TreeOptions, recovered: Recovered
+) -> Rebuilt[SequencerNode, Founded]:
+    """The node as its journal left it; an empty journal gives a new node.
+
+    JournalError: this is not the journal of a node. InputError: it belongs to another node than the one to start.
+    """
+    now = found(tree, node, options)
+    content = JOURNAL.read(node, recovered)
+    then, state, records = content.founded, content.state, content.records
+    if then is None:
+        return Rebuilt(SequencerNode(tree, node, options), 0.0, now, now)
+    last = next((record for record in reversed(records) if isinstance(record, Founded)), then)
+    _check_promises(last, now)
+    steps: list[Stepped[Input] | TookOver] = []
+    for record in records:
+        if isinstance(record, Founded):
+            if steps:
+                state = _replayed(then, options, steps, state).state
+            then, steps = record, []
+        else:
+            steps.append(record)
+    if now == then:
+        return Rebuilt(SequencerNode.take_over(tree, node, options, steps, state), content.at_least, now)
+    state = _replayed(then, options, steps, state).state
+    _check_homes(then.tree, tree, node, state)
+    return Rebuilt(SequencerNode.take_over(tree, node, options, [], state), content.at_least, now, now)
+
+
+def _replayed(
+    founded: Founded,
+    options: TreeOptions,
+    steps: list[Stepped[Input] | TookOver],
+    state: SequencerNodeState | None,
+) -> SequencerNode:
+    """The node that these records make with what was founded then.
+
+    Taking over adds an epoch that nobody uses, unless records of a later one follow: epochs need not be dense.
+    """
+    return SequencerNode.take_over(founded.tree, founded.node, founded.options_now(options), steps, state)
+
+
+# ── what may change ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_promises(then: Founded, now: Founded) -> None:
+    if then.node != now.node:
+        raise InputError(
+            "journal", f"it belongs to node {then.node}, not to {now.node}", "give every node a journal of its own"
+        )
+    if then.parents != now.parents:
+        raise TreeError("parents", _difference(then.parents, now.parents), _fix("the same nodes and parents"))
+    for name in PROMISED:
+        was, is_now = then.options.get(name), now.options[name]
+        if was != is_now:
+            raise InputError(name, f"the journal of {now.node} was written with {was!r}, not {is_now!r}", _fix("that"))
+
+
+def _difference(then: dict[Node, Node | None], now: dict[Node, Node | None]) -> str:
+    for node in sorted({*then, *now}):
+        if node not in now:
+            return f"the journal knows node {node!r}, which is not configured"
+        if node not in then:
+            return f"node {node!r} is new, and the journal does not know it"
+        if then[node] != now[node]:
+            return f"the journal knows {node!r} below {then[node]!r}, not below {now[node]!r}"
+    raise AssertionError("there is no difference")
+
+
+def _check_homes(then: SequencingTree, now: SequencingTree, node: Node, state: SequencerNodeState) -> None:
+    for topic in sorted(_known_topics(state)):
+        if not then.knows(topic):
+            continue  # a request for it was refused
+        was = then.home(topic)
+        if not now.knows(topic):
+            raise TreeError(f"homes[{topic!r}]", f"the journal of {node} knows it on {was}", _fix("that home"))
+        if now.home(topic) != was:
+            problem = f"the journal of {node} knows it on {was}, not on {now.home(topic)}"
+            raise TreeError(f"homes[{topic!r}]", problem, _fix("that home"))
+
+
+def _known_topics(state: SequencerNodeState) -> set[Topic]:
+    sequencer = state.sequencer
+    topics = {*sequencer.homes, *sequencer.passages.passages}
+    for holder in sequencer.couplings.holders.values():
+        topics |= holder.topics
+    for topic, regrouping in sequencer.regroupings.items():
+        topics |= {topic} | regrouping.couple | regrouping.uncouple | regrouping.once
+    for joins in sequencer.joins.values():
+        for join in joins.values():
+            topics |= join.topics | join.left
+    return topics
+
+
+def _fix(what: str) -> str:
+    return f"configure {what}, or start anew: a new cluster name and empty journals"

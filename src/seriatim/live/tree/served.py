@@ -1,0 +1,114 @@
+"""A node of the tree as this process serves it: with standbys, and with surveys of what it holds."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import structs
+
+from seriatim.live.served import Process, Served
+from seriatim.live.tree.host import NodeHost
+from seriatim.live.tree.standby import Standby
+from seriatim.live.tree.survey import Surveyor
+from seriatim.live.tree.wire import TREE
+from seriatim.model import JournalError, Node
+from seriatim.runtime import Journal
+
+logger = logging.getLogger(__name__)
+
+SURVEY_PAUSE_S = 1.0
+SURVEY_SHARE = 0.02  # at most this much of the time is spent on surveys
+EXPLAIN_RANGES_MAX = 20_000  # explaining more of them one by one would keep the node from its work
+
+
+class ServedNode(Served[NodeHost]):
+    """One node of the tree. Its children dial it, and it dials its parent."""
+
+    decoders = TREE
+
+    def __init__(self, process: Process, node: Node) -> None:
+        super().__init__(process, node)
+        self.surveyor = Surveyor()
+        self._standby: Standby | None = None
+
+    def make_host(self, journal: Journal) -> NodeHost:
+        return NodeHost(
+            self._config.tree,
+            self.node,
+            self._process.options,
+            broker=self._process.broker,
+            switchboard=self.switchboard,
+            journal=journal,
+            counters=self.counters,
+        )
+
+    def dials(self) -> list[Node]:
+        parent = self._config.tree.parents[self.node]
+        return [parent] if parent is not None else []
+
+    def others(self) -> Mapping[Node, str]:
+        tree = self._config.tree
+        parent = tree.parents[self.node]
+        return {each: "parent" if each == parent else "child" for each in tree.neighbours(self.node)}
+
+    async def start(self) -> None:
+        """Start like any node. A node with standbys waits for its turn instead, and this returns at once."""
+        loop = asyncio.get_running_loop()
+        if len(self._config.nodes[self.node].addresses) > 1:
+            self.role = "standby"
+            self._tasks.append(loop.create_task(self._stand_by()))
+        else:
+            await super().start()
+        self._tasks.append(loop.create_task(self._survey_forever()))
+
+    async def stop(self) -> None:
+        await self._end_tasks()
+        if self._standby is not None:
+            await self._standby.stop()
+        await super().stop()
+
+    async def _stand_by(self) -> None:
+        """Run the node whenever nobody else does."""
+        pause_s = self._config.times.takeover_ms / 1000.0
+        while True:
+            self._standby = standby = Standby(
+                self.node,
+                make_journal=lambda: self._process.watched_journal(self.node),
+                make_host=self._make_host,
+                silent_s=pause_s,
+                on_change=self._on_change,
+            )
+            standby.start()
+            error = await standby.failed
+            await standby.stop()
+            if not isinstance(error, JournalError):
+                self._fail(error)
+                return
+            self.reason = str(error)  # the journal is away or damaged, and may be repaired
+            logger.error("cannot take over: node=%s reason=%s again_s=%s", self.node, error, pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _survey_forever(self) -> None:
+        while True:
+            spent_s = 0.0
+            if (host := self.host) is not None:
+                began_s = time.perf_counter()
+                for _ in self.surveyor.walk(host.machine.state.sequencer):
+                    spent_s += time.perf_counter() - began_s
+                    await asyncio.sleep(0)
+                    began_s = time.perf_counter()
+                spent_s += time.perf_counter() - began_s
+            await asyncio.sleep(max(SURVEY_PAUSE_S, spent_s / SURVEY_SHARE))
+
+    def details(self, host: NodeHost) -> dict[str, Any]:
+        """As of the last survey."""
+        return structs.asdict(self.surveyor.last)
+
+    def waits(self, host: NodeHost) -> list[str]:
+        ranges = host.machine.state.sequencer.ranges
+        count = sum(map(len, ranges.values()))
+        if count > EXPLAIN_RANGES_MAX:
+            return [f"{count:,} ranges of {len(ranges):,} topics are open: too many to name them"]
+        return host.machine.explain()

@@ -1,7 +1,0 @@
-"""Brokers that filter by content, as processes that talk over TCP. docs/overlay.md is the guide."""
-
-from seriatim.overlay.config import OverlayConfig, load_overlay, parse_overlay
-from seriatim.overlay.live import LiveBroker
-from seriatim.overlay.report import BrokerReport, observe_broker
-
-__all__ = ["BrokerReport", "LiveBroker", "OverlayConfig", "load_overlay", "observe_broker", "parse_overlay"]

@@ -1,0 +1,1 @@
+"""The page: each section as HTML, its parts, its style."""

@@ -1,0 +1,1 @@
+"""Where sections come from: runs (in memory or on Spark), sweeps and plans."""

@@ -1,0 +1,134 @@
+"""The Spark session of a job: opened at the edge, handed to pure functions, closed by whoever opened it.
+
+The defaults suit one machine: no web page, quiet, UTC, few shuffle partitions (adaptive execution joins small ones),
+the Python that runs this also on the executors, and traffic on loopback only. On a cluster (`--master spark://…`,
+`yarn`, `k8s://…`) what spark-defaults.conf says stays, and only what the jobs rely on is set.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct, field
+from pyspark.sql import SparkSession
+
+from seriatim.pipeline.spark.class_archive import archive_path, sharing_options
+from seriatim.pipeline.spark.requirements import check_requirements
+
+LOCAL = "local[*]"
+QUIET = """\
+status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c: %m%n
+"""
+
+
+class SparkOptions(Struct, frozen=True, kw_only=True):
+    """Where a job runs and with how much. `settings` are Spark's own, and win."""
+
+    master: str = LOCAL
+    memory: str = "4g"  # of the driver, which on `local` is all there is
+    shuffle_partitions: int = 16
+    java_options: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        return self.master.startswith("local")
+
+
+@contextmanager
+def spark_session(options: SparkOptions | None = None, name: str = "seriatim") -> Iterator[SparkSession]:
+    """A session for one job. One that is already active (a notebook's) is used as it is, and left open."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    session = open_session(options or SparkOptions(), name)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def open_session(options: SparkOptions, name: str = "seriatim") -> SparkSession:
+    """Start Spark; raises `RequirementMissing` if it cannot run here."""
+    check_requirements()
+    builder: SparkSession.Builder = SparkSession.builder.master(options.master).appName(name)
+    for key, value in {**_settings(options), **options.settings}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _settings(options: SparkOptions) -> dict[str, str]:
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(options.shuffle_partitions),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # finds the caller of every function, for messages
+        "spark.sql.legacy.parquet.nanosAsLong": "true",  # what pandas writes; Spark has no such times, but an order
+    }
+    if not options.is_local:
+        return settings
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return settings | {
+        "spark.driver.memory": options.memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(
+            filter(
+                None,
+                (
+                    f"-Dlog4j2.configurationFile={_quiet_file()}",
+                    _collector(options),
+                    _sharing(options),
+                    options.java_options,
+                ),
+            )
+        ),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "seriatim-warehouse"),
+    }
+
+
+def _collector(options: SparkOptions) -> str:
+    """A job is measured by when it is done: short pauses, which the default collector is made for, cost a tenth."""
+    is_chosen = re.search(r"-XX:\+Use\w+GC", options.java_options)  # a JVM refuses to have two
+    return "" if is_chosen else "-XX:+UseParallelGC"
+
+
+def _sharing(options: SparkOptions) -> str:
+    """The classes that are kept, unless this JVM is to write them."""
+    return "" if "ArchiveClassesAtExit" in options.java_options else sharing_options(archive_path())
+
+
+def remove_quiet_file() -> None:
+    """For who leaves nothing behind. A JVM has read it by the time it has a session; the next one gets a new file."""
+    _quiet_path().unlink(missing_ok=True)
+
+
+def _quiet_path() -> Path:
+    return Path(tempfile.gettempdir()) / f"seriatim-log4j2-{os.getuid()}.properties"
+
+
+def _quiet_file() -> Path:
+    """What Spark may write to stderr: errors. A file, because the JVM reads it before we can talk to it."""
+    path = _quiet_path()
+    if not path.exists() or path.read_text(encoding="utf-8") != QUIET:
+        beside = path.with_name(f"{path.name}.{os.getpid()}")
+        beside.write_text(QUIET, encoding="utf-8")
+        beside.replace(path)
+    return path

@@ -1,0 +1,67 @@
+"""What Spark could not read, in one line that names the file. Its own first line seldom does."""
+
+import re
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from seriatim.audit import rules
+from seriatim.model import LogError
+
+DAMAGED = ("not a Parquet file", "CANNOT_READ_FILE_FOOTER", "FAILED_READ_FILE")
+_FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
+_CODEC = re.compile(r"(\w+)Codec was not found")
+_TYPE = re.compile(r"Illegal Parquet type: ([\w ()]+)")
+_OURS = re.compile(r"^seriatim\.[\w.]+\.LogError: (.+)$", re.MULTILINE)  # of a task in Python
+
+
+def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
+    """What Spark could not read, in one line that names the file."""
+    text = told(error)
+    found = _FILE.search(text)
+    place = found.group(1) if found else where
+    if "Unescaped quote character" in text:
+        return rules.behind_quote(place)
+    if "header does not conform" in text or "number of columns" in text.lower():
+        return rules.other_heading(place)
+    if "TIMESTAMP(NANOS" in text:
+        fix = "set spark.sql.legacy.parquet.nanosAsLong=true in this session"
+        return LogError(place, "times in nanoseconds, which Spark reads only as numbers", fix)
+    if codec := _CODEC.search(text):
+        fix = "write it with zstd, snappy or gzip"
+        return LogError(place, f"compressed with {codec.group(1)}, which Spark cannot read here", fix)
+    if kind := _TYPE.search(text):
+        fix = "write that column as text, or as plain bytes"
+        return LogError(place, f"a column of type {kind.group(1)}, which Spark does not read", fix)
+    if any(words in text for words in DAMAGED):
+        return damaged(place)
+    if "CANNOT_MERGE_SCHEMA" in text or "Failed to merge" in text or "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in text:
+        return LogError(place, f"mixed types: {_first(text)}", "write all files with the same types")
+    return LogError(place, f"Spark cannot read it: {_first(text)}", "check the file")
+
+
+def damaged(place: str) -> LogError:
+    """A file that cannot be read, whoever tried."""
+    return LogError(place, "cannot be read: damaged, cut off, or not what its name says", "copy the file again")
+
+
+def damage(error: PySparkException | Py4JJavaError) -> str | None:
+    """If Spark failed because of a file, while it worked at something else: what is wrong with it. Else None."""
+    text = told(error)
+    if (ours := _OURS.search(text)) is not None:
+        return ours.group(1)
+    return str(unreadable("a file", error)) if any(words in text for words in DAMAGED) else None
+
+
+def told(error: PySparkException | Py4JJavaError) -> str:
+    """The message of an error and of what caused it."""
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    lines = [] if isinstance(error, Py4JJavaError) else [str(error)]  # which calls were made tells nobody anything
+    while cause is not None and len(lines) < 20:
+        lines.append(str(cause.toString()))
+        cause = cause.getCause()
+    return "\n".join(lines)
+
+
+def _first(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]

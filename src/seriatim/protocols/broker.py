@@ -1,0 +1,261 @@
+"""The broker as a machine: what JetStream, Kafka or Redis do for the ordering protocols, and nothing more.
+
+It keeps, per topic, a numbered log with its stamp channel (log mode) and write-once slots (ticket mode), and hands
+what is written to whoever listens. It never fails by itself: loss, duplication and reordering belong to the links
+around it, crashes to the roles beside it. Simulator and explorer drive it, and so may a process that needs a broker
+in memory; it is also the reference for adapters to real ones.
+
+All its state is plain data at `state`, and nothing depends on the insertion order of a dictionary, so an encoded and
+decoded copy behaves exactly like the original.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from seriatim.model import APPLICATION, Address, Entries, Event, Number, RemoteError, Topic
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.proofs import Proof
+from seriatim.protocols.with_broker import (
+    Append,
+    Appended,
+    Delivered,
+    Grown,
+    Kept,
+    Listen,
+    Listening,
+    Stamped,
+    Trimmed,
+    Unlisten,
+    Voids,
+    Watch,
+    Write,
+    Written,
+)
+
+
+class Trim(Struct, frozen=True, tag=True):
+    """Command to the broker: retention passes, and numbers below `first` are no longer replayed to anybody."""
+
+    topic: Topic
+    first: Number
+
+
+class Erase(Struct, frozen=True, tag=True):
+    """Command to the broker: positions `first` … `last` of the log hold no events from now on.
+
+    Positions beyond the log's end are added to it: markers, or records that were aborted.
+    """
+
+    topic: Topic
+    first: Number
+    last: Number
+
+
+class Slot(Struct):
+    """What the first writer put there. No event: a void."""
+
+    number: Number
+    entries: Entries
+    event: Event | None
+    proof: Proof | None = None
+
+
+class TopicState(Struct):
+    """One topic. A topic is used in one of the two modes, so either the log or the slots stay empty."""
+
+    log: list[Event | None] = field(default_factory=list)  # the event at index i has number i + 1; None: a void
+    numbers: dict[str, Number] = field(default_factory=dict)  # event id → its position, to know repeats
+    stamps: list[Stamped] = field(default_factory=list)  # the stamp channel, by first number; ranges do not overlap
+    slots: list[Slot] = field(default_factory=list)  # by number
+    first_available: Number = 1  # retention: lower numbers are no longer replayed
+    watchers: list[Address] = field(default_factory=list)  # both kept sorted, so that equal states look equal
+    listeners: list[Address] = field(default_factory=list)
+
+
+class BrokerState(Struct):
+    """Everything the broker knows."""
+
+    topics: dict[Topic, TopicState] = field(default_factory=dict)
+    replays: bool = True  # False: plain publish-subscribe, which ignores `after` and delivers from now on
+    markers: int = 0  # so many voids follow each event in a log, as where the broker itself writes into it
+
+
+class Broker:
+    """Answers every message at once; has no timers and needs no journal."""
+
+    def __init__(self, replays: bool = True, markers: int = 0) -> None:
+        self.state = BrokerState(replays=replays, markers=markers)
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = Effects()
+        handler = _HANDLERS.get(type(message))
+        if handler is None:
+            raise RemoteError(f"{source} sent the broker a {type(message).__name__}, which no broker understands")
+        handler(self, source, message, effects)
+        return effects
+
+    def tick(self, now: float) -> Effects:
+        return Effects()
+
+    def _trim(self, source: Address, message: Trim, effects: Effects) -> None:
+        """Only replays end here: a slot stays write-once and a repeated append is still known."""
+        if source != APPLICATION:
+            raise RemoteError(f"{source} wanted to trim {message.topic}; only the broker's operator may")
+        state = self._topic(message.topic)
+        if message.first > state.first_available:
+            state.first_available = message.first
+            trimmed = Trimmed(message.topic, message.first)
+            effects.send.extend([(address, trimmed) for address in (*state.watchers, *state.listeners)])
+
+    def _topic(self, topic: Topic) -> TopicState:
+        state = self.state.topics.get(topic)
+        if state is None:
+            state = self.state.topics[topic] = TopicState()
+        return state
+
+    # ── log mode ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _append(self, source: Address, message: Append, effects: Effects) -> None:
+        event = message.event
+        state = self._topic(event.topic)
+        number = state.numbers.get(event.id)
+        if number is None:
+            state.log.append(event)
+            number = state.numbers[event.id] = len(state.log)
+            grown = Grown(event.topic, number)
+            effects.send.extend([(watcher, grown) for watcher in state.watchers])
+            delivered = Delivered(event.topic, number, None, event)
+            effects.send.extend([(listener, delivered) for listener in state.listeners])
+            self._add_voids(event.topic, state, self.state.markers, effects)
+        effects.send.append((source, Appended(event.topic, event.id, number)))
+
+    def _erase(self, source: Address, message: Erase, effects: Effects) -> None:
+        """A subscriber that already has an event keeps it. One that listens later is told that there is none."""
+        if source != APPLICATION:
+            raise RemoteError(f"{source} wanted to erase from {message.topic}; only the broker's operator may")
+        state = self._topic(message.topic)
+        for number in range(message.first, min(message.last, len(state.log)) + 1):
+            state.log[number - 1] = None
+        self._add_voids(message.topic, state, message.last - len(state.log), effects)
+
+    def _add_voids(self, topic: Topic, state: TopicState, count: int, effects: Effects) -> None:
+        if count > 0:
+            first = len(state.log) + 1
+            state.log.extend([None] * count)
+            effects.send.extend([(watcher, Grown(topic, len(state.log))) for watcher in state.watchers])
+            voids = Voids(topic, first, len(state.log))
+            effects.send.extend([(listener, voids) for listener in state.listeners])
+
+    def _watch(self, source: Address, message: Watch, effects: Effects) -> None:
+        for topic in sorted(message.topics):
+            state = self._topic(topic)
+            _add(state.watchers, source)
+            if state.first_available > 1:
+                effects.send.append((source, Trimmed(topic, state.first_available)))
+            effects.send.append((source, Grown(topic, len(state.log))))  # also 0: a home waits for the answer
+
+    def _stamped(self, source: Address, message: Stamped, effects: Effects) -> None:
+        """Keep a stamp once. A home that restarts repeats what it may not have sent; the repeat changes nothing."""
+        state = self._topic(message.topic)
+        if not 1 <= message.first <= message.last <= len(state.log):
+            raise RemoteError(
+                f"{source} stamped {message.topic} {message.first}…{message.last}, but the log has 1…{len(state.log)}"
+            )
+        index = bisect_left(state.stamps, message.first, key=_last)
+        known = state.stamps[index] if index < len(state.stamps) else None
+        if known is None or message.last < known.first:
+            state.stamps.insert(index, message)
+            effects.send.extend([(listener, message) for listener in state.listeners])
+        elif (known.first, known.last) != (message.first, message.last):
+            raise RemoteError(
+                f"{source} stamped {message.topic} {message.first}…{message.last}, "
+                f"but {known.first}…{known.last} has its stamp"
+            )
+        effects.send.append((source, Kept(message.topic, message.first)))
+
+    # ── ticket mode ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self, source: Address, message: Write, effects: Effects) -> None:
+        if message.number < 1:
+            raise RemoteError(f"{source} wrote to slot {message.number} of {message.topic}; numbers start at 1")
+        state = self._topic(message.topic)
+        index = bisect_left(state.slots, message.number, key=_number)
+        if index == len(state.slots) or state.slots[index].number != message.number:
+            state.slots.insert(index, Slot(message.number, message.entries, message.event, message.proof))
+            delivered = Delivered(message.topic, message.number, message.entries, message.event, message.proof)
+            effects.send.extend([(listener, delivered) for listener in state.listeners])
+        slot = state.slots[index]
+        winner = None if slot.event is None else slot.event.id
+        effects.send.append((source, Written(message.topic, message.number, winner, slot.proof)))
+
+    # ── subscribers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _listen(self, source: Address, message: Listen, effects: Effects) -> None:
+        """Start, or start again: a repeat is answered in full, since the first answer may have been lost."""
+        topic = message.topic
+        state = self._topic(topic)
+        _add(state.listeners, source)
+        effects.send.append((source, Listening(topic, message.version)))
+        if message.after is None or not self.state.replays:
+            return
+        after = message.after
+        if after < state.first_available - 1:
+            after = state.first_available - 1
+            effects.send.append((source, Trimmed(topic, state.first_available)))
+        elif message.is_kept and not _keeps(state, after + 1):
+            effects.send.append((source, Trimmed(topic, after + 2)))
+        number = after + 1
+        while number <= len(state.log):
+            event, first = state.log[number - 1], number
+            number += 1
+            if event is not None:
+                effects.send.append((source, Delivered(topic, first, None, event)))
+                continue
+            while number <= len(state.log) and state.log[number - 1] is None:
+                number += 1
+            effects.send.append((source, Voids(topic, first, number - 1)))
+        for stamped in state.stamps[bisect_right(state.stamps, after, key=_last) :]:
+            effects.send.append((source, stamped))
+        for slot in state.slots[bisect_right(state.slots, after, key=_number) :]:
+            effects.send.append((source, Delivered(topic, slot.number, slot.entries, slot.event, slot.proof)))
+
+    def _unlisten(self, source: Address, message: Unlisten, effects: Effects) -> None:
+        listeners = self._topic(message.topic).listeners
+        if source in listeners:
+            listeners.remove(source)
+
+
+def _keeps(state: TopicState, number: Number) -> bool:
+    """Whether there is a stamp of this number, or something in its slot."""
+    stamp, slot = bisect_left(state.stamps, number, key=_last), bisect_left(state.slots, number, key=_number)
+    is_stamped = stamp < len(state.stamps) and state.stamps[stamp].first <= number
+    return is_stamped or (slot < len(state.slots) and state.slots[slot].number == number)
+
+
+def _last(stamped: Stamped) -> Number:
+    return stamped.last
+
+
+def _number(slot: Slot) -> Number:
+    return slot.number
+
+
+def _add(addresses: list[Address], address: Address) -> None:
+    index = bisect_left(addresses, address)
+    if index == len(addresses) or addresses[index] != address:
+        addresses.insert(index, address)
+
+
+_HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
+    Append: Broker._append,
+    Watch: Broker._watch,
+    Stamped: Broker._stamped,
+    Trim: Broker._trim,
+    Erase: Broker._erase,
+    Write: Broker._write,
+    Listen: Broker._listen,
+    Unlisten: Broker._unlisten,
+}

@@ -1,5 +1,0 @@
-"""Paper 003 as printed, for tests that show where it is wrong. Use `protocols.overlay` for anything else."""
-
-from seriatim.protocols.paper003.broker import PrintedBroker, UnacknowledgedBroker
-
-__all__ = ["PrintedBroker", "UnacknowledgedBroker"]

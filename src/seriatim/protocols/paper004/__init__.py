@@ -1,5 +1,0 @@
-"""Paper 004 as printed, for tests that show where it is wrong. Use `protocols.atoms` for anything else."""
-
-from seriatim.protocols.paper004.sequencer import Sequencer
-
-__all__ = ["Sequencer"]

@@ -1,0 +1,141 @@
+"""What any machine says to a broker and hears from it. brokers/seam.py says what a broker does about each.
+
+    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Voids, Trimmed
+    ticket mode   Write, Written
+    both          Listen, Listening, Unlisten · Delivered
+
+Frozen, and free of behaviour: a message is what was said, not what to do about it.
+"""
+
+from msgspec import Struct
+
+from seriatim.model import Entries, Event, Number, Topic
+from seriatim.protocols.proofs import Proof
+
+
+class Append(Struct, frozen=True, tag=True):
+    """Log mode, publisher → broker: put the event at the end of its topic's log. The id tells a repeat."""
+
+    event: Event
+
+
+class Appended(Struct, frozen=True, tag=True):
+    """Log mode, broker → publisher: the event has this position."""
+
+    topic: Topic
+    event_id: str
+    number: Number
+
+
+class Watch(Struct, frozen=True, tag=True):
+    """Log mode, node → broker: tell me how long these logs are now (also if they are empty), and when they grow."""
+
+    topics: frozenset[Topic]
+
+
+class Grown(Struct, frozen=True, tag=True):
+    """Log mode, broker → home: the topic's log now ends at `last`."""
+
+    topic: Topic
+    last: Number
+
+
+class Stamped(Struct, frozen=True, tag=True):
+    """Log mode, home → broker → subscribers, on the topic's stamp channel: the stamp of a range of positions.
+
+    The entries belong to `first`; the others of the range follow it and need none.
+    """
+
+    topic: Topic
+    first: Number
+    last: Number
+    entries: Entries
+    epoch: int = 0
+
+
+class Kept(Struct, frozen=True, tag=True):
+    """Log mode, broker → home: the stamp channel holds the stamp of this range."""
+
+    topic: Topic
+    first: Number
+
+
+class Voids(Struct, frozen=True, tag=True):
+    """Log mode, broker → subscribers: positions `first` … `last` of the topic hold no events, and never will.
+
+    Transaction markers, aborted, compacted or deleted records. The positions are stamped like any others.
+    """
+
+    topic: Topic
+    first: Number
+    last: Number
+
+
+class Trimmed(Struct, frozen=True, tag=True):
+    """Broker → home and subscribers: the broker no longer keeps numbers below `first`, or not their stamps."""
+
+    topic: Topic
+    first: Number
+
+
+class Write(Struct, frozen=True, tag=True):
+    """Ticket mode, publisher or home → broker: put this into the slot (topic, number), if it is empty.
+
+    No event: a void. It carries the entries of the number it replaces, so that no difference gets lost. Where stamps
+    are proven, `proof` is the home's proof of number and entries.
+    """
+
+    topic: Topic
+    number: Number
+    entries: Entries
+    event: Event | None = None
+    proof: Proof | None = None
+
+
+class Written(Struct, frozen=True, tag=True):
+    """Ticket mode, broker → writer: what the slot holds (the first write wins): event id and proof. No id: a void."""
+
+    topic: Topic
+    number: Number
+    event_id: str | None = None
+    proof: Proof | None = None
+
+
+class Listen(Struct, frozen=True, tag=True):
+    """Subscriber → broker: deliver this topic; after number `after` if the broker keeps what was, else from now on.
+
+    `version` is the subscriber's; the answer repeats it, so that it is not taken for the answer to a later request.
+    `tells_losses`: tell me if retention removes slots before I have read them. A subscriber on sequencing atoms sets
+    it, since the numbers of its slots have no order.
+    `is_kept`: the home says that the broker has had number `after + 1`, with its stamp. If it is not there, it is
+    `Trimmed`: retention has passed it, or its stamp, which may be kept for a shorter time than the log.
+    """
+
+    topic: Topic
+    after: Number | None = None
+    version: int = 0
+    tells_losses: bool = False
+    is_kept: bool = False
+
+
+class Listening(Struct, frozen=True, tag=True):
+    """Broker → subscriber: what is written to the topic from now on will be delivered."""
+
+    topic: Topic
+    version: int = 0
+
+
+class Unlisten(Struct, frozen=True, tag=True):
+    """Subscriber → broker: stop delivering this topic."""
+
+    topic: Topic
+
+
+class Delivered(Struct, frozen=True, tag=True):
+    """Broker → subscriber: one event, or in ticket mode a void. No `entries` in log mode: `Stamped` has them."""
+
+    topic: Topic
+    number: Number
+    entries: Entries | None
+    event: Event | None
+    proof: Proof | None = None

@@ -1,0 +1,1 @@
+"""Journals: what a machine must remember, written before it acts."""

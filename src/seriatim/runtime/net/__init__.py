@@ -1,0 +1,1 @@
+"""Connections between processes: addresses, handshakes, security, wire format."""

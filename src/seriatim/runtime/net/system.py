@@ -1,0 +1,96 @@
+"""Processes that must be given the same file: peers, and brokers of an overlay.
+
+The content that must be equal is a *description*. Its digest is in every hello between them. A process with another
+description is refused, and told what differs. A *report* is the state of one process. Observers and refused processes
+get it. Their connections are in system_door.py.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from seriatim.model import UNREADABLE, RemoteError
+from seriatim.runtime.net.wire import Refusal
+
+VERSION = 1
+DIGEST_CHARACTERS = 16
+
+
+class SystemDescription(Struct, frozen=True, kw_only=True):
+    """What all processes of a system are given alike. The subclass adds the processes."""
+
+    cluster: str
+    options: dict[str, bool | int | float | str]
+
+    @property
+    def digest(self) -> str:
+        """The same for equal descriptions, whatever order they were written in."""
+        data = msgspec.json.encode(self, order="sorted")
+        return hashlib.sha256(data).hexdigest()[:DIGEST_CHARACTERS]
+
+
+class SystemReport(Struct, frozen=True, kw_only=True):
+    """The state of one process. The subclass adds its own fields."""
+
+    version: int = VERSION
+    waits: list[str] = field(default_factory=list)
+    left_out: int = 0
+    """Further waits that are not listed."""
+
+
+Description = TypeVar("Description", bound=SystemDescription)
+Report = TypeVar("Report", bound=SystemReport)
+
+
+def encode_report(report: SystemReport) -> bytes:
+    """The report as bytes."""
+    return msgspec.json.encode(report)
+
+
+def decode_report(data: bytes, type: type[Report], kind: str) -> Report:
+    """Read the report of a `kind` of process. RemoteError: it is not one, or is of another version."""
+    try:
+        report = msgspec.json.decode(data, type=type)
+    except UNREADABLE as error:
+        raise RemoteError(f"a {kind}'s report cannot be read: {error}") from None
+    if report.version != VERSION:
+        raise RemoteError(
+            f"a {kind} reports in version {report.version}, and this one reads {VERSION}; "
+            "install the same release of seriatim everywhere"
+        )
+    return report
+
+
+def first_difference(
+    ours: Description, theirs: Description, path: str, members: Callable[[Description], Mapping[str, str]]
+) -> str:
+    """The first thing that differs, by the path of its key; empty: nothing does. `members`: who they are."""
+    if ours.cluster != theirs.cluster:
+        return f"cluster is {theirs.cluster!r} there and {ours.cluster!r} here"
+    return _in_table(path, members(ours), members(theirs)) or _in_table("options", ours.options, theirs.options)
+
+
+def _in_table(path: str, ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:
+    for key in sorted({*ours, *theirs}, key=lambda key: (len(key), key)):  # 9 before 10
+        there, here = theirs.get(key), ours.get(key)
+        if there != here:
+            return f"{path}.{key} is {_shown(there)} there and {_shown(here)} here"
+    return ""
+
+
+def _shown(value: object) -> str:
+    return "missing" if value is None else repr(value)
+
+
+def explain_refusal(refusal: Refusal, difference: Callable[[bytes], str]) -> str:
+    """Why we are not let in. `difference`: between our description and the one in their report, if there is one."""
+    if not refusal.report:
+        return refusal.reason
+    try:
+        differs = difference(refusal.report) or "nothing that this release knows of"
+    except RemoteError as error:
+        return f"{refusal.reason} ({error})"
+    return f"{refusal.reason}: {differs}"

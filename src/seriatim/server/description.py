@@ -1,0 +1,128 @@
+"""What a client must know of a cluster: the tree, the mode, the times. Sequencers answer with it on the broker.
+
+A client that knows the broker's URL asks on `describe_subject(cluster)`; any sequencer of the cluster answers with a
+`ClusterDescription` as JSON, so that people can read it too. It holds no secrets: only whether a token is needed.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from seriatim.model import UNREADABLE, Node, RemoteError, Topic
+from seriatim.order import SequencingTree
+from seriatim.protocols.tree import TreeOptions
+
+VERSION = 1
+# The options that a client must know, by their name in `TreeOptions`.
+SHARED = (
+    "mode", "causal", "full_stamps", "retry_ms", "lease_ms", "patience_ms",
+    "subscriber_lease_ms", "ticket_count_max", "jump_max",
+)  # fmt: skip
+
+
+class ClusterDescription(Struct, frozen=True, kw_only=True):
+    """One cluster as its clients see it. Times are in milliseconds and mean what they mean in `TreeOptions`."""
+
+    version: int = VERSION
+    cluster: str
+    mode: Literal["log", "ticket"] = "log"
+    causal: bool = False
+    full_stamps: bool = False
+    retry_ms: float = 500.0
+    lease_ms: float = 10_000.0
+    patience_ms: float = 2_000.0
+    subscriber_lease_ms: float | None = None
+    ticket_count_max: int = 65_536
+    jump_max: int | None = None
+    stamps_proven: bool = False
+    """Whether nodes prove their stamps. A subscriber with the key drops what is not proven; others trust all stamps."""
+
+    parents: dict[Node, Node | None]
+    homes: dict[Topic, Node] = field(default_factory=dict)
+    default_home: Node | None = None
+    addresses: dict[Node, list[str]] = field(default_factory=dict)
+    """Where each node listens, as "host:port"; more than one: standbys. Empty: it runs in the client's own process."""
+
+    buckets: int = 0
+    """How topics lie on the broker: 0: each in a log of its own; n: hashed into n logs, each ordered as one."""
+
+    broker_options: dict[str, str | int | float] = field(default_factory=dict)
+    """How streams are created on the broker (replicas, storage, ...): clients create them too, for new topics."""
+
+    token_needed: bool = False
+    tls: bool = False
+
+    order: Literal["tree", "atoms"] = "tree"
+    """Who orders: a sequencing tree, or sequencing atoms. Then `parents` is a star, and only names the nodes."""
+
+    coordinator: Node = ""
+    """Atoms: the node that subscribers join and leave topics at."""
+
+    ingresses: list[Node] = field(default_factory=list)
+    """Atoms: the nodes that events enter at; which one follows from the topic, so the order of this list counts."""
+
+    @property
+    def tree(self) -> SequencingTree:
+        """The tree every role of this cluster shares."""
+        return SequencingTree(self.parents, self.homes, self.default_home)
+
+    @property
+    def options(self) -> TreeOptions:
+        """The options every role of this cluster shares, without the key. A client adds its own wishes about gaps."""
+        return TreeOptions(**{name: getattr(self, name) for name in SHARED})
+
+    @classmethod
+    def of(
+        cls,
+        cluster: str,
+        tree: SequencingTree,
+        options: TreeOptions,
+        *,
+        addresses: dict[Node, list[str]] | None = None,
+        buckets: int = 0,
+        broker_options: dict[str, str | int | float] | None = None,
+        token_needed: bool = False,
+        tls: bool = False,
+    ) -> "ClusterDescription":
+        """The description of a tree that runs with these options."""
+        return cls(
+            **{name: getattr(options, name) for name in SHARED},
+            cluster=cluster,
+            stamps_proven=options.stamp_key is not None,
+            parents=tree.parents,
+            homes=tree.homes,
+            default_home=tree.default_home,
+            addresses=addresses or {},
+            buckets=buckets,
+            broker_options=broker_options or {},
+            token_needed=token_needed,
+            tls=tls,
+        )
+
+
+def describe_subject(cluster: str) -> str:
+    """Where on the broker to ask for the description of a cluster. No topic begins with an underscore, or its stream
+    would answer instead of the sequencers."""
+    return f"_{cluster}.describe"
+
+
+def encode_description(description: ClusterDescription) -> bytes:
+    """The answer, ready to be sent."""
+    return msgspec.json.encode(description)
+
+
+def decode_description(data: bytes) -> ClusterDescription:
+    """Read an answer. RemoteError: it is not a description, or one of another version."""
+    try:
+        description = msgspec.json.decode(data, type=ClusterDescription)
+    except UNREADABLE as error:
+        raise RemoteError(
+            f"the description of the cluster cannot be read: {error}; another program answers there"
+        ) from None
+    if description.version != VERSION:
+        raise RemoteError(
+            f"the sequencers describe their cluster in version {description.version}, this client reads {VERSION}; "
+            "install the same release of seriatim on both sides"
+        )
+    return description

@@ -1,0 +1,170 @@
+"""Every rule that is switched off is caught, in a world that is small enough to meet it soon.
+
+`docs/explorer.md` has the numbers of random worlds that it takes without such help.
+"""
+
+from random import Random
+
+import pytest
+
+from seriatim.lab.explore.engine.plan import Journey, walk_plan
+from seriatim.lab.explore.engine.walk import PATIENCE
+from seriatim.lab.explore.engine.world import Budget
+from seriatim.lab.explore.tree.cast import TreeWorld, change, publish
+from seriatim.lab.explore.tree.explorable import TREE
+from seriatim.lab.explore.tree.random_worlds import TreeWalk, may_lose
+from seriatim.model import Address, InputError
+from seriatim.order import SequencingTree
+from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.messages import Change, Publish
+
+WALKS_MAX = 3_000
+SEED = 20
+
+ONE = SequencingTree.single("AB")
+TWO_LEAVES = SequencingTree.star({"A": 1, "B": 2}, 2)
+
+TICKET = TreeOptions(mode="ticket")
+CAUSAL = TreeOptions(mode="ticket", causal=True)
+
+Commands = dict[Address, list[Publish | Change]]
+
+
+def story(
+    scripts: Commands,
+    options: TreeOptions = TICKET,
+    tree: SequencingTree = ONE,
+    setup: dict[Address, str] | None = None,
+    budgets: dict[Address, Budget] | None = None,
+    readers: dict[Address, Address] | None = None,
+) -> TreeWorld:
+    return TreeWorld(
+        name="story",
+        tree=tree,
+        options=options,
+        scripts=scripts,
+        setup=[(subscriber, change(topics)) for subscriber, topics in (setup or {}).items()],
+        budgets=budgets or {},
+        may_lose=may_lose,
+        readers=readers or {},
+        with_links=True,
+        broker_per_topic=False,
+        patience=PATIENCE,
+    )
+
+
+def events(publisher: Address, topics: str) -> list[Publish | Change]:
+    """One event after the other on these topics."""
+    return [publish(publisher, topic, f"{publisher}{i}") for i, topic in enumerate(topics.split(), 1)]
+
+
+JOIN_WHILE_EVENTS_FLOW = story(
+    {"y": [change("B")], "z": [change("B")], "p": events("p", "A A"), "q": events("q", "B B")},
+    setup={"y": "A", "z": "A"},
+)
+JOIN_ON_TWO_NODES = story(
+    {"y": [change("B")], "z": [change("A")], "p": events("p", "A A"), "q": events("q", "B B")},
+    tree=TWO_LEAVES,
+    setup={"y": "A", "z": "B"},
+)
+STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
+    "no-hop-by-hop": (
+        story(
+            {"p": events("p", "A A"), "q": events("q", "B B"), "r": events("r", "C C")},
+            tree=SequencingTree({"n1": None, "n2": "n1", "n3": "n2"}, {"A": "n3", "B": "n3", "C": "n1", "D": "n2"}),
+            setup={"x": "A B C D", "y": "A B C", "z": "B D"},
+        ),
+        {"stuck"},
+    ),
+    "no-two-phase-start": (JOIN_ON_TWO_NODES, {"inversion"}),
+    "no-holding": (JOIN_WHILE_EVENTS_FLOW, {"inversion"}),
+    "no-floor": (
+        story(
+            {"z": [change("B")], "p": events("p", "A"), "q": events("q", "B B")},
+            setup={"x": "A B", "y": "A B", "z": "A"},
+        ),
+        {"inversion"},
+    ),
+    "no-base": (JOIN_WHILE_EVENTS_FLOW, {"inversion"}),
+    "no-left-topics": (
+        story(
+            {"z": [change("B", "A")], "p": events("p", "A A"), "q": events("q", "B B")},
+            setup={"y": "A B", "z": "A"},
+        ),
+        {"inversion"},
+    ),
+    "no-closing": (
+        story(
+            {"z": [change(remove="B")], "p": events("p", "B"), "q": events("q", "A")},
+            setup={"y": "A B", "z": "A B"},
+        ),
+        {"inversion"},
+    ),
+    "no-at-least": (JOIN_WHILE_EVENTS_FLOW, {"stuck"}),
+    "no-idempotence": (
+        story({"p": events("p", "A A")}, setup={"y": "A"}, budgets={"p": Budget(ticks=9)}),
+        {"contradiction"},
+    ),
+    "no-void-stamp": (
+        story(
+            {"p": events("p", "B B"), "q": events("q", "A"), "r": events("r", "A")},
+            setup={"y": "A B", "z": "A B"},
+            budgets={"root": Budget(ticks=9), "q": Budget(deaths=1)},
+        ),
+        {"inversion"},
+    ),
+    "no-write-once": (
+        story({"p": events("p", "A A")}, setup={"y": "A", "z": "A"}, budgets={"root": Budget(ticks=9)}),
+        {"loss"},
+    ),
+    "no-fencing": (
+        story(
+            {"p": events("p", "A A"), "q": events("q", "A A")},
+            setup={"y": "A"},
+            budgets={"root": Budget(takeovers=1), "p": Budget(ticks=9), "q": Budget(ticks=9)},
+        ),
+        {"contradiction", "loss", "stuck"},
+    ),
+    "no-causal-coupling": (
+        story(
+            {"p": events("p", "A"), "q": events("q", "B")},
+            CAUSAL,
+            setup={"y": "A B", "z": "A"},
+            readers={"q": "z"},
+        ),
+        {"causal-inversion"},
+    ),
+    "no-causal-publisher": (
+        story({"p": events("p", "A B")}, CAUSAL, TWO_LEAVES, setup={"y": "A B"}),
+        {"causal-inversion"},
+    ),
+}
+
+
+def replay(variant: str) -> str:
+    return f"replay: python -m pytest tests/lab/explore/test_variants.py -k '{variant}'"
+
+
+@pytest.mark.parametrize("variant", STORIES)
+def test_a_switched_off_rule_is_caught(variant: str) -> None:
+    plan, kinds = STORIES[variant]
+    for index in range(WALKS_MAX):
+        violations = walk_plan(Journey(plan, TreeWalk), Random(f"{SEED}/{index}"), TREE.cast(variant)).violations
+        if violations:
+            assert violations[0].kind in kinds, violations
+            return
+    pytest.fail(f"{variant} was not caught in {WALKS_MAX} walks of seed {SEED}; {replay(variant)}")
+
+
+@pytest.mark.parametrize("variant", STORIES)
+def test_the_same_worlds_are_right_with_the_rule(variant: str) -> None:
+    plan, _ = STORIES[variant]
+    for index in range(60):
+        violations = walk_plan(Journey(plan, TreeWalk), Random(f"{SEED}/{index}"), TREE.cast(None)).violations
+        assert not violations, f"walk {index} of seed {SEED}: {violations}; {replay(variant)}"
+
+
+def test_every_variant_has_a_story() -> None:
+    assert set(STORIES) == set(TREE.variants)
+    with pytest.raises(InputError, match="variant: unknown variant 'no-way'; use one of no-hop-by-hop, "):
+        TREE.cast("no-way")

@@ -1,0 +1,316 @@
+"""A node over restarts: it goes on where its journal ends, and knows what it was founded with."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from seriatim.live.founding import encode_founded, encode_snapshot
+from seriatim.live.tree.founding import Founded, found, rebuild
+from seriatim.model import Fenced, InputError, JournalError, RequestRefused, TreeError
+from seriatim.order import SequencingTree
+from seriatim.protocols.node import Stepped
+from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.messages import Granted, Ticket, Update, Updated
+from seriatim.runtime import FileJournal, Recovered
+from seriatim.runtime.journal.interface import MemoryJournal
+from tests.live.tree.nodes import TICKETS, TREE, Site
+
+
+async def numbers_of_a_life(journal: FileJournal | MemoryJournal, site: Site, tickets: int) -> list[int]:
+    """Start a node, take some tickets, stop it."""
+    host = site.host(journal)
+    await host.start()
+    numbers = []
+    for i in range(tickets):
+        granted = await site.ticket(f"p{host.machine.epoch}", i + 1, "A")
+        site.settle(f"p{host.machine.epoch}", granted)
+        numbers.append(granted.first)
+    await host.stop()
+    return numbers
+
+
+# ── restarts ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
+    site = Site()
+    numbers = []
+    for _ in range(3):
+        numbers += await numbers_of_a_life(FileJournal(tmp_path, fsync=False), site, 5)
+    assert numbers == list(range(1, 16))
+
+
+async def test_a_node_without_its_journal_is_known_by_its_stamps(caplog: pytest.LogCaptureFixture) -> None:
+    for mode, epoch, is_warned in (("log", 7, True), ("log", 0, True), ("log", None, False), ("ticket", 7, False)):
+        caplog.clear()
+        site = Site(options=TreeOptions(mode=mode))  # type: ignore[arg-type]
+        site.broker.last_epoch = epoch
+        host = site.host(MemoryJournal())
+        await host.start()
+        assert (host.epoch > (epoch or 0) + 100) == is_warned, "later than any that somebody may have heard of"
+        await host.stop()
+        assert ("has lost its journal" in caplog.text) == is_warned
+
+
+async def test_a_broker_that_does_not_tell_keeps_no_node_from_starting(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(options=TreeOptions(mode="log"))
+
+    async def refused(node: str) -> int | None:
+        raise RequestRefused("no permission")
+
+    site.broker.stamped_epoch = refused  # type: ignore[method-assign]
+    host = site.host(MemoryJournal())
+    await host.start()
+    await host.stop()
+    assert "cannot tell whether this node is new" in caplog.text
+
+
+async def test_a_restart_after_a_crash_repeats_the_answer(tmp_path: Path) -> None:
+    """The answer was lost with the process: the same request gets the same numbers from the next one."""
+    site = Site()
+    journal = FileJournal(tmp_path, fsync=False)
+    host = site.host(journal)
+    await host.start()
+    granted = await site.ticket("p", 1, "A", 7)
+    await journal.close()  # the lock goes with the process; nothing else happens to the journal
+    other = Site()
+    after = other.host(FileJournal(tmp_path, fsync=False))
+    await after.start()
+    repeated = await other.ticket("p", 1, "A", 7)
+    assert (repeated.first, repeated.last, repeated.epoch) == (granted.first, granted.last, granted.epoch + 1)
+    await after.stop()
+    await host.stop()
+
+
+async def test_a_node_is_rebuilt_from_a_snapshot_and_what_followed(tmp_path: Path) -> None:
+    site = Site()
+    journal = FileJournal(tmp_path, fsync=False)
+    host = site.host(journal)
+    await host.start()
+    host.driver._snapshot_bytes_min = 2_000
+    for i in range(200):
+        granted = await site.ticket("p", i + 1, "AB"[i % 2])
+        site.settle("p", granted)
+    state = msgspec.msgpack.encode(host.machine.state)
+    await host.stop()
+    assert list(tmp_path.glob("snapshot-*.bin"))
+    recovered = await FileJournal(tmp_path, fsync=False).open()
+    assert recovered.snapshot is not None and len(recovered.records) < 300
+    rebuilt = rebuild(TREE, "root", TICKETS, recovered)
+    assert rebuilt.to_append is None and rebuilt.machine.epoch == 2
+    rebuilt.machine.state.sequencer.epoch = 1
+    before = msgspec.msgpack.decode(state)
+    after = msgspec.msgpack.decode(msgspec.msgpack.encode(rebuilt.machine.state))
+    assert after == before
+
+
+async def test_time_does_not_run_backwards_over_a_restart() -> None:
+    site = Site()
+    journal = MemoryJournal()
+    host = site.host(journal)
+    await host.start()
+    future = host.driver.clock.now_ms() + 1e9  # the machine's clock was wrong when the snapshot was taken
+    state = encode_snapshot(found(TREE, "root", TICKETS), host.machine.state, future)
+    await host.stop()
+    await journal.snapshot(state)
+    host = site.host(journal)
+    await host.start()
+    assert host.driver.clock.now_ms() >= future
+    await host.stop()
+
+
+async def test_a_node_that_fails_says_why_and_is_unplugged() -> None:
+    class Failing(MemoryJournal):
+        fails = False
+
+        async def append(self, records: object) -> None:
+            if self.fails:
+                raise Fenced("somebody took over")
+
+    site, journal = Site(), Failing()
+    host = site.host(journal)
+    await host.start()
+    journal.fails = True
+    site.send("p", Update(1, frozenset("A")))
+    assert isinstance(await host.failed, Fenced)
+    assert not site.switchboard.reaches("root") and site.answers["p"].empty()
+    await host.stop()
+
+
+@pytest.mark.parametrize(
+    ("recovered", "problem"),
+    [
+        (Recovered(None, [b"junk"]), "something else than a node's records"),
+        (Recovered(b"junk", []), "something else than a node's records"),
+        (
+            Recovered(None, [msgspec.msgpack.encode({"type": "TookOver", "epoch": 3})]),
+            "does not begin as a node",
+        ),
+    ],
+)
+def test_a_journal_of_something_else(recovered: Recovered, problem: str) -> None:
+    with pytest.raises(JournalError, match=problem):
+        rebuild(TREE, "root", TICKETS, recovered)
+
+
+async def test_a_journal_that_cannot_be_used_is_closed_again(tmp_path: Path) -> None:
+    await numbers_of_a_life(FileJournal(tmp_path), Site(), 1)
+    for _ in range(2):  # the second would be refused if the first still held the lock
+        with pytest.raises(InputError, match="mode: the journal of root was written with 'ticket', not 'log'"):
+            await Site(options=TreeOptions(mode="log")).host(FileJournal(tmp_path)).start()
+
+
+# ── another configuration ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def founded_journal(tree: SequencingTree = TREE, options: TreeOptions = TICKETS) -> MemoryJournal:
+    """Of a node that has given out five numbers of A."""
+    journal = MemoryJournal()
+    await numbers_of_a_life(journal, Site(tree, options), 5)
+    return journal
+
+
+@pytest.mark.parametrize("name", ["mode", "causal", "full_stamps"])
+async def test_what_was_promised_cannot_change(name: str) -> None:
+    journal = await founded_journal()
+    other = structs.replace(TICKETS, **{name: "log" if name == "mode" else True})
+    before = list(journal._records)
+    with pytest.raises(InputError, match=f"{name}: the journal of root was written with .*; configure that, or start"):
+        await Site(TREE, other).host(journal).start()
+    assert journal._records == before
+
+
+@pytest.mark.parametrize(
+    ("parents", "problem"),
+    [
+        ({"root": None, "leaf": "root"}, r"node 'leaf' is new"),
+        ({"root": "top", "top": None}, r"the journal knows 'root' below None, not below 'top'"),
+    ],
+)
+async def test_the_shape_of_the_tree_cannot_change(parents: dict[str, str | None], problem: str) -> None:
+    tree = SequencingTree(parents, {}, default_home="root")
+    with pytest.raises(TreeError, match=problem):
+        await Site(tree).host(await founded_journal(), "root").start()
+    wide = SequencingTree({"root": None, "leaf": "root"}, {}, default_home="root")
+    with pytest.raises(TreeError, match="the journal knows node 'leaf', which is not configured"):
+        await Site(TREE).host(await founded_journal(wide)).start()
+
+
+async def test_a_journal_is_of_one_node() -> None:
+    tree = SequencingTree({"root": None, "leaf": "root"}, {}, default_home="root")
+    journal = await founded_journal(tree)
+    with pytest.raises(InputError, match="it belongs to node root, not to leaf; give every node a journal of its own"):
+        await Site(tree).host(journal, "leaf").start()
+
+
+async def test_a_topic_that_was_used_keeps_its_home() -> None:
+    wide = {"root": None, "leaf": "root"}
+    journal = await founded_journal(SequencingTree(wide, {"A": "root", "unused": "root"}, default_home="root"))
+    moved = SequencingTree(wide, {"A": "leaf", "unused": "root"}, default_home="root")
+    with pytest.raises(TreeError, match=r"homes\['A'\]: the journal of root knows it on root, not on leaf; configure"):
+        await Site(moved).host(journal).start()
+    removed = SequencingTree(wide, {"unused": "root"})
+    with pytest.raises(TreeError, match=r"homes\['A'\]: the journal of root knows it on root; configure that home"):
+        await Site(removed).host(journal).start()
+    by_default = SequencingTree(wide, {"unused": "leaf", "new": "leaf"}, default_home="root")
+    site = Site(by_default)
+    assert await numbers_of_a_life(journal, site, 1) == [6]
+
+
+async def test_a_topic_somebody_subscribed_to_keeps_its_home() -> None:
+    journal, site = MemoryJournal(), Site(SequencingTree({"root": None, "leaf": "root"}, {"A": "root", "B": "leaf"}))
+    host = site.host(journal)
+    await host.start()
+    site.send("s", Update(1, frozenset("AB")))
+    assert isinstance(await site.answer("s"), Updated)
+    await host.stop()
+    tree = SequencingTree({"root": None, "leaf": "root"}, {"A": "root", "B": "root"})
+    with pytest.raises(TreeError, match=r"homes\['B'\]: the journal of root knows it on leaf, not on root"):
+        await Site(tree).host(journal).start()
+
+
+async def test_other_options_change_and_records_are_replayed_under_their_own() -> None:
+    """Under the new limit, two tickets of the past would be refused; under the old one, one of the present granted."""
+    few = structs.replace(TICKETS, open_tickets_max=2, ticket_count_max=10)
+    journal, site = MemoryJournal(), Site()
+    host = site.host(journal)
+    await host.start()
+    for i in range(4):
+        await site.ticket("p", i + 1, f"T{i}", 1)
+    assert (await site.ticket("q", 1, "A", 100)).last == 100
+    await host.stop()
+    site = Site(TREE, few)
+    host = site.host(journal)
+    await host.start()
+    assert (await site.ticket("r", 1, "A", 1)).first == 101
+    assert "count 11 is not between" in (await site.refusal("r", 2, "B", 11)).reason
+    assert "tickets are unsettled" in (await site.refusal("p", 5, "B")).reason
+    await host.stop()
+    for options in (few, TICKETS, few):  # and again, also from a snapshot
+        site = Site(TREE, options)
+        host = site.host(journal)
+        await host.start()
+        granted = await site.ticket(f"again {host.machine.epoch}", 1, "A", 1)
+        site.settle(f"again {host.machine.epoch}", granted)
+        await host.driver.settled()
+        await journal.snapshot(encode_snapshot(found(TREE, "root", options), host.machine.state, 0.0))
+        await host.stop()
+    assert granted.first == 104
+
+
+async def test_a_crash_between_founding_and_the_first_step() -> None:
+    journal = await founded_journal()
+    few = structs.replace(TICKETS, open_tickets_max=2)
+    records = list(journal._records)
+    host = Site(TREE, few).host(journal)
+    await host.start()
+    await host.stop()
+    founded_at = len(records)
+    assert msgspec.msgpack.decode(journal._records[founded_at])["type"] == "Founded"
+    for kept in range(founded_at, len(journal._records) + 1):
+        crashed = Recovered(None, journal._records[:kept])
+        epoch = rebuild(TREE, "root", few, crashed).machine.epoch
+        used = kept > founded_at + 1  # its epoch was recorded, so something may have left under it
+        assert epoch > (host.machine.epoch if used else 1)
+
+
+def test_options_of_a_later_version() -> None:
+    founded = structs.replace(found(TREE, "root", TICKETS), options={"colour": "blue"})
+    with pytest.raises(JournalError, match=r"options this program does not know \(colour\)"):
+        founded.options_now(TICKETS)
+
+
+def test_a_journal_from_before_tickets_settled_is_read_and_then_says_that_they_do() -> None:
+    """Programs of that time would replay such tickets otherwise, and refuse what has an option they do not know."""
+    now = found(TREE, "root", TICKETS)
+    then = structs.replace(now, options={k: v for k, v in now.options.items() if k != "ticket_settles"})
+    records = [encode_founded(then), msgspec.msgpack.encode(Stepped("p", Ticket(1, "A", 1), 1.0))]
+    rebuilt = rebuild(TREE, "root", TICKETS, Recovered(None, records))
+    assert rebuilt.machine.state.sequencer.homes["A"].issued == 1
+    assert rebuilt.to_append == now
+
+
+def test_no_key_is_written() -> None:
+    """Options may hold a secret; the journal has only those that replaying needs."""
+    assert set(found(TREE, "root", TICKETS).options) == {
+        "mode",
+        "causal",
+        "full_stamps",
+        "lease_ms",
+        "ticket_count_max",
+        "open_tickets_max",
+        "ticket_settles",
+    }
+    assert isinstance(found(TREE, "root", TICKETS), Founded)
+
+
+async def test_grants_after_a_change_carry_the_new_epoch() -> None:
+    journal = await founded_journal()
+    site = Site(TREE, structs.replace(TICKETS, lease_ms=5_000.0))
+    host = site.host(journal)
+    await host.start()
+    granted = await site.ticket("p", 1)
+    assert isinstance(granted, Granted) and granted.first == 6 and granted.epoch == host.machine.epoch >= 2
+    await host.stop()
