@@ -58,6 +58,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (file_of(item) not in spark, not file_of(item).startswith(SLOW)))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Notice a pytest-xdist that does not group: every file would start its server in every process."""
+    if getattr(session.config.option, "loadgroup", False):  # set by pytest-xdist in the processes that run tests
+        alone = [item.nodeid for item in session.items if "@" not in item.nodeid]
+        if alone:
+            raise pytest.UsageError(f"pytest-xdist ignores groups of tests, for instance of {alone[0]}: pin its versions")
+
+
 def limit_of(item: pytest.Item) -> float | None:
     """How long this test may take, if that is not the limit of pyproject.toml."""
     if item.get_closest_marker("long"):
