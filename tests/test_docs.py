@@ -44,6 +44,7 @@ PAGES = sorted(
 OPTIONS = {"python": r"", "console": r"no-run|exit=\d+", "text": r"output", "toml": r"", "mermaid": r""}
 FENCE = re.compile(r"^( *)(`{3,})(.*)$")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 COMMAND_SECONDS_MAX = 240
 PAGE_SECONDS_MAX = 1_500  # some commands start a JVM, on a machine that does other things as well
 LIVE_URL = "nats://127.0.0.1:4222"
@@ -112,6 +113,13 @@ def lines_outside_blocks(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
         elif line.strip() == ticks:
             ticks = ""
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link may have after its `#`: the headings of a page, spelled as GitHub does it."""
+    lines = (line for _, line in lines_outside_blocks(page.read_text(encoding="utf-8")))
+    headings = (re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()) for line in lines if line.startswith("#"))
+    return {heading.strip().replace(" ", "-") for heading in headings}
 
 
 def too_wide(line: str) -> str:
@@ -266,6 +274,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page}: broken link {target}"
+
+
+@each_page
+def test_anchors_lead_to_a_heading(page: Path) -> None:
+    for target, anchor in ANCHOR.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target and (target.endswith(".md") or not target):
+            there = page.parent / target if target else page
+            assert anchor in anchors_of(there), f"{page}: {there.name} has no heading #{anchor}"
 
 
 @each_page
