@@ -34,15 +34,23 @@ from tests.waiting import wait
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = sorted(
-    [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "src").rglob("README.md")]
+    [
+        *REPOSITORY.glob("*.md"),
+        *(REPOSITORY / "docs").rglob("*.md"),
+        *(REPOSITORY / "src").rglob("README.md"),
+        *(REPOSITORY / "tests").rglob("README.md"),
+    ]
 )
 OPTIONS = {"python": r"", "console": r"no-run|exit=\d+", "text": r"output", "toml": r"", "mermaid": r""}
 FENCE = re.compile(r"^( *)(`{3,})(.*)$")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 COMMAND_SECONDS_MAX = 240
 PAGE_SECONDS_MAX = 1_500  # some commands start a JVM, on a machine that does other things as well
 LIVE_URL = "nats://127.0.0.1:4222"
 READY_SECONDS_MAX = 120
+LINE_WIDTH_MAX = 120
+ROW_WIDTH_MAX = 140  # of a row of a table, without the targets of its links
 
 # Their commands start Spark, each anew.
 SPARK_PAGES = {"docs/pipeline.md", "docs/archive.md"}
@@ -92,6 +100,34 @@ def blocks_of(page: str, text: str) -> list[Block]:
             pytest.fail(f"{place}: the block is never closed")
         blocks.append(Block(place, number, language, option, "".join(f"{content}\n" for content in inside)))
     return blocks
+
+
+def lines_outside_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that are not in a fenced block, with their numbers."""
+    ticks = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        fence = FENCE.match(line)
+        if not ticks and fence:
+            ticks = fence[2]
+        elif not ticks:
+            yield number, line
+        elif line.strip() == ticks:
+            ticks = ""
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link may have after its `#`: the headings of a page, spelled as GitHub does it."""
+    lines = (line for _, line in lines_outside_blocks(page.read_text(encoding="utf-8")))
+    headings = (re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()) for line in lines if line.startswith("#"))
+    return {heading.strip().replace(" ", "-") for heading in headings}
+
+
+def too_wide(line: str) -> str:
+    """What is wrong with the width of a line of text or a row of a table; empty if it fits."""
+    if line.lstrip().startswith("|"):
+        width = len(re.sub(r"\]\([^)]*\)", "]", line))
+        return f"a row of {width} characters; split the table or shorten it" if width > ROW_WIDTH_MAX else ""
+    return f"a line of {len(line)} characters; wrap it at {LINE_WIDTH_MAX}" if len(line) > LINE_WIDTH_MAX else ""
 
 
 def commands_of(block: Block) -> list[Command]:
@@ -240,6 +276,20 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page}: broken link {target}"
 
 
+@each_page
+def test_anchors_lead_to_a_heading(page: Path) -> None:
+    for target, anchor in ANCHOR.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target and (target.endswith(".md") or not target):
+            there = page.parent / target if target else page
+            assert anchor in anchors_of(there), f"{page}: {there.name} has no heading #{anchor}"
+
+
+@each_page
+def test_lines_fit_a_screen(page: Path) -> None:
+    for number, line in lines_outside_blocks(page.read_text(encoding="utf-8")):
+        assert not (problem := too_wide(line)), f"{page}:{number}: {problem}"
+
+
 def test_every_page_of_docs_is_linked_from_the_index() -> None:
     index = REPOSITORY / "docs" / "README.md"
     linked = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
@@ -272,6 +322,15 @@ def test_blocks_know_their_place() -> None:
     first, second = blocks_of("page.md", text)
     assert first == Block("page.md:2", 2, "python", "", "x = 1\n")
     assert second == Block("page.md:6", 6, "text", "output", "one\n  two\n")
+
+
+def test_lines_in_blocks_may_be_wide_and_targets_of_links_do_not_count() -> None:
+    text = "a\n```text\nb\n```\nc"
+    assert list(lines_outside_blocks(text)) == [(1, "a"), (5, "c")]
+    assert too_wide("x" * 121) == "a line of 121 characters; wrap it at 120"
+    assert not too_wide("x" * 120)
+    assert not too_wide(f"| {'x' * 120} | [y](../{'z' * 60}) |")
+    assert "a row of 144 characters" in too_wide(f"| {'x' * 140} |")
 
 
 @pytest.mark.parametrize("fence", ["```", "```bash", "```python no-run", "```console exit=x"])
