@@ -8,31 +8,11 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from seriatim.cli.common import check_readable, is_terminal, json_option, show_json, url_option
+from seriatim.cli.common import check_readable, json_option, names_in, show_json, show_progress, url_option
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.pipeline.spark.requirements import check_requirements
 
 TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
-
-HELP = f"""Archive what is on the broker as Parquet, each row exactly once.
-
-Reads the streams of a cluster (on JetStream) and writes tables: {", ".join(TABLES)}. It may be killed at any moment and
-goes on where it was, with the same --checkpoint. OUT and CHECKPOINT are paths or URIs that Spark can write: file:,
-hdfs:, s3a:. With --once (the default) it ends when what was there at its start is archived; with --follow it goes on.
-
-What the broker dropped before it could be archived is written down as a gap (see `archive show`), or is an error with
---gaps fail.
-
-\b
-Examples:
-  seriatim archive --out lake/shop --checkpoint lake/shop-checkpoint
-  seriatim archive --out s3a://lake/shop --checkpoint s3a://lake/shop-checkpoint --follow --trigger 30
-  seriatim archive compact lake/shop
-  seriatim archive show lake/shop
-
-\b
-Exit code: 0 done, or told to end; 1 a table could not be archived, 2 wrong options, 130 interrupted.
-"""
 
 
 class Total(Struct):
@@ -44,7 +24,7 @@ class Total(Struct):
     lost: int = 0
 
 
-@click.group(help=HELP, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @click.option("--out", metavar="URI", help="Where the archive is.")
 @click.option("--checkpoint", metavar="URI", help="Where to remember how far it is; one for each archive.")
 @click.option(
@@ -95,7 +75,26 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Archive what is on the broker as Parquet, each row exactly once."""
+    """Archive what is on the broker as Parquet, each row exactly once.
+
+    Reads the streams of a cluster (on JetStream) and writes tables: events, stamps, deliveries, publications,
+    subscriptions. It may be killed at any moment and goes on where it was, with the same --checkpoint. OUT and
+    CHECKPOINT are paths or URIs that Spark can write: file:, hdfs:, s3a:. With --once (the default) it ends when what
+    was there at its start is archived; with --follow it goes on.
+
+    What the broker dropped before it could be archived is written down as a gap (see `archive show`), or is an error
+    with --gaps fail.
+
+    \b
+    Examples:
+      seriatim archive --out lake/shop --checkpoint lake/shop-checkpoint
+      seriatim archive --out s3a://lake/shop --checkpoint s3a://lake/shop-checkpoint --follow --trigger 30
+      seriatim archive compact lake/shop
+      seriatim archive show lake/shop
+
+    \b
+    Exit code: 0 done, or told to end; 1 a table could not be archived, 2 wrong options, 130 interrupted.
+    """
     if context.invoked_subcommand is not None:
         return
     if not out or not checkpoint:
@@ -109,7 +108,7 @@ def command(
         cluster=cluster,
         out=out,
         checkpoint=checkpoint,
-        tables=tuple(name.strip() for name in tables.split(",") if name.strip()),
+        tables=tuple(names_in(tables)),
         topics=topics,
         gaps=gaps,  # type: ignore[arg-type]  # click has checked it
         max_messages=max_rows,
@@ -124,10 +123,7 @@ def command(
             total.batches += 1
             total.rows += record.rows - record.gaps
             total.lost += record.lost
-            if is_terminal():
-                click.echo(
-                    f"{time.strftime('%H:%M:%S')} {record.table} batch {record.first}: {record.rows} rows", err=True
-                )
+            show_progress(f"{time.strftime('%H:%M:%S')} {record.table} batch {record.first}: {record.rows} rows", True)
 
         archive(spark, wishes, until=_told_to_end(), on_batch=on_batch)
     for total in totals.values():

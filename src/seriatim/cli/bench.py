@@ -33,24 +33,6 @@ CHUNKS_UNDER_WAY = 16  # enough for large batches on every topic, and few enough
 LATENCY_SAMPLE = 16  # one of this many events is timed, so that timing does not slow down what is measured
 SPAWN = multiprocessing.get_context("spawn")
 
-HELP = """Load a broker: events per second, and how late they are notified.
-
-One process publishes on all topics in turn, as fast as the broker confirms (or at --rate). Each subscriber is a process
-of its own and holds --hold topics, neighbours overlapping. At full speed latency is mostly the queue; with --rate below
-what is possible it is the time an event really takes. The events stay in the broker's streams.
-
-\b
-Examples:
-  seriatim bench
-  seriatim bench --topics 10 --subscribers 4 --hold 5 --seconds 10
-  seriatim bench --rate 1000
-  seriatim bench --unordered                  the same without ordering, to compare
-
-\b
-Exit code: 0 everything published was notified, 1 not everything could be published, 2 wrong options,
-           3 not everything was notified in time, 130 interrupted.
-"""
-
 
 class Load(Struct, frozen=True, kw_only=True):
     """The parameters of the load, sent to every process."""
@@ -88,7 +70,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-@click.command(help=HELP)
+@click.command
 @click.option("--topics", type=click.IntRange(min=1), default=10, show_default=True, help="Topics to publish on.")
 @click.option("--subscribers", type=click.IntRange(min=1), default=4, show_default=True, help="Subscribers.")
 @click.option("--hold", type=click.IntRange(min=1), default=5, show_default=True, help="Topics each of them holds.")
@@ -112,11 +94,27 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Load a broker: events per second, and how late they are notified."""
+    """Load a broker: events per second, and how late they are notified.
+
+    One process publishes on all topics in turn, as fast as the broker confirms (or at --rate). Each subscriber is a
+    process of its own and holds --hold topics, neighbours overlapping. At full speed latency is mostly the queue; with
+    --rate below what is possible it is the time an event really takes. The events stay in the broker's streams.
+
+    \b
+    Examples:
+      seriatim bench
+      seriatim bench --topics 10 --subscribers 4 --hold 5 --seconds 10
+      seriatim bench --rate 1000
+      seriatim bench --unordered                  the same without ordering, to compare
+
+    \b
+    Exit code: 0 everything published was notified, 1 not everything could be published, 2 wrong options,
+               3 not everything was notified in time, 130 interrupted.
+    """
     if hold > topics:
         raise InputError("--hold", f"{hold} of {topics} topics", "give at most as many as there are --topics")
     names = [f"{prefix}.{index}" for index in range(topics)]
-    client = Client.of(options)
+    client = Client(**options)
     timeout_s = client.timeout_s
     loads = [
         Load(

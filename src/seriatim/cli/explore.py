@@ -1,12 +1,12 @@
 """`seriatim explore`: try every interleaving of a small world, or walk through many random ones."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
+from seriatim.cli.common import add_options, show_json, show_progress
 from seriatim.lab.explore.engine.checks import Violation
 from seriatim.lab.explore.engine.plan import Explorable
 from seriatim.lab.explore.engine.search import Search, SearchOptions, SearchResult
@@ -48,7 +48,8 @@ def command() -> None:
     """
 
 
-SEARCH_OPTIONS = [
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+_search_options = add_options(
     click.option("--world", metavar="NAME", help="Which world to search; see --list."),
     click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop."),
     click.option("--variant", metavar="NAME", help="Use machines that break one rule."),
@@ -56,18 +57,17 @@ SEARCH_OPTIONS = [
     click.option("--max-seconds", type=float, help="Stop after this time, and say so."),
     click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states."),
     click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions."),
-    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
-]
+    _JSON,
+)
 
 
 def _search_command(protocol: Explorable[Any]) -> click.Command:
     """`seriatim explore PROTOCOL`: the same for every protocol."""
 
+    @_search_options
     def run(**options: Any) -> None:
         _search(protocol, **options)
 
-    for option in reversed(SEARCH_OPTIONS):
-        run = option(run)
     about = f"Try every interleaving of a small world of {protocol.machines}."
     example = f"Example: seriatim explore {protocol.name} --world {protocol.example}"
     return click.command(protocol.name, help=f"{about}\n\n\b\n{example}")(run)
@@ -95,7 +95,7 @@ def _search(
         return
     built = protocol.world(world).build(protocol.cast(variant))
     options = SearchOptions(not no_persistent_sets, not no_sleep_sets, max_states, max_seconds)
-    search = Search(Space(built), options, _progress(_search_line))
+    search = Search(Space(built), options, _show_search)
     interrupted = _run_or_interrupt(search.run)
     result = search.result
     replayed = f"seriatim explore {protocol.name} --world {world}" + (f" --variant {variant}" if variant else "")
@@ -133,7 +133,7 @@ def _search(
 @click.option("--list-variants", is_flag=True, help="List the variants and stop.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first violation.")
 @click.option("--max-seconds", type=float, help="Stop after this time, and say so.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@_JSON
 def swarm(
     worlds: int,
     seed: int,
@@ -160,7 +160,7 @@ def swarm(
         return
     first, count = (0, worlds) if world is None else (world, 1)
     options = SwarmOptions(count, seed, first, processes, variant, not keep_going, max_seconds, protocol)
-    walk = Swarm(options, _progress(_swarm_line))
+    walk = Swarm(options, _show_swarm)
     interrupted = _run_or_interrupt(walk.run)
     result = walk.result
     found = None
@@ -195,12 +195,7 @@ def _run_or_interrupt(run: Callable[[], Any]) -> bool:
 
 
 def _exit(broken: bool, interrupted: bool, complete: bool) -> None:
-    if interrupted:
-        sys.exit(INTERRUPTED)
-    if broken:
-        sys.exit(VIOLATION)
-    if not complete:
-        sys.exit(INCOMPLETE)
+    sys.exit(INTERRUPTED if interrupted else VIOLATION if broken else 0 if complete else INCOMPLETE)
 
 
 def _finding(world: World, violation: Violation, way: list[Transition], replayed: str) -> dict[str, Any]:
@@ -217,15 +212,13 @@ def _finding(world: World, violation: Violation, way: list[Transition], replayed
 
 def _print(summary: dict[str, Any], found: dict[str, Any] | None, as_json: bool, text: list[str]) -> None:
     if as_json:
-        click.echo(json.dumps({**summary, "violation": found}, ensure_ascii=False))
+        show_json({**summary, "violation": found})
         return
-    for line in text:
-        click.echo(line)
     if found is not None:
-        click.echo(f"violation: {found['kind']}: {found['sentence']}")
-        for line in found["transcript"]:
-            click.echo(f"  {line}")
-        click.echo(f"replay: {found['replay']}")
+        text += [f"violation: {found['kind']}: {found['sentence']}"]
+        text += [f"  {line}" for line in found["transcript"]]
+        text += [f"replay: {found['replay']}"]
+    click.echo("\n".join(text))
 
 
 def _search_text(world: str, result: SearchResult) -> list[str]:
@@ -257,24 +250,17 @@ def _swarm_text(seed: int, result: SwarmResult) -> list[str]:
     return [*lines, f"broken worlds: {indices}{' …' if len(result.broken) > 20 else ''}"]
 
 
-def _search_line(result: SearchResult) -> str:
-    return f"{result.states:,} states, {result.transitions:,} transitions, {result.seconds:.0f} s"
+def _show_search(result: SearchResult) -> None:
+    show_progress(f"{result.states:,} states, {result.transitions:,} transitions, {result.seconds:.0f} s")
 
 
-def _swarm_line(result: SwarmResult) -> str:
-    return f"{result.worlds:,} worlds, {len(result.broken)} broken, {result.seconds:.0f} s"
-
-
-def _progress(line: Callable[[Any], str]) -> Callable[[Any], None] | None:
-    """Shows progress on a terminal, and nothing in a pipe."""
-    if not sys.stderr.isatty():
-        return None
-    return lambda result: click.echo(f"\r\033[K{line(result)}", nl=False, err=True)
+def _show_swarm(result: SwarmResult) -> None:
+    show_progress(f"{result.worlds:,} worlds, {len(result.broken)} broken, {result.seconds:.0f} s")
 
 
 def _print_names(abouts: Mapping[str, str], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(abouts))
+        show_json(dict(abouts))
         return
     for name, about in abouts.items():
         click.echo(f"{name:24} {about}")

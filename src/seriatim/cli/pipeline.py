@@ -74,23 +74,8 @@ def anomalies() -> DataFrame:
     return declarative.anomalies(spark.read.table("audited"))
 '''
 
-HELP = """Write a Spark Declarative Pipeline that keeps a log audited.
 
-Makes FOLDER with a spec and the definitions of six tables: raw_deliveries (what the files hold), deliveries (the rows
-that fit), refused (the others, with why), audited, verdicts and anomalies. `spark-pipelines run` in that folder brings
-them up to date. Needs the extra `pipelines`.
-
-\b
-Examples:
-  seriatim pipeline my-audit --input /data/consumer-logs/ --subscriber host --event msg_id
-  cd my-audit && SPARK_CONF_DIR=conf spark-pipelines run
-
-\b
-Exit code: 0 written, 2 wrong options.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--input", "uri", required=True, metavar="URI", help="Folder of delivery files: a path or a URI.")
 @click.option(
@@ -103,7 +88,20 @@ Exit code: 0 written, 2 wrong options.
 )
 @mapping_options
 def command(folder: Path, uri: str, format_: str, **options: Any) -> None:
-    """Write a Spark Declarative Pipeline that keeps a log audited."""
+    """Write a Spark Declarative Pipeline that keeps a log audited.
+
+    Makes FOLDER with a spec and the definitions of six tables: raw_deliveries (what the files hold), deliveries (the
+    rows that fit), refused (the others, with why), audited, verdicts and anomalies. `spark-pipelines run` in that
+    folder brings them up to date. Needs the extra `pipelines`.
+
+    \b
+    Examples:
+      seriatim pipeline my-audit --input /data/consumer-logs/ --subscriber host --event msg_id
+      cd my-audit && SPARK_CONF_DIR=conf spark-pipelines run
+
+    \b
+    Exit code: 0 written, 2 wrong options.
+    """
     mapping = mapping_of(options)
     mapping.check_for_tables()
     if format_of(uri) not in (None, format_):

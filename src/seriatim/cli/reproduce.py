@@ -1,6 +1,7 @@
 """`seriatim reproduce`: run an experiment of a paper and print ours beside what the paper states."""
 
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +11,8 @@ from typing import Any
 import click
 from msgspec import structs
 
-from seriatim.cli.common import is_terminal, json_option, notice, show_json
+from seriatim.cli.common import json_option, notice, show_json, show_progress, table
 from seriatim.cli.spark import session_of, spark_options
-from seriatim.cli.tables import table
 from seriatim.lab.experiments import (
     Comparison,
     Experiment,
@@ -32,30 +32,8 @@ SHOWN_MAX = 5
 COMPARISONS = "comparisons.jsonl"
 COLOURS = {"within": "green", "outside": "red", "not measured": "yellow"}
 
-HELP = """Run an experiment of a paper and print ours beside the paper's.
 
-Each line is one statement of the paper: its value, ours (mean over seeds ± half of the 95 % interval), the band that
-counts as the same, and whether ours is within. Below are our curves, also for layouts that the paper did not have.
-
-Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one by one.
-With --out, runs are kept: called again, only what is missing is run. OUT/ID/measurements holds the curves as JSON lines
-(experiment, variant, x, measure, mean, std, count, paper), OUT/ID/comparisons.jsonl the lines of the paper, both for
-`seriatim report`.
-
-\b
-Examples:
-  seriatim reproduce --list
-  seriatim reproduce 000-fig7
-  seriatim reproduce 000-fig9 --full --seeds 40 --out figures
-  seriatim reproduce 000-fig12 --no-spark --json
-
-\b
-Exit code: 0 everything is within its band, 1 something is not or a run failed,
-           2 wrong options or it could not be done, 130 interrupted.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--list", "is_list", is_flag=True, help="Show all experiments.")
 @click.option(
@@ -69,10 +47,7 @@ Exit code: 0 everything is within its band, 1 something is not or a run failed,
 @click.option("--no-spark", is_flag=True, help="Run here, one by one.")
 @json_option
 @spark_options
-@click.pass_context
 def command(
-    context: click.Context,
-    /,
     ids: tuple[str, ...],
     is_list: bool,
     is_quick: bool,
@@ -83,7 +58,28 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run the papers' experiments: theirs and ours side by side."""
+    """Run an experiment of a paper and print ours beside the paper's.
+
+    Each line is one statement of the paper: its value, ours (mean over seeds ± half of the 95 % interval), the band
+    that counts as the same, and whether ours is within. Below are our curves, also for layouts that the paper did not
+    have.
+
+    Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one by one. With
+    --out, runs are kept: called again, only what is missing is run. OUT/ID/measurements holds the curves as JSON lines
+    (experiment, variant, x, measure, mean, std, count, paper), OUT/ID/comparisons.jsonl the lines of the paper, both
+    for `seriatim report`.
+
+    \b
+    Examples:
+      seriatim reproduce --list
+      seriatim reproduce 000-fig7
+      seriatim reproduce 000-fig9 --full --seeds 40 --out figures
+      seriatim reproduce 000-fig12 --no-spark --json
+
+    \b
+    Exit code: 0 everything is within its band, 1 something is not or a run failed,
+               2 wrong options or it could not be done, 130 interrupted.
+    """
     if is_list:
         _list(as_json)
         return
@@ -100,7 +96,7 @@ def command(
             runner.keep(experiment, curves, compared)
             _show(experiment, results, compared, curves, as_json)
             is_different |= bool(results.failures) or any(row.verdict == "outside" for row in compared)
-    context.exit(EXIT_DIFFERENT if is_different else 0)
+    sys.exit(EXIT_DIFFERENT if is_different else 0)
 
 
 def _list(as_json: bool) -> None:
@@ -210,8 +206,7 @@ def _folder(id: str) -> str:
 
 
 def _progress(experiment: Experiment, finished: int, total: int) -> None:
-    if is_terminal():
-        click.echo(f"\r{experiment.id}: {finished:,} of {total:,} runs", nl=finished == total, err=True)
+    show_progress(f"{experiment.id}: {finished:,} of {total:,} runs", stays=finished == total)
 
 
 # ── what is shown ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -234,16 +229,13 @@ def _show(
     click.echo(f"{experiment.id}  {experiment.title} ({experiment.citation}), {len(results.runs):,} runs\n")
     cells = [(row.point, row.paper, row.ours, row.band, row.verdict) for row in compared]
     if cells:
-        for line in table(("point", "paper", "ours", "band", "verdict"), cells, COLOURS):
-            click.echo(line)
+        click.echo(table(("point", "paper", "ours", "band", "verdict"), cells, COLOURS))
     for reason in dict.fromkeys(row.reason for row in compared if row.reason):
         click.echo(f"  outside: {reason}")
     for measure, unit in experiment.measures.items():
         rows = [row for row in curves if row.measure == measure]
         if rows:
-            click.echo(f"\n{measure}: {unit}")
-            for line in _curves(rows):
-                click.echo(line)
+            click.echo(f"\n{measure}: {unit}\n{_curves(rows)}")
     if results.failures:
         click.echo(f"\n{len(results.failures):,} runs failed:")
         for run in results.failures[:SHOWN_MAX]:
@@ -251,7 +243,7 @@ def _show(
     click.echo()
 
 
-def _curves(rows: list[Measurement]) -> Iterator[str]:
+def _curves(rows: list[Measurement]) -> str:
     """A line per curve, a column per x."""
     at = sorted({row.x for row in rows}, key=_place)
     points = {(row.variant, row.x): row for row in rows}
@@ -259,7 +251,7 @@ def _curves(rows: list[Measurement]) -> Iterator[str]:
         (variant, *(_point(points.get((variant, x))) for x in at))
         for variant in dict.fromkeys(row.variant for row in rows)
     ]
-    yield from table(("", *(f"{int(x):,}" if x.isdecimal() else x for x in at)), lines)
+    return table(("", *(f"{int(x):,}" if x.isdecimal() else x for x in at)), lines)
 
 
 def _place(x: str) -> tuple[float, str]:

@@ -1,7 +1,6 @@
 """`seriatim sub`: print the events of some topics in the order that every subscriber sees."""
 
 import asyncio
-import base64
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -13,8 +12,11 @@ import click
 from seriatim.cli.common import (
     Client,
     client_options,
+    data_as_json,
     default_journals,
+    is_direct,
     json_option,
+    log_option,
     notice,
     run_until_interrupted,
     show_json,
@@ -27,29 +29,8 @@ from seriatim.runtime.net.security import load_stamp_key
 if TYPE_CHECKING:
     from seriatim import Bus
 
-HELP = """Subscribe to topics and print events in their order.
 
-Every subscriber that holds some of the same topics prints their events in the same order. Without --durable it begins
-with what is published after it has joined; with it, where the subscriber of that name stopped.
-
-\b
-Examples:
-  seriatim sub orders prices
-  seriatim sub orders prices --json --count 100
-  seriatim sub orders --durable billing
-  seriatim sub orders --metrics 127.0.0.1:9100            for Prometheus
-  seriatim sub orders --where 'price > 100 and region = "EU"'
-  seriatim sub orders prices --log run/     then: seriatim audit run/
-  seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
-  seriatim sub --where 'price > 100' --url overlay://127.0.0.1:7600
-
-\b
-Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure, 2 wrong options,
-           3 the time is over, 130 interrupted.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End after this many idle seconds.")
@@ -61,13 +42,7 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
     show_default="~/.local/state/seriatim",
     help="Where durable subscribers remember what they have seen.",
 )
-@click.option(
-    "--log",
-    "folder",
-    type=click.Path(file_okay=False),
-    metavar="FOLDER",
-    help="Write the delivery log here, for audit; `broker:` keeps it on the broker, for archive.",
-)
+@log_option("Write the delivery log here, for audit; `broker:` keeps it on the broker, for archive.")
 @click.option("--name", help="Name of this subscriber in logs.  [default: a new one]")
 @click.option(
     "--gaps",
@@ -105,14 +80,33 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Subscribe to topics and print events in their order."""
+    """Subscribe to topics and print events in their order.
+
+    Every subscriber that holds some of the same topics prints their events in the same order. Without --durable it
+    begins with what is published after it has joined; with it, where the subscriber of that name stopped.
+
+    \b
+    Examples:
+      seriatim sub orders prices
+      seriatim sub orders prices --json --count 100
+      seriatim sub orders --durable billing
+      seriatim sub orders --metrics 127.0.0.1:9100            for Prometheus
+      seriatim sub orders --where 'price > 100 and region = "EU"'
+      seriatim sub orders prices --log run/     then: seriatim audit run/
+      seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
+      seriatim sub --where 'price > 100' --url overlay://127.0.0.1:7600
+
+    \b
+    Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure, 2 wrong options,
+               3 the time is over, 130 interrupted.
+    """
     if not topics and where is None:
         raise InputError("TOPIC", "none is named", "name topics, or give --where on an overlay:// URL")
     if address is not None:
         split_address("--metrics", address)
-    client = Client.of(options)
+    client = Client(**options)
     key = load_stamp_key("--stamp-key-file", stamp_key_file) if stamp_key_file is not None else None
-    refuses = client.order == "atoms" or client.url.startswith(("vcube:", "overlay:"))  # then durable is the mistake
+    refuses = client.order == "atoms" or is_direct(client.url)  # then durable is the mistake
     is_kept = durable is not None and not refuses
     places = journals / client.cluster if is_kept else None
 
@@ -178,11 +172,8 @@ def _as_json(event: Any, show_stamps: bool) -> dict[str, Any]:
         "index": event.index,
         "id": event.id,
         "publisher": event.publisher,
+        **data_as_json(event.data),
     }
-    try:
-        row["data"] = event.data.decode()
-    except UnicodeDecodeError:
-        row["data_base64"] = base64.b64encode(event.data).decode()
     if event.headers:
         row["headers"] = dict(event.headers)
     if show_stamps:

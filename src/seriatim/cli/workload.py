@@ -3,36 +3,15 @@
 from typing import Any
 
 import click
+from msgspec import structs
 
-from seriatim.cli.common import is_terminal, json_option, show_json
+from seriatim.cli.common import json_option, show_json, show_progress
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
 from seriatim.pipeline.spark.requirements import check_requirements
 
-HELP = """Make up subscriptions, publications or deliveries, of any size.
 
-The rows follow from the seed and the options alone: the same on a laptop and on a cluster, in one partition or in a
-thousand. They are written as Parquet, one folder for each table, to OUT: a path or any URI that Spark can write.
-
-\b
-WHAT is one of
-  subscriptions   OUT/subscriptions, /sites, /rates   what `seriatim plan` reads
-  publications    OUT/publications                    events with their topics, publishers and times
-  deliveries      OUT/deliveries, /publications, /subscriptions
-                                                      the log of a run that kept the order; see --inject
-
-\b
-Examples:
-  seriatim workload subscriptions --subscribers 1000000 --topics 1000 --out work/
-  seriatim workload subscriptions --sites 4 --local-share 0.8 --churn 0.1 --out work/
-  seriatim workload deliveries --events 100000 --inject swap=2 --inject gap=1 --out log/
-
-\b
-Exit code: 0 written, 1 could not be written, 2 wrong options.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.argument("what", type=click.Choice(["subscriptions", "publications", "deliveries"]))
 @click.option("--out", required=True, metavar="URI", help="Where to write; tables that are there are replaced.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same rows.")
@@ -76,7 +55,27 @@ def command(
     conf: tuple[str, ...],
     **chosen: Any,
 ) -> None:
-    """Make up subscriptions, publications or deliveries, of any size."""
+    """Make up subscriptions, publications or deliveries, of any size.
+
+    The rows follow from the seed and the options alone: the same on a laptop and on a cluster, in one partition or in a
+    thousand. They are written as Parquet, one folder for each table, to OUT: a path or any URI that Spark can write.
+
+    \b
+    WHAT is one of
+      subscriptions   OUT/subscriptions, /sites, /rates   what `seriatim plan` reads
+      publications    OUT/publications                    events with their topics, publishers and times
+      deliveries      OUT/deliveries, /publications, /subscriptions
+                                                          the log of a run that kept the order; see --inject
+
+    \b
+    Examples:
+      seriatim workload subscriptions --subscribers 1000000 --topics 1000 --out work/
+      seriatim workload subscriptions --sites 4 --local-share 0.8 --churn 0.1 --out work/
+      seriatim workload deliveries --events 100000 --inject swap=2 --inject gap=1 --out log/
+
+    \b
+    Exit code: 0 written, 1 could not be written, 2 wrong options.
+    """
     kinds = _kinds(inject)
     if kinds and what != "deliveries":
         raise InputError("--inject", f"there are no deliveries in {what!r}", "use `seriatim workload deliveries`")
@@ -102,12 +101,11 @@ def command(
         counts = {}
         for name, table in tables.items():
             path = f"{out.rstrip('/')}/{name}"
-            if is_terminal():
-                click.echo(f"writing {path} …", err=True)
+            show_progress(f"writing {path} …", stays=True)
             table.write.mode("overwrite").parquet(path)
             counts[name] = spark.read.parquet(path).count()
     if as_json:
-        show_json({"out": out, "rows": counts, "injected": [_as_json(each) for each in injected]})
+        show_json({"out": out, "rows": counts, "injected": [structs.asdict(each) for each in injected]})
         return
     for name, count in counts.items():
         click.echo(f"{count:,} {name}")
@@ -124,7 +122,3 @@ def _kinds(inject: tuple[str, ...]) -> dict[Any, int]:
             raise InputError("--inject", f"{text!r} is not KIND=COUNT", "give swap=2, duplicate=1 or gap=1")
         kinds[kind] = kinds.get(kind, 0) + (int(count) if equals else 1)
     return kinds
-
-
-def _as_json(injection: Any) -> dict[str, Any]:
-    return {name: getattr(injection, name) for name in injection.__struct_fields__}
