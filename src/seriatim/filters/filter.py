@@ -17,12 +17,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from seriatim.filters.errors import Contradiction, FilterError
 from seriatim.filters.limits import FILTER_ATTRIBUTES_MAX, FILTER_CHARACTERS_MAX, FILTER_VALUES_MAX, NAME_CHARACTERS_MAX
-from seriatim.filters.names import check_name
 from seriatim.filters.predicates import Predicate, allowed, canonical, predicate
 from seriatim.filters.spans import Spans, contains, intersection
-from seriatim.filters.spans import covers as spans_cover
-from seriatim.filters.spans import intersects as spans_intersect
-from seriatim.filters.values import DOMAINS, Attributes, Kind, Value, typed
+from seriatim.filters.values import DOMAINS, Attributes, Kind, Value, check_name, typed
 
 EVERYTHING_TEXT = "true"
 _CHARACTERS_PER_CHARACTER = 6  # a character that is written as an escape
@@ -71,7 +68,7 @@ class Filter:
         theirs = {constraint.name: constraint for constraint in other.constraints}
         for name, kind, spans in self.constraints:
             their = theirs.get(name)
-            if their is not None and (their.kind != kind or not spans_intersect(spans, their.spans)):
+            if their is not None and (their.kind != kind or not intersection(spans, their.spans)):
                 return False
         return True
 
@@ -93,7 +90,7 @@ class Filter:
         theirs = {constraint.name: constraint for constraint in other.constraints}
         for name, kind, spans in self.constraints:
             their = theirs.get(name)
-            if their is None or their.kind != kind or not spans_cover(spans, their.spans):
+            if their is None or their.kind != kind or intersection(spans, their.spans) != their.spans:
                 return False
         return True
 
@@ -138,7 +135,7 @@ EVERYTHING = Filter()
 
 
 class Attribute:
-    """The left side of a predicate in Python: `attribute("price") > 100`. Comparing it makes a filter."""
+    """An attribute to compare, which makes a filter: `(attribute("price") > 100) & (attribute("region") == "EU")`."""
 
     __slots__ = ("name",)
     __hash__ = None  # type: ignore[assignment]  # == makes a filter, so it cannot be a key
@@ -183,9 +180,7 @@ class Attribute:
         return f"attribute({self.name!r})"
 
 
-def attribute(name: str) -> Attribute:
-    """An attribute to compare: `(attribute("price") > 100) & (attribute("region") == "EU")`."""
-    return Attribute(name)
+attribute = Attribute
 
 
 def _constraint(name: str, predicates: list[Predicate]) -> Constraint:
@@ -198,7 +193,7 @@ def _constraint(name: str, predicates: list[Predicate]) -> Constraint:
             )
     spans = _together(predicates)
     if not spans:
-        raise _contradiction(name, predicates)
+        raise _contradiction(predicates)
     return Constraint(name, kind, spans)
 
 
@@ -210,7 +205,7 @@ def _together(predicates: Iterable[Predicate]) -> Spans:
     return spans
 
 
-def _contradiction(name: str, predicates: list[Predicate]) -> Contradiction:
+def _contradiction(predicates: list[Predicate]) -> Contradiction:
     """The smallest set of predicates that exclude each other."""
     needed = list(predicates)
     for each in predicates:
@@ -218,10 +213,10 @@ def _contradiction(name: str, predicates: list[Predicate]) -> Contradiction:
         rest.remove(each)
         if rest and not _together(rest):
             needed = rest
-    plural = DOMAINS[predicates[0].kind].plural
+    kind = predicates[0].kind
     if len(needed) == 1:
-        return Contradiction(f"there are no {plural} with {needed[0]}", "leave it out or change its value")
-    return Contradiction(f"no {plural[:-1]} has {' and '.join(map(str, needed))}", "leave one of them out")
+        return Contradiction(f"there are no {kind}s with {needed[0]}", "leave it out or change its value")
+    return Contradiction(f"no {kind} has {' and '.join(map(str, needed))}", "leave one of them out")
 
 
 def _check_size(constraints: list[Constraint], values: int) -> None:

@@ -23,9 +23,8 @@ from typing import NamedTuple, NoReturn
 from seriatim.filters.errors import Contradiction, FilterError
 from seriatim.filters.filter import EVERYTHING, EVERYTHING_TEXT, Filter
 from seriatim.filters.limits import FILTER_CHARACTERS_MAX, FILTER_VALUES_MAX, NUMBER_CHARACTERS_MAX
-from seriatim.filters.names import NAME, RESERVED, check_name
 from seriatim.filters.predicates import Predicate, predicate
-from seriatim.filters.values import FLOAT_MAX, INTEGER_MAX, INTEGER_MIN, Value, typed
+from seriatim.filters.values import FLOAT_MAX, INTEGER_MAX, INTEGER_MIN, NAME, RESERVED, Value, check_name, typed
 from seriatim.model import InputError
 
 _TOKEN = re.compile(
@@ -50,21 +49,15 @@ _INTEGER, _NUMBER = re.compile(INTEGER_PATTERN, re.ASCII), re.compile(NUMBER_PAT
 _TIMESTAMP = re.compile(TIMESTAMP_PATTERN, re.ASCII)
 _COMPARISONS = {"=": "=", "!=": "!=", "≠": "!=", "<": "<", "<=": "<=", "≤": "<=", ">": ">", ">=": ">=", "≥": ">="}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_HABITS = {
-    "==": ("=", "write ="),
-    "<>": ("!=", "write !="),
-    "=<": ("<=", "write <="),
-    "=>": (">=", "write >="),
-    "!": ("!=", "write != for unequal; there is no negation of a whole filter"),
-    "=~": ("prefix", 'there are no patterns; write prefix "…" for the beginning of a string'),
-    "~": ("prefix", 'there are no patterns; write prefix "…" for the beginning of a string'),
-}
-_WORD_HABITS = {
-    "like": 'there are no patterns; write prefix "…" for the beginning of a string',
-    "startswith": 'write prefix "…"',
-    "starts": 'write prefix "…"',
-    "contains": 'there are no patterns; write prefix "…" for the beginning of a string',
-    "matches": 'there are no patterns; write prefix "…" for the beginning of a string',
+_NO_PATTERNS = 'there are no patterns; write prefix "…" for the beginning of a string'
+_HABITS = {  # operators of other languages, and what to write instead
+    "==": "write =",
+    "<>": "write !=",
+    "=<": "write <=",
+    "=>": "write >=",
+    "!": "write != for unequal; there is no negation of a whole filter",
+    **dict.fromkeys(("=~", "~", "like", "contains", "matches"), _NO_PATTERNS),
+    **dict.fromkeys(("startswith", "starts"), 'write prefix "…"'),
     "between": "write two predicates: price >= 10 and price <= 20",
     "is": 'a predicate holds only where the attribute is present; to ask for any string write >= ""',
     "eq": "write =",
@@ -73,8 +66,10 @@ _WORD_HABITS = {
     "le": "write <=",
     "gt": "write >",
     "ge": "write >=",
+    **{word: f"write {word}" for word in ("in", "prefix", "not")},  # in capital letters
 }
 _OR = "a filter is a conjunction; subscribe with two filters, or write in (…) for several values of one attribute"
+_NAME_FIRST = "write name, operator, value: price > 100"
 _OTHER_QUOTES = "'`\u2018\u2019\u201c\u201d"
 _STRAIGHT = 'write a string in double quotes: "EU"'
 
@@ -161,12 +156,9 @@ class _Parser:
                 self._fail(f"{token.text} is not a value", f"write {token.text.lower()}")
             case "word" if token.text not in RESERVED:
                 self._fail(f"{token.text} is not a value{place}", f'write a string in double quotes: "{token.text}"')
-            case "end":
-                self._fail(f"the value is missing{place}", 'write a number, a "string", true, false or a timestamp')
             case _:
-                self._fail(
-                    f"{self._shown()} is not a value{place}", 'write a number, a "string", true, false or a timestamp'
-                )
+                problem = "the value is missing" if token.kind == "end" else f"{self._shown()} is not a value"
+                self._fail(f"{problem}{place}", 'write a number, a "string", true, false or a timestamp')
         try:
             typed("value", value)
         except InputError as error:
@@ -200,7 +192,7 @@ class _Parser:
         if token.text == "(":
             self._fail("a filter needs no parentheses", "leave them out; a conjunction has no order")
         if token.kind != "word":
-            self._fail(f"{self._shown()} is not the name of an attribute", "write name, operator, value: price > 100")
+            self._fail(f"{self._shown()} is not the name of an attribute", _NAME_FIRST)
         if not NAME.fullmatch(token.text):
             self._fail(f"{token.text} is not the name of an attribute", "write dots only between words: order.price")
         try:
@@ -224,12 +216,8 @@ class _Parser:
         if token.text in _COMPARISONS:
             self._next()
             return _COMPARISONS[token.text]
-        if token.text in _HABITS:
-            self._fail(f"{token.text} is not an operator", _HABITS[token.text][1])
-        if token.text.lower() in _WORD_HABITS:
-            self._fail(f"{token.text} is not an operator", _WORD_HABITS[token.text.lower()])
-        if token.text.lower() in ("in", "prefix", "not"):
-            self._fail(f"{token.text} is not an operator", f"write {token.text.lower()}")
+        if token.text.lower() in _HABITS:
+            self._fail(f"{token.text} is not an operator", _HABITS[token.text.lower()])
         missing = f"an operator is missing after {name}"
         return self._fail(
             missing if token.kind == "end" else f"{self._shown()} is not an operator",
@@ -323,14 +311,10 @@ class _Parser:
         token = self._token
         operator = self._read()
         name = self._read()
+        fix = _NAME_FIRST
         if operator.text in _COMPARISONS and name.kind == "word":
-            turned = f"{name.text} {_MIRRORED[_COMPARISONS[operator.text]]} {token.text}"
-            self._fail(f"{token.text} stands where the name of an attribute belongs", f"write {turned}", token.position)
-        self._fail(
-            f"{token.text} stands where the name of an attribute belongs",
-            "write name, operator, value: price > 100",
-            token.position,
-        )
+            fix = f"write {name.text} {_MIRRORED[_COMPARISONS[operator.text]]} {token.text}"
+        self._fail(f"{token.text} stands where the name of an attribute belongs", fix, token.position)
 
     def _next(self) -> None:
         self._token = self._read()
@@ -354,11 +338,8 @@ class _Parser:
         if character in _OTHER_QUOTES:
             self._fail(f"{character} is not a quotation mark of filters", _STRAIGHT, self._position)
         shown = character if character.isprintable() else f"U+{ord(character):04X}"
-        self._fail(
-            f"{shown} means nothing here",
-            "write name, operator, value: price > 100; names have letters, digits, _ and dots",
-            self._position,
-        )
+        fix = f"{_NAME_FIRST}; names have letters, digits, _ and dots"
+        self._fail(f"{shown} means nothing here", fix, self._position)
 
     def _shown(self) -> str:
         text = self._token.text

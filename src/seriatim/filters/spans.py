@@ -77,16 +77,6 @@ def _both(one: Spans, other: Spans) -> Spans:
     return span(low, min(ends)) if ends else (low,)
 
 
-def intersects(one: Spans, other: Spans) -> bool:
-    """Whether some key is in both."""
-    return bool(intersection(one, other))
-
-
-def covers(one: Spans, other: Spans) -> bool:
-    """Whether everything in `other` is in `one`."""
-    return intersection(one, other) == other
-
-
 def pairs(spans: Spans) -> Iterator[tuple[Key, Key | None]]:
     """The spans from low to high; the last may have no end."""
     for i in range(0, len(spans), 2):
