@@ -164,7 +164,7 @@ def _unexpected(error: Exception) -> Failed:
     return Failed("".join(traceback.format_exception(error)).rstrip("\n"), UNDONE, is_plain=True)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="seriatim")
 def main() -> None:
     """Every subscriber sees the same events in the same order, across topics, and you can prove it from the logs.

@@ -27,31 +27,26 @@ class Total(Struct):
 @click.group(invoke_without_command=True)
 @click.option("--out", metavar="URI", help="Where the archive is.")
 @click.option("--checkpoint", metavar="URI", help="Where to remember how far it is; one for each archive.")
-@click.option(
-    "--tables", metavar="NAMES", default=",".join(TABLES), help="Tables, separated by commas.  [default: all]"
-)
-@click.option("--topics", metavar="NAMES", default="", help="Events of these topics only; * stands for anything.")
-@click.option("--once/--follow", "once", default=True, help="End with what is there now, or go on.  [default: --once]")
+@click.option("--tables", metavar="NAMES", help="Tables, separated by commas.  [default: all]")
+@click.option("--topics", metavar="NAMES", help="Events of these topics only; * stands for anything.")
+@click.option("--once/--follow", "once", default=True, help="End with what is there now, or go on.")
 @click.option(
     "--trigger",
     "trigger_s",
     type=click.FloatRange(min=0),
     default=5.0,
-    show_default=True,
     help="With --follow: seconds between two looks.",
 )
 @click.option(
     "--max-rows",
     type=click.IntRange(min=1),
     default=200_000,
-    show_default=True,
     help="Messages per table and batch; a message holds 1 to 4,096 events.",
 )
 @click.option(
     "--gaps",
     type=click.Choice(["rows", "fail"]),
     default="rows",
-    show_default=True,
     help="What to do about events that are gone before they are archived.",
 )
 @url_option
@@ -63,8 +58,8 @@ def command(
     /,
     out: str | None,
     checkpoint: str | None,
-    tables: str,
-    topics: str,
+    tables: str | None,
+    topics: str | None,
     once: bool,
     trigger_s: float,
     max_rows: int,
@@ -108,8 +103,8 @@ def command(
         cluster=cluster,
         out=out,
         checkpoint=checkpoint,
-        tables=tuple(names_in(tables)),
-        topics=topics,
+        tables=tuple(names_in(tables)) if tables is not None else TABLES,
+        topics=topics or "",
         gaps=gaps,  # type: ignore[arg-type]  # click has checked it
         max_messages=max_rows,
         trigger_s=None if once else trigger_s,
@@ -151,10 +146,9 @@ def _told_to_end() -> Any:
     "grace_s",
     type=click.FloatRange(min=0),
     default=3600.0,
-    show_default=True,
     help="Seconds for which replaced files stay, for those who are reading them.",
 )
-@click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, show_default=True, help="Megabytes.")
+@click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, help="Megabytes.")
 @spark_options
 @json_option
 def compact_command(uri: str, grace_s: float, file_mb: int, as_json: bool, **options: Any) -> None:

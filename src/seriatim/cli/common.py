@@ -49,17 +49,12 @@ _EXISTING = click.Path(exists=True, dir_okay=False)
 
 url_option = add_options(
     click.option(
-        "--url",
-        envvar="SERIATIM_URL",
-        default=DEFAULT_URL,
-        show_default=True,
-        help="URL of the broker (environment: SERIATIM_URL).",
+        "--url", envvar="SERIATIM_URL", default=DEFAULT_URL, help="URL of the broker (environment: SERIATIM_URL)."
     ),
     click.option(
         "--cluster",
         envvar="SERIATIM_CLUSTER",
         default=DEFAULT_CLUSTER,
-        show_default=True,
         help="Name of the cluster (environment: SERIATIM_CLUSTER).",
     ),
     click.option(
@@ -67,7 +62,6 @@ url_option = add_options(
         "timeout_s",
         type=click.FloatRange(min=0, min_open=True),
         default=DEFAULT_TIMEOUT_S,
-        show_default=True,
         help="Seconds to wait for an answer before giving up.",
     ),
 )
@@ -83,7 +77,6 @@ client_options = add_options(
         type=click.Choice(["tree", "atoms"]),
         envvar="SERIATIM_ORDER",
         default="tree",
-        show_default=True,
         help="What orders in the cluster (environment: SERIATIM_ORDER).",
     ),
 )
@@ -110,7 +103,6 @@ def service_options(log_level: str, ready: str, check: str | None = None) -> Cal
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             default=log_level,
-            show_default=True,
             help="What to write to stderr.",
         ),
         json_option,

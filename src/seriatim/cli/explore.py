@@ -1,7 +1,7 @@
 """`seriatim explore`: try every interleaving of a small world, or walk through many random ones."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -101,34 +101,18 @@ def _search(
     replayed = f"seriatim explore {protocol.name} --world {world}" + (f" --variant {variant}" if variant else "")
     violation, way = next(iter(result.violations.items()), (None, []))
     found = None if violation is None else _finding(built, violation, way, replayed)
-    summary = {
-        "world": world,
-        "variant": variant,
-        "states": result.states,
-        "transitions": result.transitions,
-        "depth": result.depth,
-        "stopped_states": result.stopped_states,
-        "cycles": result.cycles,
-        "seconds": round(result.seconds, 3),
-        "exhausted": result.exhausted,
-        "bound": result.bound,
-    }
+    fields = ("states", "transitions", "depth", "stopped_states", "cycles", "seconds", "exhausted", "bound")
+    summary = {"world": world, "variant": variant, **_fields(result, fields)}
     _print(summary, found, as_json, _search_text(world, result))
     _exit(found is not None, interrupted, result.exhausted)
 
 
 @command.command()
-@click.option("--worlds", type=int, default=1000, show_default=True, help="How many worlds to walk.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Which worlds.")
+@click.option("--worlds", type=int, default=1000, help="How many worlds to walk.")
+@click.option("--seed", type=int, default=1, help="Which worlds.")
 @click.option("--world", type=int, metavar="K", help="Only world K of this seed; prints a transcript if it is broken.")
-@click.option(
-    "--protocol",
-    type=click.Choice(list(PROTOCOLS)),
-    default="tree",
-    show_default=True,
-    help="Which protocol's worlds.",
-)
-@click.option("--processes", type=int, default=1, show_default=True, help="How many processes share the work.")
+@click.option("--protocol", type=click.Choice(list(PROTOCOLS)), default="tree", help="Which protocol's worlds.")
+@click.option("--processes", type=int, default=1, help="How many processes share the work.")
 @click.option("--variant", metavar="NAME", help="Walk with machines that break one rule; see --list-variants.")
 @click.option("--list-variants", is_flag=True, help="List the variants and stop.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first violation.")
@@ -170,17 +154,9 @@ def swarm(
         replayed += f" --protocol {protocol}" if protocol != "tree" else ""
         replayed += f" --variant {variant}" if variant else ""
         found = _finding(walked.world, broken.violation, walked.way, replayed)
-    summary = {
-        "protocol": protocol,
-        "seed": seed,
-        "variant": variant,
-        "worlds": result.worlds,
-        "steps": result.steps,
-        "notifications": result.notifications,
-        "seconds": round(result.seconds, 3),
-        "bound": result.bound,
-        "broken": [each.index for each in result.broken],
-    }
+    summary = {"protocol": protocol, "seed": seed, "variant": variant}
+    summary |= _fields(result, ("worlds", "steps", "notifications", "seconds", "bound"))
+    summary["broken"] = [each.index for each in result.broken]
     _print(summary, found, as_json, _swarm_text(seed, result))
     _exit(found is not None, interrupted, result.bound is None)
 
@@ -196,6 +172,11 @@ def _run_or_interrupt(run: Callable[[], Any]) -> bool:
 
 def _exit(broken: bool, interrupted: bool, complete: bool) -> None:
     sys.exit(INTERRUPTED if interrupted else VIOLATION if broken else 0 if complete else INCOMPLETE)
+
+
+def _fields(result: SearchResult | SwarmResult, names: Sequence[str]) -> dict[str, Any]:
+    found = {name: getattr(result, name) for name in names}
+    return found | {"seconds": round(result.seconds, 3)}
 
 
 def _finding(world: World, violation: Violation, way: list[Transition], replayed: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from seriatim.model import InputError
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the journal.  [default: as in peers.toml; with --seed ~/.local/state/seriatim/peers]",
 )
-@click.option("--topics", default="", metavar="TOPIC,...", help="Hold these topics, and print their events.")
+@click.option("--topics", metavar="TOPIC,...", help="Hold these topics, and print their events.")
 @log_option("Write the delivery log here, for audit.")
 @peer_options
 @click.option(
@@ -37,7 +37,6 @@ from seriatim.model import InputError
     "timeout_s",
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
-    show_default=True,
     help="Seconds that finding the seed, joining and leaving may take.",
 )
 @service_options("warning", "address and the life", check="Only check the file.")
@@ -46,7 +45,7 @@ def command(
     path: Path | None,
     seed: str | None,
     journals: Path | None,
-    topics: str,
+    topics: str | None,
     folder: str | None,
     timeout_s: float,
     ready_file: Path | None,
@@ -74,7 +73,7 @@ def command(
     from seriatim.live.peers import load_peers
     from seriatim.runtime.logs import configure_logging
 
-    names = names_in(topics)
+    names = names_in(topics or "")
     if (path is None) == (seed is None):
         raise InputError("--peers", "give either a list or a seed", "use --peers or --seed")
     if path is not None:

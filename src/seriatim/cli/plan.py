@@ -22,7 +22,7 @@ SHOWN_MAX = 10
 
 @click.command
 @click.argument("subscriptions")
-@click.option("--order", type=click.Choice(["tree", "atoms"]), default="tree", show_default=True, help="What orders.")
+@click.option("--order", type=click.Choice(["tree", "atoms"]), default="tree", help="What orders.")
 @click.option("--out", metavar="URI", help="The folder to write to; what is there is replaced.")
 @click.option("--rates", metavar="URI", help="A table: topic, events_per_s, and site (where they are published).")
 @click.option("--publications", metavar="URI", help="Take the rates from a log of events instead.")
@@ -39,7 +39,7 @@ SHOWN_MAX = 10
 @click.option("--causal", is_flag=True, help="Topics are coupled by one subscriber, not only by two.")
 @click.option("--what-if", "questions", multiple=True, metavar="subscriber=S,topics=A+B", help="What would change?")
 @click.option("--compare", is_flag=True, help="Show other placements, too.")
-@click.option("--advice", "advice_count", type=click.IntRange(min=0), default=5, show_default=True, help="Sentences.")
+@click.option("--advice", "advice_count", type=click.IntRange(min=0), default=5, help="Sentences.")
 @click.option("--check", metavar="PLAN", help="Only say whether this plan.toml is for the topics of SUBSCRIPTIONS.")
 @json_option
 @spark_options

@@ -40,7 +40,7 @@ _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 @click.command
 @click.argument("topic")
 @click.argument("data", required=False)
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish this many events.")
+@click.option("--count", type=click.IntRange(min=1), default=1, help="Publish this many events.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most this many per second.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Each line of the input is an event.")
 @click.option(

@@ -45,12 +45,10 @@ INCOMPLETE = 3
 )
 @click.option("--limit", type=click.IntRange(min=1), help=f"Events to show.  [default: {SHOWN}; with --json: all]")
 @click.option("--out", metavar="URI", help="Write all events to files here.")
-@click.option(
-    "--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", show_default=True, help="Of --out."
-)
+@click.option("--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", help="Of --out.")
 @click.option("--publish", "url", metavar="URL", help="Publish all events again, on this NATS server.")
-@click.option("--pace", default="max", show_default=True, help="original, max, or how many times as fast (2, 0.5).")
-@click.option("--prefix", default="replay", show_default=True, help="Topics are published below this, as one stream.")
+@click.option("--pace", default="max", help="original, max, or how many times as fast (2, 0.5).")
+@click.option("--prefix", default="replay", help="Topics are published below this, as one stream.")
 @click.option("--onto-topics", is_flag=True, help="Publish onto the topics themselves. Live subscribers will see it!")
 @click.option(
     "--progress",

@@ -27,11 +27,7 @@ from seriatim.pipeline.spark.requirements import RequirementMissing, check_requi
 @click.command
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("report.html"),
-    show_default=True,
-    help="The page to write.",
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), help="The page to write."
 )
 @click.option("--png", type=click.Path(path_type=Path, file_okay=False), help="Write each figure here as PNG, too.")
 @click.option("--title", help="Title of the page.  [default: names of the sources]")
@@ -43,14 +39,11 @@ from seriatim.pipeline.spark.requirements import RequirementMissing, check_requi
     metavar="NAME",
     help="Judge only this guarantee; may be given again. Default: all of them.",
 )
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=4, show_default=True, help="Witnesses shown of each anomaly."
-)
+@click.option("--limit", type=click.IntRange(min=1), default=4, help="Witnesses shown of each anomaly.")
 @click.option(
     "--engine",
     type=click.Choice(["auto", "python", "spark"]),
     default="auto",
-    show_default=True,
     help="What reads and judges runs; auto: Spark if they are large.",
 )
 @mapping_options

@@ -18,15 +18,12 @@ SHOWN_MAX = 20
 
 
 @click.command
-@click.option("--seed", type=int, default=1, show_default=True, help="The world to run.")
-@click.option(
-    "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="This many seeds, from --seed on."
-)
+@click.option("--seed", type=int, default=1, help="The world to run.")
+@click.option("--runs", type=click.IntRange(min=1), default=1, help="This many seeds, from --seed on.")
 @click.option(
     "--protocol",
     type=click.Choice(["tree", "paper000"]),
     default="tree",
-    show_default=True,
     help="The sequencing tree, or the algorithm of paper 000 as printed.",
 )
 @click.option("--mode", type=click.Choice(["log", "ticket"]), help="Who numbers events: the broker's log, or tickets.")

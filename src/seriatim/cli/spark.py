@@ -17,10 +17,9 @@ spark_options = add_options(
         "--master",
         envvar="SERIATIM_MASTER",
         default="local[*]",
-        show_default=True,
         help="Where Spark runs: local[*], spark://host:7077, yarn, k8s://… (environment: SERIATIM_MASTER).",
     ),
-    click.option("--memory", default="4g", show_default=True, help="Memory of Spark's driver."),
+    click.option("--memory", default="4g", help="Memory of Spark's driver."),
     click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be given again."),
 )
 

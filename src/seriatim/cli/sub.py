@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     "--gaps",
     type=click.Choice(["wait", "skip", "raise"]),
     default="wait",
-    show_default=True,
     help="What to do about events that the broker no longer keeps.",
 )
 @click.option(

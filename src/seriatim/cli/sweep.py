@@ -18,7 +18,7 @@ SHOWN_MAX = 5
 @click.argument("experiment", required=False)
 @click.option("--table", metavar="URI", help="Rows to run: experiment, parameters, seed (Parquet).")
 @click.option("--out", required=True, metavar="URI", help="Where results are kept.")
-@click.option("--seeds", type=click.IntRange(min=1), default=40, show_default=True, help="Seeds 1 to this many.")
+@click.option("--seeds", type=click.IntRange(min=1), default=40, help="Seeds 1 to this many.")
 @click.option("--full", is_flag=True, help="The whole grid of the experiment, not the quick one.")
 @click.option(
     "--limit", "limit_s", type=float, metavar="S", help="Seconds a row may take.  [default: the experiment's]"

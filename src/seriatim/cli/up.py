@@ -27,19 +27,13 @@ WATCH_S = 0.5
 
 @click.command
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="Port of the NATS server; 0: any free one.",
+    "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, help="Port of the NATS server; 0: any free one."
 )
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep data here.")
 @click.option("--tree", type=click.Path(path_type=Path), help="File with the nodes' parents and the topics' homes.")
-@click.option(
-    "--mode", type=click.Choice(["log", "ticket"]), default="log", show_default=True, help="Who numbers events."
-)
+@click.option("--mode", type=click.Choice(["log", "ticket"]), default="log", help="Who numbers events.")
 @click.option("--causal", is_flag=True, help="Causal order too.")
-@click.option("--cluster", default=DEFAULT_CLUSTER, show_default=True, help="Name of the cluster.")
+@click.option("--cluster", default=DEFAULT_CLUSTER, help="Name of the cluster.")
 @service_options("warning", "URLs")
 def command(
     port: int,
