@@ -1,11 +1,12 @@
 """`seriatim archive`: live streams to Parquet, exactly once; `archive compact` and `archive show` beside it."""
 
 import signal
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from seriatim.cli.common import check_readable, json_option, names_in, show_json, show_progress, url_option
@@ -13,15 +14,6 @@ from seriatim.cli.spark import session_of, spark_options
 from seriatim.pipeline.spark.requirements import check_requirements
 
 TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
-
-
-class Total(Struct):
-    """The result of one run for a table."""
-
-    table: str
-    batches: int = 0
-    rows: int = 0
-    lost: int = 0
 
 
 @click.group(invoke_without_command=True)
@@ -110,33 +102,35 @@ def command(
         trigger_s=None if once else trigger_s,
         credentials={"connect_timeout_s": f"{timeout_s:g}"},
     )
-    totals = {table: Total(table) for table in wishes.tables}
+    totals: dict[str, dict[str, Any]] = {
+        table: {"table": table, "batches": 0, "rows": 0, "lost": 0} for table in wishes.tables
+    }
     with session_of(options, "archive") as spark:
 
         def on_batch(record: Record) -> None:
             total = totals[record.table]
-            total.batches += 1
-            total.rows += record.rows - record.gaps
-            total.lost += record.lost
+            total["batches"] += 1
+            total["rows"] += record.rows - record.gaps
+            total["lost"] += record.lost
             show_progress(f"{time.strftime('%H:%M:%S')} {record.table} batch {record.first}: {record.rows} rows", True)
 
         archive(spark, wishes, until=_told_to_end(), on_batch=on_batch)
     for total in totals.values():
-        _show(asdict(total), as_json, "{table:<14} {rows} rows in {batches} batches, {lost} positions lost")
+        _show(total, as_json, "{table:<14} {rows} rows in {batches} batches, {lost} positions lost")
 
 
-def _told_to_end() -> Any:
+def _told_to_end() -> Callable[[], bool]:
     """Whether a signal has come. A second one ends the process as signals do."""
-    told: list[int] = []
+    told = threading.Event()
 
     def handle(number: int, frame: object) -> None:
-        told.append(number)
+        told.set()
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
 
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, handle)
-    return lambda: bool(told)
+    return told.is_set
 
 
 @command.command("compact")

@@ -253,10 +253,7 @@ async def _read(pipe: "Connection[Any, Any]", load: Load) -> None:
             loop.remove_reader(pipe.fileno())
             deserted.set()
 
-    async with (
-        load.client.connect() as bus,
-        bus.subscribe(*load.topics, ordered=load.ordered) as events,
-    ):
+    async with load.client.connect() as bus, bus.subscribe(*load.topics, ordered=load.ordered) as events:
         _say(pipe, Said())
         loop.add_reader(pipe.fileno(), told)
         batches = aiter(events.batches(max=CHUNK_EVENTS))

@@ -83,11 +83,7 @@ def _peer_rows(answers: Sequence[Answer]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _broker_rows(answers: Sequence[Answer]) -> list[tuple[str, ...]]:
-    return [_broker_row(str(name), address, report) for name, address, report in answers]
-
-
-def _broker_row(name: str, address: str, report: BrokerReport | str) -> tuple[str, ...]:
+def _broker_row(name: Any, address: str, report: BrokerReport | str) -> tuple[str, ...]:
     if isinstance(report, str):
         return (name, "silent", "", address, "", "", "", "", report)
     parents = report.system.parents
@@ -126,6 +122,6 @@ KINDS = {
             *("broker", "state", "epoch", "address", "connected"),
             *("clients", "subscriptions", "advertisements", "waits"),
         ),
-        rows=_broker_rows,
+        rows=lambda answers: [_broker_row(*answer) for answer in answers],
     ),
 }

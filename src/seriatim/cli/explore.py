@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import add_options, show_json, show_progress
+from seriatim.cli.common import show_json, show_progress
 from seriatim.lab.explore.engine.checks import Violation
 from seriatim.lab.explore.engine.plan import Explorable
 from seriatim.lab.explore.engine.search import Search, SearchOptions, SearchResult
@@ -48,63 +48,56 @@ def command() -> None:
     """
 
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-_search_options = add_options(
-    click.option("--world", metavar="NAME", help="Which world to search; see --list."),
-    click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop."),
-    click.option("--variant", metavar="NAME", help="Use machines that break one rule."),
-    click.option("--max-states", type=int, help="Stop after this many states, and say so."),
-    click.option("--max-seconds", type=float, help="Stop after this time, and say so."),
-    click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states."),
-    click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions."),
-    _JSON,
-)
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 
 
 def _search_command(protocol: Explorable[Any]) -> click.Command:
     """`seriatim explore PROTOCOL`: the same for every protocol."""
-
-    @_search_options
-    def run(**options: Any) -> None:
-        _search(protocol, **options)
-
     about = f"Try every interleaving of a small world of {protocol.machines}."
     example = f"Example: seriatim explore {protocol.name} --world {protocol.example}"
-    return click.command(protocol.name, help=f"{about}\n\n\b\n{example}")(run)
+
+    @click.command(protocol.name, help=f"{about}\n\n\b\n{example}")
+    @click.option("--world", metavar="NAME", help="Which world to search; see --list.")
+    @click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop.")
+    @click.option("--variant", metavar="NAME", help="Use machines that break one rule.")
+    @click.option("--max-states", type=int, help="Stop after this many states, and say so.")
+    @click.option("--max-seconds", type=float, help="Stop after this time, and say so.")
+    @click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states.")
+    @click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions.")
+    @_json_option
+    def search(
+        world: str | None,
+        list_worlds: bool,
+        variant: str | None,
+        max_states: int | None,
+        max_seconds: float | None,
+        no_persistent_sets: bool,
+        no_sleep_sets: bool,
+        as_json: bool,
+    ) -> None:
+        if list_worlds or world is None:
+            _print_names({name: plan.about for name, plan in protocol.worlds.items()}, as_json)
+            if not list_worlds:
+                raise click.UsageError("name a world with --world")
+            return
+        built = protocol.world(world).build(protocol.cast(variant))
+        options = SearchOptions(not no_persistent_sets, not no_sleep_sets, max_states, max_seconds)
+        run = Search(Space(built), options, _show_search)
+        interrupted = _run_or_interrupt(run.run)
+        result = run.result
+        replayed = f"seriatim explore {protocol.name} --world {world}" + (f" --variant {variant}" if variant else "")
+        violation, way = next(iter(result.violations.items()), (None, []))
+        found = None if violation is None else _finding(built, violation, way, replayed)
+        fields = ("states", "transitions", "depth", "stopped_states", "cycles", "seconds", "exhausted", "bound")
+        summary = {"world": world, "variant": variant, **_fields(result, fields)}
+        _print(summary, found, as_json, _search_text(world, result))
+        sys.exit(_exit_code(found is not None, interrupted, result.exhausted))
+
+    return search
 
 
 for _each in PROTOCOLS.values():
     command.add_command(_search_command(_each))
-
-
-def _search(
-    protocol: Explorable[Any],
-    world: str | None,
-    list_worlds: bool,
-    variant: str | None,
-    max_states: int | None,
-    max_seconds: float | None,
-    no_persistent_sets: bool,
-    no_sleep_sets: bool,
-    as_json: bool,
-) -> None:
-    if list_worlds or world is None:
-        _print_names({name: plan.about for name, plan in protocol.worlds.items()}, as_json)
-        if not list_worlds:
-            raise click.UsageError("name a world with --world")
-        return
-    built = protocol.world(world).build(protocol.cast(variant))
-    options = SearchOptions(not no_persistent_sets, not no_sleep_sets, max_states, max_seconds)
-    search = Search(Space(built), options, _show_search)
-    interrupted = _run_or_interrupt(search.run)
-    result = search.result
-    replayed = f"seriatim explore {protocol.name} --world {world}" + (f" --variant {variant}" if variant else "")
-    violation, way = next(iter(result.violations.items()), (None, []))
-    found = None if violation is None else _finding(built, violation, way, replayed)
-    fields = ("states", "transitions", "depth", "stopped_states", "cycles", "seconds", "exhausted", "bound")
-    summary = {"world": world, "variant": variant, **_fields(result, fields)}
-    _print(summary, found, as_json, _search_text(world, result))
-    _exit(found is not None, interrupted, result.exhausted)
 
 
 @command.command()
@@ -117,7 +110,7 @@ def _search(
 @click.option("--list-variants", is_flag=True, help="List the variants and stop.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first violation.")
 @click.option("--max-seconds", type=float, help="Stop after this time, and say so.")
-@_JSON
+@_json_option
 def swarm(
     worlds: int,
     seed: int,
@@ -158,7 +151,7 @@ def swarm(
     summary |= _fields(result, ("worlds", "steps", "notifications", "seconds", "bound"))
     summary["broken"] = [each.index for each in result.broken]
     _print(summary, found, as_json, _swarm_text(seed, result))
-    _exit(found is not None, interrupted, result.bound is None)
+    sys.exit(_exit_code(found is not None, interrupted, result.bound is None))
 
 
 def _run_or_interrupt(run: Callable[[], Any]) -> bool:
@@ -170,8 +163,8 @@ def _run_or_interrupt(run: Callable[[], Any]) -> bool:
     return False
 
 
-def _exit(broken: bool, interrupted: bool, complete: bool) -> None:
-    sys.exit(INTERRUPTED if interrupted else VIOLATION if broken else 0 if complete else INCOMPLETE)
+def _exit_code(broken: bool, interrupted: bool, complete: bool) -> int:
+    return INTERRUPTED if interrupted else VIOLATION if broken else 0 if complete else INCOMPLETE
 
 
 def _fields(result: SearchResult | SwarmResult, names: Sequence[str]) -> dict[str, Any]:

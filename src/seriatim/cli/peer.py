@@ -1,6 +1,7 @@
 """`seriatim peer`: run one peer of VCube-PS: hold topics, relay, print events."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -88,24 +89,20 @@ def command(
     client = Client(url=url, timeout_s=timeout_s, **files)
 
     async def serve() -> None:
-        async with client.connect(journals=journals, publication_log=folder) as bus:
+        async with AsyncExitStack() as stack:
+            bus = await stack.enter_async_context(client.connect(journals=journals, publication_log=folder))
+            events = await stack.enter_async_context(bus.subscribe(*names, log=folder)) if names else None
             session: Any = bus.session
             live = session.live
-            if not names:
-                _say_ready(live, names, ready_file, as_json)
+            row = {"id": live.id, "life": live.name, "address": live.address}
+            write_ready(ready_file, row)
+            if as_json:
+                show_json({"ready": True, **row, "topics": names})
+            else:
+                held = ", ".join(names) or "no topic"
+                click.echo(f"peer {id} listens on {live.address}, life {live.name}, holds {held}", err=True)
+            if events is None:
                 raise await asyncio.shield(live.failed)  # a signal cancels the wait, not the peer
-            async with bus.subscribe(*names, log=folder) as events:
-                _say_ready(live, names, ready_file, as_json)
-                await print_events(events, None, None, False, as_json)
+            await print_events(events, None, None, False, as_json)
 
     run_service(serve)
-
-
-def _say_ready(live: Any, topics: list[str], ready_file: Path | None, as_json: bool) -> None:
-    row = {"id": live.id, "life": live.name, "address": live.address}
-    write_ready(ready_file, row)
-    if as_json:
-        show_json({"ready": True, **row, "topics": topics})
-    else:
-        held = f", holds {', '.join(topics)}" if topics else ", holds no topic"
-        click.echo(f"peer {live.id} listens on {live.address}, life {live.name}{held}", err=True)

@@ -98,9 +98,8 @@ def command(folder: Path, uri: str, format_: str, **options: Any) -> None:
     mapping = mapping_of(options)
     mapping.check_for_tables()
     if format_of(uri) not in (None, format_):
-        raise InputError(
-            "--input", f"{uri} is no {format_} by its name", "give --format parquet, or files of JSON lines"
-        )
+        problem = f"{uri} is not {format_}, judging by its name"
+        raise InputError("--input", problem, "give --format parquet, or files of JSON lines")
     if folder.exists():
         raise InputError(str(folder), "is there already", "give another name, or remove it")
     place = folder.resolve()

@@ -153,9 +153,8 @@ def _network(planning: Any, nodes: dict[str, Any], sites: tuple[str, ...], load_
     strange = sorted(set(sites) - set(nodes["sites"].values()))
     if sites and len(strange) == len(sites):
         problem = f"no node is where clients are ({', '.join(strange[:SHOWN_MAX])})"
-        raise InputError(
-            "nodes", problem, "give nodes the sites of the clients: site = … in the file, or --node NAME=SITE"
-        )
+        fix = "give nodes the sites of the clients: site = … in the file, or --node NAME=SITE"
+        raise InputError("nodes", problem, fix)
     return planning.Network(nodes["sites"], nodes["now"], load_max)
 
 

@@ -86,9 +86,8 @@ def command(
                last events may or may not be on the broker, 130 interrupted.
     """
     if (data is None) != from_stdin:
-        raise InputError(
-            "DATA", "either DATA or --stdin is needed, and not both", 'for example: seriatim pub t "hello"'
-        )
+        problem = "either DATA or --stdin is needed, and not both"
+        raise InputError("DATA", problem, 'for example: seriatim pub t "hello"')
     fill = template(data) if data is not None else None
     events: AsyncIterator[bytes] = _lines() if fill is None else _repeat(fill(each) for each in range(1, count + 1))
     parsed = {**dict(pairs_in("--header", headers, "a header", "key=value")), **_attributes(attributes)}

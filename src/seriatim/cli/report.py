@@ -2,7 +2,7 @@
 
 import webbrowser
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ import click
 
 from seriatim.cli.audit.input import choose_engine, mapping_of, mapping_options
 from seriatim.cli.common import many, notice, show_json, show_progress, write_whole
-from seriatim.cli.spark import session_of, spark_options
+from seriatim.cli.spark import session_of, spark_is_there, spark_options
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.report import Page, Section, render
@@ -21,7 +21,6 @@ from seriatim.pipeline.report.pages import Experiment
 from seriatim.pipeline.report.sources.plan import read_plan
 from seriatim.pipeline.report.sources.run import kind_of, name_of, read_audit, read_run
 from seriatim.pipeline.report.sources.sweep import read_sweep
-from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
 
 
 @click.command
@@ -130,9 +129,13 @@ def _read(
     mapping = mapping_of(options)
     kinds = [(source, kind_of(source, mapping.is_foreign)) for source in sources]
     is_spark = {source: _is_for_spark(source, engine) for source, kind in kinds if kind == "run"}
-    opened: AbstractContextManager[Any] = _session(options) if any(is_spark.values()) else nullcontext()
-    with opened as session:
-        sections: list[Section] = []
+    sections: list[Section] = []
+    with ExitStack() as stack:
+        session: Any = None
+        if any(is_spark.values()):
+            show_progress("starting Spark")
+            session = stack.enter_context(session_of(options, "report"))
+            session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
         for source, kind in kinds:
             show_progress(f"reading {source}")
             if kind == "audit":
@@ -155,20 +158,7 @@ def _is_for_spark(source: str, engine: str) -> bool:
     choice = choose_engine(source, engine)
     if choice.engine == "python" or choice.is_needed:
         return choice.engine == "spark"
-    try:
-        check_requirements()
-    except RequirementMissing as missing:
-        notice(f"{source}, {choice.reason}: Spark would be faster, but {missing}")
-        return False
-    return True
-
-
-@contextmanager
-def _session(options: dict[str, Any]) -> Iterator[Any]:
-    show_progress("starting Spark")
-    with session_of(options, "report") as session:
-        session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
-        yield session
+    return spark_is_there(f"{source}, {choice.reason}: Spark would be faster, but")
 
 
 def _title(sources: tuple[str, ...]) -> str:
@@ -182,9 +172,8 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(
-            str(path), error.strerror or "cannot be written", "check the path and its permissions"
-        ) from None
+        problem = error.strerror or "cannot be written"
+        raise InputError(str(path), problem, "check the path and its permissions") from None
 
 
 def _described(id: str) -> Experiment:

@@ -11,8 +11,8 @@ from typing import Any
 import click
 from msgspec import structs
 
-from seriatim.cli.common import json_option, notice, show_json, show_progress, table
-from seriatim.cli.spark import session_of, spark_options
+from seriatim.cli.common import json_option, show_json, show_progress, table
+from seriatim.cli.spark import session_of, spark_is_there, spark_options
 from seriatim.lab.experiments import (
     Comparison,
     Experiment,
@@ -85,7 +85,7 @@ def command(
         raise InputError("ID", "name at least one experiment", "see seriatim reproduce --list")
     chosen = {id: find(id) for id in ids}
     is_different = False
-    with _runner(options, out, no_spark or not _spark_is_there()) as runner:
+    with _runner(options, out, no_spark or not spark_is_there("Running here, one by one:")) as runner:
         for name, experiment in chosen.items():
             runs = runner.run(name, experiment, seeds or experiment.seeds, not is_quick, limit_s)
             results = Results(runs)
@@ -109,17 +109,6 @@ def _list(as_json: bool) -> None:
 
 
 # ── where runs are made ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _spark_is_there() -> bool:
-    from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
-
-    try:
-        check_requirements()
-    except RequirementMissing as missing:
-        notice(f"Running here, one by one: {missing}")
-        return False
-    return True
 
 
 class _Here:

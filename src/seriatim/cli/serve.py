@@ -64,9 +64,8 @@ def command(
     atoms = read_atoms_plan(plan) if plan is not None else None
     config = load_config(path, plan if atoms is None else None)
     if atoms is not None and config.order != "atoms":
-        raise InputError(
-            "--plan", "is a plan of atoms, and the cluster orders by a tree", 'set order = "atoms", or plan a tree'
-        )
+        problem = "is a plan of atoms, and the cluster orders by a tree"
+        raise InputError("--plan", problem, 'set order = "atoms", or plan a tree')
     if admin is not None:
         config = msgspec.structs.replace(config, admin=msgspec.structs.replace(config.admin, address=admin))
     check_outlives(config.broker, "broker")

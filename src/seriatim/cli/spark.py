@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import structs
 
-from seriatim.cli.common import add_options, pairs_in
+from seriatim.cli.common import add_options, notice, pairs_in
 
 spark_options = add_options(
     click.option(
@@ -22,6 +22,18 @@ spark_options = add_options(
     click.option("--memory", default="4g", help="Memory of Spark's driver."),
     click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be given again."),
 )
+
+
+def spark_is_there(otherwise: str) -> bool:
+    """Whether Spark can run on this machine. If not, say so: `otherwise`, and what is missing."""
+    from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
+
+    try:
+        check_requirements()
+    except RequirementMissing as missing:
+        notice(f"{otherwise} {missing}")
+        return False
+    return True
 
 
 @contextmanager

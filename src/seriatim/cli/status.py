@@ -21,15 +21,8 @@ from seriatim.cli.common import (
 from seriatim.server.status import NodeStatus
 
 EXIT_SILENT = 1
-COLOURS = {
-    "active": "green",
-    "alive": "green",
-    "standby": "cyan",
-    "starting": "yellow",
-    "failed": "red",
-    "silent": "red",
-    "dead": "red",
-}
+COLOURS = dict.fromkeys(("active", "alive"), "green") | dict.fromkeys(("failed", "silent", "dead"), "red")
+COLOURS |= {"standby": "cyan", "starting": "yellow"}
 
 Columns = dict[str, Callable[[NodeStatus], str]]
 TREE: Columns = {

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -25,9 +25,6 @@ from seriatim.cli.common import (
 from seriatim.model import InputError, TimedOut
 from seriatim.runtime.net.addresses import split_address
 from seriatim.runtime.net.security import load_stamp_key
-
-if TYPE_CHECKING:
-    from seriatim import Bus
 
 
 @click.command
@@ -111,33 +108,23 @@ def command(
 
     async def subscribe() -> None:
         from seriatim import GapPolicy
+        from seriatim.client.metrics import serve_metrics
 
         # None is to wait, too; where nothing can be waited for, as in an overlay, gaps are passed.
         policy = {"wait": None, "skip": GapPolicy.skip(), "raise": GapPolicy.raise_()}[gaps]
-        async with (
-            client.connect(name=name, journals=places, stamp_key=key) as bus,
-            _metrics(bus, address),
-            bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder) as events,
-        ):
+        async with AsyncExitStack() as stack:
+            bus = await stack.enter_async_context(client.connect(name=name, journals=places, stamp_key=key))
+            if address is not None:  # before the topics are joined, so that a slow join can be seen, too
+                server = await stack.enter_async_context(serve_metrics(bus, address))
+                notice(f"metrics at {server.url}/metrics")
+            joining = bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder)
+            events = await stack.enter_async_context(joining)
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
             await print_events(events, count, idle_s, show_stamps, as_json)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
 
     run_until_interrupted(subscribe)
-
-
-@asynccontextmanager
-async def _metrics(bus: "Bus", address: str | None) -> AsyncIterator[None]:
-    """Serve the metrics. Starts before the topics are joined, so that a slow join can be seen, too."""
-    if address is None:
-        yield
-        return
-    from seriatim.client.metrics import serve_metrics
-
-    async with serve_metrics(bus, address) as server:
-        notice(f"metrics at {server.url}/metrics")
-        yield
 
 
 def _chosen(topics: Iterable[str], where: str | None, filter: object) -> str:
@@ -165,14 +152,8 @@ async def print_events(events: Any, count: int | None, idle_s: float | None, sho
 
 
 def _as_json(event: Any, show_stamps: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "topic": event.topic,
-        "number": event.number,
-        "index": event.index,
-        "id": event.id,
-        "publisher": event.publisher,
-        **data_as_json(event.data),
-    }
+    row = {name: getattr(event, name) for name in ("topic", "number", "index", "id", "publisher")}
+    row |= data_as_json(event.data)
     if event.headers:
         row["headers"] = dict(event.headers)
     if show_stamps:

@@ -29,13 +29,7 @@ SHOWN_MAX = 5
 @json_option
 @spark_options
 def command(
-    experiment: str | None,
-    table: str | None,
-    out: str,
-    seeds: int,
-    full: bool,
-    as_json: bool,
-    **options: Any,
+    experiment: str | None, table: str | None, out: str, seeds: int, full: bool, as_json: bool, **options: Any
 ) -> None:
     """Run many experiments on Spark: one row of a table is one run.
 
@@ -63,12 +57,8 @@ def command(
     with session_of(options, "sweep") as spark:
         from seriatim.pipeline.sweep import FAILED, Progress, SweepOptions, grid, read_results, sweep, with_run_id
 
-        settings = SweepOptions(
-            limit_s=options["limit_s"],
-            memory_mb=options["memory_mb"],
-            chunk_rows=options["chunk_rows"],
-            retry_failed=options["retry_failed"],
-        )
+        limits = ("limit_s", "memory_mb", "chunk_rows", "retry_failed")
+        settings = SweepOptions(**{name: options[name] for name in limits})
         if chosen is not None:
             rows = grid(spark, chosen, seeds, full, name=experiment if ":" in str(experiment) else None)
         else:
@@ -82,10 +72,8 @@ def command(
         results = read_results(spark, out).join(rows.select("run_id"), "run_id", "left_semi")
         failures = results.where(results.status == FAILED)
         failed = failures.count()
-        shown = [
-            {"experiment": row.experiment, "parameters": row.parameters, "seed": row.seed, "error": row.error}
-            for row in failures.orderBy("run_id").limit(SHOWN_MAX).collect()
-        ]
+        first = failures.orderBy("run_id").limit(SHOWN_MAX).select("experiment", "parameters", "seed", "error")
+        shown = [row.asDict() for row in first.collect()]
     if as_json:
         show_json({"rows": progress.total, "failed": failed, "results": f"{out}/results", "failures": shown})
     else:

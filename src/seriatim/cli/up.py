@@ -39,12 +39,10 @@ def command(
     port: int,
     folder: Path | None,
     tree: Path | None,
-    mode: str,
-    causal: bool,
-    cluster: str,
     ready_file: Path | None,
     log_level: str,
     as_json: bool,
+    **wishes: Any,
 ) -> None:
     """Start a NATS server and a sequencer, ready to use.
 
@@ -71,14 +69,14 @@ def command(
             nats.kill()
 
     async def up() -> None:
-        wishes = {"mode": mode, "causal": causal, "cluster": cluster}
         async with _running(port, folder, tree, wishes, started) as (nats, server):
-            ready = _ready(nats, server, folder)
+            ready = {"url": nats.url, "admin": server.admin_url, "nodes": server.addresses}
+            ready |= {"folder": str(folder) if folder is not None else None, "pid": os.getpid()}
             write_ready(ready_file, ready)
             if as_json:
                 show_json(ready)
             else:
-                click.echo("\n".join(_how_to(ready, cluster)))
+                click.echo("\n".join(_how_to(ready, wishes["cluster"])))
             await _until_ended(nats, server)
 
     run_service(up, at_once=kill)
@@ -155,16 +153,6 @@ async def _until_ended(nats: BrokerServer, server: "SequencerServer") -> None:
     finally:
         running.cancel()
     raise ConnectionFailed(f"the NATS server ended by itself; its log is {nats.log_file}")
-
-
-def _ready(nats: BrokerServer, server: "SequencerServer", folder: Path | None) -> dict[str, Any]:
-    return {
-        "url": nats.url,
-        "admin": server.admin_url,
-        "nodes": server.addresses,
-        "folder": str(folder) if folder is not None else None,
-        "pid": os.getpid(),
-    }
 
 
 def _how_to(ready: dict[str, Any], cluster: str) -> list[str]:

@@ -42,18 +42,7 @@ from seriatim.pipeline.spark.requirements import check_requirements
 @click.option("--partitions", type=click.IntRange(min=1), help="Files of each table; the rows are the same.")
 @json_option
 @spark_options
-def command(
-    what: str,
-    out: str,
-    exponent: float | None,
-    inject: tuple[str, ...],
-    partitions: int | None,
-    as_json: bool,
-    master: str,
-    memory: str,
-    conf: tuple[str, ...],
-    **chosen: Any,
-) -> None:
+def command(what: str, out: str, inject: tuple[str, ...], partitions: int | None, as_json: bool, **chosen: Any) -> None:
     """Make up subscriptions, publications or deliveries, of any size.
 
     The rows follow from the seed and the options alone: the same on a laptop and on a cluster, in one partition or in a
@@ -78,14 +67,15 @@ def command(
     kinds = _kinds(inject)
     if kinds and what != "deliveries":
         raise InputError("--inject", f"there are no deliveries in {what!r}", "use `seriatim workload deliveries`")
-    if exponent is None:
-        exponent = 2.1 if chosen["popularity"] == "power-law" else 1.0
+    if chosen["exponent"] is None:
+        chosen["exponent"] = 2.1 if chosen["popularity"] == "power-law" else 1.0
+    for_spark = {name: chosen.pop(name) for name in ("master", "memory", "conf")}
     check_requirements()
     from seriatim.pipeline import workload as made
 
-    workload = made.Workload(exponent=exponent, **chosen)
+    workload = made.Workload(**chosen)
     injected = made.injections(workload, kinds) if kinds else []
-    with session_of({"master": master, "memory": memory, "conf": conf}, "workload") as spark:
+    with session_of(for_spark, "workload") as spark:
         tables: dict[str, Any]
         if what == "subscriptions":
             tables = {name: getattr(made, name)(spark, workload, partitions) for name in (what, "sites", "rates")}

@@ -13,6 +13,7 @@ No filter is contradictory: one that no event can match is refused where it is m
 """
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any, NamedTuple, NoReturn
 
 from seriatim.filters.errors import Contradiction, FilterError
@@ -188,9 +189,8 @@ def _constraint(name: str, predicates: list[Predicate]) -> Constraint:
     kind = predicates[0].kind
     for each in predicates:
         if each.kind != kind:
-            raise Contradiction(
-                f"{predicates[0]} asks for a {kind}, {each} for a {each.kind}", "compare it with values of one type"
-            )
+            reason = f"{predicates[0]} asks for a {kind}, {each} for a {each.kind}"
+            raise Contradiction(reason, "compare it with values of one type")
     spans = _together(predicates)
     if not spans:
         raise _contradiction(predicates)
@@ -198,11 +198,7 @@ def _constraint(name: str, predicates: list[Predicate]) -> Constraint:
 
 
 def _together(predicates: Iterable[Predicate]) -> Spans:
-    spans: Spans | None = None
-    for each in predicates:
-        spans = allowed(each) if spans is None else intersection(spans, allowed(each))
-    assert spans is not None, "a constraint comes from at least one predicate"
-    return spans
+    return reduce(intersection, map(allowed, predicates))
 
 
 def _contradiction(predicates: list[Predicate]) -> Contradiction:
@@ -222,22 +218,15 @@ def _contradiction(predicates: list[Predicate]) -> Contradiction:
 def _check_size(constraints: list[Constraint], values: int) -> None:
     """Refuse a filter that would cost every broker on its way too much."""
     if len(constraints) > FILTER_ATTRIBUTES_MAX:
-        raise FilterError(
-            f"{len(constraints)} attributes, and a filter may name {FILTER_ATTRIBUTES_MAX}", "leave some of them out"
-        )
+        problem = f"{len(constraints)} attributes, and a filter may name {FILTER_ATTRIBUTES_MAX}"
+        raise FilterError(problem, "leave some of them out")
     if values > FILTER_VALUES_MAX:
-        raise FilterError(
-            f"{values} values, and a filter may have {FILTER_VALUES_MAX}", "use several filters, or a span of values"
-        )
-    bounds = (bound for constraint in constraints for bound in constraint.spans)
-    characters = sum(
-        _CHARACTERS_PER_VALUE + (_CHARACTERS_PER_CHARACTER * len(bound) if isinstance(bound, str) else 0)
-        for bound in bounds
-    )
-    if characters > FILTER_CHARACTERS_MAX:  # only then is it worth writing it out
-        length = len(str(Filter(constraints)))
-        if length > FILTER_CHARACTERS_MAX:
-            raise FilterError(
-                f"{length} characters, and a filter may have {FILTER_CHARACTERS_MAX}",
-                "use several filters, or shorter values",
-            )
+        problem = f"{values} values, and a filter may have {FILTER_VALUES_MAX}"
+        raise FilterError(problem, "use several filters, or a span of values")
+    bounds = [bound for constraint in constraints for bound in constraint.spans]
+    text = sum(len(bound) for bound in bounds if isinstance(bound, str))
+    if len(bounds) * _CHARACTERS_PER_VALUE + text * _CHARACTERS_PER_CHARACTER <= FILTER_CHARACTERS_MAX:
+        return  # otherwise it is worth writing it out
+    if (length := len(str(Filter(constraints)))) > FILTER_CHARACTERS_MAX:
+        problem = f"{length} characters, and a filter may have {FILTER_CHARACTERS_MAX}"
+        raise FilterError(problem, "use several filters, or shorter values")

@@ -50,22 +50,15 @@ _TIMESTAMP = re.compile(TIMESTAMP_PATTERN, re.ASCII)
 _COMPARISONS = {"=": "=", "!=": "!=", "≠": "!=", "<": "<", "<=": "<=", "≤": "<=", ">": ">", ">=": ">=", "≥": ">="}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NO_PATTERNS = 'there are no patterns; write prefix "…" for the beginning of a string'
+_SYNONYMS = {"==": "=", "eq": "=", "<>": "!=", "ne": "!=", "lt": "<", "=<": "<=", "le": "<=", "gt": ">"}
+_SYNONYMS |= {"=>": ">=", "ge": ">="}
 _HABITS = {  # operators of other languages, and what to write instead
-    "==": "write =",
-    "<>": "write !=",
-    "=<": "write <=",
-    "=>": "write >=",
+    **{text: f"write {operator}" for text, operator in _SYNONYMS.items()},
     "!": "write != for unequal; there is no negation of a whole filter",
     **dict.fromkeys(("=~", "~", "like", "contains", "matches"), _NO_PATTERNS),
     **dict.fromkeys(("startswith", "starts"), 'write prefix "…"'),
     "between": "write two predicates: price >= 10 and price <= 20",
     "is": 'a predicate holds only where the attribute is present; to ask for any string write >= ""',
-    "eq": "write =",
-    "ne": "write !=",
-    "lt": "write <",
-    "le": "write <=",
-    "gt": "write >",
-    "ge": "write >=",
     **{word: f"write {word}" for word in ("in", "prefix", "not")},  # in capital letters
 }
 _OR = "a filter is a conjunction; subscribe with two filters, or write in (…) for several values of one attribute"
@@ -85,9 +78,8 @@ def parse(text: str) -> Filter:
     if not isinstance(text, str):
         raise FilterError(f"{type(text).__name__} is not text", "give the filter as a string, or use attribute(…)")
     if len(text) > FILTER_CHARACTERS_MAX:
-        raise FilterError(
-            f"{len(text)} characters, and a filter may have {FILTER_CHARACTERS_MAX}", "use several filters"
-        )
+        problem = f"{len(text)} characters, and a filter may have {FILTER_CHARACTERS_MAX}"
+        raise FilterError(problem, "use several filters")
     return _Parser(text).filter()
 
 
@@ -122,9 +114,8 @@ class _Parser:
             places.append((self._predicate(), position))
             values += len(places[-1][0].keys)
             if values > FILTER_VALUES_MAX:  # before anything is computed from them
-                self._fail(
-                    f"more than {FILTER_VALUES_MAX} values", "use several filters, or a span of values", position
-                )
+                fix = "use several filters, or a span of values"
+                self._fail(f"more than {FILTER_VALUES_MAX} values", fix, position)
             if self._token.kind == "end":
                 return self._conjunction(places)
             self._and()
@@ -148,10 +139,8 @@ class _Parser:
             case "word" if token.text in ("true", "false"):
                 value = token.text == "true"
             case "word" if token.text.lower() in ("null", "none", "nil"):
-                self._fail(
-                    f"{token.text} is not a value",
-                    "a predicate holds only where the attribute is present; leave it out",
-                )
+                fix = "a predicate holds only where the attribute is present; leave it out"
+                self._fail(f"{token.text} is not a value", fix)
             case "word" if token.text.lower() in ("true", "false"):
                 self._fail(f"{token.text} is not a value", f"write {token.text.lower()}")
             case "word" if token.text not in RESERVED:
@@ -186,9 +175,8 @@ class _Parser:
         if token.kind == "end":
             self._fail('a predicate is missing after "and"', "write one, or leave out the and")
         if token.text == "not":
-            self._fail(
-                "there is no negation of a predicate", 'write it the other way round: != for =, <= for >, "not in"'
-            )
+            fix = 'write it the other way round: != for =, <= for >, "not in"'
+            self._fail("there is no negation of a predicate", fix)
         if token.text == "(":
             self._fail("a filter needs no parentheses", "leave them out; a conjunction has no order")
         if token.kind != "word":
@@ -210,19 +198,14 @@ class _Parser:
                 self._fail(f"{self._shown()} after not", "write not in (…), or != for a single value")
             self._next()
             return "not in"
-        if token.text in ("in", "prefix"):
+        if token.text in ("in", "prefix", *_COMPARISONS):
             self._next()
-            return token.text
-        if token.text in _COMPARISONS:
-            self._next()
-            return _COMPARISONS[token.text]
+            return _COMPARISONS.get(token.text, token.text)
         if token.text.lower() in _HABITS:
             self._fail(f"{token.text} is not an operator", _HABITS[token.text.lower()])
         missing = f"an operator is missing after {name}"
-        return self._fail(
-            missing if token.kind == "end" else f"{self._shown()} is not an operator",
-            f"write one of = != < <= > >= prefix in: for instance {name} = true",
-        )
+        problem = missing if token.kind == "end" else f"{self._shown()} is not an operator"
+        return self._fail(problem, f"write one of = != < <= > >= prefix in: for instance {name} = true")
 
     def _list(self, operator: str) -> list[Value]:
         if self._token.text != "(":
@@ -271,9 +254,8 @@ class _Parser:
         if len(token.text) > NUMBER_CHARACTERS_MAX:
             self._fail(f"a number of {len(token.text)} characters", f"write it in {NUMBER_CHARACTERS_MAX} or fewer")
         if not _NUMBER.fullmatch(token.text):
-            self._fail(
-                f"{token.text} is not a number", "write it as in JSON: 100, -1.5, 0.5, 6e23; a string in double quotes"
-            )
+            fix = "write it as in JSON: 100, -1.5, 0.5, 6e23; a string in double quotes"
+            self._fail(f"{token.text} is not a number", fix)
         if _INTEGER.fullmatch(token.text):
             integer = int(token.text)
             if not INTEGER_MIN <= integer <= INTEGER_MAX:
@@ -287,9 +269,8 @@ class _Parser:
     def _timestamp(self, token: _Token) -> datetime:
         if not _TIMESTAMP.fullmatch(token.text):
             day = token.text[:10]
-            self._fail(
-                f"{token.text} is not a timestamp", f"write day, time and zone: {day}T00:00:00Z, {day}T00:00:00.5+01:00"
-            )
+            fix = f"write day, time and zone: {day}T00:00:00Z, {day}T00:00:00.5+01:00"
+            self._fail(f"{token.text} is not a timestamp", fix)
         try:
             return datetime.fromisoformat(token.text)
         except ValueError as error:
@@ -299,11 +280,8 @@ class _Parser:
         try:
             text: str = json.loads(token.text)
         except json.JSONDecodeError as error:
-            self._fail(
-                f"in a string: {error.msg}",
-                r'write " as \", \ as \\, a line break as \n and any character as \u and four digits',
-                token.position + error.pos,
-            )
+            fix = r'write " as \", \ as \\, a line break as \n and any character as \u and four digits'
+            self._fail(f"in a string: {error.msg}", fix, token.position + error.pos)
         return text
 
     def _fail_value_first(self) -> NoReturn:

@@ -42,10 +42,8 @@ def predicate(name: str, operator: str, values: Iterable[object]) -> Predicate:
         except InputError as error:
             raise FilterError(f"{name}: {error.problem}", error.fix) from error
         if kind == "string" and len(key) > FILTER_STRING_CHARACTERS_MAX:
-            raise FilterError(
-                f"{name}: a string of {len(key)} characters, and a filter may have {FILTER_STRING_CHARACTERS_MAX}",
-                "use prefix with the beginning of it",
-            )
+            size = f"a string of {len(key)} characters, and a filter may have {FILTER_STRING_CHARACTERS_MAX}"
+            raise FilterError(f"{name}: {size}", "use prefix with the beginning of it")
         kinds.setdefault(kind, value)
         keys.append(key)
     if not keys:

@@ -160,9 +160,8 @@ DOMAINS: Final[dict[Kind, Domain]] = {domain.kind: domain for domain in (NUMBERS
 def check_name(name: str) -> str:
     """Return the name of an attribute. InputError: a filter cannot write it, or a header cannot carry it."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise InputError(
-            f"attribute {name!r}", "not a name", "use letters, digits, _ and dots between words, as in order.price"
-        )
+        fix = "use letters, digits, _ and dots between words, as in order.price"
+        raise InputError(f"attribute {name!r}", "not a name", fix)
     if len(name) > NAME_CHARACTERS_MAX:
         problem = f"{len(name)} characters, and a name may have {NAME_CHARACTERS_MAX}"
         raise InputError(f"attribute {name[:20]}…", problem, "shorten it")
@@ -188,21 +187,15 @@ def typed(field: str, value: object) -> tuple[Kind, Key]:
         return "number", _checked_number(field, int(value))
     if isinstance(value, float):
         return "number", _checked_number(field, float(value))
-    raise InputError(
-        field,
-        f"{kind.__name__} is not a type of attributes",
-        "give a number, a string, a boolean or a timestamp; an attribute that is absent is left out",
-    )
+    fix = "give a number, a string, a boolean or a timestamp; an attribute that is absent is left out"
+    raise InputError(field, f"{kind.__name__} is not a type of attributes", fix)
 
 
 def typed_attributes(attributes: Attributes) -> dict[str, tuple[Kind, Key]]:
     """All attributes of an event, checked, with types and keys."""
     if len(attributes) > EVENT_ATTRIBUTES_MAX:
-        raise InputError(
-            "attributes",
-            f"{len(attributes)} of them, and an event may have {EVENT_ATTRIBUTES_MAX}",
-            "keep the rest in the payload",
-        )
+        problem = f"{len(attributes)} of them, and an event may have {EVENT_ATTRIBUTES_MAX}"
+        raise InputError("attributes", problem, "keep the rest in the payload")
     return {name: typed(name, value) for name, value in attributes.items()}
 
 
@@ -216,9 +209,8 @@ def _checked_number(field: str, value: Any) -> int | float:
             is_float = False
         if is_float:
             return float(value)
-        raise InputError(
-            field, "neither a 64-bit integer nor a 64-bit float", "round it, or make it a string if it is a name"
-        )
+        fix = "round it, or make it a string if it is a name"
+        raise InputError(field, "neither a 64-bit integer nor a 64-bit float", fix)
     if math.isfinite(value):
         number: float = value
         return number
@@ -228,11 +220,8 @@ def _checked_number(field: str, value: Any) -> int | float:
 def _checked_string(field: str, value: Any) -> str:
     text: str = value
     if len(text) > EVENT_STRING_CHARACTERS_MAX:
-        raise InputError(
-            field,
-            f"{len(text)} characters, and an attribute may have {EVENT_STRING_CHARACTERS_MAX}",
-            "keep long text in the payload",
-        )
+        problem = f"{len(text)} characters, and an attribute may have {EVENT_STRING_CHARACTERS_MAX}"
+        raise InputError(field, problem, "keep long text in the payload")
     if not text.isascii() and any(ord(character) in SURROGATES for character in text):
         raise InputError(field, "half of a surrogate pair is not a character", "decode the text as UTF-8 or UTF-16")
     return text
