@@ -1,8 +1,8 @@
 """The command line: `seriatim <command>`. Each command lives in its own module and is imported only when called.
 
 Exit codes, the same for every command: 0 fine, 1 a check failed or the work could not be done, 2 bad input or usage,
-3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted. Where 1 is an answer (JUDGES) it is
-nothing else: a job that runs them must not take a machine without Java for a violation, so what could not be done is 2.
+3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted. Commands that judge (JUDGES) exit
+with 1 only if something was found, and with 2 if they could not run: no job mistakes a missing Java for a violation.
 
 Errors are one line on stderr: `Error: …`, or with --json an object, {"error": "…"}, also those of wrong options.
 """

@@ -18,7 +18,7 @@ TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
 
 @click.group(invoke_without_command=True)
 @click.option("--out", metavar="URI", help="Where the archive is.")
-@click.option("--checkpoint", metavar="URI", help="Where to remember how far it is; one for each archive.")
+@click.option("--checkpoint", metavar="URI", help="Where to record its progress; one for each archive.")
 @click.option("--tables", metavar="NAMES", help="Tables, separated by commas.  [default: all]")
 @click.option("--topics", metavar="NAMES", help="Events of these topics only; * stands for anything.")
 @click.option("--once/--follow", "once", default=True, help="End with what is there now, or go on.")
@@ -27,7 +27,7 @@ TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
     "trigger_s",
     type=click.FloatRange(min=0),
     default=5.0,
-    help="With --follow: seconds between two looks.",
+    help="With --follow: seconds between two batches.",
 )
 @click.option(
     "--max-rows",
@@ -142,7 +142,7 @@ def _told_to_end() -> Callable[[], bool]:
     default=3600.0,
     help="Seconds for which replaced files stay, for those who are reading them.",
 )
-@click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, help="Megabytes.")
+@click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, help="Megabytes of a large file.")
 @spark_options
 @json_option
 def compact_command(uri: str, grace_s: float, file_mb: int, as_json: bool, **options: Any) -> None:

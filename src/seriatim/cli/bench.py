@@ -235,7 +235,7 @@ def _subscribe(pipe: "Connection[Any, Any]", load: Load) -> None:
 
 
 def _say(pipe: "Connection[Any, Any]", said: Said) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody is interested any more
+    with contextlib.suppress(BrokenPipeError):  # the parent process has ended
         pipe.send(said)
 
 
@@ -249,7 +249,7 @@ async def _read(pipe: "Connection[Any, Any]", load: Load) -> None:
     def told() -> None:
         try:
             expected.set_result(pipe.recv())
-        except EOFError:  # nobody is interested any more
+        except EOFError:  # the parent process has ended
             loop.remove_reader(pipe.fileno())
             deserted.set()
 

@@ -99,7 +99,7 @@ def _show_live(seconds: float, folder: Path | None, early: Callable[[], Any] | N
     if not as_json:
         click.echo(INTRODUCTION)
     narrator = Narrator(is_quiet=as_json)
-    # Who closes the terminal wants what Ctrl-C does: everything ends and is removed.
+    # Closing the terminal does what Ctrl-C does: everything ends and is removed.
     signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     with TemporaryDirectory(prefix="seriatim-demo-") as name:
         try:

@@ -39,7 +39,7 @@ SHOWN_MAX = 10
 @click.option("--causal", is_flag=True, help="Topics are coupled by one subscriber, not only by two.")
 @click.option("--what-if", "questions", multiple=True, metavar="subscriber=S,topics=A+B", help="What would change?")
 @click.option("--compare", is_flag=True, help="Show other placements, too.")
-@click.option("--advice", "advice_count", type=click.IntRange(min=0), default=5, help="Sentences.")
+@click.option("--advice", "advice_count", type=click.IntRange(min=0), default=5, help="Sentences of advice.")
 @click.option("--check", metavar="PLAN", help="Only say whether this plan.toml is for the topics of SUBSCRIPTIONS.")
 @json_option
 @spark_options

@@ -29,7 +29,7 @@ from seriatim.pipeline.spark.requirements import check_requirements
 FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
 SHOWN = 20
 NOTICES_MAX = 10
-PAIRS_OF = 100  # logs; of more, pairs are not told
+PAIRS_OF = 100  # logs; among more, pairs without an order are not listed
 DATA_MAX = 40
 INCOMPLETE = 3
 
@@ -45,15 +45,15 @@ INCOMPLETE = 3
 )
 @click.option("--limit", type=click.IntRange(min=1), help=f"Events to show.  [default: {SHOWN}; with --json: all]")
 @click.option("--out", metavar="URI", help="Write all events to files here.")
-@click.option("--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", help="Of --out.")
+@click.option("--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", help="Format of --out.")
 @click.option("--publish", "url", metavar="URL", help="Publish all events again, on this NATS server.")
-@click.option("--pace", default="max", help="original, max, or how many times as fast (2, 0.5).")
+@click.option("--pace", default="max", help="Speed: original, max, or how many times as fast (2, 0.5).")
 @click.option("--prefix", default="replay", help="Topics are published below this, as one stream.")
 @click.option("--onto-topics", is_flag=True, help="Publish onto the topics themselves. Live subscribers will see it!")
 @click.option(
     "--progress",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --onto-topics: the file that says how far it is, to go on after an interruption.",
+    help="With --onto-topics: the file that records the progress, to go on after an interruption.",
 )
 @click.option("--skip-gaps", is_flag=True, help="Go on behind missing stamps; order across them is by time only.")
 @json_option

@@ -149,15 +149,12 @@ class _OnSpark:
         self._keeps = keeps
 
     def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Trial]:
-        from seriatim.pipeline.sweep import Progress, SweepOptions, grid, read_results, runs_of, sweep
+        from seriatim.pipeline.sweep import SweepOptions, grid, read_results, runs_of, sweep
 
         out = f"{self._out}/{_folder(experiment.runs_as)}"
         rows = grid(self._spark, experiment, seeds, full, name=name if ":" in name else None)
-
-        def tell(progress: Progress) -> None:
-            _progress(experiment, progress.finished, progress.total)
-
-        sweep(self._spark, rows, out, SweepOptions(limit_s=limit_s, retry_failed=True), tell)
+        settings = SweepOptions(limit_s=limit_s, retry_failed=True)
+        sweep(self._spark, rows, out, settings, lambda done: _progress(experiment, done.finished, done.total))
         return runs_of(read_results(self._spark, out), rows)
 
     def keep(self, experiment: Experiment, curves: list[Measurement], compared: list[Comparison]) -> None:

@@ -54,7 +54,7 @@ from seriatim.runtime.net.security import load_stamp_key
 )
 @click.option("--where", metavar="FILTER", help="Print only events whose attributes match (docs/filters.md).")
 @click.option(
-    "--metrics", "address", metavar="HOST:PORT", help="Answer here with what is held, for how long, and more."
+    "--metrics", "address", metavar="HOST:PORT", help="Serve metrics here: events held, for how long, and more."
 )
 @click.option("--show-stamps", is_flag=True, help="Show each event's stamp: what comes before it in other topics.")
 @client_options

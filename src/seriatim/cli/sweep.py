@@ -55,7 +55,7 @@ def command(
         raise InputError("EXPERIMENT", "give either an experiment or --table", "see seriatim reproduce --list")
     chosen = find(experiment) if experiment is not None else None
     with session_of(options, "sweep") as spark:
-        from seriatim.pipeline.sweep import FAILED, Progress, SweepOptions, grid, read_results, sweep, with_run_id
+        from seriatim.pipeline.sweep import FAILED, SweepOptions, grid, read_results, sweep, with_run_id
 
         limits = ("limit_s", "memory_mb", "chunk_rows", "retry_failed")
         settings = SweepOptions(**{name: options[name] for name in limits})
@@ -63,12 +63,9 @@ def command(
             rows = grid(spark, chosen, seeds, full, name=experiment if ":" in str(experiment) else None)
         else:
             rows = with_run_id(spark.read.parquet(table))
-
-        def tell(progress: Progress) -> None:
-            show_progress(f"{progress.finished:,} of {progress.total:,} runs")
-
-        progress = sweep(spark, rows, out, settings, tell)
-        show_progress(f"{progress.finished:,} of {progress.total:,} runs", stays=True)
+        runs = "{0.finished:,} of {0.total:,} runs".format
+        progress = sweep(spark, rows, out, settings, lambda progress: show_progress(runs(progress)))
+        show_progress(runs(progress), stays=True)
         results = read_results(spark, out).join(rows.select("run_id"), "run_id", "left_semi")
         failures = results.where(results.status == FAILED)
         failed = failures.count()

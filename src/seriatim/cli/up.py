@@ -70,7 +70,7 @@ def command(
 
     async def up() -> None:
         async with _running(port, folder, tree, wishes, started) as (nats, server):
-            ready = {"url": nats.url, "admin": server.admin_url, "nodes": server.addresses}
+            ready: dict[str, Any] = {"url": nats.url, "admin": server.admin_url, "nodes": server.addresses}
             ready |= {"folder": str(folder) if folder is not None else None, "pid": os.getpid()}
             write_ready(ready_file, ready)
             if as_json:

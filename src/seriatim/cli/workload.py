@@ -15,8 +15,8 @@ from seriatim.pipeline.spark.requirements import check_requirements
 @click.argument("what", type=click.Choice(["subscriptions", "publications", "deliveries"]))
 @click.option("--out", required=True, metavar="URI", help="Where to write; tables that are there are replaced.")
 @click.option("--seed", type=int, default=1, help="The same seed makes the same rows.")
-@click.option("--subscribers", type=int, default=1_000, help="How many of them.")
-@click.option("--topics", type=int, default=100, help="How many of them.")
+@click.option("--subscribers", type=int, default=1_000, help="Number of subscribers.")
+@click.option("--topics", type=int, default=100, help="Number of topics.")
 @click.option("--held", type=int, default=10, help="Topics that a subscriber holds.")
 @click.option("--held-max", type=int, default=0, help="Between --held and this many, in proportion to size^-2.")
 @click.option(
@@ -25,14 +25,14 @@ from seriatim.pipeline.spark.requirements import check_requirements
     default="zipf",
     help="How unequally topics are held.",
 )
-@click.option("--exponent", type=float, help="Of zipf (default 1.0) or power-law (default 2.1).")
-@click.option("--common", type=int, default=0, help="So many topics are held by everybody.")
+@click.option("--exponent", type=float, help="Exponent of zipf (default 1.0) or power-law (default 2.1).")
+@click.option("--common", type=int, default=0, help="Number of topics that everybody holds.")
 @click.option("--sites", type=int, default=1, help="Places where clients are.")
 @click.option("--local-share", type=float, default=0.0, help="How often a client chooses a topic of its own site.")
 @click.option("--churn", type=float, default=0.0, help="Share of topics that are left for another one.")
-@click.option("--events", type=int, default=10_000, help="How many are published.")
-@click.option("--publishers", type=int, default=10, help="How many of them.")
-@click.option("--events-per-s", type=float, default=1_000.0, help="Published in all.")
+@click.option("--events", type=int, default=10_000, help="Number of events published.")
+@click.option("--publishers", type=int, default=10, help="Number of publishers.")
+@click.option("--events-per-s", type=float, default=1_000.0, help="Events published per second, in all.")
 @click.option(
     "--inject",
     multiple=True,

@@ -9,7 +9,7 @@ format, and nobody on the way should have to decode it to know who gets it. Valu
 the text of a header has no type, and guessing one from its look makes a string of digits a number: "007" in quotes is a
 string. What is written here is plain ASCII without line breaks, which every broker takes.
 
-Publishers may be anybody, with any client. A header that cannot be read is an attribute that is absent: it must not
+Anybody may publish, with any client. A header that cannot be read counts as an absent attribute, so that it does not
 stop those who receive the event. `problems` says what is wrong with it.
 """
 

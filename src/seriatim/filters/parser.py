@@ -39,7 +39,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-# What a number and a timestamp look like, also for who reads them elsewhere: plain enough for any regular expressions.
+# How numbers and timestamps are written. Spark matches these too, so they are plain enough for any regular expressions.
 INTEGER_PATTERN = r"-?(?:0|[1-9]\d*)"
 NUMBER_PATTERN = INTEGER_PATTERN + r"(?:\.\d+)?(?:[eE][+-]?\d+)?"
 TIMESTAMP_PATTERN = (
