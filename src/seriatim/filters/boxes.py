@@ -42,8 +42,12 @@ class _BoxNode(Generic[B]):
 
     def reach(self, codes: Codes) -> None:
         """Include one more box."""
-        self.lows = list(map(min, self.lows, codes[::2]))
-        self.highs = list(map(max, self.highs, codes[1::2]))
+        for i, low in enumerate(self.lows):
+            if codes[2 * i] < low:
+                self.lows[i] = codes[2 * i]
+        for i, high in enumerate(self.highs):
+            if codes[2 * i + 1] > high:
+                self.highs[i] = codes[2 * i + 1]
 
 
 class _Leaf(_BoxNode[B]):
