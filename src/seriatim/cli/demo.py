@@ -60,6 +60,11 @@ def command(
         is_valid = show(SEED if seed is None else seed, as_json)
     else:
         check_installed()
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError("--folder", f"{folder} cannot be made: {error.strerror}", "give another one") from None
         with ExitStack() as stack:
             early = None
             if with_spark:
@@ -91,11 +96,6 @@ def _show_live(seconds: float, folder: Path | None, early: Callable[[], Any] | N
     from seriatim.demo.run import run_shop
     from seriatim.demo.spark import audit_again
 
-    if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError("--folder", f"{folder} cannot be made: {error.strerror}", "give another one") from None
     if not as_json:
         click.echo(INTRODUCTION)
     narrator = Narrator(is_quiet=as_json)
