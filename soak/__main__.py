@@ -17,6 +17,7 @@ from pathlib import Path
 
 from seriatim.model import InputError, SeriatimError
 from seriatim.runtime.loop import run
+from soak.loop import INTERRUPTED, say, soak_parser
 from soak.tree.cluster import IDLE_S, Cluster
 from soak.tree.plan import KINDS, make_plan
 from soak.tree.recovery import spreads
@@ -27,7 +28,6 @@ from soak.tree.verify import GUARANTEES, Carried
 
 ROUND_S = 40.0
 RATE = 1000.0  # two thousand events per second altogether
-INTERRUPTED = 130
 TERMINATED = "SIGTERM"
 
 
@@ -60,22 +60,15 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m soak", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
+    parser = soak_parser("soak", __doc__, ROUND_S, RATE, "each publisher")
     parser.add_argument("--shape", default="tree", help=f"one of {', '.join(SHAPES)}")
     parser.add_argument("--round", type=int, default=None, help="carry out this round of the plan only")
-    parser.add_argument("--round-s", type=float, default=ROUND_S, help="seconds of load in a round")
-    parser.add_argument("--rate", type=float, default=RATE, help="events per second of each publisher")
     parser.add_argument("--faults", default=None, help=f"only these, separated by commas: {', '.join(KINDS)}")
     parser.add_argument("--idle-s", type=float, default=IDLE_S, help="give up when nothing comes for this many seconds")
-    parser.add_argument("--folder", type=Path, default=None, help="keep everything here (default: a temporary folder)")
     parser.add_argument("--keep", action="store_true", help="keep the rows of all rounds, also of valid ones")
     arguments = parser.parse_args(words)
     if arguments.seed is None:
         arguments.seed = random.SystemRandom().getrandbits(31)
-    if arguments.minutes <= 0:
-        parser.error("--minutes: give a number above 0")
     if arguments.shape not in SHAPES:
         parser.error(f"--shape: give one of {', '.join(SHAPES)}")
     unknown = set(arguments.faults.split(",") if arguments.faults else ()) - set(KINDS)
@@ -134,11 +127,6 @@ def _replay(arguments: argparse.Namespace, number: int) -> str:
 
 
 # ── what people see ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def say(line: str) -> None:
-    """Print one line at once."""
-    print(line, flush=True)
 
 
 def _say_fault(injected: Injected) -> None:

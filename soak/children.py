@@ -7,10 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from seriatim.model import TimedOut
+from seriatim.model import SeriatimError, TimedOut
 from soak.tree.rows import now
 
 REPOSITORY = Path(__file__).parent.parent
@@ -108,6 +108,20 @@ class Child:
         if not self.log.exists():
             return "(nothing)"
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+
+
+def check_alive(children: Iterable[Child]) -> None:
+    """Fail if a process has ended by itself."""
+    for child in children:
+        if child.died:
+            raise SeriatimError(f"{child.name} ended by itself with code {child.code}:\n{child.last_lines()}")
+
+
+def kill_all(children: Iterable[Child]) -> None:
+    """Kill every process that still runs."""
+    for child in children:
+        if child.running:
+            child.kill()
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:

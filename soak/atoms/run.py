@@ -18,7 +18,7 @@ import seriatim
 from seriatim.audit import audit, read_history
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.model import History, RequestRefused, SeriatimError, TimedOut
-from soak.children import Child, free_ports, wait_for
+from soak.children import Child, free_ports, kill_all, wait_for
 from soak.loop import Judged, Orders, Outcome, play, round_folder, soak, soak_parser
 from soak.tree.rows import now
 
@@ -204,9 +204,7 @@ class Stage:
         """Stop every process that still runs."""
         with suppress(SeriatimError):  # it has been said already
             await self._leave()
-        for child in (*self.guests, *self.stations.values()):
-            if child.running:
-                child.kill()
+        kill_all((*self.guests, *self.stations.values()))
         await self.broker.stop()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seriatim.model import SeriatimError
-from soak.children import Child, free_ports, wait_for
+from soak.children import Child, check_alive, free_ports, kill_all, wait_for
 from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
 from soak.overlay.verify import GUARANTEES, verify_overlay
 from soak.tree.rows import now
@@ -72,18 +72,12 @@ class OverlaySystem:
         self.fleeting.start()
 
     def _brokers_ready(self) -> bool:
-        self.check_alive()
+        check_alive(self.children)
         return all((self.folder / f"ready-{name}").exists() for name in self.brokers)
 
     def _is_steady(self) -> bool:
-        self.check_alive()
+        check_alive(self.children)
         return (self.folder / "ready-steady").exists()
-
-    def check_alive(self) -> None:
-        """Fail if a process has ended by itself."""
-        for child in self.children:
-            if child.died:
-                raise SeriatimError(f"{child.name} ended by itself with code {child.code}:\n{child.last_lines()}")
 
     async def harm(self, seconds: float, faults: Counter[str]) -> None:
         """Kill, freeze and start again, also two at a time; at the end all run."""
@@ -91,7 +85,7 @@ class OverlaySystem:
         down: dict[str, float] = {}
         while now() < end:
             await asyncio.sleep(min(self.random.expovariate(1.0 / FAULT_EVERY_S), max(0.0, end - now())))
-            self.check_alive()
+            check_alive(self.children)
             self._bring_back(down, now())
             choices = [name for name in self.brokers if name not in down]
             if now() >= end or not choices:
@@ -141,14 +135,12 @@ class OverlaySystem:
                 raise SeriatimError(f"{broker.name} ended with code {broker.code}:\n{broker.last_lines()}")
 
     def _drained(self) -> bool:
-        self.check_alive()
+        check_alive(self.children)
         return (self.folder / "drained-steady").exists()
 
     async def stop(self) -> None:
         """Stop every process that still runs."""
-        for child in self.children:
-            if child.running:
-                child.kill()
+        kill_all(self.children)
 
 
 async def run_round(orders: Orders) -> Outcome:

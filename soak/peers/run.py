@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seriatim.model import SeriatimError
-from soak.children import Child, free_ports, wait_for
+from soak.children import Child, check_alive, free_ports, kill_all, wait_for
 from soak.loop import Orders, Outcome, play, round_folder, soak, soak_parser
 from soak.peers.verify import GUARANTEES, verify_peers
 from soak.tree.rows import now
@@ -56,14 +56,8 @@ class PeerSystem:
         (self.folder / "begin").touch()
 
     def _all_ready(self) -> bool:
-        self.check_alive()
+        check_alive(self.children)
         return all((self.folder / f"ready-{id}-{each.pid}").exists() for id, each in enumerate(self.children))
-
-    def check_alive(self) -> None:
-        """Fail if a process has ended by itself."""
-        for child in self.children:
-            if child.died:
-                raise SeriatimError(f"{child.name} ended by itself with code {child.code}:\n{child.last_lines()}")
 
     async def harm(self, seconds: float, faults: Counter[str]) -> None:
         """Kill, freeze and start again, one after another; at the end all run."""
@@ -71,7 +65,7 @@ class PeerSystem:
         down: dict[int, float] = {}
         while now() < end:
             await asyncio.sleep(min(self.random.expovariate(1.0 / FAULT_EVERY_S), max(0.0, end - now())))
-            self.check_alive()
+            check_alive(self.children)
             self._bring_back(down, now())
             choices = [id for id in range(1, len(self.children), 2) if id not in down]
             if now() >= end or not choices:
@@ -112,14 +106,12 @@ class PeerSystem:
                 raise SeriatimError(f"{child.name} ended with code {child.code}:\n{child.last_lines()}")
 
     def _drained(self) -> int:
-        self.check_alive()
+        check_alive(self.children)
         return sum((self.folder / f"drained-{id}").exists() for id in range(len(self.children)))
 
     async def stop(self) -> None:
         """Stop every process that still runs."""
-        for child in self.children:
-            if child.running:
-                child.kill()
+        kill_all(self.children)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -54,7 +54,7 @@ INSIDE = "memory:// is inside one process, and a command is a process of its own
         (
             ["pipeline", "p", "--input", "x.csv"],
             2,
-            "x.csv is no jsonl by its name; give --format parquet, or files of J",
+            "x.csv is not jsonl, judging by its name; give --format parquet, or files of J",
         ),
         (["workload", "publications", "--out", "w", "--events", "-1"], 2, "events: -1 does not make a workload"),
         (["replay", "a", "--topics", "t", "--publish", "host"], 2, "'host' does not begin with a scheme we know"),

@@ -8,11 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from seriatim.cli import main
-from seriatim.cli.common import default_journals
+from seriatim.cli.common import default_journals, table
+from seriatim.cli.pub import template
 from seriatim.cli.status import _bytes
 from seriatim.cli.sub import _as_json, _as_text, _readable
-from seriatim.cli.tables import table
-from seriatim.cli.templates import template
 from seriatim.client import Event
 from seriatim.model import InputError
 from tests.certificates import Certificates
@@ -165,7 +164,7 @@ def test_an_event_is_one_object() -> None:
 
 
 def test_columns_are_as_wide_as_they_must_be() -> None:
-    assert list(table(["a", "long"], [["bbb", "c"], ["d", ""]])) == ["a    long", "bbb  c", "d"]
+    assert table(["a", "long"], [["bbb", "c"], ["d", ""]]) == "a    long\nbbb  c\nd"
     assert list(map(_bytes, [999, 12_000, 3_400_000])) == ["999 bytes", "12 kB", "3.4 MB"]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seriatim.filters import Attributes, Contradiction, Filter, Predicate, Value
 from seriatim.filters.predicates import OPERATORS
-from seriatim.filters.values import BOOLEANS, DOMAINS, NUMBERS, STRINGS, TIMESTAMPS, Domain
+from seriatim.filters.values import BOOLEANS, DOMAINS, NUMBERS, STRINGS, TIMESTAMPS, Domain, after_prefix
 
 NAMES = ("a", "b", "c")
 
@@ -52,7 +52,7 @@ def turning_points(domain: Domain, keys: Iterable[Any]) -> Iterator[Any]:
         yield key
         yield domain.successor(key)
         if domain is STRINGS:
-            yield STRINGS.after_prefix(key)
+            yield after_prefix(key)
 
 
 def events_to_try(predicates: list[Predicate]) -> Iterator[dict[str, tuple[str, Any]]]:

@@ -19,9 +19,7 @@ from seriatim.filters import (
     parse,
 )
 from seriatim.filters.limits import FILTER_VALUES_MAX
-from seriatim.filters.matching import GROUP_MAX
-from seriatim.filters.places import COPIES_MAX, PREFIX_MAX
-from seriatim.filters.stored import TUPLE_MAX
+from seriatim.filters.stored import COPIES_MAX, GROUP_MAX, PREFIX_MAX, TUPLE_MAX
 from seriatim.model import InputError
 from tests.filters.cases import events, filters
 

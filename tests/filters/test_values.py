@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from seriatim.filters import parse_value
 from seriatim.filters.limits import EVENT_ATTRIBUTES_MAX, EVENT_STRING_CHARACTERS_MAX
-from seriatim.filters.values import DOMAINS, FLOAT_MAX, NUMBERS, STRINGS, TIMESTAMPS, typed, typed_attributes
+from seriatim.filters.values import (
+    DOMAINS,
+    FLOAT_MAX,
+    NUMBERS,
+    STRINGS,
+    TIMESTAMPS,
+    after_prefix,
+    typed,
+    typed_attributes,
+)
 from seriatim.model import InputError
 from tests.filters.cases import KEYS, keys
 
@@ -50,13 +59,15 @@ def test_zero_is_one_number() -> None:
 
 @given(st.text(max_size=3), st.text(max_size=3))
 def test_nothing_is_between_a_string_and_the_next(string: str, other: str) -> None:
-    assert not string < other < STRINGS.successor(string)
-    assert STRINGS.predecessor(STRINGS.successor(string)) == string
+    following = STRINGS.successor(string)
+    assert following is not None
+    assert not string < other < following
+    assert STRINGS.predecessor(following) == string
 
 
 @given(keys("string"), keys("string"))
 def test_strings_with_a_prefix_are_a_span(prefix: str, other: str) -> None:
-    end = STRINGS.after_prefix(prefix)
+    end = after_prefix(prefix)
     for string in (other, prefix + other):
         assert string.startswith(prefix) == (prefix <= string and (end is None or string < end))
 

@@ -1,8 +1,8 @@
 """The command line: `seriatim <command>`. Each command lives in its own module and is imported only when called.
 
 Exit codes, the same for every command: 0 fine, 1 a check failed or the work could not be done, 2 bad input or usage,
-3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted. Where 1 is an answer (JUDGES) it is
-nothing else: a job that runs them must not take a machine without Java for a violation, so what could not be done is 2.
+3 the answer is unknown or incomplete (a bounded wait is over), 130 interrupted. Commands that judge (JUDGES) exit
+with 1 only if something was found, and with 2 if they could not run: no job mistakes a missing Java for a violation.
 
 Errors are one line on stderr: `Error: …`, or with --json an object, {"error": "…"}, also those of wrong options.
 """
@@ -52,57 +52,22 @@ GROUPS = {
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 JUDGES = frozenset({"audit", "demo", "explore", "plan", "reproduce", "simulate", "sweep"})
-UNDONE = 2
-INTERRUPTED = 130
+FAILED, BAD_INPUT, UNDONE, UNKNOWN, INTERRUPTED = 1, 2, 2, 3, 130
 
 
 class Failed(click.ClickException):
-    """An error of ours on its way to the terminal, where it is one line."""
+    """An error on its way to the terminal: one line that begins with `Error:`, or the text alone if it `is_plain`."""
 
-    exit_code = 1
-
-
-class Undone(Failed):
-    """What could not be done by a command whose exit code 1 is an answer."""
-
-    exit_code = UNDONE
-
-
-class Broken(Undone):
-    """An error that nobody thought of, shown as Python shows it: only the exit code is ours."""
-
-    def format_message(self) -> str:
-        if isinstance(self.__cause__, BrokenPipeError):
-            return ""  # nobody reads on: no fault of ours
-        return "".join(traceback.format_exception(self.__cause__))
+    def __init__(self, message: str, exit_code: int, is_plain: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click has one for each class, and reads it here
+        self.is_plain = is_plain
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(self.format_message(), file=file, err=True, nl=False)
-
-
-class BadInput(Failed):
-    """An option, an argument or a file is wrong."""
-
-    exit_code = 2
-
-
-class Unknown(Failed):
-    """A bounded wait is over, and nobody knows."""
-
-    exit_code = 3
-
-
-class Interrupted(Failed):
-    """The user pressed Ctrl-C, which is not an error."""
-
-    exit_code = INTERRUPTED
-
-    def __init__(self) -> None:
-        super().__init__("Interrupted.")
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Without the word `Error`."""
-        click.echo(self.message, err=True)
+        if self.is_plain:
+            click.echo(self.message, file=file, err=True, nl=bool(self.message))
+        else:
+            super().show(file)
 
 
 class LazyGroup(click.Group):
@@ -159,54 +124,47 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except InputError as error:
-            raise BadInput(str(error)) from error
-        except TimedOut as error:
-            raise Unknown(str(error)) from error
-        except SeriatimError as error:
-            raise _failed(ctx, str(error)) from error
         except KeyboardInterrupt:
-            raise Interrupted from None
+            raise Failed("Interrupted.", INTERRUPTED, is_plain=True) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            if (damage := damage_met_by_spark(error)) is not None:
-                raise BadInput(damage) from error
-            if (said := said_by_spark(error)) is not None:
-                raise _failed(ctx, said) from error
-            if ctx.invoked_subcommand in JUDGES:
-                raise Broken(str(error)) from error
+            is_judge = ctx.invoked_subcommand in JUDGES
+            if (failed := _failed(error, UNDONE if is_judge else FAILED)) is not None:
+                raise failed from error
+            if is_judge:
+                raise _unexpected(error) from error
             raise
 
 
-def _failed(ctx: click.Context, said: str) -> Failed:
-    return Undone(said) if ctx.invoked_subcommand in JUDGES else Failed(said)
-
-
-def is_of_spark(error: Exception) -> bool:
-    """Whether Spark raised this error. Imports nothing of Spark, which may not be installed."""
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-
-
-def damage_met_by_spark(error: Exception) -> str | None:
-    """Which file it is that Spark could not read, if that is what went wrong."""
-    if not is_of_spark(error):
+def _failed(error: Exception, undone: int) -> Failed | None:
+    """An error that is ours or Spark's, with its exit code; None for one that nobody thought of."""
+    match error:
+        case InputError():
+            return Failed(str(error), BAD_INPUT)
+        case TimedOut():
+            return Failed(str(error), UNKNOWN)
+        case SeriatimError():
+            return Failed(str(error), undone)
+    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
         return None
     from seriatim.pipeline.spark.unreadable import damage
 
-    return damage(error)
-
-
-def said_by_spark(error: Exception) -> str | None:
-    """What Spark could not do, in its own first line; None for an error that is not Spark's."""
-    if not is_of_spark(error):
-        return None
+    if (unreadable := damage(error)) is not None:
+        return Failed(unreadable, BAD_INPUT)
     java = getattr(error, "java_exception", None)
     text = str(java.toString() if java is not None else error).strip()
-    return f"Spark: {text.splitlines()[0] if text else type(error).__name__}"
+    return Failed(f"Spark: {text.splitlines()[0] if text else type(error).__name__}", undone)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def _unexpected(error: Exception) -> Failed:
+    """An error as Python shows it, of a command whose exit code 1 is an answer: only the exit code is ours."""
+    if isinstance(error, BrokenPipeError):
+        return Failed("", UNDONE, is_plain=True)  # nobody reads on: no fault of ours
+    return Failed("".join(traceback.format_exception(error)).rstrip("\n"), UNDONE, is_plain=True)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="seriatim")
 def main() -> None:
     """Every subscriber sees the same events in the same order, across topics, and you can prove it from the logs.

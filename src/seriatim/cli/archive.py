@@ -1,77 +1,44 @@
 """`seriatim archive`: live streams to Parquet, exactly once; `archive compact` and `archive show` beside it."""
 
 import signal
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
-from msgspec import Struct
 from msgspec.structs import asdict
 
-from seriatim.cli.common import check_readable, is_terminal, json_option, show_json, url_option
+from seriatim.cli.common import check_readable, json_option, names_in, show_json, show_progress, url_option
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.pipeline.spark.requirements import check_requirements
 
 TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
 
-HELP = f"""Archive what is on the broker as Parquet, each row exactly once.
 
-Reads the streams of a cluster (on JetStream) and writes tables: {", ".join(TABLES)}. It may be killed at any moment and
-goes on where it was, with the same --checkpoint. OUT and CHECKPOINT are paths or URIs that Spark can write: file:,
-hdfs:, s3a:. With --once (the default) it ends when what was there at its start is archived; with --follow it goes on.
-
-What the broker dropped before it could be archived is written down as a gap (see `archive show`), or is an error with
---gaps fail.
-
-\b
-Examples:
-  seriatim archive --out lake/shop --checkpoint lake/shop-checkpoint
-  seriatim archive --out s3a://lake/shop --checkpoint s3a://lake/shop-checkpoint --follow --trigger 30
-  seriatim archive compact lake/shop
-  seriatim archive show lake/shop
-
-\b
-Exit code: 0 done, or told to end; 1 a table could not be archived, 2 wrong options, 130 interrupted.
-"""
-
-
-class Total(Struct):
-    """The result of one run for a table."""
-
-    table: str
-    batches: int = 0
-    rows: int = 0
-    lost: int = 0
-
-
-@click.group(help=HELP, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @click.option("--out", metavar="URI", help="Where the archive is.")
-@click.option("--checkpoint", metavar="URI", help="Where to remember how far it is; one for each archive.")
-@click.option(
-    "--tables", metavar="NAMES", default=",".join(TABLES), help="Tables, separated by commas.  [default: all]"
-)
-@click.option("--topics", metavar="NAMES", default="", help="Events of these topics only; * stands for anything.")
-@click.option("--once/--follow", "once", default=True, help="End with what is there now, or go on.  [default: --once]")
+@click.option("--checkpoint", metavar="URI", help="Where to record its progress; one for each archive.")
+@click.option("--tables", metavar="NAMES", help="Tables, separated by commas.  [default: all]")
+@click.option("--topics", metavar="NAMES", help="Events of these topics only; * stands for anything.")
+@click.option("--once/--follow", "once", default=True, help="End with what is there now, or go on.")
 @click.option(
     "--trigger",
     "trigger_s",
     type=click.FloatRange(min=0),
     default=5.0,
-    show_default=True,
-    help="With --follow: seconds between two looks.",
+    help="With --follow: seconds between two batches.",
 )
 @click.option(
     "--max-rows",
     type=click.IntRange(min=1),
     default=200_000,
-    show_default=True,
     help="Messages per table and batch; a message holds 1 to 4,096 events.",
 )
 @click.option(
     "--gaps",
     type=click.Choice(["rows", "fail"]),
     default="rows",
-    show_default=True,
     help="What to do about events that are gone before they are archived.",
 )
 @url_option
@@ -83,8 +50,8 @@ def command(
     /,
     out: str | None,
     checkpoint: str | None,
-    tables: str,
-    topics: str,
+    tables: str | None,
+    topics: str | None,
     once: bool,
     trigger_s: float,
     max_rows: int,
@@ -95,7 +62,26 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Archive what is on the broker as Parquet, each row exactly once."""
+    """Archive what is on the broker as Parquet, each row exactly once.
+
+    Reads the streams of a cluster (on JetStream) and writes tables: events, stamps, deliveries, publications,
+    subscriptions. It may be killed at any moment and goes on where it was, with the same --checkpoint. OUT and
+    CHECKPOINT are paths or URIs that Spark can write: file:, hdfs:, s3a:. With --once (the default) it ends when what
+    was there at its start is archived; with --follow it goes on.
+
+    What the broker dropped before it could be archived is written down as a gap (see `archive show`), or is an error
+    with --gaps fail.
+
+    \b
+    Examples:
+      seriatim archive --out lake/shop --checkpoint lake/shop-checkpoint
+      seriatim archive --out s3a://lake/shop --checkpoint s3a://lake/shop-checkpoint --follow --trigger 30
+      seriatim archive compact lake/shop
+      seriatim archive show lake/shop
+
+    \b
+    Exit code: 0 done, or told to end; 1 a table could not be archived, 2 wrong options, 130 interrupted.
+    """
     if context.invoked_subcommand is not None:
         return
     if not out or not checkpoint:
@@ -109,43 +95,42 @@ def command(
         cluster=cluster,
         out=out,
         checkpoint=checkpoint,
-        tables=tuple(name.strip() for name in tables.split(",") if name.strip()),
-        topics=topics,
+        tables=tuple(names_in(tables)) if tables is not None else TABLES,
+        topics=topics or "",
         gaps=gaps,  # type: ignore[arg-type]  # click has checked it
         max_messages=max_rows,
         trigger_s=None if once else trigger_s,
         credentials={"connect_timeout_s": f"{timeout_s:g}"},
     )
-    totals = {table: Total(table) for table in wishes.tables}
+    totals: dict[str, dict[str, Any]] = {
+        table: {"table": table, "batches": 0, "rows": 0, "lost": 0} for table in wishes.tables
+    }
     with session_of(options, "archive") as spark:
 
         def on_batch(record: Record) -> None:
             total = totals[record.table]
-            total.batches += 1
-            total.rows += record.rows - record.gaps
-            total.lost += record.lost
-            if is_terminal():
-                click.echo(
-                    f"{time.strftime('%H:%M:%S')} {record.table} batch {record.first}: {record.rows} rows", err=True
-                )
+            total["batches"] += 1
+            total["rows"] += record.rows - record.gaps
+            total["lost"] += record.lost
+            show_progress(f"{time.strftime('%H:%M:%S')} {record.table} batch {record.first}: {record.rows} rows", True)
 
         archive(spark, wishes, until=_told_to_end(), on_batch=on_batch)
     for total in totals.values():
-        _show(asdict(total), as_json, "{table:<14} {rows} rows in {batches} batches, {lost} positions lost")
+        _show(total, as_json, "{table:<14} {rows} rows in {batches} batches, {lost} positions lost")
 
 
-def _told_to_end() -> Any:
+def _told_to_end() -> Callable[[], bool]:
     """Whether a signal has come. A second one ends the process as signals do."""
-    told: list[int] = []
+    told = threading.Event()
 
     def handle(number: int, frame: object) -> None:
-        told.append(number)
+        told.set()
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
 
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, handle)
-    return lambda: bool(told)
+    return told.is_set
 
 
 @command.command("compact")
@@ -155,10 +140,9 @@ def _told_to_end() -> Any:
     "grace_s",
     type=click.FloatRange(min=0),
     default=3600.0,
-    show_default=True,
     help="Seconds for which replaced files stay, for those who are reading them.",
 )
-@click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, show_default=True, help="Megabytes.")
+@click.option("--file-size", "file_mb", type=click.IntRange(min=1), default=128, help="Megabytes of a large file.")
 @spark_options
 @json_option
 def compact_command(uri: str, grace_s: float, file_mb: int, as_json: bool, **options: Any) -> None:

@@ -7,22 +7,22 @@ of notifications counts until the slowest subscriber has everything that was pub
 import asyncio
 import contextlib
 import multiprocessing
+import signal
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from typing import Any
 
 import click
-import msgspec
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from seriatim.cli.common import (
     Client,
     client_options,
-    is_terminal,
     json_option,
     run_until_interrupted,
     show_json,
+    show_progress,
     url_option,
 )
 from seriatim.model import ConnectionFailed, InputError, SeriatimError, TimedOut
@@ -32,24 +32,6 @@ CHUNK_EVENTS = 1_000
 CHUNKS_UNDER_WAY = 16  # enough for large batches on every topic, and few enough to say something about latency
 LATENCY_SAMPLE = 16  # one of this many events is timed, so that timing does not slow down what is measured
 SPAWN = multiprocessing.get_context("spawn")
-
-HELP = """Load a broker: events per second, and how late they are notified.
-
-One process publishes on all topics in turn, as fast as the broker confirms (or at --rate). Each subscriber is a process
-of its own and holds --hold topics, neighbours overlapping. At full speed latency is mostly the queue; with --rate below
-what is possible it is the time an event really takes. The events stay in the broker's streams.
-
-\b
-Examples:
-  seriatim bench
-  seriatim bench --topics 10 --subscribers 4 --hold 5 --seconds 10
-  seriatim bench --rate 1000
-  seriatim bench --unordered                  the same without ordering, to compare
-
-\b
-Exit code: 0 everything published was notified, 1 not everything could be published, 2 wrong options,
-           3 not everything was notified in time, 130 interrupted.
-"""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -63,40 +45,22 @@ class Load(Struct, frozen=True, kw_only=True):
 class Said(Struct, frozen=True, kw_only=True):
     """What a subscriber's process says: that it has joined, that it is done, or why it failed."""
 
-    kind: Literal["ready", "done", "failed"]
-    reason: str = ""
+    failure: str = ""
     is_late: bool = False
     count: int = 0
     at_s: float = 0.0
     latencies_ns: list[int] = []
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """The result. Rates are events per second, latencies milliseconds."""
-
-    published: int
-    published_per_s: float
-    notified: int
-    notified_per_s: float
-    latency_p50_ms: float
-    latency_p99_ms: float
-    topics: int
-    subscribers: int
-    hold: int
-    size: int
-    ordered: bool
-    seconds: float
-
-
-@click.command(help=HELP)
-@click.option("--topics", type=click.IntRange(min=1), default=10, show_default=True, help="Topics to publish on.")
-@click.option("--subscribers", type=click.IntRange(min=1), default=4, show_default=True, help="Subscribers.")
-@click.option("--hold", type=click.IntRange(min=1), default=5, show_default=True, help="Topics each of them holds.")
-@click.option("--size", type=click.IntRange(min=TIME_BYTES), default=64, show_default=True, help="Bytes of an event.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="How long to publish.")
+@click.command
+@click.option("--topics", type=click.IntRange(min=1), default=10, help="Topics to publish on.")
+@click.option("--subscribers", type=click.IntRange(min=1), default=4, help="Subscribers.")
+@click.option("--hold", type=click.IntRange(min=1), default=5, help="Topics each of them holds.")
+@click.option("--size", type=click.IntRange(min=TIME_BYTES), default=64, help="Bytes of an event.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="How long to publish.")
 @click.option("--rate", type=click.FloatRange(min=1), help="Events per second.  [default: as fast as possible]")
 @click.option("--unordered", is_flag=True, help="Notify as events arrive, without ordering.")
-@click.option("--prefix", default="bench", show_default=True, help="Topics are called PREFIX.0, PREFIX.1, …")
+@click.option("--prefix", default="bench", help="Topics are called PREFIX.0, PREFIX.1, …")
 @client_options
 @url_option
 @json_option
@@ -112,12 +76,27 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Load a broker: events per second, and how late they are notified."""
+    """Load a broker: events per second, and how late they are notified.
+
+    One process publishes on all topics in turn, as fast as the broker confirms (or at --rate). Each subscriber is a
+    process of its own and holds --hold topics, neighbours overlapping. At full speed latency is mostly the queue; with
+    --rate below what is possible it is the time an event really takes. The events stay in the broker's streams.
+
+    \b
+    Examples:
+      seriatim bench
+      seriatim bench --topics 10 --subscribers 4 --hold 5 --seconds 10
+      seriatim bench --rate 1000
+      seriatim bench --unordered                  the same without ordering, to compare
+
+    \b
+    Exit code: 0 everything published was notified, 1 not everything could be published, 2 wrong options,
+               3 not everything was notified in time, 130 interrupted.
+    """
     if hold > topics:
         raise InputError("--hold", f"{hold} of {topics} topics", "give at most as many as there are --topics")
     names = [f"{prefix}.{index}" for index in range(topics)]
-    client = Client.of(options)
-    timeout_s = client.timeout_s
+    client = Client(**options)
     loads = [
         Load(
             client=client,
@@ -127,49 +106,39 @@ def command(
         for index in range(subscribers)
     ]
     readers = [_Reader(load) for load in loads]
+
+    async def measure() -> dict[str, Any]:
+        for reader in readers:
+            await reader.receive("to subscribe", client.timeout_s + 10.0)
+        counts, began_s, ended_s = await _publish(client, names, size, seconds, rate)
+        for reader, load in zip(readers, loads, strict=True):
+            reader.expect(sum(counts[topic] for topic in load.topics))
+        said = [await each.receive("to be notified of everything", client.timeout_s + seconds) for each in readers]
+        published, notified = sum(counts.values()), sum(each.count for each in said)
+        last_s = max(began_s, *(each.at_s for each in said))
+        latencies = sorted(latency for each in said for latency in each.latencies_ns)
+        return {  # rates are events per second, latencies milliseconds
+            "published": published,
+            "published_per_s": published / (ended_s - began_s),
+            "notified": notified,
+            "notified_per_s": notified / max(last_s - began_s, 1e-9),
+            "latency_p50_ms": _percentile_ms(latencies, 0.50),
+            "latency_p99_ms": _percentile_ms(latencies, 0.99),
+        }
+
     try:
-
-        async def measure() -> Outcome:
-            for reader in readers:
-                await reader.receive("to subscribe", timeout_s + 10.0)
-            counts, began_s, ended_s = await _publish(loads[0], names, size, seconds, rate)
-            published = sum(counts.values())
-            latencies: list[int] = []
-            notified, last_s = 0, began_s
-            for reader, load in zip(readers, loads, strict=True):
-                reader.expect(sum(counts[topic] for topic in load.topics))
-            for reader in readers:
-                said = await reader.receive("to be notified of everything", timeout_s + seconds)
-                notified += said.count
-                last_s = max(last_s, said.at_s)
-                latencies += said.latencies_ns
-            latencies.sort()
-            return Outcome(
-                published=published,
-                published_per_s=published / (ended_s - began_s),
-                notified=notified,
-                notified_per_s=notified / max(last_s - began_s, 1e-9),
-                latency_p50_ms=_percentile_ms(latencies, 0.50),
-                latency_p99_ms=_percentile_ms(latencies, 0.99),
-                topics=topics,
-                subscribers=subscribers,
-                hold=hold,
-                size=size,
-                ordered=not unordered,
-                seconds=seconds,
-            )
-
-        outcome = run_until_interrupted(measure)
+        found = run_until_interrupted(measure)
     finally:
         for reader in readers:
             reader.end()
     if as_json:
-        show_json(to_builtins(outcome))
+        shape = {"topics": topics, "subscribers": subscribers, "hold": hold, "size": size}
+        show_json({**found, **shape, "ordered": not unordered, "seconds": seconds})
         return
-    order = "in order" if outcome.ordered else "unordered"
-    click.echo(f"published  {outcome.published:>12,} events  {outcome.published_per_s:>12,.0f} per second")
-    click.echo(f"notified   {outcome.notified:>12,} events  {outcome.notified_per_s:>12,.0f} per second, {order}")
-    click.echo(f"latency    p50 {outcome.latency_p50_ms:,.1f} ms, p99 {outcome.latency_p99_ms:,.1f} ms")
+    order = "unordered" if unordered else "in order"
+    click.echo(f"published  {found['published']:>12,} events  {found['published_per_s']:>12,.0f} per second")
+    click.echo(f"notified   {found['notified']:>12,} events  {found['notified_per_s']:>12,.0f} per second, {order}")
+    click.echo(f"latency    p50 {found['latency_p50_ms']:,.1f} ms, p99 {found['latency_p99_ms']:,.1f} ms")
 
 
 def _percentile_ms(sorted_ns: Sequence[int], share: float) -> float:
@@ -177,11 +146,11 @@ def _percentile_ms(sorted_ns: Sequence[int], share: float) -> float:
 
 
 async def _publish(
-    load: Load, names: Sequence[str], size: int, seconds: float, rate: float | None
+    client: Client, names: Sequence[str], size: int, seconds: float, rate: float | None
 ) -> tuple[dict[str, int], float, float]:
     """Publish for this time. Returns the number of events on each topic, the start and the end."""
     counts = dict.fromkeys(names, 1)
-    async with load.client.connect() as bus:
+    async with client.connect() as bus:
         # The broker makes a topic's stream when the topic is first used: not what is measured here.
         await bus.publish_many([(name, time.time_ns().to_bytes(TIME_BYTES, "big")) for name in names])
         under_way: set[asyncio.Task[Any]] = set()
@@ -200,17 +169,14 @@ async def _publish(
                 wait_s = None if len(under_way) >= CHUNKS_UNDER_WAY else 0
                 done, under_way = await asyncio.wait(under_way, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 _count(done, counts)
-            if is_terminal() and time.monotonic() - shown_s > 0.5:
+            if time.monotonic() - shown_s > 0.5:
                 shown_s = time.monotonic()
-                click.echo(
-                    f"\r{elapsed_s:.0f} of {seconds:.0f} s: {sum(counts.values()):,} published", nl=False, err=True
-                )
+                show_progress(f"{elapsed_s:.0f} of {seconds:.0f} s: {sum(counts.values()):,} published")
         if under_way:
             done, _ = await asyncio.wait(under_way)
             _count(done, counts)
         ended_s = time.monotonic()
-        if is_terminal():
-            click.echo("\r\033[K", nl=False, err=True)
+        show_progress("")
     return counts, began_s, ended_s
 
 
@@ -228,24 +194,24 @@ class _Reader:
 
     def __init__(self, load: Load) -> None:
         self._pipe, theirs = SPAWN.Pipe()
-        self._process = SPAWN.Process(target=_subscribe, args=(theirs, msgspec.json.encode(load)), daemon=True)
+        self._process = SPAWN.Process(target=_subscribe, args=(theirs, load), daemon=True)
         self._process.start()
         theirs.close()
 
     def expect(self, count: int) -> None:
         """Tell it how many events there were on its topics."""
-        self._pipe.send_bytes(msgspec.json.encode(count))
+        self._pipe.send(count)
 
     async def receive(self, what: str, timeout_s: float) -> Said:
         """The next message of the process. Raises the error with which it failed."""
         if not await asyncio.to_thread(self._pipe.poll, timeout_s):
             raise TimedOut(f"waited {timeout_s:g} s for a subscriber {what}")
         try:
-            said = msgspec.json.decode(self._pipe.recv_bytes(), type=Said)
+            said: Said = self._pipe.recv()
         except EOFError:
             raise ConnectionFailed("a subscriber's process ended; what it wrote above says why") from None
-        if said.kind == "failed":
-            raise TimedOut(said.reason) if said.is_late else ConnectionFailed(said.reason)
+        if said.failure:
+            raise TimedOut(said.failure) if said.is_late else ConnectionFailed(said.failure)
         return said
 
     def end(self) -> None:
@@ -257,22 +223,20 @@ class _Reader:
             self._process.join()
 
 
-def _subscribe(pipe: "Connection[Any, Any]", load: bytes) -> None:
+def _subscribe(pipe: "Connection[Any, Any]", load: Load) -> None:
     """The whole life of a subscriber's process."""
-    import signal
-
     from seriatim.runtime.loop import run
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides
     try:
-        run(_read(pipe, msgspec.json.decode(load, type=Load)))
+        run(_read(pipe, load))
     except SeriatimError as error:
-        _say(pipe, Said(kind="failed", reason=str(error), is_late=isinstance(error, TimedOut)))
+        _say(pipe, Said(failure=str(error), is_late=isinstance(error, TimedOut)))
 
 
 def _say(pipe: "Connection[Any, Any]", said: Said) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody is interested any more
-        pipe.send_bytes(msgspec.json.encode(said))
+    with contextlib.suppress(BrokenPipeError):  # the parent process has ended
+        pipe.send(said)
 
 
 async def _read(pipe: "Connection[Any, Any]", load: Load) -> None:
@@ -284,16 +248,13 @@ async def _read(pipe: "Connection[Any, Any]", load: Load) -> None:
 
     def told() -> None:
         try:
-            expected.set_result(msgspec.json.decode(pipe.recv_bytes(), type=int))
-        except EOFError:  # nobody is interested any more
+            expected.set_result(pipe.recv())
+        except EOFError:  # the parent process has ended
             loop.remove_reader(pipe.fileno())
             deserted.set()
 
-    async with (
-        load.client.connect() as bus,
-        bus.subscribe(*load.topics, ordered=load.ordered) as events,
-    ):
-        _say(pipe, Said(kind="ready"))
+    async with load.client.connect() as bus, bus.subscribe(*load.topics, ordered=load.ordered) as events:
+        _say(pipe, Said())
         loop.add_reader(pipe.fileno(), told)
         batches = aiter(events.batches(max=CHUNK_EVENTS))
         coming = asyncio.ensure_future(anext(batches))
@@ -313,4 +274,4 @@ async def _read(pipe: "Connection[Any, Any]", load: Load) -> None:
         loop.remove_reader(pipe.fileno())
         coming.cancel()
         end.cancel()
-        _say(pipe, Said(kind="done", count=count, at_s=last_s, latencies_ns=latencies))
+        _say(pipe, Said(count=count, at_s=last_s, latencies_ns=latencies))

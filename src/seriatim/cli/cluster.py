@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import required
-from seriatim.brokers.urls import open_broker, shown
-from seriatim.cli.common import check_outlives
+from seriatim.brokers.urls import shown
+from seriatim.cli.common import check_outlives, opened
 from seriatim.client.brokered.discovery import ask_for_description
 from seriatim.model import ConnectionFailed, Node
 from seriatim.server.description import ClusterDescription, decode_description
@@ -63,18 +63,9 @@ class Cluster:
 async def find_cluster(url: str, name: str, timeout_s: float) -> AsyncIterator[Cluster]:
     """Connect to the broker and ask who sequences there."""
     check_outlives(url)
-    broker = open_broker(url)
-    try:
-        async with asyncio.timeout(timeout_s):
-            await broker.open()
-    except TimeoutError:
-        await broker.close()
-        raise ConnectionFailed(f"no broker answers at {shown(url)} within {timeout_s:g} s; is it running?") from None
-    try:
+    async with opened(url, timeout_s) as broker:
         answer = await ask_for_description(broker, name, timeout_s)
         if answer is None:
             fix = "start one with `seriatim serve` or `seriatim up`"
             raise ConnectionFailed(f"no sequencer answers for cluster {name!r} on {shown(url)}; {fix}")
         yield Cluster(broker, decode_description(answer), timeout_s)
-    finally:
-        await broker.close()

@@ -1,95 +1,136 @@
-"""What the commands that talk to a running cluster share: options, output, and an end that is always orderly."""
+"""What the commands share: options, output, and an end that is always orderly."""
 
 import asyncio
+import base64
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import click
 from msgspec import Struct
 
-from seriatim.model import InputError
+from seriatim.model import ConnectionFailed, InputError
 
 if TYPE_CHECKING:
     from seriatim import Bus
+    from seriatim.brokers import Broker
+    from seriatim.runtime.net.security import SecurityOptions
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 DEFAULT_CLUSTER = "seriatim"
 DEFAULT_TIMEOUT_S = 10.0
 
+Files: TypeAlias = Mapping[str, str | None]  # tokens and certificates, as options
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Result = TypeVar("_Result")
 
 
-def url_option(function: _Function) -> _Function:
-    """--url, --cluster and --timeout: where the cluster is and how long to wait for it."""
-    return _with_options(
-        function,
+# ── options ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def add_options(*each: Callable[[Any], Any]) -> Callable[[_Function], _Function]:
+    """A decorator that adds these options, in this order."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(each):
+            function = option(function)
+        return function
+
+    return add
+
+
+_EXISTING = click.Path(exists=True, dir_okay=False)
+
+url_option = add_options(
+    click.option(
+        "--url", envvar="SERIATIM_URL", default=DEFAULT_URL, help="URL of the broker (environment: SERIATIM_URL)."
+    ),
+    click.option(
+        "--cluster",
+        envvar="SERIATIM_CLUSTER",
+        default=DEFAULT_CLUSTER,
+        help="Name of the cluster (environment: SERIATIM_CLUSTER).",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=DEFAULT_TIMEOUT_S,
+        help="Seconds to wait for an answer before giving up.",
+    ),
+)
+
+# How a client proves who it is to the sequencers.
+client_options = add_options(
+    click.option("--token-file", type=_EXISTING, envvar="SERIATIM_TOKEN_FILE", help="File with the clients' token."),
+    click.option("--authority", type=_EXISTING, help="Certificates that the sequencers' are checked against (TLS)."),
+    click.option("--certificate", type=_EXISTING, help="Certificate to show to the sequencers (TLS)."),
+    click.option("--key", type=_EXISTING, help="Key of the certificate (TLS)."),
+    click.option(
+        "--order",
+        type=click.Choice(["tree", "atoms"]),
+        envvar="SERIATIM_ORDER",
+        default="tree",
+        help="What orders in the cluster (environment: SERIATIM_ORDER).",
+    ),
+)
+
+# The same for peers and overlays, where no file of theirs says it.
+peer_options = add_options(
+    click.option("--token-file", type=_EXISTING, help="File with the peers' token, if no peers.toml is given."),
+    click.option("--authority", type=_EXISTING, help="Certificates to check peers against (TLS)."),
+    click.option("--certificate", type=_EXISTING, help="Certificate of this machine, to show to peers (TLS)."),
+    click.option("--key", type=_EXISTING, help="Key of the certificate (TLS)."),
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+
+
+def service_options(log_level: str, ready: str, check: str | None = None) -> Callable[[_Function], _Function]:
+    """--ready-file, --check, --log-level and --json of a command that serves. `ready`: what the file is told."""
+    return add_options(
         click.option(
-            "--url",
-            envvar="SERIATIM_URL",
-            default=DEFAULT_URL,
-            show_default=True,
-            help="URL of the broker (environment: SERIATIM_URL).",
+            "--ready-file", type=click.Path(path_type=Path, dir_okay=False), help=f"Write the {ready} here when ready."
         ),
+        *([click.option("--check", is_flag=True, help=check)] if check is not None else []),
         click.option(
-            "--cluster",
-            envvar="SERIATIM_CLUSTER",
-            default=DEFAULT_CLUSTER,
-            show_default=True,
-            help="Name of the cluster (environment: SERIATIM_CLUSTER).",
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default=log_level,
+            help="What to write to stderr.",
         ),
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=click.FloatRange(min=0, min_open=True),
-            default=DEFAULT_TIMEOUT_S,
-            show_default=True,
-            help="Seconds to wait for an answer before giving up.",
-        ),
+        json_option,
     )
 
 
-def client_options(function: _Function) -> _Function:
-    """How a client proves who it is to the sequencers: --token-file, --authority, --certificate and --key."""
-    file = click.Path(exists=True, dir_okay=False)
-    return _with_options(
-        function,
-        click.option("--token-file", type=file, envvar="SERIATIM_TOKEN_FILE", help="File with the clients' token."),
-        click.option("--authority", type=file, help="Certificates that the sequencers' are checked against (TLS)."),
-        click.option("--certificate", type=file, help="Certificate to show to the sequencers (TLS)."),
-        click.option("--key", type=file, help="Key of the certificate (TLS)."),
-        click.option(
-            "--order",
-            type=click.Choice(["tree", "atoms"]),
-            envvar="SERIATIM_ORDER",
-            default="tree",
-            show_default=True,
-            help="What orders in the cluster (environment: SERIATIM_ORDER).",
-        ),
-    )
+def log_option(help: str) -> Callable[[_Function], _Function]:
+    """--log: the folder where a client writes down what it published or was notified of."""
+    return click.option("--log", "folder", type=click.Path(file_okay=False), metavar="FOLDER", help=help)
 
 
-def peer_options(function: _Function) -> _Function:
-    """The same for peers, where no peers.toml says it."""
-    file = click.Path(exists=True, dir_okay=False)
-    return _with_options(
-        function,
-        click.option("--token-file", type=file, help="File with the peers' token, if no peers.toml is given."),
-        click.option("--authority", type=file, help="Certificates to check peers against (TLS)."),
-        click.option("--certificate", type=file, help="Certificate of this machine, to show to peers (TLS)."),
-        click.option("--key", type=file, help="Key of the certificate (TLS)."),
-    )
+def names_in(text: str) -> list[str]:
+    """The names in a text that separates them by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _with_options(function: _Function, *options: Callable[[_Function], _Function]) -> _Function:
-    for option in reversed(options):
-        function = option(function)
-    return function
+def pairs_in(option: str, texts: Iterable[str], what: str, form: str) -> list[tuple[str, str]]:
+    """The two sides of each `left=right` that an option was given. Otherwise it is not `what`, written as `form`."""
+    pairs = []
+    for text in texts:
+        left, equals, right = text.partition("=")
+        if not equals or not left:
+            raise InputError(option, f"{text!r} is not {what}", f"write it as {form}")
+        pairs.append((left, right))
+    return pairs
+
+
+# ── connections ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def default_journals() -> Path:
@@ -98,11 +139,9 @@ def default_journals() -> Path:
     return Path(home) / "seriatim"
 
 
-def peer_journals(url: str) -> Path | None:
-    """The folder where a peer counts its lives. None: the list of peers names it."""
-    from seriatim.client.peers.urls import parse_peer_url
-
-    return None if parse_peer_url(url).file is not None else default_journals() / "peers"
+def is_direct(url: str) -> bool:
+    """Whether this is the URL of peers or of an overlay, which are asked directly and not over a broker."""
+    return url.startswith(("vcube:", "overlay:"))
 
 
 def check_outlives(url: str, key: str = "url") -> None:
@@ -113,6 +152,22 @@ def check_outlives(url: str, key: str = "url") -> None:
     if kind is not None and kind.in_process:
         problem = "memory:// is inside one process, and a command is a process of its own"
         raise InputError(key, problem, "use nats://host:port; `seriatim up` starts a server")
+
+
+def check_no_files(files: Files) -> None:
+    """Refuse files that have no effect: a cluster of sequencers is asked over its broker."""
+    for name, value in files.items():
+        if value is not None:
+            option = "--" + name.replace("_", "-")
+            raise InputError(option, "is only for peers and overlays", "leave it out")
+
+
+def load_security(files: Files) -> "SecurityOptions":
+    """Tokens and certificates from the files that the options name. InputError: one is missing or wrong."""
+    from seriatim.runtime.net.security import SecurityOptions
+
+    given: dict[str, Any] = {name: value or "" for name, value in files.items()}
+    return SecurityOptions.load(**given)
 
 
 class Client(Struct, frozen=True, kw_only=True):
@@ -127,25 +182,19 @@ class Client(Struct, frozen=True, kw_only=True):
     key: str | None = None
     order: Literal["tree", "atoms"] = "tree"
 
-    @classmethod
-    def of(cls, options: dict[str, Any]) -> "Client":
-        """From a command's arguments, of which there may be others."""
-        return cls(**{name: options[name] for name in cls.__struct_fields__ if name in options})
-
     def connect(self, **more: Any) -> "Bus":
         """A bus that is not connected yet. Files that are missing or wrong raise an error now."""
         from seriatim import connect
-        from seriatim.runtime.net.security import SecurityOptions
 
-        security = SecurityOptions.load(
-            token_file=self.token_file or "",
-            authority=self.authority or "",
-            certificate=self.certificate or "",
-            key=self.key or "",
+        security = load_security(
+            {name: getattr(self, name) for name in ("token_file", "authority", "certificate", "key")}
         )
         check_outlives(self.url)
         if self.url.startswith("vcube:") and more.get("journals") is None:
-            more["journals"] = peer_journals(self.url)
+            from seriatim.client.peers.urls import parse_peer_url
+
+            if parse_peer_url(self.url).file is None:  # otherwise the list of peers names the folder
+                more["journals"] = default_journals() / "peers"
         return connect(
             self.url,
             cluster=self.cluster,
@@ -157,6 +206,36 @@ class Client(Struct, frozen=True, kw_only=True):
         )
 
 
+@contextlib.asynccontextmanager
+async def opened(url: str, timeout_s: float) -> "AsyncIterator[Broker]":
+    """The broker at this URL. ConnectionFailed: it does not answer in time."""
+    from seriatim.brokers.urls import open_broker, shown
+
+    broker = open_broker(url)
+    try:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await broker.open()
+        except TimeoutError:
+            raise ConnectionFailed(
+                f"no broker answers at {shown(url)} within {timeout_s:g} s; is it running?"
+            ) from None
+        yield broker
+    finally:
+        await broker.close()
+
+
+def check_answers(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    """Check that the broker at this URL answers."""
+    from seriatim.runtime.loop import run
+
+    async def look() -> None:
+        async with opened(url, timeout_s):
+            pass
+
+    run(look())
+
+
 def check_readable(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
     """Check that Spark can read this broker, and that it answers, before Spark is started: this is much quicker."""
     from seriatim.brokers.urls import bulk_reader
@@ -165,39 +244,7 @@ def check_readable(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
     check_answers(url, timeout_s)
 
 
-def check_answers(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-    """Check that the broker at this URL answers."""
-    from seriatim.brokers.urls import open_broker, shown
-    from seriatim.model import ConnectionFailed
-    from seriatim.runtime.loop import run
-
-    async def look() -> None:
-        broker = open_broker(url)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await broker.open()
-        except TimeoutError:
-            raise ConnectionFailed(
-                f"no broker answers at {shown(url)} within {timeout_s:g} s; is it running?"
-            ) from None
-        finally:
-            await broker.close()
-
-    run(look())
-
-
-def log_option(default: str) -> Callable[[_Function], _Function]:
-    """--log-level: what a server writes to stderr."""
-    return click.option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        default=default,
-        show_default=True,
-        help="What to write to stderr.",
-    )
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+# ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def show_json(value: object) -> None:
@@ -212,16 +259,59 @@ def notice(text: str) -> None:
     click.echo(json.dumps({"message": text}, ensure_ascii=False) if is_json else text, err=True)
 
 
-def write_whole(path: Path, value: object) -> None:
-    """Write JSON to a file at once: a reader never sees half of it."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(value), encoding="utf-8")
-    beside.replace(path)
-
-
 def is_terminal() -> bool:
     """Whether stderr is a terminal: then progress is shown there."""
     return sys.stderr.isatty()
+
+
+def show_progress(text: str, stays: bool = False) -> None:
+    """Show on a terminal how far the work is. The next text overwrites this one, unless it `stays`."""
+    if is_terminal():
+        click.echo(f"\r\033[K{text}", nl=stays, err=True)
+
+
+def many(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str] | None = None) -> str:
+    """A line per row, columns as wide as they must be. `colours`: of cells that hold just this word."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+
+    def shown(cell: str, width: int) -> str:
+        padded = f"{cell:{width}}"
+        return click.style(padded, fg=colours[cell]) if colours and cell in colours else padded
+
+    return "\n".join("  ".join(map(shown, row, widths)).rstrip() for row in (headings, *rows))
+
+
+def data_as_json(data: bytes) -> dict[str, str]:
+    """The data of an event. What is not text is base64, under another name."""
+    try:
+        return {"data": data.decode()}
+    except UnicodeDecodeError:
+        return {"data_base64": base64.b64encode(data).decode()}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file at once: a reader never sees half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_ready(path: Path | None, row: Mapping[str, Any]) -> None:
+    """Write to --ready-file, if it is given, that a service is ready; before anything is printed about it."""
+    if path is not None:
+        write_whole(path, json.dumps({**row, "pid": os.getpid()}))
+
+
+# ── running ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def run_until_interrupted(
@@ -235,7 +325,7 @@ def run_until_interrupted(
 
     async def guarded() -> tuple[_Result | None, bool]:
         task = asyncio.create_task(work())
-        interrupted = stop_on_signals(task.cancel, at_once)
+        interrupted = _stop_on_signals(task.cancel, at_once)
         try:
             return await task, False
         except asyncio.CancelledError:
@@ -251,13 +341,11 @@ def run_until_interrupted(
 
 def run_service(work: Callable[[], Coroutine[Any, Any, None]], at_once: Callable[[], object] | None = None) -> None:
     """The same for a service. It runs until a signal ends it, without a KeyboardInterrupt."""
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         run_until_interrupted(work, at_once)
-    except KeyboardInterrupt:
-        return
 
 
-def stop_on_signals(stop: Callable[[], object], at_once: Callable[[], object] | None = None) -> asyncio.Event:
+def _stop_on_signals(stop: Callable[[], object], at_once: Callable[[], object] | None) -> asyncio.Event:
     """Call `stop` at the first SIGINT or SIGTERM; end at once at the second. The event is set by the first."""
     seen = asyncio.Event()
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -20,59 +21,50 @@ if TYPE_CHECKING:
 
 SECONDS = 8.0
 EXIT_CHECK_FAILED = 1
-
-HELP = """See subscribers disagree, the same events ordered, and what the auditor says about both.
-
-Starts, on this machine: a NATS super-cluster of three sites, a sequencer at each, three publishers (one of them a plain
-NATS client) and three subscribers. Every subscriber listens to the same streams twice, without ordering and with it,
-and keeps the shop's books. A sequencer and a publisher are killed with kill -9 in the middle. Connections between sites
-are delayed; everything else is real. At the end everything is stopped and removed, and both logs are audited: by the
-plain auditor and, if Java and PySpark are there, once more on Spark, which must say the same.
-
-\b
-Examples:
-  seriatim demo
-  seriatim demo --seconds 20
-  seriatim demo --folder run        then: seriatim audit run/without
-  seriatim demo --simulated         in a simulated network: needs no servers, and is the same each time
-  seriatim demo --no-spark          without the second audit
-
-\b
-Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something lost or repeated), 2 wrong options,
-           something is not installed or it could not be done, 3 a wait was over, 130 interrupted.
-"""
+MEASURES = ("paced", "paced_per_s", "listed", "list_per_s", "added_p50_ms")
 
 
-@click.command(help=HELP)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=1, max=3600),
-    default=SECONDS,
-    show_default=True,
-    help="How long the shop is open.",
-)
+@click.command
+@click.option("--seconds", type=click.FloatRange(min=1, max=3600), default=SECONDS, help="How long the shop is open.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep the logs here, for audit.")
 @click.option("--simulated", is_flag=True, help="In a simulated network, always the same.")
 @click.option("--seed", type=int, help="Seed of the simulated network: other delays.")
-@click.option("--spark/--no-spark", "with_spark", default=True, show_default=True, help="Audit on Spark, too.")
+@click.option("--spark/--no-spark", "with_spark", default=True, help="Audit on Spark, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print what came out as JSON.")
-@click.pass_context
 def command(
-    context: click.Context,
-    seconds: float,
-    folder: Path | None,
-    simulated: bool,
-    seed: int | None,
-    with_spark: bool,
-    as_json: bool,
+    seconds: float, folder: Path | None, simulated: bool, seed: int | None, with_spark: bool, as_json: bool
 ) -> None:
-    """See subscribers disagree, the same events ordered, and what the auditor says about both."""
+    """See subscribers disagree, the same events ordered, and what the auditor says about both.
+
+    Starts, on this machine: a NATS super-cluster of three sites, a sequencer at each, three publishers (one of them a
+    plain NATS client) and three subscribers. Every subscriber listens to the same streams twice, without ordering and
+    with it, and keeps the shop's books. A sequencer and a publisher are killed with kill -9 in the middle. Connections
+    between sites are delayed; everything else is real. At the end everything is stopped and removed, and both logs are
+    audited: by the plain auditor and, if Java and PySpark are there, once more on Spark, which must say the same.
+
+    \b
+    Examples:
+      seriatim demo
+      seriatim demo --seconds 20
+      seriatim demo --folder run        then: seriatim audit run/without
+      seriatim demo --simulated         in a simulated network: needs no servers, and is the same each time
+      seriatim demo --no-spark          without the second audit
+
+    \b
+    Exit code: 0 the ordered log is valid, 1 it is not (out of order, or something lost or repeated), 2 wrong options,
+               something is not installed or it could not be done, 3 a wait was over, 130 interrupted.
+    """
     if simulated or seed is not None:
         from seriatim.demo.simulated import SEED, show
 
         is_valid = show(SEED if seed is None else seed, as_json)
     else:
         check_installed()
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError("--folder", f"{folder} cannot be made: {error.strerror}", "give another one") from None
         with ExitStack() as stack:
             early = None
             if with_spark:
@@ -80,8 +72,7 @@ def command(
 
                 early = stack.enter_context(early_session())
             is_valid = _show_live(seconds, folder, early, as_json)
-    if not is_valid:
-        context.exit(EXIT_CHECK_FAILED)
+    sys.exit(0 if is_valid else EXIT_CHECK_FAILED)
 
 
 def check_installed() -> None:
@@ -105,15 +96,10 @@ def _show_live(seconds: float, folder: Path | None, early: Callable[[], Any] | N
     from seriatim.demo.run import run_shop
     from seriatim.demo.spark import audit_again
 
-    if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError("--folder", f"{folder} cannot be made: {error.strerror}", "give another one") from None
     if not as_json:
         click.echo(INTRODUCTION)
     narrator = Narrator(is_quiet=as_json)
-    # Who closes the terminal wants what Ctrl-C does: everything ends and is removed.
+    # Closing the terminal does what Ctrl-C does: everything ends and is removed.
     signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     with TemporaryDirectory(prefix="seriatim-demo-") as name:
         try:
@@ -126,15 +112,12 @@ def _show_live(seconds: float, folder: Path | None, early: Callable[[], Any] | N
         for kind, history in run.histories.items():
             write_history(history, folder / kind)
     if not as_json:
-        for line in page(run, judgement):
-            click.echo(line)
+        click.echo("\n".join(page(run, judgement)))
     again = audit_again(run.histories, judgement, as_json, early) if early is not None else None
     if as_json:
-        shown = {**_as_json(run, judgement), "spark": again.shown() if again is not None else None}
-        show_json(shown)
-    else:
-        if folder is not None:
-            click.echo(f"The logs are in {folder}: seriatim audit {folder}/without")
+        show_json({**_as_json(run, judgement), "spark": again.shown() if again is not None else None})
+    elif folder is not None:
+        click.echo(f"The logs are in {folder}: seriatim audit {folder}/without")
     return judgement.ordered.is_valid and (again is None or again.agrees)
 
 
@@ -147,11 +130,7 @@ def _as_json(run: "DemoRun", judgement: "Judgement") -> dict[str, Any]:
         "with": _kind(judgement.ordered),
         "faults": to_builtins(run.faults),
         "processes": [{"name": name, "pid": pid} for name, pid in run.pids],
-        "paced": judgement.paced,
-        "paced_per_s": judgement.paced_per_s,
-        "listed": judgement.listed,
-        "list_per_s": judgement.list_per_s,
-        "added_p50_ms": judgement.added_p50_ms,
+        **{name: getattr(judgement, name) for name in MEASURES},
         "open_s": run.open_s,
     }
 

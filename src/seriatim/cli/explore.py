@@ -1,12 +1,12 @@
 """`seriatim explore`: try every interleaving of a small world, or walk through many random ones."""
 
-import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from seriatim.cli.common import show_json, show_progress
 from seriatim.lab.explore.engine.checks import Violation
 from seriatim.lab.explore.engine.plan import Explorable
 from seriatim.lab.explore.engine.search import Search, SearchOptions, SearchResult
@@ -48,92 +48,69 @@ def command() -> None:
     """
 
 
-SEARCH_OPTIONS = [
-    click.option("--world", metavar="NAME", help="Which world to search; see --list."),
-    click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop."),
-    click.option("--variant", metavar="NAME", help="Use machines that break one rule."),
-    click.option("--max-states", type=int, help="Stop after this many states, and say so."),
-    click.option("--max-seconds", type=float, help="Stop after this time, and say so."),
-    click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states."),
-    click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions."),
-    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
-]
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 
 
 def _search_command(protocol: Explorable[Any]) -> click.Command:
     """`seriatim explore PROTOCOL`: the same for every protocol."""
-
-    def run(**options: Any) -> None:
-        _search(protocol, **options)
-
-    for option in reversed(SEARCH_OPTIONS):
-        run = option(run)
     about = f"Try every interleaving of a small world of {protocol.machines}."
     example = f"Example: seriatim explore {protocol.name} --world {protocol.example}"
-    return click.command(protocol.name, help=f"{about}\n\n\b\n{example}")(run)
+
+    @click.command(protocol.name, help=f"{about}\n\n\b\n{example}")
+    @click.option("--world", metavar="NAME", help="Which world to search; see --list.")
+    @click.option("--list", "list_worlds", is_flag=True, help="List the worlds and stop.")
+    @click.option("--variant", metavar="NAME", help="Use machines that break one rule.")
+    @click.option("--max-states", type=int, help="Stop after this many states, and say so.")
+    @click.option("--max-seconds", type=float, help="Stop after this time, and say so.")
+    @click.option("--no-persistent-sets", is_flag=True, help="Do not leave out states.")
+    @click.option("--no-sleep-sets", is_flag=True, help="Do not leave out transitions.")
+    @_json_option
+    def search(
+        world: str | None,
+        list_worlds: bool,
+        variant: str | None,
+        max_states: int | None,
+        max_seconds: float | None,
+        no_persistent_sets: bool,
+        no_sleep_sets: bool,
+        as_json: bool,
+    ) -> None:
+        if list_worlds or world is None:
+            _print_names({name: plan.about for name, plan in protocol.worlds.items()}, as_json)
+            if not list_worlds:
+                raise click.UsageError("name a world with --world")
+            return
+        built = protocol.world(world).build(protocol.cast(variant))
+        options = SearchOptions(not no_persistent_sets, not no_sleep_sets, max_states, max_seconds)
+        run = Search(Space(built), options, _show_search)
+        interrupted = _run_or_interrupt(run.run)
+        result = run.result
+        replayed = f"seriatim explore {protocol.name} --world {world}" + (f" --variant {variant}" if variant else "")
+        violation, way = next(iter(result.violations.items()), (None, []))
+        found = None if violation is None else _finding(built, violation, way, replayed)
+        fields = ("states", "transitions", "depth", "stopped_states", "cycles", "seconds", "exhausted", "bound")
+        summary = {"world": world, "variant": variant, **_fields(result, fields)}
+        _print(summary, found, as_json, _search_text(world, result))
+        sys.exit(_exit_code(found is not None, interrupted, result.exhausted))
+
+    return search
 
 
 for _each in PROTOCOLS.values():
     command.add_command(_search_command(_each))
 
 
-def _search(
-    protocol: Explorable[Any],
-    world: str | None,
-    list_worlds: bool,
-    variant: str | None,
-    max_states: int | None,
-    max_seconds: float | None,
-    no_persistent_sets: bool,
-    no_sleep_sets: bool,
-    as_json: bool,
-) -> None:
-    if list_worlds or world is None:
-        _print_names({name: plan.about for name, plan in protocol.worlds.items()}, as_json)
-        if not list_worlds:
-            raise click.UsageError("name a world with --world")
-        return
-    built = protocol.world(world).build(protocol.cast(variant))
-    options = SearchOptions(not no_persistent_sets, not no_sleep_sets, max_states, max_seconds)
-    search = Search(Space(built), options, _progress(_search_line))
-    interrupted = _run_or_interrupt(search.run)
-    result = search.result
-    replayed = f"seriatim explore {protocol.name} --world {world}" + (f" --variant {variant}" if variant else "")
-    violation, way = next(iter(result.violations.items()), (None, []))
-    found = None if violation is None else _finding(built, violation, way, replayed)
-    summary = {
-        "world": world,
-        "variant": variant,
-        "states": result.states,
-        "transitions": result.transitions,
-        "depth": result.depth,
-        "stopped_states": result.stopped_states,
-        "cycles": result.cycles,
-        "seconds": round(result.seconds, 3),
-        "exhausted": result.exhausted,
-        "bound": result.bound,
-    }
-    _print(summary, found, as_json, _search_text(world, result))
-    _exit(found is not None, interrupted, result.exhausted)
-
-
 @command.command()
-@click.option("--worlds", type=int, default=1000, show_default=True, help="How many worlds to walk.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Which worlds.")
+@click.option("--worlds", type=int, default=1000, help="How many worlds to walk.")
+@click.option("--seed", type=int, default=1, help="Which worlds.")
 @click.option("--world", type=int, metavar="K", help="Only world K of this seed; prints a transcript if it is broken.")
-@click.option(
-    "--protocol",
-    type=click.Choice(list(PROTOCOLS)),
-    default="tree",
-    show_default=True,
-    help="Which protocol's worlds.",
-)
-@click.option("--processes", type=int, default=1, show_default=True, help="How many processes share the work.")
+@click.option("--protocol", type=click.Choice(list(PROTOCOLS)), default="tree", help="Which protocol's worlds.")
+@click.option("--processes", type=int, default=1, help="How many processes share the work.")
 @click.option("--variant", metavar="NAME", help="Walk with machines that break one rule; see --list-variants.")
 @click.option("--list-variants", is_flag=True, help="List the variants and stop.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first violation.")
 @click.option("--max-seconds", type=float, help="Stop after this time, and say so.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@_json_option
 def swarm(
     worlds: int,
     seed: int,
@@ -160,7 +137,7 @@ def swarm(
         return
     first, count = (0, worlds) if world is None else (world, 1)
     options = SwarmOptions(count, seed, first, processes, variant, not keep_going, max_seconds, protocol)
-    walk = Swarm(options, _progress(_swarm_line))
+    walk = Swarm(options, _show_swarm)
     interrupted = _run_or_interrupt(walk.run)
     result = walk.result
     found = None
@@ -170,19 +147,11 @@ def swarm(
         replayed += f" --protocol {protocol}" if protocol != "tree" else ""
         replayed += f" --variant {variant}" if variant else ""
         found = _finding(walked.world, broken.violation, walked.way, replayed)
-    summary = {
-        "protocol": protocol,
-        "seed": seed,
-        "variant": variant,
-        "worlds": result.worlds,
-        "steps": result.steps,
-        "notifications": result.notifications,
-        "seconds": round(result.seconds, 3),
-        "bound": result.bound,
-        "broken": [each.index for each in result.broken],
-    }
+    summary = {"protocol": protocol, "seed": seed, "variant": variant}
+    summary |= _fields(result, ("worlds", "steps", "notifications", "seconds", "bound"))
+    summary["broken"] = [each.index for each in result.broken]
     _print(summary, found, as_json, _swarm_text(seed, result))
-    _exit(found is not None, interrupted, result.bound is None)
+    sys.exit(_exit_code(found is not None, interrupted, result.bound is None))
 
 
 def _run_or_interrupt(run: Callable[[], Any]) -> bool:
@@ -194,13 +163,13 @@ def _run_or_interrupt(run: Callable[[], Any]) -> bool:
     return False
 
 
-def _exit(broken: bool, interrupted: bool, complete: bool) -> None:
-    if interrupted:
-        sys.exit(INTERRUPTED)
-    if broken:
-        sys.exit(VIOLATION)
-    if not complete:
-        sys.exit(INCOMPLETE)
+def _exit_code(broken: bool, interrupted: bool, complete: bool) -> int:
+    return INTERRUPTED if interrupted else VIOLATION if broken else 0 if complete else INCOMPLETE
+
+
+def _fields(result: SearchResult | SwarmResult, names: Sequence[str]) -> dict[str, Any]:
+    found = {name: getattr(result, name) for name in names}
+    return found | {"seconds": round(result.seconds, 3)}
 
 
 def _finding(world: World, violation: Violation, way: list[Transition], replayed: str) -> dict[str, Any]:
@@ -217,15 +186,13 @@ def _finding(world: World, violation: Violation, way: list[Transition], replayed
 
 def _print(summary: dict[str, Any], found: dict[str, Any] | None, as_json: bool, text: list[str]) -> None:
     if as_json:
-        click.echo(json.dumps({**summary, "violation": found}, ensure_ascii=False))
+        show_json({**summary, "violation": found})
         return
-    for line in text:
-        click.echo(line)
     if found is not None:
-        click.echo(f"violation: {found['kind']}: {found['sentence']}")
-        for line in found["transcript"]:
-            click.echo(f"  {line}")
-        click.echo(f"replay: {found['replay']}")
+        text += [f"violation: {found['kind']}: {found['sentence']}"]
+        text += [f"  {line}" for line in found["transcript"]]
+        text += [f"replay: {found['replay']}"]
+    click.echo("\n".join(text))
 
 
 def _search_text(world: str, result: SearchResult) -> list[str]:
@@ -257,24 +224,17 @@ def _swarm_text(seed: int, result: SwarmResult) -> list[str]:
     return [*lines, f"broken worlds: {indices}{' …' if len(result.broken) > 20 else ''}"]
 
 
-def _search_line(result: SearchResult) -> str:
-    return f"{result.states:,} states, {result.transitions:,} transitions, {result.seconds:.0f} s"
+def _show_search(result: SearchResult) -> None:
+    show_progress(f"{result.states:,} states, {result.transitions:,} transitions, {result.seconds:.0f} s")
 
 
-def _swarm_line(result: SwarmResult) -> str:
-    return f"{result.worlds:,} worlds, {len(result.broken)} broken, {result.seconds:.0f} s"
-
-
-def _progress(line: Callable[[Any], str]) -> Callable[[Any], None] | None:
-    """Shows progress on a terminal, and nothing in a pipe."""
-    if not sys.stderr.isatty():
-        return None
-    return lambda result: click.echo(f"\r\033[K{line(result)}", nl=False, err=True)
+def _show_swarm(result: SwarmResult) -> None:
+    show_progress(f"{result.worlds:,} worlds, {len(result.broken)} broken, {result.seconds:.0f} s")
 
 
 def _print_names(abouts: Mapping[str, str], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(abouts))
+        show_json(dict(abouts))
         return
     for name, about in abouts.items():
         click.echo(f"{name:24} {about}")

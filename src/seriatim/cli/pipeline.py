@@ -74,42 +74,32 @@ def anomalies() -> DataFrame:
     return declarative.anomalies(spark.read.table("audited"))
 '''
 
-HELP = """Write a Spark Declarative Pipeline that keeps a log audited.
 
-Makes FOLDER with a spec and the definitions of six tables: raw_deliveries (what the files hold), deliveries (the rows
-that fit), refused (the others, with why), audited, verdicts and anomalies. `spark-pipelines run` in that folder brings
-them up to date. Needs the extra `pipelines`.
-
-\b
-Examples:
-  seriatim pipeline my-audit --input /data/consumer-logs/ --subscriber host --event msg_id
-  cd my-audit && SPARK_CONF_DIR=conf spark-pipelines run
-
-\b
-Exit code: 0 written, 2 wrong options.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--input", "uri", required=True, metavar="URI", help="Folder of delivery files: a path or a URI.")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["jsonl", "parquet"]),
-    default="jsonl",
-    show_default=True,
-    help="Of the files.",
-)
+@click.option("--format", "format_", type=click.Choice(["jsonl", "parquet"]), default="jsonl", help="Their format.")
 @mapping_options
 def command(folder: Path, uri: str, format_: str, **options: Any) -> None:
-    """Write a Spark Declarative Pipeline that keeps a log audited."""
+    """Write a Spark Declarative Pipeline that keeps a log audited.
+
+    Makes FOLDER with a spec and the definitions of six tables: raw_deliveries (what the files hold), deliveries (the
+    rows that fit), refused (the others, with why), audited, verdicts and anomalies. `spark-pipelines run` in that
+    folder brings them up to date. Needs the extra `pipelines`.
+
+    \b
+    Examples:
+      seriatim pipeline my-audit --input /data/consumer-logs/ --subscriber host --event msg_id
+      cd my-audit && SPARK_CONF_DIR=conf spark-pipelines run
+
+    \b
+    Exit code: 0 written, 2 wrong options.
+    """
     mapping = mapping_of(options)
     mapping.check_for_tables()
     if format_of(uri) not in (None, format_):
-        raise InputError(
-            "--input", f"{uri} is no {format_} by its name", "give --format parquet, or files of JSON lines"
-        )
+        problem = f"{uri} is not {format_}, judging by its name"
+        raise InputError("--input", problem, "give --format parquet, or files of JSON lines")
     if folder.exists():
         raise InputError(str(folder), "is there already", "give another name, or remove it")
     place = folder.resolve()

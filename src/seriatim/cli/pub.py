@@ -3,16 +3,27 @@
 import asyncio
 import contextlib
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from seriatim.cli.common import Client, client_options, json_option, run_until_interrupted, show_json, url_option
-from seriatim.cli.templates import NAMES, template
+from seriatim.cli.common import (
+    Client,
+    client_options,
+    json_option,
+    log_option,
+    pairs_in,
+    run_until_interrupted,
+    show_json,
+    url_option,
+)
 from seriatim.model import InputError
 
 if TYPE_CHECKING:
@@ -21,30 +32,15 @@ if TYPE_CHECKING:
 WINDOW = 16_384  # events under way at once: more gain nothing, fewer leave the batches small
 CHUNK_BYTES = 64 * 1024
 CHUNKS_AHEAD = 16
+NAMES = ("n", "time", "time_ns")  # what {{…}} in DATA may name, so that repeated events differ
 
-HELP = f"""Publish events.
-
-DATA is the event's data; with --count it is published again and again. Places in double braces are filled in:
-{", ".join(f"{{{{{name}}}}}: {meaning}" for name, meaning in NAMES.items())}. With --stdin each line is an event.
-
-\b
-Examples:
-  seriatim pub orders "order 1"
-  seriatim pub prices "price {{{{n}}}} at {{{{time}}}}" --count 10 --rate 2
-  seriatim pub orders "order 2" --header customer=7
-  seriatim pub prices "ACME" --attribute price=101.5 --url overlay://127.0.0.1:7600
-  tail -f orders.log | seriatim pub orders --stdin
-
-\b
-Exit code: 0 everything is on the broker, 1 not everything is, 2 wrong options, 3 the time is over and the
-           last events may or may not be on the broker, 130 interrupted.
-"""
+_PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
-@click.command(help=HELP)
+@click.command
 @click.argument("topic")
 @click.argument("data", required=False)
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish this many events.")
+@click.option("--count", type=click.IntRange(min=1), default=1, help="Publish this many events.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most this many per second.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Each line of the input is an event.")
 @click.option(
@@ -55,13 +51,7 @@ Exit code: 0 everything is on the broker, 1 not everything is, 2 wrong options, 
     help="An attribute that filters see: a value as in a filter (101.5), or plain text; may be given again.",
 )
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be given again.")
-@click.option(
-    "--log",
-    "folder",
-    type=click.Path(file_okay=False),
-    metavar="FOLDER",
-    help="Write down here what was published, for audit; `broker:` keeps it on the broker, for archive.",
-)
+@log_option("Write down here what was published, for audit; `broker:` keeps it on the broker, for archive.")
 @client_options
 @url_option
 @json_option
@@ -77,15 +67,31 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Publish events."""
+    """Publish events.
+
+    DATA is the event's data; with --count it is published again and again. Places in double braces are filled in:
+    {{n}}: 1, 2, 3, … for each event, {{time}}: the time, ISO 8601 in UTC, {{time_ns}}: the time in nanoseconds since
+    1970. With --stdin each line is an event.
+
+    \b
+    Examples:
+      seriatim pub orders "order 1"
+      seriatim pub prices "price {{n}} at {{time}}" --count 10 --rate 2
+      seriatim pub orders "order 2" --header customer=7
+      seriatim pub prices "ACME" --attribute price=101.5 --url overlay://127.0.0.1:7600
+      tail -f orders.log | seriatim pub orders --stdin
+
+    \b
+    Exit code: 0 everything is on the broker, 1 not everything is, 2 wrong options, 3 the time is over and the
+               last events may or may not be on the broker, 130 interrupted.
+    """
     if (data is None) != from_stdin:
-        raise InputError(
-            "DATA", "either DATA or --stdin is needed, and not both", 'for example: seriatim pub t "hello"'
-        )
+        problem = "either DATA or --stdin is needed, and not both"
+        raise InputError("DATA", problem, 'for example: seriatim pub t "hello"')
     fill = template(data) if data is not None else None
     events: AsyncIterator[bytes] = _lines() if fill is None else _repeat(fill(each) for each in range(1, count + 1))
-    parsed = {**_headers(headers), **_attributes(attributes)}
-    client = Client.of(options)
+    parsed = {**dict(pairs_in("--header", headers, "a header", "key=value")), **_attributes(attributes)}
+    client = Client(**options)
 
     async def publish() -> _Summary:
         async with client.connect(publication_log=folder, join=True) as bus:
@@ -96,14 +102,14 @@ def command(
         click.echo(summary.sentence(topic))
 
 
+@dataclass
 class _Summary:
     """The counts of what was published so far."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.first = 0
-        self.last = 0
-        self.started_s = time.monotonic()
+    count: int = 0
+    first: int = 0
+    last: int = 0
+    started_s: float = field(default_factory=time.monotonic)
 
     def add(self, number: int) -> None:
         self.count += 1
@@ -195,10 +201,7 @@ def _attributes(texts: Iterable[str]) -> dict[str, str]:
     from seriatim.filters import FilterError, Value, headers_of, parse_value
 
     attributes: dict[str, Value] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise InputError("--attribute", f"{text!r} is not an attribute", "write it as name=value")
+    for name, value in pairs_in("--attribute", texts, "an attribute", "name=value"):
         try:
             attributes[name] = parse_value(value)
         except FilterError:
@@ -206,11 +209,20 @@ def _attributes(texts: Iterable[str]) -> dict[str, str]:
     return headers_of(attributes)
 
 
-def _headers(texts: Iterable[str]) -> dict[str, str]:
-    headers = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise InputError("--header", f"{text!r} is not a header", "write it as key=value")
-        headers[key] = value
-    return headers
+def template(text: str) -> Callable[[int], bytes]:
+    """A function from an event's count to its data. Unknown names in braces are an error, before anything is sent."""
+    for name in _PLACE.findall(text):
+        if name not in NAMES:
+            known = ", ".join(f"{{{{{each}}}}}" for each in NAMES)
+            raise InputError("DATA", f"{{{{{name}}}}} is unknown", f"use {known}")
+    if not _PLACE.search(text):
+        data = text.encode()
+        return lambda count: data
+
+    def fill(count: int) -> bytes:
+        now_ns = time.time_ns()
+        now = datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat()
+        values = dict(zip(NAMES, (str(count), now, str(now_ns)), strict=True))
+        return _PLACE.sub(lambda match: values[match[1]], text).encode()
+
+    return fill

@@ -1,6 +1,6 @@
 """`seriatim replay`: what a subscriber saw, or would have seen; shown, written to files, or published again."""
 
-import base64
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,9 +10,18 @@ import click
 
 from seriatim.brokers.capabilities import required
 from seriatim.brokers.urls import open_broker
-from seriatim.cli.common import check_answers, is_terminal, json_option, notice, run_until_interrupted, show_json
+from seriatim.cli.common import (
+    check_answers,
+    data_as_json,
+    json_option,
+    names_in,
+    notice,
+    run_until_interrupted,
+    show_json,
+    show_progress,
+    table,
+)
 from seriatim.cli.spark import session_of, spark_options
-from seriatim.cli.tables import table
 from seriatim.filters import parse
 from seriatim.model import InputError
 from seriatim.pipeline.spark.requirements import check_requirements
@@ -20,34 +29,12 @@ from seriatim.pipeline.spark.requirements import check_requirements
 FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
 SHOWN = 20
 NOTICES_MAX = 10
-PAIRS_OF = 100  # logs; of more, pairs are not told
+PAIRS_OF = 100  # logs; among more, pairs without an order are not listed
 DATA_MAX = 40
 INCOMPLETE = 3
 
-HELP = """Replay an archive: what a subscriber saw, or would have seen.
 
-ARCHIVE is what `seriatim archive` wrote. With --subscriber: exactly what this one was notified of, in its order. With
---topics: every event of these topics in a sequence that a subscriber of exactly these could have been notified of, by
-the stamps of the sequencers; the same sequence every time, on every machine.
-
-The first events are shown; --out writes all of them to files (in order, part-00000 first), --publish publishes them
-again, in order, each once, and goes on where it was when it is started again.
-
-\b
-Examples:
-  seriatim replay lake/shop --topics orders,payments
-  seriatim replay lake/shop --subscriber billing --from 2026-07-14T09:00:00Z --to 2026-07-14T10:00:00Z
-  seriatim replay lake/shop --topics orders --from orders=120 --out lake/orders --format jsonl
-  seriatim replay lake/shop --topics orders --where 'price > 100 and region = "EU"'
-  seriatim replay lake/shop --topics orders,payments --publish nats://127.0.0.1:4222 --pace original
-
-\b
-Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could not be done, 2 wrong options,
-           130 interrupted.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.argument("archive", metavar="ARCHIVE")
 @click.option("--subscriber", metavar="NAME", help="What this subscriber saw.")
 @click.option("--topics", metavar="NAMES", help="What a subscriber of these would have seen; separated by commas.")
@@ -58,25 +45,20 @@ Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could n
 )
 @click.option("--limit", type=click.IntRange(min=1), help=f"Events to show.  [default: {SHOWN}; with --json: all]")
 @click.option("--out", metavar="URI", help="Write all events to files here.")
-@click.option(
-    "--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", show_default=True, help="Of --out."
-)
+@click.option("--format", "format_", type=click.Choice(list(FORMATS)), default="parquet", help="Format of --out.")
 @click.option("--publish", "url", metavar="URL", help="Publish all events again, on this NATS server.")
-@click.option("--pace", default="max", show_default=True, help="original, max, or how many times as fast (2, 0.5).")
-@click.option("--prefix", default="replay", show_default=True, help="Topics are published below this, as one stream.")
+@click.option("--pace", default="max", help="Speed: original, max, or how many times as fast (2, 0.5).")
+@click.option("--prefix", default="replay", help="Topics are published below this, as one stream.")
 @click.option("--onto-topics", is_flag=True, help="Publish onto the topics themselves. Live subscribers will see it!")
 @click.option(
     "--progress",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --onto-topics: the file that says how far it is, to go on after an interruption.",
+    help="With --onto-topics: the file that records the progress, to go on after an interruption.",
 )
 @click.option("--skip-gaps", is_flag=True, help="Go on behind missing stamps; order across them is by time only.")
 @json_option
 @spark_options
-@click.pass_context
 def command(
-    context: click.Context,
-    /,
     archive: str,
     subscriber: str | None,
     topics: str | None,
@@ -95,12 +77,32 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Replay an archive: what a subscriber saw, or would have seen."""
+    """Replay an archive: what a subscriber saw, or would have seen.
+
+    ARCHIVE is what `seriatim archive` wrote. With --subscriber: exactly what this one was notified of, in its order.
+    With --topics: every event of these topics in a sequence that a subscriber of exactly these could have been notified
+    of, by the stamps of the sequencers; the same sequence every time, on every machine.
+
+    The first events are shown; --out writes all of them to files (in order, part-00000 first), --publish publishes them
+    again, in order, each once, and goes on where it was when it is started again.
+
+    \b
+    Examples:
+      seriatim replay lake/shop --topics orders,payments
+      seriatim replay lake/shop --subscriber billing --from 2026-07-14T09:00:00Z --to 2026-07-14T10:00:00Z
+      seriatim replay lake/shop --topics orders --from orders=120 --out lake/orders --format jsonl
+      seriatim replay lake/shop --topics orders --where 'price > 100 and region = "EU"'
+      seriatim replay lake/shop --topics orders,payments --publish nats://127.0.0.1:4222 --pace original
+
+    \b
+    Exit code: 0 done; 3 done, but something is missing, which is said; 1 it could not be done, 2 wrong options,
+               130 interrupted.
+    """
     if (subscriber is None) == (topics is None):
         raise click.UsageError("give either --subscriber or --topics")
     if out is not None and url is not None:
         raise click.UsageError("give --out or --publish, not both")
-    names = sorted({name.strip() for name in (topics or "").split(",") if name.strip()})
+    names = sorted(set(names_in(topics or "")))
     factor = _factor(pace)
     wanted = parse(where) if where is not None else None
     if url is not None:
@@ -142,7 +144,7 @@ def command(
         elif said:
             click.echo(said)
     if notices:
-        context.exit(INCOMPLETE)
+        sys.exit(INCOMPLETE)
 
 
 def _factor(pace: str) -> float | None:
@@ -200,13 +202,12 @@ def _show(replay: Any, limit: int | None, as_json: bool) -> None:
     rows = in_sequence(replay.events)
     if as_json:
         for row in (rows if limit is None else rows.limit(limit)).toLocalIterator():
-            show_json(_as_json(row))
+            fields = {key: value for key, value in row.asDict().items() if value is not None and key != "data"}
+            show_json(fields | (data_as_json(bytes(row["data"])) if row["data"] is not None else {}))
         return
     count = limit or SHOWN
     found = rows.limit(count + 1).collect()  # as many as were asked for
-    headings = ("topic", "number", "time", "id", "data")
-    for line in table(headings, [_cells(row) for row in found[:count]]):
-        click.echo(line)
+    click.echo(table(("topic", "number", "time", "id", "data"), [_cells(row) for row in found[:count]]))
     if replay.changes is not None:
         for change in replay.changes.limit(count).collect():
             after = "" if change["number"] is None else f" after number {change['number']}"
@@ -235,18 +236,6 @@ def _text(data: bytes) -> str:
     return text if len(text) <= DATA_MAX else f"{text[: DATA_MAX - 1]}…"
 
 
-def _as_json(row: Any) -> dict[str, object]:
-    """An event as JSON. Data that is not text is base64, under another name."""
-    found = {key: value for key, value in row.asDict().items() if value is not None and key != "data"}
-    if row["data"] is not None:
-        data = bytes(row["data"])
-        try:
-            found["data"] = data.decode("utf-8")
-        except UnicodeDecodeError:
-            found["data_base64"] = base64.b64encode(data).decode("ascii")
-    return found
-
-
 def _write(spark: Any, events: Any, out: str, format_: str) -> None:
     from seriatim.pipeline.replay import as_text, in_sequence
     from seriatim.pipeline.spark import files
@@ -270,9 +259,9 @@ def _publish(
 
     def on_stored(count: int) -> None:
         nonlocal told_s
-        if is_terminal() and time.monotonic() - told_s > 1.0:
+        if time.monotonic() - told_s > 1.0:
             told_s = time.monotonic()
-            click.echo(f"{count:,} events published", err=True)
+            show_progress(f"{count:,} events published", stays=True)
 
     published = run_until_interrupted(lambda: publish_again(events, publishing, on_stored))
     said = f"published {published.events:,} events"

@@ -1,10 +1,8 @@
 """`seriatim report`: runs, experiments and plans as one page."""
 
-import os
-import sys
 import webbrowser
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -14,8 +12,8 @@ from typing import Any
 import click
 
 from seriatim.cli.audit.input import choose_engine, mapping_of, mapping_options
-from seriatim.cli.common import is_terminal, notice, show_json
-from seriatim.cli.spark import session_of, spark_options
+from seriatim.cli.common import many, notice, show_json, show_progress, write_whole
+from seriatim.cli.spark import session_of, spark_is_there, spark_options
 from seriatim.model import InputError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.report import Page, Section, render
@@ -23,42 +21,12 @@ from seriatim.pipeline.report.pages import Experiment
 from seriatim.pipeline.report.sources.plan import read_plan
 from seriatim.pipeline.report.sources.run import kind_of, name_of, read_audit, read_run
 from seriatim.pipeline.report.sources.sweep import read_sweep
-from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
-
-HELP = """Make one page of runs, experiments and plans.
-
-The page is a single HTML file without scripts that loads nothing: open it, print it, send it. A SOURCE is
-
-\b
-  a run         a folder with deliveries (and, if known, publications, subscriptions and messages), or one
-                .jsonl or .csv file of deliveries: verdicts with their witnesses, latencies, stamps, rates
-  an audit      what `seriatim audit --json` printed: verdicts with their witnesses
-  experiments   a folder that `seriatim reproduce` or `seriatim sweep` wrote: figures beside the paper's numbers
-  a plan        a folder that `seriatim plan` wrote: trees, hops per event, load and couplings, before and after
-
-Several sources become sections of one page. Small runs are read without Spark; Parquet, URIs such as s3a://… and large
-logs are read with it. Logs of other systems are read as by `seriatim audit`: say which column is what.
-
-\b
-Examples:
-  seriatim report run/
-  seriatim report run/ --guarantee tno --guarantee completeness --out run.html --open
-  seriatim report consumer-logs/ --subscriber host --event topic,partition,offset --order-by handled_at
-  seriatim report before/ after/ plan/ figures/ --title "What the plan changed" --png figures-png/
-
-\b
-Exit code: 0 the page was written (whatever it says), 2 a source cannot be read.
-"""
 
 
-@click.command(help=HELP)
+@click.command
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("report.html"),
-    show_default=True,
-    help="The page to write.",
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), help="The page to write."
 )
 @click.option("--png", type=click.Path(path_type=Path, file_okay=False), help="Write each figure here as PNG, too.")
 @click.option("--title", help="Title of the page.  [default: names of the sources]")
@@ -70,14 +38,11 @@ Exit code: 0 the page was written (whatever it says), 2 a source cannot be read.
     metavar="NAME",
     help="Judge only this guarantee; may be given again. Default: all of them.",
 )
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=4, show_default=True, help="Witnesses shown of each anomaly."
-)
+@click.option("--limit", type=click.IntRange(min=1), default=4, help="Witnesses shown of each anomaly.")
 @click.option(
     "--engine",
     type=click.Choice(["auto", "python", "spark"]),
     default="auto",
-    show_default=True,
     help="What reads and judges runs; auto: Spark if they are large.",
 )
 @mapping_options
@@ -96,14 +61,37 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Make one page of runs, experiments and plans."""
+    """Make one page of runs, experiments and plans.
+
+    The page is a single HTML file without scripts that loads nothing: open it, print it, send it. A SOURCE is
+
+    \b
+      a run         a folder with deliveries (and, if known, publications, subscriptions and messages), or one
+                    .jsonl or .csv file of deliveries: verdicts with their witnesses, latencies, stamps, rates
+      an audit      what `seriatim audit --json` printed: verdicts with their witnesses
+      experiments   a folder that `seriatim reproduce` or `seriatim sweep` wrote: figures beside the paper's numbers
+      a plan        a folder that `seriatim plan` wrote: trees, hops per event, load and couplings, before and after
+
+    Several sources become sections of one page. Small runs are read without Spark; Parquet, URIs such as s3a://… and
+    large logs are read with it. Logs of other systems are read as by `seriatim audit`: say which column is what.
+
+    \b
+    Examples:
+      seriatim report run/
+      seriatim report run/ --guarantee tno --guarantee completeness --out run.html --open
+      seriatim report consumer-logs/ --subscriber host --event topic,partition,offset --order-by handled_at
+      seriatim report before/ after/ plan/ figures/ --title "What the plan changed" --png figures-png/
+
+    \b
+    Exit code: 0 the page was written (whatever it says), 2 a source cannot be read.
+    """
     if png is not None and find_spec("PIL") is None:
         raise InputError("--png", "needs Pillow, which is not installed", 'pip install "seriatim[spark]"')
     asked = guarantees or tuple(GUARANTEES)
     try:
         sections = _read(sources, asked, limit, engine, options)
     finally:
-        _progress("")
+        show_progress("")
     page = Page(
         title=title or _title(sources),
         sections=tuple(sections),
@@ -111,21 +99,25 @@ def command(
         made_by=f"Seriatim {version('seriatim')}",
     )
     html, drawings = render(page)
-    _write(out, html)
+    with _writing(out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with _writing(out):
+        write_whole(out, html)
     if png is not None:
         from seriatim.pipeline.report.drawing.png import write_png
 
-        _make_folder(png)
+        with _writing(png):
+            png.mkdir(parents=True, exist_ok=True)
         for index, (key, drawing) in enumerate(drawings.items(), start=1):
-            _progress(f"drawing {index} of {len(drawings)}")
+            show_progress(f"drawing {index} of {len(drawings)}")
             write_png(drawing, png / f"{key}.png")
-    _progress("")
+    show_progress("")
     if as_json:
         pngs = [str(png / f"{key}.png") for key in drawings] if png is not None else []
         show_json({"page": str(out), "bytes": len(html.encode()), "sections": len(sections), "png": pngs})
     else:
         beside = f" and {len(drawings)} PNGs in {png}" if png is not None else ""
-        click.echo(f"{out}: {_many(len(sections), 'section')}, {_many(len(drawings), 'figure')}{beside}")
+        click.echo(f"{out}: {many(len(sections), 'section')}, {many(len(drawings), 'figure')}{beside}")
     if is_opened and not webbrowser.open(out.resolve().as_uri()):
         notice(f"no browser was found; open {out.resolve()} yourself")
 
@@ -137,11 +129,15 @@ def _read(
     mapping = mapping_of(options)
     kinds = [(source, kind_of(source, mapping.is_foreign)) for source in sources]
     is_spark = {source: _is_for_spark(source, engine) for source, kind in kinds if kind == "run"}
-    opened: AbstractContextManager[Any] = _session(options) if any(is_spark.values()) else nullcontext()
-    with opened as session:
-        sections: list[Section] = []
+    sections: list[Section] = []
+    with ExitStack() as stack:
+        session: Any = None
+        if any(is_spark.values()):
+            show_progress("starting Spark")
+            session = stack.enter_context(session_of(options, "report"))
+            session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
         for source, kind in kinds:
-            _progress(f"reading {source}")
+            show_progress(f"reading {source}")
             if kind == "audit":
                 sections.append(read_audit(source, asked))
             elif kind == "sweep":
@@ -162,20 +158,7 @@ def _is_for_spark(source: str, engine: str) -> bool:
     choice = choose_engine(source, engine)
     if choice.engine == "python" or choice.is_needed:
         return choice.engine == "spark"
-    try:
-        check_requirements()
-    except RequirementMissing as missing:
-        notice(f"{source}, {choice.reason}: Spark would be faster, but {missing}")
-        return False
-    return True
-
-
-@contextmanager
-def _session(options: dict[str, Any]) -> Iterator[Any]:
-    _progress("starting Spark")
-    with session_of(options, "report") as session:
-        session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
-        yield session
+    return spark_is_there(f"{source}, {choice.reason}: Spark would be faster, but")
 
 
 def _title(sources: tuple[str, ...]) -> str:
@@ -183,35 +166,14 @@ def _title(sources: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _write(path: Path, html: str) -> None:
-    """Write the whole file or nothing, so that a browser never shows half of a page."""
-    _make_folder(path.parent)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Name the path in the error if it cannot be written."""
     try:
-        beside.write_text(html, encoding="utf-8")
-        beside.replace(path)
+        yield
     except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise InputError(
-            str(path), error.strerror or "cannot be written", "check the path and its permissions"
-        ) from None
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(path), error.strerror or "cannot be made", "check the path and its permissions") from None
-
-
-def _progress(what: str) -> None:
-    if is_terminal():
-        click.echo(f"\r\x1b[K{what}", nl=False, err=True)
-        sys.stderr.flush()
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+        problem = error.strerror or "cannot be written"
+        raise InputError(str(path), problem, "check the path and its permissions") from None
 
 
 def _described(id: str) -> Experiment:

@@ -1,6 +1,7 @@
 """`seriatim reproduce`: run an experiment of a paper and print ours beside what the paper states."""
 
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +11,8 @@ from typing import Any
 import click
 from msgspec import structs
 
-from seriatim.cli.common import is_terminal, json_option, notice, show_json
-from seriatim.cli.spark import session_of, spark_options
-from seriatim.cli.tables import table
+from seriatim.cli.common import json_option, show_json, show_progress, table
+from seriatim.cli.spark import session_of, spark_is_there, spark_options
 from seriatim.lab.experiments import (
     Comparison,
     Experiment,
@@ -32,35 +32,11 @@ SHOWN_MAX = 5
 COMPARISONS = "comparisons.jsonl"
 COLOURS = {"within": "green", "outside": "red", "not measured": "yellow"}
 
-HELP = """Run an experiment of a paper and print ours beside the paper's.
 
-Each line is one statement of the paper: its value, ours (mean over seeds ± half of the 95 % interval), the band that
-counts as the same, and whether ours is within. Below are our curves, also for layouts that the paper did not have.
-
-Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one by one.
-With --out, runs are kept: called again, only what is missing is run. OUT/ID/measurements holds the curves as JSON lines
-(experiment, variant, x, measure, mean, std, count, paper), OUT/ID/comparisons.jsonl the lines of the paper, both for
-`seriatim report`.
-
-\b
-Examples:
-  seriatim reproduce --list
-  seriatim reproduce 000-fig7
-  seriatim reproduce 000-fig9 --full --seeds 40 --out figures
-  seriatim reproduce 000-fig12 --no-spark --json
-
-\b
-Exit code: 0 everything is within its band, 1 something is not or a run failed,
-           2 wrong options or it could not be done, 130 interrupted.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--list", "is_list", is_flag=True, help="Show all experiments.")
-@click.option(
-    "--quick/--full", "is_quick", default=True, show_default=True, help="Few points, or the paper's whole axes."
-)
+@click.option("--quick/--full", "is_quick", default=True, help="Few points, or the paper's whole axes.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds 1 to this many.  [default: the experiment's]")
 @click.option("--out", metavar="URI", help="Keep runs and curves here, in a folder per experiment.")
 @click.option(
@@ -69,10 +45,7 @@ Exit code: 0 everything is within its band, 1 something is not or a run failed,
 @click.option("--no-spark", is_flag=True, help="Run here, one by one.")
 @json_option
 @spark_options
-@click.pass_context
 def command(
-    context: click.Context,
-    /,
     ids: tuple[str, ...],
     is_list: bool,
     is_quick: bool,
@@ -83,7 +56,28 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run the papers' experiments: theirs and ours side by side."""
+    """Run an experiment of a paper and print ours beside the paper's.
+
+    Each line is one statement of the paper: its value, ours (mean over seeds ± half of the 95 % interval), the band
+    that counts as the same, and whether ours is within. Below are our curves, also for layouts that the paper did not
+    have.
+
+    Runs on Spark if it is there, with as many runs at a time as there are cores; --no-spark runs them one by one. With
+    --out, runs are kept: called again, only what is missing is run. OUT/ID/measurements holds the curves as JSON lines
+    (experiment, variant, x, measure, mean, std, count, paper), OUT/ID/comparisons.jsonl the lines of the paper, both
+    for `seriatim report`.
+
+    \b
+    Examples:
+      seriatim reproduce --list
+      seriatim reproduce 000-fig7
+      seriatim reproduce 000-fig9 --full --seeds 40 --out figures
+      seriatim reproduce 000-fig12 --no-spark --json
+
+    \b
+    Exit code: 0 everything is within its band, 1 something is not or a run failed,
+               2 wrong options or it could not be done, 130 interrupted.
+    """
     if is_list:
         _list(as_json)
         return
@@ -91,7 +85,7 @@ def command(
         raise InputError("ID", "name at least one experiment", "see seriatim reproduce --list")
     chosen = {id: find(id) for id in ids}
     is_different = False
-    with _runner(options, out, no_spark or not _spark_is_there()) as runner:
+    with _runner(options, out, no_spark or not spark_is_there("Running here, one by one:")) as runner:
         for name, experiment in chosen.items():
             runs = runner.run(name, experiment, seeds or experiment.seeds, not is_quick, limit_s)
             results = Results(runs)
@@ -100,7 +94,7 @@ def command(
             runner.keep(experiment, curves, compared)
             _show(experiment, results, compared, curves, as_json)
             is_different |= bool(results.failures) or any(row.verdict == "outside" for row in compared)
-    context.exit(EXIT_DIFFERENT if is_different else 0)
+    sys.exit(EXIT_DIFFERENT if is_different else 0)
 
 
 def _list(as_json: bool) -> None:
@@ -115,17 +109,6 @@ def _list(as_json: bool) -> None:
 
 
 # ── where runs are made ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _spark_is_there() -> bool:
-    from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
-
-    try:
-        check_requirements()
-    except RequirementMissing as missing:
-        notice(f"Running here, one by one: {missing}")
-        return False
-    return True
 
 
 class _Here:
@@ -166,15 +149,12 @@ class _OnSpark:
         self._keeps = keeps
 
     def run(self, name: str, experiment: Experiment, seeds: int, full: bool, limit_s: float | None) -> list[Trial]:
-        from seriatim.pipeline.sweep import Progress, SweepOptions, grid, read_results, runs_of, sweep
+        from seriatim.pipeline.sweep import SweepOptions, grid, read_results, runs_of, sweep
 
         out = f"{self._out}/{_folder(experiment.runs_as)}"
         rows = grid(self._spark, experiment, seeds, full, name=name if ":" in name else None)
-
-        def tell(progress: Progress) -> None:
-            _progress(experiment, progress.finished, progress.total)
-
-        sweep(self._spark, rows, out, SweepOptions(limit_s=limit_s, retry_failed=True), tell)
+        settings = SweepOptions(limit_s=limit_s, retry_failed=True)
+        sweep(self._spark, rows, out, settings, lambda done: _progress(experiment, done.finished, done.total))
         return runs_of(read_results(self._spark, out), rows)
 
     def keep(self, experiment: Experiment, curves: list[Measurement], compared: list[Comparison]) -> None:
@@ -210,8 +190,7 @@ def _folder(id: str) -> str:
 
 
 def _progress(experiment: Experiment, finished: int, total: int) -> None:
-    if is_terminal():
-        click.echo(f"\r{experiment.id}: {finished:,} of {total:,} runs", nl=finished == total, err=True)
+    show_progress(f"{experiment.id}: {finished:,} of {total:,} runs", stays=finished == total)
 
 
 # ── what is shown ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -234,16 +213,13 @@ def _show(
     click.echo(f"{experiment.id}  {experiment.title} ({experiment.citation}), {len(results.runs):,} runs\n")
     cells = [(row.point, row.paper, row.ours, row.band, row.verdict) for row in compared]
     if cells:
-        for line in table(("point", "paper", "ours", "band", "verdict"), cells, COLOURS):
-            click.echo(line)
+        click.echo(table(("point", "paper", "ours", "band", "verdict"), cells, COLOURS))
     for reason in dict.fromkeys(row.reason for row in compared if row.reason):
         click.echo(f"  outside: {reason}")
     for measure, unit in experiment.measures.items():
         rows = [row for row in curves if row.measure == measure]
         if rows:
-            click.echo(f"\n{measure}: {unit}")
-            for line in _curves(rows):
-                click.echo(line)
+            click.echo(f"\n{measure}: {unit}\n{_curves(rows)}")
     if results.failures:
         click.echo(f"\n{len(results.failures):,} runs failed:")
         for run in results.failures[:SHOWN_MAX]:
@@ -251,7 +227,7 @@ def _show(
     click.echo()
 
 
-def _curves(rows: list[Measurement]) -> Iterator[str]:
+def _curves(rows: list[Measurement]) -> str:
     """A line per curve, a column per x."""
     at = sorted({row.x for row in rows}, key=_place)
     points = {(row.variant, row.x): row for row in rows}
@@ -259,7 +235,7 @@ def _curves(rows: list[Measurement]) -> Iterator[str]:
         (variant, *(_point(points.get((variant, x))) for x in at))
         for variant in dict.fromkeys(row.variant for row in rows)
     ]
-    yield from table(("", *(f"{int(x):,}" if x.isdecimal() else x for x in at)), lines)
+    return table(("", *(f"{int(x):,}" if x.isdecimal() else x for x in at)), lines)
 
 
 def _place(x: str) -> tuple[float, str]:

@@ -1,34 +1,17 @@
 """`seriatim serve`: run sequencer nodes of a cluster, as its file describes them."""
 
-import os
 from pathlib import Path
 
 import click
 import msgspec
 
-from seriatim.cli.common import check_outlives, json_option, log_option, run_service, show_json, write_whole
+from seriatim.cli.common import check_outlives, run_service, service_options, show_json, write_ready
 from seriatim.model import InputError
-from seriatim.server.config import ClusterConfig, lacks_node_token, load_config
+from seriatim.server.config import lacks_node_token, load_config
 from seriatim.server.config_text import config_text
 
-HELP = """Run sequencer nodes of a cluster.
 
-The file names the broker, the nodes and their addresses; every process of the cluster is given the same file. Without
---node this process runs all nodes. SIGTERM or Ctrl-C stops it in an orderly way, a second one at once.
-
-\b
-Examples:
-  seriatim serve --config cluster.toml
-  seriatim serve --config cluster.toml --check
-  seriatim serve --config cluster.toml --node eu
-  seriatim serve --config cluster.toml --node root --standby
-
-\b
-Exit code: 0 stopped by a signal, 1 no node is left (the last line says why), 2 wrong options or a wrong file.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="The cluster's file.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Run this node; may be repeated.")
 @click.option(
@@ -46,12 +29,7 @@ Exit code: 0 stopped by a signal, 1 no node is left (the last line says why), 2 
     help="Wait, and take over when the active process falls silent; listens on the node's second address (2: third).",
 )
 @click.option("--admin", metavar="HOST:PORT", help="Listen here for /metrics, /status, /explain and /health.")
-@click.option(
-    "--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="Write the addresses here when ready."
-)
-@click.option("--check", is_flag=True, help="Only check the file, and show it with all defaults.")
-@log_option("info")
-@json_option
+@service_options("info", "addresses", check="Only check the file, and show it with all defaults.")
 def command(
     path: Path,
     nodes: tuple[str, ...],
@@ -63,7 +41,21 @@ def command(
     log_level: str,
     as_json: bool,
 ) -> None:
-    """Run sequencer nodes of a cluster."""
+    """Run sequencer nodes of a cluster.
+
+    The file names the broker, the nodes and their addresses; every process of the cluster is given the same file.
+    Without --node this process runs all nodes. SIGTERM or Ctrl-C stops it in an orderly way, a second one at once.
+
+    \b
+    Examples:
+      seriatim serve --config cluster.toml
+      seriatim serve --config cluster.toml --check
+      seriatim serve --config cluster.toml --node eu
+      seriatim serve --config cluster.toml --node root --standby
+
+    \b
+    Exit code: 0 stopped by a signal, 1 no node is left (the last line says why), 2 wrong options or a wrong file.
+    """
     from seriatim.live.atoms.plan import read_atoms_plan
     from seriatim.live.plan_check import compare_with_broker
     from seriatim.live.server import SequencerServer, check_server
@@ -72,9 +64,8 @@ def command(
     atoms = read_atoms_plan(plan) if plan is not None else None
     config = load_config(path, plan if atoms is None else None)
     if atoms is not None and config.order != "atoms":
-        raise InputError(
-            "--plan", "is a plan of atoms, and the cluster orders by a tree", 'set order = "atoms", or plan a tree'
-        )
+        problem = "is a plan of atoms, and the cluster orders by a tree"
+        raise InputError("--plan", problem, 'set order = "atoms", or plan a tree')
     if admin is not None:
         config = msgspec.structs.replace(config, admin=msgspec.structs.replace(config.admin, address=admin))
     check_outlives(config.broker, "broker")
@@ -82,7 +73,10 @@ def command(
     if check:
         if lacks_node_token(config):
             click.echo("Warning: security.node_token_file is missing, so all nodes must run in one process", err=True)
-        _show(config, as_json)
+        if as_json:
+            show_json(msgspec.to_builtins(config, enc_hook=str))
+        else:
+            click.echo(config_text(config), nl=False)
         return
     configure_logging(as_json, log_level)
 
@@ -90,15 +84,7 @@ def command(
         if plan is not None and atoms is None:
             await compare_with_broker(config, plan)
         async with SequencerServer(config, nodes or None, place=place or 0, plan=atoms) as server:
-            if ready_file is not None:
-                write_whole(ready_file, {"nodes": server.addresses, "admin": server.admin_url, "pid": os.getpid()})
+            write_ready(ready_file, {"nodes": server.addresses, "admin": server.admin_url})
             await server.run()
 
     run_service(serve)
-
-
-def _show(config: ClusterConfig, as_json: bool) -> None:
-    if as_json:
-        show_json(msgspec.to_builtins(config, enc_hook=str))
-    else:
-        click.echo(config_text(config), nl=False)

@@ -1,6 +1,5 @@
 """`seriatim simulate`: run a protocol in simulated networks, one per seed, and say what went wrong."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import click
 from msgspec import structs
 
 from seriatim.audit import write_history
+from seriatim.cli.common import many, show_json, show_progress
 from seriatim.lab.sim import Options, Outcome, Simulation, draw
 from seriatim.model import InputError
 
@@ -16,36 +16,14 @@ EXIT_CHECK_FAILED = 1
 EXIT_INTERRUPTED = 130
 SHOWN_MAX = 20
 
-HELP = """Run a protocol in a simulated network.
 
-A seed is a whole world: a tree of sequencers, topics, publishers, subscribers that come and go, delays, lost messages,
-partitions and crashes. An option fixes one of these and leaves the rest to the seed. The run has two phases. While
-faults last, nobody may see another order, anything twice or anything that was not published. Then all faults end, and
-everything that is owed must arrive; what does not is named, with what it waits for.
-
-\b
-Examples:
-  seriatim simulate --seed 7
-  seriatim simulate --seed 1 --runs 500
-  seriatim simulate --seed 7 --loss 0.1 --crashes 3 --log run/     then: seriatim audit run/
-  seriatim simulate --seed 3 --protocol paper000                   the published algorithm gets stuck
-
-\b
-Exit code: 0 nothing wrong was seen, 1 something was, 2 wrong options or it could not be done,
-           130 interrupted (what was seen so far is printed).
-"""
-
-
-@click.command(help=HELP)
-@click.option("--seed", type=int, default=1, show_default=True, help="The world to run.")
-@click.option(
-    "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="This many seeds, from --seed on."
-)
+@click.command
+@click.option("--seed", type=int, default=1, help="The world to run.")
+@click.option("--runs", type=click.IntRange(min=1), default=1, help="This many seeds, from --seed on.")
 @click.option(
     "--protocol",
     type=click.Choice(["tree", "paper000"]),
     default="tree",
-    show_default=True,
     help="The sequencing tree, or the algorithm of paper 000 as printed.",
 )
 @click.option("--mode", type=click.Choice(["log", "ticket"]), help="Who numbers events: the broker's log, or tickets.")
@@ -70,18 +48,25 @@ Exit code: 0 nothing wrong was seen, 1 something was, 2 wrong options or it coul
 )
 @click.option("--messages", is_flag=True, help="Log every message too (with --log).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run.")
-@click.pass_context
-def command(
-    context: click.Context,
-    /,
-    seed: int,
-    runs: int,
-    folder: Path | None,
-    messages: bool,
-    as_json: bool,
-    **chosen: Any,
-) -> None:
-    """Run a protocol in a simulated network."""
+def command(seed: int, runs: int, folder: Path | None, messages: bool, as_json: bool, **chosen: Any) -> None:
+    """Run a protocol in a simulated network.
+
+    A seed is a whole world: a tree of sequencers, topics, publishers, subscribers that come and go, delays, lost
+    messages, partitions and crashes. An option fixes one of these and leaves the rest to the seed. The run has two
+    phases. While faults last, nobody may see another order, anything twice or anything that was not published. Then all
+    faults end, and everything that is owed must arrive; what does not is named, with what it waits for.
+
+    \b
+    Examples:
+      seriatim simulate --seed 7
+      seriatim simulate --seed 1 --runs 500
+      seriatim simulate --seed 7 --loss 0.1 --crashes 3 --log run/     then: seriatim audit run/
+      seriatim simulate --seed 3 --protocol paper000                   the published algorithm gets stuck
+
+    \b
+    Exit code: 0 nothing wrong was seen, 1 something was, 2 wrong options or it could not be done,
+               130 interrupted (what was seen so far is printed).
+    """
     if folder is not None and runs > 1:
         raise InputError("--log", "holds the logs of one run", "leave out --runs")
     given = {name: value for name, value in chosen.items() if value is not None}
@@ -102,21 +87,18 @@ def command(
         if is_interrupted:
             break
         done += 1
-        if runs > 1 and sys.stderr.isatty():
-            click.echo(f"\r{done:,} of {runs:,} runs, {failed:,} with violations", nl=done == runs, err=True)
+        if runs > 1:
+            show_progress(f"{done:,} of {runs:,} runs, {failed:,} with violations", stays=done == runs)
     if runs > 1 and not as_json:
         click.echo(f"{done:,} runs, seeds {seed} to {seed + done - 1}: {failed:,} with violations")
-    if is_interrupted:
-        context.exit(EXIT_INTERRUPTED)
-    context.exit(EXIT_CHECK_FAILED if failed else 0)
+    sys.exit(EXIT_INTERRUPTED if is_interrupted else EXIT_CHECK_FAILED if failed else 0)
 
 
 def _show(outcome: Outcome, replay: str, as_json: bool, brief: bool, is_interrupted: bool) -> None:
     if as_json:
-        click.echo(json.dumps(_as_json(outcome, replay, is_interrupted), ensure_ascii=False))
+        show_json(_as_json(outcome, replay, is_interrupted))
     elif not brief or not (outcome.is_fine or is_interrupted):
-        for line in _as_text(outcome, replay, is_interrupted):
-            click.echo(line)
+        click.echo("\n".join(_as_text(outcome, replay, is_interrupted)))
 
 
 def _as_text(outcome: Outcome, replay: str, is_interrupted: bool) -> list[str]:
@@ -124,8 +106,8 @@ def _as_text(outcome: Outcome, replay: str, is_interrupted: bool) -> list[str]:
     kind = f"{scenario.protocol}, {scenario.mode} mode" if scenario.protocol == "tree" else scenario.protocol
     lines = [
         f"seed {scenario.seed}: {kind}, {scenario.broker} broker, {scenario.delay} delays, loss {scenario.loss}",
-        f"  {_many(len(scenario.parents), 'node')}, {_many(len(scenario.homes), 'topic')}, "
-        f"{_many(len(scenario.publishers), 'publisher')}, {_many(len(scenario.subscribers), 'subscriber')}",
+        f"  {many(len(scenario.parents), 'node')}, {many(len(scenario.homes), 'topic')}, "
+        f"{many(len(scenario.publishers), 'publisher')}, {many(len(scenario.subscribers), 'subscriber')}",
         f"  {len(history.publications)} events, {len(history.deliveries)} notifications, {counts.sent} messages "
         f"({counts.lost} lost), {counts.crashes} crashes, {counts.fenced} fenced",
     ]
@@ -157,10 +139,6 @@ def _as_json(outcome: Outcome, replay: str, is_interrupted: bool) -> dict[str, A
         "complete_at_ms": outcome.complete_at_ms,
         "replay": replay,
     }
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _replay(seed: int, given: dict[str, Any]) -> str:

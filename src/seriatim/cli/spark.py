@@ -3,35 +3,37 @@
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from msgspec import structs
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+from seriatim.cli.common import add_options, notice, pairs_in
+
+spark_options = add_options(
+    click.option(
+        "--master",
+        envvar="SERIATIM_MASTER",
+        default="local[*]",
+        help="Where Spark runs: local[*], spark://host:7077, yarn, k8s://… (environment: SERIATIM_MASTER).",
+    ),
+    click.option("--memory", default="4g", help="Memory of Spark's driver."),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be given again."),
+)
 
 
-def spark_options(function: _Function) -> _Function:
-    """--master, --memory and --conf; `session_of` takes them."""
-    for option in reversed(
-        (
-            click.option(
-                "--master",
-                envvar="SERIATIM_MASTER",
-                default="local[*]",
-                show_default=True,
-                help="Where Spark runs: local[*], spark://host:7077, yarn, k8s://… (environment: SERIATIM_MASTER).",
-            ),
-            click.option("--memory", default="4g", show_default=True, help="Memory of Spark's driver."),
-            click.option(
-                "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; may be given again."
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+def spark_is_there(otherwise: str) -> bool:
+    """Whether Spark can run on this machine. If not, say so: `otherwise`, and what is missing."""
+    from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
+
+    try:
+        check_requirements()
+    except RequirementMissing as missing:
+        notice(f"{otherwise} {missing}")
+        return False
+    return True
 
 
 @contextmanager
@@ -42,12 +44,8 @@ def session_of(options: dict[str, Any], name: str, is_small: bool = False) -> It
     """
     from seriatim.pipeline.spark.requirements import check_requirements
 
-    settings = {}
-    for pair in options["conf"]:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--conf")
-        settings[key.strip()] = value.strip()
+    given = pairs_in("--conf", options["conf"], "a setting", "KEY=VALUE")
+    settings = {key.strip(): value.strip() for key, value in given}
     check_requirements()
     from seriatim.pipeline.spark.session import SparkOptions, spark_session
 

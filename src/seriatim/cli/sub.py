@@ -1,20 +1,22 @@
 """`seriatim sub`: print the events of some topics in the order that every subscriber sees."""
 
 import asyncio
-import base64
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from seriatim.cli.common import (
     Client,
     client_options,
+    data_as_json,
     default_journals,
+    is_direct,
     json_option,
+    log_option,
     notice,
     run_until_interrupted,
     show_json,
@@ -24,32 +26,8 @@ from seriatim.model import InputError, TimedOut
 from seriatim.runtime.net.addresses import split_address
 from seriatim.runtime.net.security import load_stamp_key
 
-if TYPE_CHECKING:
-    from seriatim import Bus
 
-HELP = """Subscribe to topics and print events in their order.
-
-Every subscriber that holds some of the same topics prints their events in the same order. Without --durable it begins
-with what is published after it has joined; with it, where the subscriber of that name stopped.
-
-\b
-Examples:
-  seriatim sub orders prices
-  seriatim sub orders prices --json --count 100
-  seriatim sub orders --durable billing
-  seriatim sub orders --metrics 127.0.0.1:9100            for Prometheus
-  seriatim sub orders --where 'price > 100 and region = "EU"'
-  seriatim sub orders prices --log run/     then: seriatim audit run/
-  seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
-  seriatim sub --where 'price > 100' --url overlay://127.0.0.1:7600
-
-\b
-Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure, 2 wrong options,
-           3 the time is over, 130 interrupted.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0, min_open=True), help="End after this many idle seconds.")
@@ -61,19 +39,12 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
     show_default="~/.local/state/seriatim",
     help="Where durable subscribers remember what they have seen.",
 )
-@click.option(
-    "--log",
-    "folder",
-    type=click.Path(file_okay=False),
-    metavar="FOLDER",
-    help="Write the delivery log here, for audit; `broker:` keeps it on the broker, for archive.",
-)
+@log_option("Write the delivery log here, for audit; `broker:` keeps it on the broker, for archive.")
 @click.option("--name", help="Name of this subscriber in logs.  [default: a new one]")
 @click.option(
     "--gaps",
     type=click.Choice(["wait", "skip", "raise"]),
     default="wait",
-    show_default=True,
     help="What to do about events that the broker no longer keeps.",
 )
 @click.option(
@@ -83,7 +54,7 @@ Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure,
 )
 @click.option("--where", metavar="FILTER", help="Print only events whose attributes match (docs/filters.md).")
 @click.option(
-    "--metrics", "address", metavar="HOST:PORT", help="Answer here with what is held, for how long, and more."
+    "--metrics", "address", metavar="HOST:PORT", help="Serve metrics here: events held, for how long, and more."
 )
 @click.option("--show-stamps", is_flag=True, help="Show each event's stamp: what comes before it in other topics.")
 @client_options
@@ -105,46 +76,55 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Subscribe to topics and print events in their order."""
+    """Subscribe to topics and print events in their order.
+
+    Every subscriber that holds some of the same topics prints their events in the same order. Without --durable it
+    begins with what is published after it has joined; with it, where the subscriber of that name stopped.
+
+    \b
+    Examples:
+      seriatim sub orders prices
+      seriatim sub orders prices --json --count 100
+      seriatim sub orders --durable billing
+      seriatim sub orders --metrics 127.0.0.1:9100            for Prometheus
+      seriatim sub orders --where 'price > 100 and region = "EU"'
+      seriatim sub orders prices --log run/     then: seriatim audit run/
+      seriatim sub chat --url "vcube://./peers.toml?id=3"     as a peer, without a broker
+      seriatim sub --where 'price > 100' --url overlay://127.0.0.1:7600
+
+    \b
+    Exit code: 0 --count events have come, 1 a gap (with --gaps raise) or a failure, 2 wrong options,
+               3 the time is over, 130 interrupted.
+    """
     if not topics and where is None:
         raise InputError("TOPIC", "none is named", "name topics, or give --where on an overlay:// URL")
     if address is not None:
         split_address("--metrics", address)
-    client = Client.of(options)
+    client = Client(**options)
     key = load_stamp_key("--stamp-key-file", stamp_key_file) if stamp_key_file is not None else None
-    refuses = client.order == "atoms" or client.url.startswith(("vcube:", "overlay:"))  # then durable is the mistake
+    refuses = client.order == "atoms" or is_direct(client.url)  # then durable is the mistake
     is_kept = durable is not None and not refuses
     places = journals / client.cluster if is_kept else None
 
     async def subscribe() -> None:
         from seriatim import GapPolicy
+        from seriatim.client.metrics import serve_metrics
 
         # None is to wait, too; where nothing can be waited for, as in an overlay, gaps are passed.
         policy = {"wait": None, "skip": GapPolicy.skip(), "raise": GapPolicy.raise_()}[gaps]
-        async with (
-            client.connect(name=name, journals=places, stamp_key=key) as bus,
-            _metrics(bus, address),
-            bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder) as events,
-        ):
+        async with AsyncExitStack() as stack:
+            bus = await stack.enter_async_context(client.connect(name=name, journals=places, stamp_key=key))
+            if address is not None:  # before the topics are joined, so that a slow join can be seen, too
+                server = await stack.enter_async_context(serve_metrics(bus, address))
+                notice(f"metrics at {server.url}/metrics")
+            joining = bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder)
+            events = await stack.enter_async_context(joining)
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
             await print_events(events, count, idle_s, show_stamps, as_json)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
 
     run_until_interrupted(subscribe)
-
-
-@asynccontextmanager
-async def _metrics(bus: "Bus", address: str | None) -> AsyncIterator[None]:
-    """Serve the metrics. Starts before the topics are joined, so that a slow join can be seen, too."""
-    if address is None:
-        yield
-        return
-    from seriatim.client.metrics import serve_metrics
-
-    async with serve_metrics(bus, address) as server:
-        notice(f"metrics at {server.url}/metrics")
-        yield
 
 
 def _chosen(topics: Iterable[str], where: str | None, filter: object) -> str:
@@ -172,17 +152,8 @@ async def print_events(events: Any, count: int | None, idle_s: float | None, sho
 
 
 def _as_json(event: Any, show_stamps: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "topic": event.topic,
-        "number": event.number,
-        "index": event.index,
-        "id": event.id,
-        "publisher": event.publisher,
-    }
-    try:
-        row["data"] = event.data.decode()
-    except UnicodeDecodeError:
-        row["data_base64"] = base64.b64encode(event.data).decode()
+    row = {name: getattr(event, name) for name in ("topic", "number", "index", "id", "publisher")}
+    row |= data_as_json(event.data)
     if event.headers:
         row["headers"] = dict(event.headers)
     if show_stamps:

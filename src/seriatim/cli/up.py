@@ -13,15 +13,7 @@ import click
 
 from seriatim.brokers.capabilities import BrokerServer, required
 from seriatim.brokers.urls import kind_of
-from seriatim.cli.common import (
-    DEFAULT_CLUSTER,
-    DEFAULT_URL,
-    json_option,
-    log_option,
-    run_service,
-    show_json,
-    write_whole,
-)
+from seriatim.cli.common import DEFAULT_CLUSTER, DEFAULT_URL, run_service, service_options, show_json, write_ready
 from seriatim.model import ConnectionFailed, InputError
 from seriatim.server.config import ClusterConfig, parse_config, read_plan
 
@@ -32,53 +24,41 @@ DEFAULT_PORT = 4222
 FREE = "127.0.0.1:0"
 WATCH_S = 0.5
 
-HELP = """Start a NATS server and a sequencer, ready to use.
 
-Everything listens on this machine only and ends with Ctrl-C. Data is kept in a temporary folder that is removed at the
-end, or in --folder, where the next start goes on.
-
-\b
-Examples:
-  seriatim up
-  seriatim up --folder data --port 4223
-  seriatim up --tree plan.toml                       several nodes, in this process
-  seriatim up --port 0 --ready-file up.json          for scripts: any free port
-
-\b
-Exit code: 0 told to stop, 1 it could not start or has ended by itself, 2 wrong options.
-"""
-
-
-@click.command(help=HELP)
+@click.command
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="Port of the NATS server; 0: any free one.",
+    "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, help="Port of the NATS server; 0: any free one."
 )
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep data here.")
 @click.option("--tree", type=click.Path(path_type=Path), help="File with the nodes' parents and the topics' homes.")
-@click.option(
-    "--mode", type=click.Choice(["log", "ticket"]), default="log", show_default=True, help="Who numbers events."
-)
+@click.option("--mode", type=click.Choice(["log", "ticket"]), default="log", help="Who numbers events.")
 @click.option("--causal", is_flag=True, help="Causal order too.")
-@click.option("--cluster", default=DEFAULT_CLUSTER, show_default=True, help="Name of the cluster.")
-@click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="Write the URLs here when ready.")
-@log_option("warning")
-@json_option
+@click.option("--cluster", default=DEFAULT_CLUSTER, help="Name of the cluster.")
+@service_options("warning", "URLs")
 def command(
     port: int,
     folder: Path | None,
     tree: Path | None,
-    mode: str,
-    causal: bool,
-    cluster: str,
     ready_file: Path | None,
     log_level: str,
     as_json: bool,
+    **wishes: Any,
 ) -> None:
-    """Start a NATS server and a sequencer, ready to use."""
+    """Start a NATS server and a sequencer, ready to use.
+
+    Everything listens on this machine only and ends with Ctrl-C. Data is kept in a temporary folder that is removed at
+    the end, or in --folder, where the next start goes on.
+
+    \b
+    Examples:
+      seriatim up
+      seriatim up --folder data --port 4223
+      seriatim up --tree plan.toml                       several nodes, in this process
+      seriatim up --port 0 --ready-file up.json          for scripts: any free port
+
+    \b
+    Exit code: 0 told to stop, 1 it could not start or has ended by itself, 2 wrong options.
+    """
     from seriatim.runtime.logs import configure_logging
 
     configure_logging(as_json, log_level)
@@ -89,15 +69,14 @@ def command(
             nats.kill()
 
     async def up() -> None:
-        wishes = {"mode": mode, "causal": causal, "cluster": cluster}
         async with _running(port, folder, tree, wishes, started) as (nats, server):
-            ready = _ready(nats, server, folder)
-            if ready_file is not None:
-                write_whole(ready_file, ready)
+            ready: dict[str, Any] = {"url": nats.url, "admin": server.admin_url, "nodes": server.addresses}
+            ready |= {"folder": str(folder) if folder is not None else None, "pid": os.getpid()}
+            write_ready(ready_file, ready)
             if as_json:
                 show_json(ready)
             else:
-                click.echo("\n".join(_how_to(ready, cluster)))
+                click.echo("\n".join(_how_to(ready, wishes["cluster"])))
             await _until_ended(nats, server)
 
     run_service(up, at_once=kill)
@@ -174,16 +153,6 @@ async def _until_ended(nats: BrokerServer, server: "SequencerServer") -> None:
     finally:
         running.cancel()
     raise ConnectionFailed(f"the NATS server ended by itself; its log is {nats.log_file}")
-
-
-def _ready(nats: BrokerServer, server: "SequencerServer", folder: Path | None) -> dict[str, Any]:
-    return {
-        "url": nats.url,
-        "admin": server.admin_url,
-        "nodes": server.addresses,
-        "folder": str(folder) if folder is not None else None,
-        "pid": os.getpid(),
-    }
 
 
 def _how_to(ready: dict[str, Any], cluster: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 | where         | what                                                                            |
 |---------------|---------------------------------------------------------------------------------|
-| values.py     | the four types of attributes, each an ordered set with successors               |
+| values.py     | names, and the four types of values, each an ordered set with successors        |
 | spans.py      | sets of values: exact, one form for each set                                    |
 | predicates.py | one predicate ↔ a set of values                                                 |
 | filter.py     | `Filter`: matches, intersects, covers; `attribute("price") > 100`               |
@@ -10,6 +10,7 @@
 | attributes.py | how attributes travel: headers of an event                                      |
 | matching.py   | `MatchIndex`: which stored filters does an event match                          |
 | overlap.py    | `OverlapIndex`: which stored filters intersect, cover, are covered by another   |
+| stored.py     | what both keep of a filter, and where                                           |
 | boxes.py      | the tree that both search                                                       |
 
 Pure: no clock, no input and output. Filters are values, and everything here may be shared.

@@ -9,16 +9,16 @@ format, and nobody on the way should have to decode it to know who gets it. Valu
 the text of a header has no type, and guessing one from its look makes a string of digits a number: "007" in quotes is a
 string. What is written here is plain ASCII without line breaks, which every broker takes.
 
-Publishers may be anybody, with any client. A header that cannot be read is an attribute that is absent: it must not
+Anybody may publish, with any client. A header that cannot be read counts as an absent attribute, so that it does not
 stop those who receive the event. `problems` says what is wrong with it.
 """
 
+import json
 from collections.abc import Mapping
 
 from seriatim.filters.limits import EVENT_ATTRIBUTES_MAX
-from seriatim.filters.names import check_name
 from seriatim.filters.parser import parse_value
-from seriatim.filters.values import DOMAINS, Attributes, Value, typed_attributes
+from seriatim.filters.values import DOMAINS, Attributes, Value, check_name, typed_attributes
 from seriatim.model import InputError
 
 HEADER_PREFIX = "Attribute-"
@@ -28,8 +28,8 @@ def headers_of(attributes: Attributes) -> dict[str, str]:
     """The headers of an event with these attributes. `InputError` names an attribute that is not valid."""
     headers = {}
     for name, (kind, key) in typed_attributes(attributes).items():
-        literal = DOMAINS[kind].literal(key)
-        headers[HEADER_PREFIX + check_name(name)] = literal if literal.isascii() else _ascii(literal)
+        literal = json.dumps(key) if kind == "string" else DOMAINS[kind].literal(key)  # json writes plain ASCII
+        headers[HEADER_PREFIX + check_name(name)] = literal
     return headers
 
 
@@ -49,12 +49,3 @@ def attributes_of(headers: Mapping[str, str] | None, problems: list[InputError] 
             if problems is not None:
                 problems.append(InputError(f"header {header}", error.problem, error.fix))
     return attributes
-
-
-def _ascii(literal: str) -> str:
-    """A string with every other character as an escape, two for those outside the basic plane."""
-    units = literal.encode("utf-16-be", "surrogatepass")
-    return "".join(
-        chr(unit) if unit < 128 else f"\\u{unit:04x}"
-        for unit in (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
-    )

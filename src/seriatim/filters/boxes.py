@@ -56,11 +56,8 @@ class _Leaf(_BoxNode[B]):
     __slots__ = ("boxes", "is_uniform")
 
     def __init__(self, boxes: list[B]) -> None:
-        codes = [box.codes for box in boxes]
-        count = len(codes[0])
-        lows = [min(each[i] for each in codes) for i in range(0, count, 2)]
-        highs = [max(each[i] for each in codes) for i in range(1, count, 2)]
-        super().__init__(codes[0], lows, highs)
+        columns = list(zip(*(box.codes for box in boxes), strict=True))
+        super().__init__(boxes[0].codes, list(map(min, columns[::2])), list(map(max, columns[1::2])))
         self.boxes = boxes
         self.is_uniform = False
 

@@ -13,16 +13,14 @@ No filter is contradictory: one that no event can match is refused where it is m
 """
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any, NamedTuple, NoReturn
 
 from seriatim.filters.errors import Contradiction, FilterError
 from seriatim.filters.limits import FILTER_ATTRIBUTES_MAX, FILTER_CHARACTERS_MAX, FILTER_VALUES_MAX, NAME_CHARACTERS_MAX
-from seriatim.filters.names import check_name
 from seriatim.filters.predicates import Predicate, allowed, canonical, predicate
 from seriatim.filters.spans import Spans, contains, intersection
-from seriatim.filters.spans import covers as spans_cover
-from seriatim.filters.spans import intersects as spans_intersect
-from seriatim.filters.values import DOMAINS, Attributes, Kind, Value, typed
+from seriatim.filters.values import DOMAINS, Attributes, Kind, Value, check_name, typed
 
 EVERYTHING_TEXT = "true"
 _CHARACTERS_PER_CHARACTER = 6  # a character that is written as an escape
@@ -71,7 +69,7 @@ class Filter:
         theirs = {constraint.name: constraint for constraint in other.constraints}
         for name, kind, spans in self.constraints:
             their = theirs.get(name)
-            if their is not None and (their.kind != kind or not spans_intersect(spans, their.spans)):
+            if their is not None and (their.kind != kind or not intersection(spans, their.spans)):
                 return False
         return True
 
@@ -93,7 +91,7 @@ class Filter:
         theirs = {constraint.name: constraint for constraint in other.constraints}
         for name, kind, spans in self.constraints:
             their = theirs.get(name)
-            if their is None or their.kind != kind or not spans_cover(spans, their.spans):
+            if their is None or their.kind != kind or intersection(spans, their.spans) != their.spans:
                 return False
         return True
 
@@ -138,7 +136,7 @@ EVERYTHING = Filter()
 
 
 class Attribute:
-    """The left side of a predicate in Python: `attribute("price") > 100`. Comparing it makes a filter."""
+    """An attribute to compare, which makes a filter: `(attribute("price") > 100) & (attribute("region") == "EU")`."""
 
     __slots__ = ("name",)
     __hash__ = None  # type: ignore[assignment]  # == makes a filter, so it cannot be a key
@@ -183,9 +181,7 @@ class Attribute:
         return f"attribute({self.name!r})"
 
 
-def attribute(name: str) -> Attribute:
-    """An attribute to compare: `(attribute("price") > 100) & (attribute("region") == "EU")`."""
-    return Attribute(name)
+attribute = Attribute
 
 
 def _constraint(name: str, predicates: list[Predicate]) -> Constraint:
@@ -193,24 +189,19 @@ def _constraint(name: str, predicates: list[Predicate]) -> Constraint:
     kind = predicates[0].kind
     for each in predicates:
         if each.kind != kind:
-            raise Contradiction(
-                f"{predicates[0]} asks for a {kind}, {each} for a {each.kind}", "compare it with values of one type"
-            )
+            reason = f"{predicates[0]} asks for a {kind}, {each} for a {each.kind}"
+            raise Contradiction(reason, "compare it with values of one type")
     spans = _together(predicates)
     if not spans:
-        raise _contradiction(name, predicates)
+        raise _contradiction(predicates)
     return Constraint(name, kind, spans)
 
 
 def _together(predicates: Iterable[Predicate]) -> Spans:
-    spans: Spans | None = None
-    for each in predicates:
-        spans = allowed(each) if spans is None else intersection(spans, allowed(each))
-    assert spans is not None, "a constraint comes from at least one predicate"
-    return spans
+    return reduce(intersection, map(allowed, predicates))
 
 
-def _contradiction(name: str, predicates: list[Predicate]) -> Contradiction:
+def _contradiction(predicates: list[Predicate]) -> Contradiction:
     """The smallest set of predicates that exclude each other."""
     needed = list(predicates)
     for each in predicates:
@@ -218,31 +209,24 @@ def _contradiction(name: str, predicates: list[Predicate]) -> Contradiction:
         rest.remove(each)
         if rest and not _together(rest):
             needed = rest
-    plural = DOMAINS[predicates[0].kind].plural
+    kind = predicates[0].kind
     if len(needed) == 1:
-        return Contradiction(f"there are no {plural} with {needed[0]}", "leave it out or change its value")
-    return Contradiction(f"no {plural[:-1]} has {' and '.join(map(str, needed))}", "leave one of them out")
+        return Contradiction(f"there are no {kind}s with {needed[0]}", "leave it out or change its value")
+    return Contradiction(f"no {kind} has {' and '.join(map(str, needed))}", "leave one of them out")
 
 
 def _check_size(constraints: list[Constraint], values: int) -> None:
     """Refuse a filter that would cost every broker on its way too much."""
     if len(constraints) > FILTER_ATTRIBUTES_MAX:
-        raise FilterError(
-            f"{len(constraints)} attributes, and a filter may name {FILTER_ATTRIBUTES_MAX}", "leave some of them out"
-        )
+        problem = f"{len(constraints)} attributes, and a filter may name {FILTER_ATTRIBUTES_MAX}"
+        raise FilterError(problem, "leave some of them out")
     if values > FILTER_VALUES_MAX:
-        raise FilterError(
-            f"{values} values, and a filter may have {FILTER_VALUES_MAX}", "use several filters, or a span of values"
-        )
-    bounds = (bound for constraint in constraints for bound in constraint.spans)
-    characters = sum(
-        _CHARACTERS_PER_VALUE + (_CHARACTERS_PER_CHARACTER * len(bound) if isinstance(bound, str) else 0)
-        for bound in bounds
-    )
-    if characters > FILTER_CHARACTERS_MAX:  # only then is it worth writing it out
-        length = len(str(Filter(constraints)))
-        if length > FILTER_CHARACTERS_MAX:
-            raise FilterError(
-                f"{length} characters, and a filter may have {FILTER_CHARACTERS_MAX}",
-                "use several filters, or shorter values",
-            )
+        problem = f"{values} values, and a filter may have {FILTER_VALUES_MAX}"
+        raise FilterError(problem, "use several filters, or a span of values")
+    bounds = [bound for constraint in constraints for bound in constraint.spans]
+    text = sum(len(bound) for bound in bounds if isinstance(bound, str))
+    if len(bounds) * _CHARACTERS_PER_VALUE + text * _CHARACTERS_PER_CHARACTER <= FILTER_CHARACTERS_MAX:
+        return  # otherwise it is worth writing it out
+    if (length := len(str(Filter(constraints)))) > FILTER_CHARACTERS_MAX:
+        problem = f"{length} characters, and a filter may have {FILTER_CHARACTERS_MAX}"
+        raise FilterError(problem, "use several filters, or shorter values")

@@ -13,19 +13,14 @@ filters.
 """
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Iterable
+from typing import Generic
 
 from seriatim.filters.boxes import BoxTree
 from seriatim.filters.filter import Filter
-from seriatim.filters.places import EQUAL, IN_BOX, Path, Places
 from seriatim.filters.spans import contains
-from seriatim.filters.stored import Holdings, Stored
+from seriatim.filters.stored import EQUAL, IN_BOX, FilterIndex, Group, K, Places, Point, Stored, join, leave
 from seriatim.filters.values import DOMAINS, Attributes, Key, Kind, typed_attributes
-
-K = TypeVar("K", bound=Hashable)
-
-GROUP_MAX = 16  # filters that are looked at one by one
 
 
 class _Signature(Generic[K]):
@@ -35,46 +30,15 @@ class _Signature(Generic[K]):
 
     def __init__(self) -> None:
         self.longer: dict[tuple[str, Kind], dict[int, _Signature[K]]] = {}
-        self.groups: dict[tuple[Key, ...], list[Stored[K]] | BoxTree[Stored[K]] | dict[Stored[K], None]] = {}
+        self.groups: dict[Point, Group[K]] = {}
 
 
-class MatchIndex(Generic[K]):
+class MatchIndex(FilterIndex[K]):
     """Filters under keys of your choice (a subscription's id, say), and the keys that an event matches."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._root: _Signature[K] = _Signature()
-        self._holdings: Holdings[K] = Holdings()
-        self.visited = 0  # what the last match looked at: signatures, nodes of trees, filters
-
-    def __len__(self) -> int:
-        return len(self._holdings)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._holdings
-
-    def filter(self, key: K) -> Filter:
-        """The filter under this key."""
-        return self._holdings.filter(key)
-
-    def add(self, key: K, filter: Filter) -> None:
-        """Store a filter. A key has one filter at a time; many keys may have the same one, at no further cost."""
-        self._holdings.check_new(key)
-        stored = self._holdings.find(filter)
-        if stored is None:
-            places = Places(filter)
-            stored = Stored(filter, places.boxed)
-            signature = self._signature(places.path)
-            for point in places.points():
-                _join(signature, point, stored)
-        self._holdings.hold(key, stored)
-
-    def remove(self, key: K) -> None:
-        """Forget the filter under this key."""
-        stored = self._holdings.release(key)
-        if not stored.holders:
-            places = Places(stored.filter)
-            for point in places.points():
-                self._leave(places.path, point, stored)
 
     def match(self, attributes: Attributes) -> list[K]:
         """The keys whose filters an event with these attributes matches; sort them where their order matters."""
@@ -89,7 +53,7 @@ class MatchIndex(Generic[K]):
         signature: _Signature[K],
         event: list[tuple[tuple[str, Kind], Key]],
         start: int,
-        point: tuple[Key, ...],
+        point: Point,
         boxed: tuple[tuple[Kind, Key], ...],
         found: list[K],
     ) -> None:
@@ -112,12 +76,7 @@ class MatchIndex(Generic[K]):
                 else:
                     self._visit(child, event, i + 1, (*point, key if way == EQUAL else key[:way]), boxed, found)
 
-    def _collect(
-        self,
-        group: list[Stored[K]] | BoxTree[Stored[K]] | dict[Stored[K], None],
-        boxed: tuple[tuple[Kind, Key], ...],
-        found: list[K],
-    ) -> None:
+    def _collect(self, group: Group[K], boxed: tuple[tuple[Kind, Key], ...], found: list[K]) -> None:
         if isinstance(group, BoxTree):
             codes = [DOMAINS[kind].code(key) for kind, key in boxed]
             keys = [key for _, key in boxed]
@@ -128,26 +87,24 @@ class MatchIndex(Generic[K]):
             self.visited += len(group)
             _compare(group, [key for _, key in boxed], found)
 
-    def _signature(self, path: Path) -> _Signature[K]:
+    def _enter(self, filter: Filter) -> Stored[K]:
+        places = Places(filter)
+        stored: Stored[K] = Stored(filter, places.boxed)
         node = self._root
-        for name, kind, way in path:
-            ways = node.longer.setdefault((name, kind), {})
-            node = ways.setdefault(way, _Signature())
-        return node
+        for name, kind, way in places.path:
+            node = node.longer.setdefault((name, kind), {}).setdefault(way, _Signature())
+        for point in places.points():
+            join(node.groups, point, stored)
+        return stored
 
-    def _leave(self, path: Path, point: tuple[Key, ...], stored: Stored[K]) -> None:
-        """Take a filter out of its group, and remove empty groups."""
+    def _leave(self, stored: Stored[K]) -> None:
+        places = Places(stored.filter)
         nodes = [self._root]
-        for name, kind, way in path:
+        for name, kind, way in places.path:
             nodes.append(nodes[-1].longer[name, kind][way])
-        group = nodes[-1].groups[point]
-        if isinstance(group, dict):
-            del group[stored]
-        else:
-            group.remove(stored)
-        if not group:
-            del nodes[-1].groups[point]
-        for (name, kind, way), parent, node in reversed(list(zip(path, nodes, nodes[1:], strict=False))):
+        for point in places.points():
+            leave(nodes[-1].groups, point, stored)
+        for (name, kind, way), parent, node in reversed(list(zip(places.path, nodes, nodes[1:], strict=False))):
             if node.groups or node.longer:
                 return
             del parent.longer[name, kind][way]
@@ -169,17 +126,3 @@ def _compare(candidates: Iterable[Stored[K]], keys: list[Key], found: list[K]) -
         for stored in candidates:
             if all(map(contains, stored.spans, keys)):
                 found += stored.holders
-
-
-def _join(signature: _Signature[K], point: tuple[Key, ...], stored: Stored[K]) -> None:
-    """Put a filter into its group. A small group is a list, a large one a tree."""
-    group = signature.groups.setdefault(point, [])
-    if isinstance(group, dict):
-        group[stored] = None
-    elif isinstance(group, BoxTree):
-        group.add(stored)
-    elif len(group) < GROUP_MAX:
-        group.append(stored)
-    else:
-        members = [*group, stored]
-        signature.groups[point] = BoxTree(members) if stored.spans else dict.fromkeys(members)

@@ -8,86 +8,46 @@ signature is searched (boxes.py), and only where boxes can meet. Both give candi
 the cost follows the answer and the number of signatures, not the number of filters.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from itertools import product
-from typing import Generic, TypeVar
+from typing import Generic
 
 from seriatim.filters.boxes import BoxTree, Condition
 from seriatim.filters.filter import Constraint, Filter
-from seriatim.filters.places import COPIES_MAX, EQUAL, Path, Places, points
-from seriatim.filters.stored import Holdings, Stored, span_codes
+from seriatim.filters.stored import (
+    COPIES_MAX,
+    EQUAL,
+    FilterIndex,
+    Group,
+    K,
+    Path,
+    Places,
+    Point,
+    Stored,
+    join,
+    leave,
+    points,
+    span_codes,
+)
 from seriatim.filters.values import Key
-
-K = TypeVar("K", bound=Hashable)
-BUCKET_MAX = 16  # filters that are looked at one by one
 
 
 class _Family(Generic[K]):
     """The filters of one signature: all of them, and by the values of their equalities."""
 
-    __slots__ = ("buckets", "tree")
+    __slots__ = ("groups", "tree")
 
     def __init__(self) -> None:
         self.tree: BoxTree[Stored[K]] = BoxTree()
-        self.buckets: dict[tuple[Key, ...], list[Stored[K]] | BoxTree[Stored[K]]] = {}
-
-    def add(self, stored: Stored[K], places: Iterable[tuple[Key, ...]]) -> None:
-        self.tree.add(stored)
-        for point in places:
-            bucket = self.buckets.setdefault(point, [])
-            if isinstance(bucket, BoxTree):
-                bucket.add(stored)
-            elif len(bucket) < BUCKET_MAX:
-                bucket.append(stored)
-            else:
-                self.buckets[point] = BoxTree([*bucket, stored])
-
-    def remove(self, stored: Stored[K], places: Iterable[tuple[Key, ...]]) -> None:
-        self.tree.remove(stored)
-        for point in places:
-            bucket = self.buckets[point]
-            bucket.remove(stored)
-            if not bucket:
-                del self.buckets[point]
+        self.groups: dict[Point, Group[K]] = {}
 
 
-class OverlapIndex(Generic[K]):
+class OverlapIndex(FilterIndex[K]):
     """Filters under keys of your choice, and the keys whose filters overlap with another one."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._families: dict[Path, _Family[K]] = {}
-        self._holdings: Holdings[K] = Holdings()
-        self.visited = 0  # what the last search looked at: signatures, values, nodes of trees, filters
-
-    def __len__(self) -> int:
-        return len(self._holdings)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._holdings
-
-    def filter(self, key: K) -> Filter:
-        """The filter under this key."""
-        return self._holdings.filter(key)
-
-    def add(self, key: K, filter: Filter) -> None:
-        """Store a filter. A key has one filter at a time; many keys may have the same one, at no further cost."""
-        self._holdings.check_new(key)
-        stored = self._holdings.find(filter)
-        if stored is None:
-            stored = Stored(filter, filter.constraints)
-            places = Places(filter, hashes_prefixes=False)
-            self._families.setdefault(places.path, _Family()).add(stored, places.points())
-        self._holdings.hold(key, stored)
-
-    def remove(self, key: K) -> None:
-        """Forget the filter under this key."""
-        stored = self._holdings.release(key)
-        if not stored.holders:
-            places = Places(stored.filter, hashes_prefixes=False)
-            family = self._families[places.path]
-            family.remove(stored, places.points())
-            if not family.tree:
-                del self._families[places.path]
 
     def intersecting(self, filter: Filter) -> list[K]:
         """The keys whose filters match some event that this filter matches."""
@@ -131,7 +91,9 @@ class OverlapIndex(Generic[K]):
                     low, high = span_codes(kind, ours[name].spans)
                     conditions.append((i, high, low))
             asked = _asked(path, ours)
-            groups = [family.tree] if asked is None else [family.buckets.get(point, []) for point in asked]
+            groups: list[Group[K]] = (
+                [family.tree] if asked is None else [family.groups.get(point, []) for point in asked]
+            )
             seen: set[Stored[K]] = set()
             for stored in self._candidates(groups, conditions):
                 if stored not in seen and stored.filter.intersects(filter):
@@ -153,14 +115,30 @@ class OverlapIndex(Generic[K]):
             hashed = [points(kind, ours[name].spans) for name, kind, way in path if way == EQUAL]
             point = tuple(values[0] for values in hashed if values is not None)
             if len(point) == len(hashed):  # otherwise it has more values than any list
-                groups = [family.buckets.get(point, [])] if point else [family.tree]
+                groups: list[Group[K]] = [family.groups.get(point, [])] if point else [family.tree]
                 for stored in self._candidates(groups, conditions):
                     if stored.filter.covers(filter):
                         yield stored
 
-    def _candidates(
-        self, groups: Iterable[list[Stored[K]] | BoxTree[Stored[K]]], conditions: list[Condition]
-    ) -> Iterator[Stored[K]]:
+    def _enter(self, filter: Filter) -> Stored[K]:
+        stored: Stored[K] = Stored(filter, filter.constraints)
+        places = Places(filter, hashes_prefixes=False)
+        family = self._families.setdefault(places.path, _Family())
+        family.tree.add(stored)
+        for point in places.points():
+            join(family.groups, point, stored)
+        return stored
+
+    def _leave(self, stored: Stored[K]) -> None:
+        places = Places(stored.filter, hashes_prefixes=False)
+        family = self._families[places.path]
+        family.tree.remove(stored)
+        for point in places.points():
+            leave(family.groups, point, stored)
+        if not family.tree:
+            del self._families[places.path]
+
+    def _candidates(self, groups: Iterable[Group[K]], conditions: list[Condition]) -> Iterator[Stored[K]]:
         for group in groups:
             self.visited += 1
             if isinstance(group, BoxTree):
@@ -172,7 +150,7 @@ class OverlapIndex(Generic[K]):
                 yield from group
 
 
-def _asked(path: Path, ours: dict[str, Constraint]) -> list[tuple[Key, ...]] | None:
+def _asked(path: Path, ours: dict[str, Constraint]) -> list[Point] | None:
     """The values that a filter asks for where those of a signature are hashed; None if there are none, or too many."""
     lists: list[tuple[Key, ...]] = []
     count = 1

@@ -23,9 +23,8 @@ from typing import NamedTuple, NoReturn
 from seriatim.filters.errors import Contradiction, FilterError
 from seriatim.filters.filter import EVERYTHING, EVERYTHING_TEXT, Filter
 from seriatim.filters.limits import FILTER_CHARACTERS_MAX, FILTER_VALUES_MAX, NUMBER_CHARACTERS_MAX
-from seriatim.filters.names import NAME, RESERVED, check_name
 from seriatim.filters.predicates import Predicate, predicate
-from seriatim.filters.values import FLOAT_MAX, INTEGER_MAX, INTEGER_MIN, Value, typed
+from seriatim.filters.values import FLOAT_MAX, INTEGER_MAX, INTEGER_MIN, NAME, RESERVED, Value, check_name, typed
 from seriatim.model import InputError
 
 _TOKEN = re.compile(
@@ -40,7 +39,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-# What a number and a timestamp look like, also for who reads them elsewhere: plain enough for any regular expressions.
+# How numbers and timestamps are written. Spark matches these too, so they are plain enough for any regular expressions.
 INTEGER_PATTERN = r"-?(?:0|[1-9]\d*)"
 NUMBER_PATTERN = INTEGER_PATTERN + r"(?:\.\d+)?(?:[eE][+-]?\d+)?"
 TIMESTAMP_PATTERN = (
@@ -50,31 +49,20 @@ _INTEGER, _NUMBER = re.compile(INTEGER_PATTERN, re.ASCII), re.compile(NUMBER_PAT
 _TIMESTAMP = re.compile(TIMESTAMP_PATTERN, re.ASCII)
 _COMPARISONS = {"=": "=", "!=": "!=", "≠": "!=", "<": "<", "<=": "<=", "≤": "<=", ">": ">", ">=": ">=", "≥": ">="}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_HABITS = {
-    "==": ("=", "write ="),
-    "<>": ("!=", "write !="),
-    "=<": ("<=", "write <="),
-    "=>": (">=", "write >="),
-    "!": ("!=", "write != for unequal; there is no negation of a whole filter"),
-    "=~": ("prefix", 'there are no patterns; write prefix "…" for the beginning of a string'),
-    "~": ("prefix", 'there are no patterns; write prefix "…" for the beginning of a string'),
-}
-_WORD_HABITS = {
-    "like": 'there are no patterns; write prefix "…" for the beginning of a string',
-    "startswith": 'write prefix "…"',
-    "starts": 'write prefix "…"',
-    "contains": 'there are no patterns; write prefix "…" for the beginning of a string',
-    "matches": 'there are no patterns; write prefix "…" for the beginning of a string',
+_NO_PATTERNS = 'there are no patterns; write prefix "…" for the beginning of a string'
+_SYNONYMS = {"==": "=", "eq": "=", "<>": "!=", "ne": "!=", "lt": "<", "=<": "<=", "le": "<=", "gt": ">"}
+_SYNONYMS |= {"=>": ">=", "ge": ">="}
+_HABITS = {  # operators of other languages, and what to write instead
+    **{text: f"write {operator}" for text, operator in _SYNONYMS.items()},
+    "!": "write != for unequal; there is no negation of a whole filter",
+    **dict.fromkeys(("=~", "~", "like", "contains", "matches"), _NO_PATTERNS),
+    **dict.fromkeys(("startswith", "starts"), 'write prefix "…"'),
     "between": "write two predicates: price >= 10 and price <= 20",
     "is": 'a predicate holds only where the attribute is present; to ask for any string write >= ""',
-    "eq": "write =",
-    "ne": "write !=",
-    "lt": "write <",
-    "le": "write <=",
-    "gt": "write >",
-    "ge": "write >=",
+    **{word: f"write {word}" for word in ("in", "prefix", "not")},  # in capital letters
 }
 _OR = "a filter is a conjunction; subscribe with two filters, or write in (…) for several values of one attribute"
+_NAME_FIRST = "write name, operator, value: price > 100"
 _OTHER_QUOTES = "'`\u2018\u2019\u201c\u201d"
 _STRAIGHT = 'write a string in double quotes: "EU"'
 
@@ -90,9 +78,8 @@ def parse(text: str) -> Filter:
     if not isinstance(text, str):
         raise FilterError(f"{type(text).__name__} is not text", "give the filter as a string, or use attribute(…)")
     if len(text) > FILTER_CHARACTERS_MAX:
-        raise FilterError(
-            f"{len(text)} characters, and a filter may have {FILTER_CHARACTERS_MAX}", "use several filters"
-        )
+        problem = f"{len(text)} characters, and a filter may have {FILTER_CHARACTERS_MAX}"
+        raise FilterError(problem, "use several filters")
     return _Parser(text).filter()
 
 
@@ -127,9 +114,8 @@ class _Parser:
             places.append((self._predicate(), position))
             values += len(places[-1][0].keys)
             if values > FILTER_VALUES_MAX:  # before anything is computed from them
-                self._fail(
-                    f"more than {FILTER_VALUES_MAX} values", "use several filters, or a span of values", position
-                )
+                fix = "use several filters, or a span of values"
+                self._fail(f"more than {FILTER_VALUES_MAX} values", fix, position)
             if self._token.kind == "end":
                 return self._conjunction(places)
             self._and()
@@ -153,20 +139,15 @@ class _Parser:
             case "word" if token.text in ("true", "false"):
                 value = token.text == "true"
             case "word" if token.text.lower() in ("null", "none", "nil"):
-                self._fail(
-                    f"{token.text} is not a value",
-                    "a predicate holds only where the attribute is present; leave it out",
-                )
+                fix = "a predicate holds only where the attribute is present; leave it out"
+                self._fail(f"{token.text} is not a value", fix)
             case "word" if token.text.lower() in ("true", "false"):
                 self._fail(f"{token.text} is not a value", f"write {token.text.lower()}")
             case "word" if token.text not in RESERVED:
                 self._fail(f"{token.text} is not a value{place}", f'write a string in double quotes: "{token.text}"')
-            case "end":
-                self._fail(f"the value is missing{place}", 'write a number, a "string", true, false or a timestamp')
             case _:
-                self._fail(
-                    f"{self._shown()} is not a value{place}", 'write a number, a "string", true, false or a timestamp'
-                )
+                problem = "the value is missing" if token.kind == "end" else f"{self._shown()} is not a value"
+                self._fail(f"{problem}{place}", 'write a number, a "string", true, false or a timestamp')
         try:
             typed("value", value)
         except InputError as error:
@@ -194,13 +175,12 @@ class _Parser:
         if token.kind == "end":
             self._fail('a predicate is missing after "and"', "write one, or leave out the and")
         if token.text == "not":
-            self._fail(
-                "there is no negation of a predicate", 'write it the other way round: != for =, <= for >, "not in"'
-            )
+            fix = 'write it the other way round: != for =, <= for >, "not in"'
+            self._fail("there is no negation of a predicate", fix)
         if token.text == "(":
             self._fail("a filter needs no parentheses", "leave them out; a conjunction has no order")
         if token.kind != "word":
-            self._fail(f"{self._shown()} is not the name of an attribute", "write name, operator, value: price > 100")
+            self._fail(f"{self._shown()} is not the name of an attribute", _NAME_FIRST)
         if not NAME.fullmatch(token.text):
             self._fail(f"{token.text} is not the name of an attribute", "write dots only between words: order.price")
         try:
@@ -218,23 +198,14 @@ class _Parser:
                 self._fail(f"{self._shown()} after not", "write not in (…), or != for a single value")
             self._next()
             return "not in"
-        if token.text in ("in", "prefix"):
+        if token.text in ("in", "prefix", *_COMPARISONS):
             self._next()
-            return token.text
-        if token.text in _COMPARISONS:
-            self._next()
-            return _COMPARISONS[token.text]
-        if token.text in _HABITS:
-            self._fail(f"{token.text} is not an operator", _HABITS[token.text][1])
-        if token.text.lower() in _WORD_HABITS:
-            self._fail(f"{token.text} is not an operator", _WORD_HABITS[token.text.lower()])
-        if token.text.lower() in ("in", "prefix", "not"):
-            self._fail(f"{token.text} is not an operator", f"write {token.text.lower()}")
+            return _COMPARISONS.get(token.text, token.text)
+        if token.text.lower() in _HABITS:
+            self._fail(f"{token.text} is not an operator", _HABITS[token.text.lower()])
         missing = f"an operator is missing after {name}"
-        return self._fail(
-            missing if token.kind == "end" else f"{self._shown()} is not an operator",
-            f"write one of = != < <= > >= prefix in: for instance {name} = true",
-        )
+        problem = missing if token.kind == "end" else f"{self._shown()} is not an operator"
+        return self._fail(problem, f"write one of = != < <= > >= prefix in: for instance {name} = true")
 
     def _list(self, operator: str) -> list[Value]:
         if self._token.text != "(":
@@ -283,9 +254,8 @@ class _Parser:
         if len(token.text) > NUMBER_CHARACTERS_MAX:
             self._fail(f"a number of {len(token.text)} characters", f"write it in {NUMBER_CHARACTERS_MAX} or fewer")
         if not _NUMBER.fullmatch(token.text):
-            self._fail(
-                f"{token.text} is not a number", "write it as in JSON: 100, -1.5, 0.5, 6e23; a string in double quotes"
-            )
+            fix = "write it as in JSON: 100, -1.5, 0.5, 6e23; a string in double quotes"
+            self._fail(f"{token.text} is not a number", fix)
         if _INTEGER.fullmatch(token.text):
             integer = int(token.text)
             if not INTEGER_MIN <= integer <= INTEGER_MAX:
@@ -299,9 +269,8 @@ class _Parser:
     def _timestamp(self, token: _Token) -> datetime:
         if not _TIMESTAMP.fullmatch(token.text):
             day = token.text[:10]
-            self._fail(
-                f"{token.text} is not a timestamp", f"write day, time and zone: {day}T00:00:00Z, {day}T00:00:00.5+01:00"
-            )
+            fix = f"write day, time and zone: {day}T00:00:00Z, {day}T00:00:00.5+01:00"
+            self._fail(f"{token.text} is not a timestamp", fix)
         try:
             return datetime.fromisoformat(token.text)
         except ValueError as error:
@@ -311,11 +280,8 @@ class _Parser:
         try:
             text: str = json.loads(token.text)
         except json.JSONDecodeError as error:
-            self._fail(
-                f"in a string: {error.msg}",
-                r'write " as \", \ as \\, a line break as \n and any character as \u and four digits',
-                token.position + error.pos,
-            )
+            fix = r'write " as \", \ as \\, a line break as \n and any character as \u and four digits'
+            self._fail(f"in a string: {error.msg}", fix, token.position + error.pos)
         return text
 
     def _fail_value_first(self) -> NoReturn:
@@ -323,14 +289,10 @@ class _Parser:
         token = self._token
         operator = self._read()
         name = self._read()
+        fix = _NAME_FIRST
         if operator.text in _COMPARISONS and name.kind == "word":
-            turned = f"{name.text} {_MIRRORED[_COMPARISONS[operator.text]]} {token.text}"
-            self._fail(f"{token.text} stands where the name of an attribute belongs", f"write {turned}", token.position)
-        self._fail(
-            f"{token.text} stands where the name of an attribute belongs",
-            "write name, operator, value: price > 100",
-            token.position,
-        )
+            fix = f"write {name.text} {_MIRRORED[_COMPARISONS[operator.text]]} {token.text}"
+        self._fail(f"{token.text} stands where the name of an attribute belongs", fix, token.position)
 
     def _next(self) -> None:
         self._token = self._read()
@@ -354,11 +316,8 @@ class _Parser:
         if character in _OTHER_QUOTES:
             self._fail(f"{character} is not a quotation mark of filters", _STRAIGHT, self._position)
         shown = character if character.isprintable() else f"U+{ord(character):04X}"
-        self._fail(
-            f"{shown} means nothing here",
-            "write name, operator, value: price > 100; names have letters, digits, _ and dots",
-            self._position,
-        )
+        fix = f"{_NAME_FIRST}; names have letters, digits, _ and dots"
+        self._fail(f"{shown} means nothing here", fix, self._position)
 
     def _shown(self) -> str:
         text = self._token.text

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from seriatim.filters.errors import FilterError
 from seriatim.filters.limits import FILTER_STRING_CHARACTERS_MAX, FILTER_VALUES_MAX
 from seriatim.filters.spans import Spans, complement, enumerated, points, span
-from seriatim.filters.values import BOOLEANS, DOMAINS, STRINGS, Domain, Key, Kind, typed
+from seriatim.filters.values import BOOLEANS, DOMAINS, STRINGS, Domain, Key, Kind, after_prefix, typed
 from seriatim.model import InputError
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "prefix", "in", "not in")
@@ -42,10 +42,8 @@ def predicate(name: str, operator: str, values: Iterable[object]) -> Predicate:
         except InputError as error:
             raise FilterError(f"{name}: {error.problem}", error.fix) from error
         if kind == "string" and len(key) > FILTER_STRING_CHARACTERS_MAX:
-            raise FilterError(
-                f"{name}: a string of {len(key)} characters, and a filter may have {FILTER_STRING_CHARACTERS_MAX}",
-                "use prefix with the beginning of it",
-            )
+            size = f"a string of {len(key)} characters, and a filter may have {FILTER_STRING_CHARACTERS_MAX}"
+            raise FilterError(f"{name}: {size}", "use prefix with the beginning of it")
         kinds.setdefault(kind, value)
         keys.append(key)
     if not keys:
@@ -69,7 +67,7 @@ def allowed(it: Predicate) -> Spans:
         case "!=" | "not in":
             return complement(domain, points(domain, it.keys))
         case "prefix":
-            return span(it.keys[0], STRINGS.after_prefix(it.keys[0]))
+            return span(it.keys[0], after_prefix(it.keys[0]))
     key, after = it.keys[0], domain.successor(it.keys[0])
     match it.operator:
         case "<":
@@ -113,7 +111,7 @@ def _listed(name: str, one: str, many: str, kind: Kind, keys: list[Key]) -> Pred
 def _bounds(name: str, domain: Domain, spans: Spans) -> Iterator[Predicate]:
     """Where the set begins and ends; a prefix says both."""
     low, high = spans[0], spans[-1] if len(spans) % 2 == 0 else None
-    if domain is STRINGS and low and high == STRINGS.after_prefix(low):
+    if domain is STRINGS and low and high == after_prefix(low):
         yield Predicate(name, "prefix", domain.kind, (low,))
         return
     if low != domain.least or (high is None and len(spans) == 1):

@@ -12,7 +12,6 @@ from typing import TypeAlias
 from seriatim.filters.values import Domain, Key
 
 Spans: TypeAlias = tuple[Key, ...]
-NOTHING: Spans = ()
 
 
 def contains(spans: Spans, key: Key) -> bool:
@@ -24,7 +23,7 @@ def span(low: Key, high: Key | None) -> Spans:
     """What is at least `low` and below `high`; None: without end."""
     if high is None:
         return (low,)
-    return (low, high) if low < high else NOTHING
+    return (low, high) if low < high else ()
 
 
 def points(domain: Domain, keys: Iterable[Key]) -> Spans:
@@ -71,20 +70,10 @@ def intersection(one: Spans, other: Spans) -> Spans:
 
 def _both(one: Spans, other: Spans) -> Spans:
     if not one or not other:
-        return NOTHING
+        return ()
     low = max(one[0], other[0])
     ends = one[1:] + other[1:]
     return span(low, min(ends)) if ends else (low,)
-
-
-def intersects(one: Spans, other: Spans) -> bool:
-    """Whether some key is in both."""
-    return bool(intersection(one, other))
-
-
-def covers(one: Spans, other: Spans) -> bool:
-    """Whether everything in `other` is in `one`."""
-    return intersection(one, other) == other
 
 
 def pairs(spans: Spans) -> Iterator[tuple[Key, Key | None]]:

@@ -1,16 +1,31 @@
-"""What the indexes keep of a filter: once, however many hold it."""
+"""What the indexes keep of a filter, once, however many hold it; and where they keep it.
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+The *signature* of a filter says which attributes it names, of which type, and how each is compared. Equalities and
+short lists of values are answered by hashing, as is a prefix where events are looked for; all else is part of a box.
+"""
 
-from seriatim.filters.boxes import Codes
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator
+from itertools import product
+from typing import Generic, TypeAlias, TypeVar
+
+from seriatim.filters.boxes import BoxTree, Codes
 from seriatim.filters.filter import Constraint, Filter
-from seriatim.filters.spans import Spans
-from seriatim.filters.values import DOMAINS, Kind
+from seriatim.filters.limits import FILTER_VALUES_MAX
+from seriatim.filters.spans import Spans, contains, pairs
+from seriatim.filters.values import BOOLEANS, DOMAINS, STRINGS, Key, Kind, after_prefix
 from seriatim.model import InputError
 
-K = TypeVar("K", bound=Hashable)
 TUPLE_MAX = 8  # holders of one filter that are kept in a tuple, which is smaller; more are kept in a dict
+GROUP_MAX = 16  # filters that are looked at one by one
+COPIES_MAX = FILTER_VALUES_MAX  # of one filter: as many as it may have values; if lists multiply, some are in the box
+PREFIX_MAX = 32  # characters of a prefix that is hashed; one way of comparing for each length in use
+
+EQUAL, IN_BOX = -1, 0  # ways of comparing; n > 0: equality of the first n characters
+Path: TypeAlias = tuple[tuple[str, Kind, int], ...]  # a signature: name, type, way of comparing; by name
+Point: TypeAlias = tuple[Key, ...]  # the values of the hashed attributes, by name
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Stored(Generic[K]):
@@ -47,14 +62,13 @@ class Stored(Generic[K]):
             self.holders = tuple(each for each in self.holders if each != key)
 
 
-class Holdings(Generic[K]):
-    """Who holds which filter. The same filter is one `Stored` for all of them."""
-
-    __slots__ = ("_by_filter", "_by_key")
+class FilterIndex(ABC, Generic[K]):
+    """Filters under keys of your choice. The same filter is one `Stored` for all who hold it."""
 
     def __init__(self) -> None:
         self._by_key: dict[K, Stored[K]] = {}
         self._by_filter: dict[Filter, Stored[K]] = {}
+        self.visited = 0  # what the last search looked at: signatures, values, nodes of trees, filters
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -63,30 +77,27 @@ class Holdings(Generic[K]):
         return key in self._by_key
 
     def filter(self, key: K) -> Filter:
-        """The filter that was added under this key."""
+        """The filter under this key."""
         return self._known(key).filter
 
-    def find(self, filter: Filter) -> Stored[K] | None:
-        return self._by_filter.get(filter)
-
-    def hold(self, key: K, stored: Stored[K]) -> None:
-        """One more holder; the first makes it known."""
-        self._by_filter[stored.filter] = stored
+    def add(self, key: K, filter: Filter) -> None:
+        """Store a filter. A key has one filter at a time; many keys may have the same one, at no further cost."""
+        if key in self._by_key:
+            raise InputError(f"key {key!r}", "holds a filter already", "remove it first, or use another key")
+        stored = self._by_filter.get(filter)
+        if stored is None:
+            stored = self._by_filter[filter] = self._enter(filter)
         self._by_key[key] = stored
         stored.hold(key)
 
-    def check_new(self, key: K) -> None:
-        if key in self._by_key:
-            raise InputError(f"key {key!r}", "holds a filter already", "remove it first, or use another key")
-
-    def release(self, key: K) -> Stored[K]:
-        """Count one holder less. A filter without holders is forgotten."""
+    def remove(self, key: K) -> None:
+        """Forget the filter under this key."""
         stored = self._known(key)
         del self._by_key[key]
         stored.release(key)
         if not stored.holders:
             del self._by_filter[stored.filter]
-        return stored
+            self._leave(stored)
 
     def _known(self, key: K) -> Stored[K]:
         try:
@@ -94,9 +105,89 @@ class Holdings(Generic[K]):
         except KeyError:
             raise InputError(f"key {key!r}", "holds no filter here", "add it first") from None
 
+    @abstractmethod
+    def _enter(self, filter: Filter) -> Stored[K]:
+        """Store a filter that nobody holds yet."""
+
+    @abstractmethod
+    def _leave(self, stored: Stored[K]) -> None:
+        """Forget a filter that nobody holds any more."""
+
+
+# The filters of one signature with the same hashed values: few are a list, many a tree, or a dict if none has a box.
+Group: TypeAlias = list[Stored[K]] | BoxTree[Stored[K]] | dict[Stored[K], None]
+
+
+def join(groups: dict[Point, Group[K]], point: Point, stored: Stored[K]) -> None:
+    """Put a filter into its group."""
+    group = groups.setdefault(point, [])
+    if isinstance(group, dict):
+        group[stored] = None
+    elif isinstance(group, BoxTree):
+        group.add(stored)
+    elif len(group) < GROUP_MAX:
+        group.append(stored)
+    else:
+        members = [*group, stored]
+        groups[point] = BoxTree(members) if stored.spans else dict.fromkeys(members)
+
+
+def leave(groups: dict[Point, Group[K]], point: Point, stored: Stored[K]) -> None:
+    """Take a filter out of its group; a group without filters goes."""
+    group = groups[point]
+    if isinstance(group, dict):
+        del group[stored]
+    else:
+        group.remove(stored)
+    if not group:
+        del groups[point]
+
+
+class Places:
+    """The places of one filter. `boxed` are the constraints that are not hashed."""
+
+    __slots__ = ("_hashed", "boxed", "path")
+
+    def __init__(self, filter: Filter, hashes_prefixes: bool = True) -> None:
+        constraints = filter.constraints
+        ways: dict[str, int] = {}
+        self._hashed: dict[str, tuple[Key, ...]] = {}
+        copies = 1
+        for constraint in sorted(constraints, key=lambda each: len(each.spans)):
+            way, values = EQUAL, points(constraint.kind, constraint.spans)
+            if values is None and hashes_prefixes and _is_short_prefix(constraint):
+                way, values = len(constraint.spans[0]), constraint.spans[:1]
+            if values is not None and copies * len(values) <= COPIES_MAX:
+                copies *= len(values)
+                ways[constraint.name], self._hashed[constraint.name] = way, values
+        self.path: Path = tuple((name, kind, ways.get(name, IN_BOX)) for name, kind, _ in constraints)
+        self.boxed = tuple(constraint for constraint in constraints if constraint.name not in ways)
+
+    def points(self) -> Iterator[Point]:
+        """Every combination of the values of the hashed attributes."""
+        return product(*(self._hashed[name] for name, _, way in self.path if way != IN_BOX))
+
+
+def points(kind: Kind, spans: Spans) -> tuple[Key, ...] | None:
+    """The values, if they are finitely many and no two are neighbours."""
+    if kind == BOOLEANS.kind:
+        return tuple(value for value in (False, True) if contains(spans, value))
+    if len(spans) % 2 == 1:
+        return None
+    successor = DOMAINS[kind].successor
+    return spans[::2] if all(successor(low) == high for low, high in pairs(spans)) else None
+
 
 def span_codes(kind: Kind, spans: Spans) -> tuple[int, int]:
     """The codes of the lowest value and of one that no value exceeds."""
     domain = DOMAINS[kind]
     is_bounded = len(spans) % 2 == 0
     return domain.code(spans[0]), domain.code(spans[-1]) if is_bounded else (1 << domain.code_bits) - 1
+
+
+def _is_short_prefix(constraint: Constraint) -> bool:
+    low = constraint.spans[0]
+    if constraint.kind != STRINGS.kind or not 0 < len(low) <= PREFIX_MAX:
+        return False
+    after = after_prefix(low)
+    return constraint.spans == ((low,) if after is None else (low, after))

@@ -1,5 +1,0 @@
-"""`seriatim plan`."""
-
-from seriatim.cli.plan.command import command
-
-__all__ = ["command"]
