@@ -27,22 +27,22 @@ class SubscriptionMetrics(Struct, frozen=True, kw_only=True):
     unread: int
     """Those of them that the application has not taken."""
 
-    held: int | None
+    held: int | None = None
     """Events that are here and wait for others; a batch counts once. None: it is not known here (vcube, overlay)."""
 
-    oldest_held_seconds: float | None
+    oldest_held_seconds: float | None = None
     """How long the oldest of them has waited; 0: none waits. None: it is not known (with atoms, too)."""
 
-    out_of_order: int
+    out_of_order: int = 0
     """Events that were handed out although something before them was missing."""
 
     gaps: int
     """How often something was passed over that will never come."""
 
-    rejected: int
+    rejected: int = 0
     """Messages that had no right to be there, or could not be read."""
 
-    left_out: int
+    left_out: int = 0
     """Events that did not match the filter."""
 
 

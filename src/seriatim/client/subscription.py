@@ -16,8 +16,8 @@ from seriatim.client.inbox import Item
 from seriatim.client.lifetime import UsedOnce
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import names_of
-from seriatim.client.refusals import METHODS, refusal
-from seriatim.client.session import Changing, Source
+from seriatim.client.refusals import refusal
+from seriatim.client.session import Source
 from seriatim.filters import Filter
 from seriatim.model import Address, Closed, Gap, GapError, InputError, TimedOut, Topic
 
@@ -95,23 +95,19 @@ class Subscription(UsedOnce):
 
     async def add(self, *topics: Topic) -> None:
         """Hold these topics too, from now on. Returns when they have begun."""
-        changing = self._changing("add")
+        self._check_can_change("add")
         added = names_of(topics)
-        self._opened()
-        await changing.add(added)
+        await self._opened().add(added)
 
     async def remove(self, *topics: Topic) -> None:
         """Leave these topics. No event of them is handed out from now on; returns when everybody concerned knows."""
-        changing = self._changing("remove")
+        self._check_can_change("remove")
         removed = names_of(topics)
-        self._opened()
-        await changing.remove(removed)
+        await self._opened().remove(removed)
 
-    def _changing(self, method: str) -> Changing:
-        changing = self._source.changing
-        if changing is None:
+    def _check_can_change(self, method: str) -> None:
+        if not self._source.can_change:
             raise refusal(method, self._source.substrate)
-        return changing
 
     async def unsubscribe(self) -> None:
         """Leave all topics for good, also a durable subscription's, and close."""
@@ -156,12 +152,7 @@ class Subscription(UsedOnce):
 
     async def acknowledge(self) -> None:
         """Everything handed out so far is dealt with. Returns when that is written down."""
-        source = self._opened()
-        if source.acknowledging is None:
-            if source.substrate in METHODS["acknowledge"]:
-                raise refusal("acknowledge", source.substrate)
-            raise InputError("acknowledge", "the subscription is not durable", 'subscribe with durable="name"')
-        await source.acknowledging.acknowledge()
+        await self._opened().acknowledge()
 
     async def _next(self, count: int) -> list[Item] | None:
         """At least one item, or None: closed. Cancelling a waiting call loses nothing."""
@@ -171,8 +162,7 @@ class Subscription(UsedOnce):
                 return None
             self._opened()
             source.before_taking()
-            acknowledging = source.acknowledging
-            items = inbox.take(count) if acknowledging is None else await acknowledging.take(count)
+            items = await source.take(count) if source.is_durable else inbox.take(count)
             source.after_taking()
             if items:
                 first = items[0]

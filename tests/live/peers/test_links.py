@@ -65,7 +65,7 @@ async def test_nothing_is_lost_when_connections_break(tmp_path: Path, cut_after_
             for id in range(PEERS):
                 own = [text for text in seen if text.startswith(f"{id}-")]
                 assert own == [f"{id}-{number}" for number in range(EACH)]
-        assert [peer_of(bus).life() for bus in buses] == ["0.1", "1.1", "2.1"], "nobody was presumed dead"
+        assert [peer_of(bus).life for bus in buses] == ["0.1", "1.1", "2.1"], "nobody was presumed dead"
 
 
 async def test_two_sides_that_were_cut_apart_begin_anew_and_hear_each_other_again(tmp_path: Path) -> None:
@@ -108,5 +108,5 @@ async def test_two_sides_that_were_cut_apart_begin_anew_and_hear_each_other_agai
                 numbers = [int(text.split("-")[1]) for text in texts if text.startswith(f"{source}-")]
                 assert numbers == sorted(numbers)
                 assert numbers, f"peer {id} hears peer {source} again"
-            assert peer_of(buses[id]).life() != f"{id}.1"
+            assert peer_of(buses[id]).life != f"{id}.1"
             assert "presumed dead" in stream.gaps[0].reason

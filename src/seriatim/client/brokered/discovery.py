@@ -30,7 +30,7 @@ ANSWER_S = 2.0
 OTHERS_S = 2.0  # how long to wait for all nodes of the tree
 
 
-class TcpNetwork:
+class TcpNetwork(Network):
     """Connections to every node of a cluster, under one name."""
 
     def __init__(
@@ -41,7 +41,7 @@ class TcpNetwork:
         decoders: Decoders,
         timeout_s: float,
     ) -> None:
-        self.switchboard = Switchboard()
+        super().__init__(Switchboard())
         self._name = name
         self._timeout_s = timeout_s
         peers = [Peer(node, tuple(addresses)) for node, addresses in sorted(description.addresses.items())]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from seriatim.brokers import Broker
-from seriatim.client.brokered.cluster import Cluster
+from seriatim.client.brokered.cluster import Cluster, Network
 from seriatim.client.settings import Settings
 from seriatim.model import Address, InputError, JournalError
 from seriatim.protocols.tree import TreeOptions
@@ -31,22 +31,6 @@ class Host(Protocol):
 
 
 H = TypeVar("H", bound=Host)
-
-
-class LocalNetwork:
-    """All machines of the process on one switchboard: nothing has to be connected."""
-
-    def __init__(self, switchboard: Switchboard) -> None:
-        self.switchboard = switchboard
-
-    async def open(self) -> None:
-        """Nothing to do."""
-
-    def down(self) -> list[str]:
-        return []
-
-    async def close(self) -> None:
-        """Nothing to do."""
 
 
 class NamedMemoryJournal(MemoryJournal):
@@ -89,8 +73,8 @@ class EmbeddedCluster(Generic[H]):
         for host in self.hosts:
             await host.start()
 
-    def network(self, name: Address) -> LocalNetwork:
-        return LocalNetwork(self._switchboard)
+    def network(self, name: Address) -> Network:
+        return Network(self._switchboard)
 
     def journal(self, durable: str) -> Journal:
         return self._journals.setdefault(durable, NamedMemoryJournal(durable))

@@ -14,14 +14,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
-from seriatim.brokers import Broker, Port
+from seriatim.brokers import Port
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, EVENTS_MAX, derived_id, pack
+from seriatim.client.brokered.cluster import Connection
 from seriatim.client.brokered.machines import PublisherView
 from seriatim.client.events import Published
-from seriatim.client.options import Limits, check_topic
+from seriatim.client.logs import PublicationLog
+from seriatim.client.options import check_topic
 from seriatim.client.outbox import Outbox, Pending, Receipts
+from seriatim.client.settings import Settings
 from seriatim.model import (
     APPLICATION,
     BROKER,
@@ -38,20 +40,12 @@ from seriatim.model import Event as Message
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import EventStored, NotTaken, Publish, Refused, Withdraw
 from seriatim.protocols.with_broker import Append, Write
-from seriatim.runtime import Clock, Driver, Switchboard
+from seriatim.runtime import Driver
 
 logger = logging.getLogger(__name__)
 
 PACK_BYTES_MAX = 256 * 1024
 HEADERS_BYTES = 1_024  # room in a broker message for its id, its publisher, and the mark of a pack
-
-
-class PublicationLog(Protocol):
-    """Writes down what was published (client/logs.py)."""
-
-    def sending(self, events: Sequence[Pending], ids: Sequence[str]) -> None: ...
-
-    def settled(self, events: Sequence[Pending], number: int | None, is_known: bool) -> None: ...
 
 
 class Lane:
@@ -80,30 +74,26 @@ class UnderWay:
 
 
 class BrokerOutbox(Outbox):
-    """`home_of`: raises if no node orders a topic. `seen`: for the log, how many events this publisher was given."""
+    """`seen`: for the log, how many events this publisher was given."""
 
     def __init__(
         self,
         name: Address,
         view: PublisherView,
+        connection: Connection,
+        settings: Settings,
         *,
-        causal: bool,
-        home_of: Callable[[Topic], Address],
-        broker: Broker,
-        switchboard: Switchboard,
-        clock: Clock,
-        limits: Limits,
-        timeout_s: float,
         log: PublicationLog | None,
         seen: Callable[[], int | None],
     ) -> None:
-        super().__init__(name, limits, timeout_s, view.given_up)
+        super().__init__(name, settings.limits, settings.timeout_s, view.given_up)
+        description, broker = connection.cluster.description, connection.cluster.broker
         self.refusal: dict[Topic, str] = {}  # why a sequencer last refused a request for numbers
         self._view = view
-        self._causal = causal
-        self._home_of = home_of
+        self._causal = description.causal
+        self._home_of = description.tree.home  # raises if no node orders a topic
         self._broker = broker
-        self._switchboard = switchboard
+        self._switchboard = connection.network.switchboard
         self._log = log
         self._seen = seen
         self._event_bytes_max = broker.payload_bytes_max - HEADERS_BYTES - view.reserve_bytes
@@ -113,7 +103,7 @@ class BrokerOutbox(Outbox):
         self._under_way: dict[str, UnderWay] = {}
         self._counter = 1
         self._sequence = 0
-        self._driver = Driver(name, view.machine, clock, send=self._send_message, notify=self._notified)
+        self._driver = Driver(name, view.machine, connection.clock, send=self._send_message, notify=self._notified)
         self._driver.failed.add_done_callback(self._driver_failed)
         self._port: Port = broker.attach(name, self._from_broker, self._refused_by_broker)
 
@@ -191,7 +181,7 @@ class BrokerOutbox(Outbox):
             return
         if self._log is not None:
             try:
-                self._log.sending(events, ids)
+                self._log.sending(message.id, self.name, events, ids)
             except LogError as error:  # what is not in the log is not sent
                 self._fail(events, error)
                 self._flush_soon(lane)
@@ -283,9 +273,13 @@ class BrokerOutbox(Outbox):
         lane = under_way.lane
         lane.under_way = None
         if self._log is not None:
-            number = outcome if isinstance(outcome, int) else None
             try:
-                self._log.settled(under_way.events, number, not isinstance(outcome, TimedOut))
+                if isinstance(outcome, int):
+                    self._log.settled(under_way.id, number=outcome)
+                elif isinstance(outcome, TimedOut):  # whether the broker has it is not known
+                    self._log.settled(under_way.id)
+                else:
+                    self._log.withdraw(under_way.id)
             except LogError as error:  # the row stays without its number
                 logger.error("publication logged without its number: publisher=%s reason=%s", self.name, error)
         if isinstance(outcome, SeriatimError):

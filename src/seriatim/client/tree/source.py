@@ -47,6 +47,8 @@ class TreeSource(BrokerSource):
 class DurableSource(TreeSource):
     """One subscription that goes on after a restart, and what it writes down (tree/durable.py)."""
 
+    is_durable = True
+
     def __init__(
         self,
         connection: Connection,
@@ -97,12 +99,6 @@ class DurableSource(TreeSource):
     def explain(self) -> Explanation:
         told = super().explain()
         return Explanation(told.held, down=self._network.down() if self._network is not None else [], notes=told.notes)
-
-    # ── acknowledging ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def acknowledging(self) -> "DurableSource":
-        return self
 
     async def take(self, count: int) -> list[Item]:
         """Acknowledge what was given, take what is there, write both down, and only then hand it out."""
