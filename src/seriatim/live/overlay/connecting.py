@@ -1,4 +1,4 @@
-"""The connections of one broker: to its neighbours, its clients and observers. The lower of two neighbours connects.
+"""The port of one broker, for the brokers below it, its clients and observers.
 
 The handshake is that of system_door.py; brokers must be given the same file, clients need not. Then a connection
 carries frames between its two ends; a frame in another name closes it.
@@ -7,21 +7,15 @@ A client says in its hello (epoch 1) that the broker must know it. A broker that
 its journal, says so, and the client starts anew.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from seriatim.live.overlay.wire import OVERLAY
-from seriatim.live.system import SystemDialer
-from seriatim.model import APPLICATION, BROKER, Address, Node, RemoteError, event_bytes
+from seriatim.live.system import SystemGuest, SystemListener
+from seriatim.model import APPLICATION, BROKER, Address, RemoteError, event_bytes
 from seriatim.protocols.link import Frame
 from seriatim.protocols.overlay.messages import Publish
-from seriatim.runtime.net.connection import Throttle, TransportOptions
-from seriatim.runtime.net.dialer import Dialer, DialerOptions, Peer
 from seriatim.runtime.net.door import Problem
-from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.switchboard import Switchboard
-from seriatim.runtime.net.system_door import SHOWN_MAX, SystemDoor, SystemVisitor
-from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Envelope, Hello, Ping, Refusal
+from seriatim.runtime.net.system_door import SHOWN_MAX
+from seriatim.runtime.net.wire import Envelope, Hello, Refusal
 
 if TYPE_CHECKING:
     from seriatim.live.overlay.live import LiveBroker
@@ -31,30 +25,18 @@ FRAME_OVERHEAD_BYTES = 256 * 1024  # a filter, an id and what is around an event
 FORGOTTEN = b"forgotten"  # in a refusal: start anew
 
 
-class BrokerListener(SystemDoor):
+class BrokerListener(SystemListener):
     """Where the brokers below, clients and observers connect."""
 
     host: "LiveBroker"
-
-    def __init__(self, host: "LiveBroker", throttle: Throttle) -> None:
-        super().__init__(
-            host,
-            host.at.bind or host.at.address,
-            kind="broker",
-            name=host.name,
-            security=host.security,
-            transport=TransportOptions(),
-            others_max=host.clients_max + 2 * len(host.place.children),
-        )
-        self.throttle = throttle
 
     @property
     def clients(self) -> int:
         """How many are connected."""
         return sum(visitor.role == "client" for visitor in self.connected.values())
 
-    def visitor(self) -> "BrokerVisitor":
-        return BrokerVisitor(self)
+    def visitor(self) -> "BrokerGuest":
+        return BrokerGuest(self)
 
     def send_away(self, client: Address, reason: str) -> None:
         """Tell a forgotten client so, if it is connected."""
@@ -104,30 +86,22 @@ class BrokerListener(SystemDoor):
         return None
 
 
-class BrokerVisitor(SystemVisitor):
+class BrokerGuest(SystemGuest):
     """A connection that a broker below, a client or an observer has made."""
 
-    def __init__(self, listener: BrokerListener) -> None:
-        super().__init__(listener, listener.throttle)
-        self._host = listener.host
+    _host: "LiveBroker"
 
     def prepare(self, hello: Hello) -> int:
-        is_broker = hello.role == "node"
-        self.stops_reading_when_full = not is_broker  # two alike would wait for each other
-        return FRAME_BYTES_MAX if is_broker else self._host.payload_bytes_max + FRAME_OVERHEAD_BYTES
-
-    def settled(self, hello: Hello) -> None:
-        self._host.reached(self.name)
-
-    def decode(self, body: bytes) -> Ping | Envelope[Any]:
-        return OVERLAY.from_node(body) if self.role == "node" else OVERLAY.from_client(body)
+        if hello.role == "node":
+            return super().prepare(hello)
+        return self._host.payload_bytes_max + FRAME_OVERHEAD_BYTES
 
     def heard(self, envelope: Envelope[Any]) -> None:
         if envelope.target != self._host.name:
             raise RemoteError(f"{self.name} speaks to {envelope.target[:SHOWN_MAX]!r}")
         if self.role == "client":
             check_size(envelope.message, self._host.payload_bytes_max)
-        self._host.take(envelope.source, envelope.message)
+        super().heard(envelope)
 
 
 def check_size(frame: Frame[object], most: int) -> None:
@@ -136,54 +110,3 @@ def check_size(frame: Frame[object], most: int) -> None:
         size = event_bytes(frame.body.event.payload, frame.body.event.headers)
         if size > most:
             raise RemoteError(f"an event has {size} bytes; at most {most} are allowed")
-
-
-class BrokerDialer(SystemDialer):
-    """The connection to the broker above; the root makes none."""
-
-    def __init__(self, host: "LiveBroker") -> None:
-        parent = host.place.parent
-        peers = [Peer(parent, (host.config.brokers[parent].address,))] if parent is not None else []
-        super().__init__(host, peers, role="node", decoders=OVERLAY, on_connect=host.reached)
-
-
-class ClientDialer(Dialer):
-    """A client's connection to its broker. `is_known`: whether the broker must know the client by now."""
-
-    def __init__(
-        self,
-        switchboard: Switchboard,
-        broker: Peer,
-        *,
-        cluster: str,
-        name: Address,
-        process: str,
-        security: SecurityOptions,
-        options: DialerOptions,
-        is_known: Callable[[], bool],
-        on_connect: Callable[[Node], None],
-        on_forgotten: Callable[[str], None],
-    ) -> None:
-        super().__init__(
-            switchboard,
-            [broker],
-            cluster=cluster,
-            name=name,
-            role="client",
-            security=security,
-            options=options,
-            on_connect=on_connect,
-            decoders=OVERLAY,
-        )
-        self._process = process
-        self._is_known = is_known
-        self._on_forgotten = on_forgotten
-
-    def greeting(self) -> Hello:
-        hello = self.hello
-        return Hello(VERSION, hello.cluster, "client", hello.name, hello.token, int(self._is_known()), self._process)
-
-    def refusal(self, refusal: Refusal) -> str:
-        if refusal.report == FORGOTTEN:
-            self._on_forgotten(refusal.reason)
-        return refusal.reason

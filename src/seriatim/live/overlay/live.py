@@ -15,10 +15,11 @@ from typing import Any
 
 from seriatim.live.founding import Rebuilt
 from seriatim.live.overlay.config import OverlayConfig
-from seriatim.live.overlay.connecting import BrokerDialer, BrokerListener
+from seriatim.live.overlay.connecting import BrokerListener
 from seriatim.live.overlay.founding import Founded, rebuild
 from seriatim.live.overlay.report import BrokerReport, decode_report, difference
-from seriatim.live.system import SystemHost
+from seriatim.live.overlay.wire import OVERLAY
+from seriatim.live.system import SystemDialer, SystemHost
 from seriatim.model import APPLICATION, Address
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.node import Amnesia, Nonsense
@@ -26,6 +27,7 @@ from seriatim.protocols.overlay.messages import Answers, Forget, Reached, Suspec
 from seriatim.protocols.overlay.running import BrokerNode
 from seriatim.runtime import Driver, Journal, Recovered
 from seriatim.runtime.net.connection import Throttle
+from seriatim.runtime.net.dialer import Peer
 from seriatim.runtime.net.door import Problem
 from seriatim.runtime.net.system import encode_report
 
@@ -40,6 +42,7 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
 
     kind = "broker"
     admits = "clients"
+    decoders = OVERLAY
 
     def __init__(self, config: OverlayConfig, name: Address, *, journal: Journal | None = None) -> None:
         self.config = config
@@ -70,8 +73,13 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
     def state(self, machine: BrokerNode) -> object:
         return machine.linked_state
 
-    def connections(self, driver: Driver) -> tuple[BrokerListener, BrokerDialer]:
-        return BrokerListener(self, Throttle(lambda: driver.backlog, BACKLOG_MAX)), BrokerDialer(self)
+    def connections(self, driver: Driver) -> tuple[BrokerListener, SystemDialer]:
+        """The lower of two neighbours connects; the root to nobody."""
+        others_max = self.clients_max + 2 * len(self.place.children)
+        above, brokers = self.place.parent, self.config.brokers
+        peers = [Peer(above, (brokers[above].address,))] if above is not None else []
+        listener = BrokerListener(self, others_max, Throttle(lambda: driver.backlog, BACKLOG_MAX))
+        return listener, SystemDialer(self, peers, "node")
 
     async def serve(self, driver: Driver) -> None:
         now = asyncio.get_running_loop().time()
@@ -150,11 +158,11 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
             self._unheard.discard(source)
             self._driver.deliver(source, message)
 
-    def reached(self, address: Address) -> None:
-        self._missing.pop(address, None)
-        if address in self.machine.inner.state.suspected:
-            self.take(APPLICATION, Answers(address))
-        self.take(APPLICATION, Reached(address))
+    def met(self, name: Address, epoch: int) -> None:
+        self._missing.pop(name, None)
+        if name in self.machine.inner.state.suspected:
+            self.take(APPLICATION, Answers(name))
+        self.take(APPLICATION, Reached(name))
 
     # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────
 

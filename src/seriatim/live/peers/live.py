@@ -2,6 +2,9 @@
 
 A process that starts is always a new life: what the last one left unfinished is over. The journal says which life comes
 next. The birth is on disk before the peer listens.
+
+Of each two peers the one with the lower id connects, and its epoch is the number of its births. A connection carries
+parcels between the two; a parcel in another name, or one that no peer can have sent, closes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +13,10 @@ import msgspec
 
 from seriatim.live.founding import Rebuilt
 from seriatim.live.peers.config import PeersConfig
-from seriatim.live.peers.connecting import PeerDialer, PeerListener
 from seriatim.live.peers.report import PeerReport, decode_report, difference
 from seriatim.live.peers.roster import Roster
-from seriatim.live.system import SystemHost
+from seriatim.live.peers.wire import PEERS
+from seriatim.live.system import SystemDialer, SystemHost, SystemListener
 from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, Topic, event_bytes
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Peer, address_of
@@ -21,8 +24,11 @@ from seriatim.protocols.vcube.cube import Id, Life, births_of, id_at, id_of, nam
 from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel, publication_in
 from seriatim.protocols.vcube.messages import Born, Replaced
 from seriatim.runtime import Clock, Driver, Journal, Recovered
+from seriatim.runtime.net.dialer import Peer as Dialed
 from seriatim.runtime.net.door import Problem
 from seriatim.runtime.net.system import encode_report
+from seriatim.runtime.net.system_door import SHOWN_MAX
+from seriatim.runtime.net.wire import Hello
 
 # A connection loses nothing while it lasts, and what the last one lost is repeated on the new one. So repeating by the
 # clock is the last resort.
@@ -37,6 +43,7 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     kind = "peer"
     admits = "peers"
+    decoders = PEERS
 
     def __init__(
         self,
@@ -73,8 +80,10 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     def make_clock(self, at_least: float) -> Clock:
         return self.clock
 
-    def connections(self, driver: Driver) -> tuple[PeerListener, PeerDialer]:
-        return PeerListener(self), PeerDialer(self)
+    def connections(self, driver: Driver) -> tuple[SystemListener, SystemDialer]:
+        places = sorted(self.config.peers.items())
+        higher = [Dialed(address_of(id), (place.address,)) for id, place in places if id > self.id]
+        return PeerListener(self, 2 * len(self.cube.ids)), SystemDialer(self, higher, "peer")
 
     async def stop(self) -> None:
         """Tell the others that this life is over, and disconnect. May be called twice, and at any stage."""
@@ -146,10 +155,9 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
         return self._roster.admit(_id_at(name), epoch, process)
 
-    def met(self, name: Address, births: int) -> None:
-        """There is a new connection to this peer, in this life."""
+    def met(self, name: Address, epoch: int) -> None:
         if self._driver is not None and not self.failed.done():
-            self._driver.command(APPLICATION, Connected(_id_at(name), births))
+            self._driver.command(APPLICATION, Connected(_id_at(name), epoch))
 
     def take(self, source: Address, parcel: Parcel) -> None:
         if self._driver is None or self.failed.done():
@@ -177,6 +185,26 @@ class LivePeer(SystemHost[LinkedPeer, None]):
                 life = f"{self.id}.{notice.births}"
                 self.fail(Fenced(f"another process is peer {self.id} now, in its life {life}; this one has stopped"))
         self._notify(notices)
+
+
+class PeerListener(SystemListener):
+    """Where the peers with lower ids, and observers, connect."""
+
+    host: LivePeer
+
+    def problem_with_role(self, hello: Hello) -> Problem | None:
+        return None if hello.role == "peer" else Problem("role", f"this peer accepts peers, not a {hello.role}")
+
+    def problem_with_other(self, hello: Hello) -> Problem | None:
+        host = self.host
+        id = id_at(hello.name) if len(hello.name) <= SHOWN_MAX else None
+        if id is None or id not in host.cube:
+            return Problem("id", f"there is no {hello.name[:SHOWN_MAX]!r} in the list of peers here")
+        if id == host.id:
+            return Problem("id", f"peer {id} is this process; two processes cannot have one id")
+        if hello.digest != host.description.digest:
+            return Problem("description", "its list of peers or its options differ from those here")
+        return host.admit(hello.name, hello.epoch, hello.process)
 
 
 def _id_at(name: Address) -> Id:
