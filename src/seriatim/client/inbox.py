@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence, Set
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from seriatim.client.events import Event
 from seriatim.client.options import Limits
 from seriatim.client.room import Room
@@ -24,24 +26,21 @@ NOTHING: frozenset[int] = frozenset()
 TellLog: TypeAlias = Callable[[Sequence[Event], float | None, Set[int]], None]
 
 
-class Parcel:
+class Parcel(Struct, eq=False):
     """One notice. `next` is the place in `events` of the first one that was not handed out.
 
-    `notices`: how many in a row had nothing for us; they share one parcel.
+    `notices`: how many in a row had nothing for us; they share one parcel. `news`: for the log.
     `left_out`: events of the same message that a filter leaves out, and the log has to be told of.
     """
 
-    __slots__ = ("bytes", "events", "gap", "left_out", "news", "next", "notices", "received_at")
-
-    def __init__(self, events: list[Event], size: int, received_at: float | None = None) -> None:
-        self.events = events
-        self.bytes = size
-        self.received_at = received_at
-        self.gap: Gap | None = None
-        self.news: Callable[[], None] | None = None  # for the log
-        self.next = 0
-        self.notices = 1
-        self.left_out: list[Event] = []
+    events: list[Event]
+    bytes: int
+    received_at: float | None = None
+    gap: Gap | None = None
+    news: Callable[[], None] | None = None
+    next: int = 0
+    notices: int = 1
+    left_out: Sequence[Event] = ()
 
 
 class Inbox:
@@ -63,9 +62,7 @@ class Inbox:
         """The events of one message, perhaps none of them for us; `size` in bytes. `left_out`: by a filter."""
         self.notified += len(events)
         if left_out and self._log is not None:
-            parcel = Parcel(events, size, received_at)
-            parcel.left_out = list(left_out)
-            self._parcels.append(parcel)
+            self._parcels.append(Parcel(events, size, received_at, left_out=left_out))
             self.room.take(len(events), size)
             return
         size = size if events or not left_out else 0
@@ -81,15 +78,11 @@ class Inbox:
         """Numbers that will not come."""
         self.gap_count += 1
         self.gaps.append(gap)
-        parcel = Parcel([], 0)
-        parcel.gap = gap
-        self._parcels.append(parcel)
+        self._parcels.append(Parcel([], 0, gap=gap))
 
     def put_news(self, news: Callable[[], None]) -> None:
         """For the log, which is told when everything before it has been handed out."""
-        parcel = Parcel([], 0)
-        parcel.news = news
-        self._parcels.append(parcel)
+        self._parcels.append(Parcel([], 0, news=news))
 
     def quick(self) -> Event | None:
         """The next event, if that is easy: there is one, and it is not the last of its message. Keeps no count."""

@@ -19,7 +19,7 @@ from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import FencedJournal, FencedJournals, required
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.live.discovery import answer_questions, encoded_description
-from seriatim.live.metrics import NodeMetrics
+from seriatim.live.metrics import add_nodes
 from seriatim.live.served import Process, Served
 from seriatim.model import Closed, InputError, Node, SeriatimError
 from seriatim.protocols.atoms.written import Written
@@ -63,7 +63,7 @@ class SequencerServer:
         self.served: dict[Node, Served[Any]] = {}
         self.broker: Broker = _broker(config)
         self.metrics = Metrics()
-        NodeMetrics(self.metrics, self.served)
+        add_nodes(self.metrics, self.served)
         self._admin: AdminServer | None = self._make_admin()
         self._journals: FencedJournals | None = None
         self._started_s = time.monotonic()
@@ -215,7 +215,7 @@ class SequencerServer:
             return None
         return AdminServer(
             admin.address,
-            self.metrics,
+            self.metrics.text,
             status=lambda: msgspec.to_builtins(self.status()),
             explain=lambda: msgspec.to_builtins(self.explain()),
             problems=self.problems,

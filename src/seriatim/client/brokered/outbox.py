@@ -15,6 +15,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec import Struct, field
+
 from seriatim.brokers import Port
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, EVENTS_MAX, derived_id, pack
 from seriatim.client.brokered.cluster import Connection
@@ -48,29 +50,23 @@ PACK_BYTES_MAX = 256 * 1024
 HEADERS_BYTES = 1_024  # room in a broker message for its id, its publisher, and the mark of a pack
 
 
-class Lane:
+class Lane(Struct, eq=False):
     """What gathers for one topic (in causal mode: for all of them), and what is under way."""
 
-    __slots__ = ("queue", "scheduled", "under_way")
-
-    def __init__(self) -> None:
-        self.queue: deque[Pending] = deque()
-        self.under_way: UnderWay | None = None
-        self.scheduled = False
+    queue: deque[Pending] = field(default_factory=deque)
+    under_way: "UnderWay | None" = None
+    scheduled: bool = False
 
 
-class UnderWay:
+class UnderWay(Struct, eq=False):
     """One broker message: its events, of which `unanswered` still have somebody waiting."""
 
-    __slots__ = ("events", "id", "ids", "lane", "ordered", "unanswered")
-
-    def __init__(self, lane: Lane, id: str, ordered: Topic, events: list[Pending], ids: list[str]) -> None:
-        self.lane = lane
-        self.id = id
-        self.ordered = ordered
-        self.events = events
-        self.ids = ids
-        self.unanswered = len(events)
+    lane: Lane
+    id: str
+    ordered: Topic
+    events: list[Pending]
+    ids: list[str]
+    unanswered: int
 
 
 class BrokerOutbox(Outbox):
@@ -186,7 +182,7 @@ class BrokerOutbox(Outbox):
                 self._fail(events, error)
                 self._flush_soon(lane)
                 return
-        lane.under_way = under_way = UnderWay(lane, message.id, message.topic, events, ids)
+        lane.under_way = under_way = UnderWay(lane, message.id, message.topic, events, ids, len(events))
         self._under_way[message.id] = under_way
         self._driver.command(APPLICATION, Publish((message,)))
 

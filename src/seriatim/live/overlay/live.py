@@ -10,7 +10,7 @@ subscriptions end, and they are told so when they come back.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from seriatim.live.founding import Rebuilt
@@ -133,8 +133,8 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
                 connected=self.connected,
                 suspected=sorted(state.suspected),
                 clients=self.clients,
-                subscriptions=sum(map(len, state.routes.wanted.values())),
-                advertisements=sum(map(len, state.routes.offered.values())),
+                subscriptions=total(state.routes.wanted),
+                advertisements=total(state.routes.offered),
                 **self.waits(),
             )
         )
@@ -224,3 +224,8 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
             elif isinstance(notice, Amnesia):
                 text = "neighbour has lost its journal: broker=%s source=%s acknowledged=%s known=%s"
                 logger.error(text, self.name, notice.source, notice.acknowledged, notice.known)
+
+
+def total(routes: Mapping[Address, Sized]) -> int:
+    """How many subscriptions or advertisements a routing table has, over all neighbours and clients."""
+    return sum(map(len, routes.values()))
