@@ -66,7 +66,7 @@ def _ask_all(url: str, files: Files, timeout_s: float) -> list[Answer]:
         config = load_overlay(place.file)
         if not any(files.values()):
             security = config.client_security()
-        names = [config.check_broker(place.broker)] if place.broker else list(config.brokers)
+        names = [config.check_member(place.broker)] if place.broker else list(config.brokers)
         addresses = {name: config.brokers[name].address for name in names}
 
     async def ask() -> list[Answer]:

@@ -128,7 +128,7 @@ def _check_file(path: Path, id: int) -> None:
     from seriatim.live.peers import load_peers
 
     config = load_peers(path)
-    config.check_id(id)
+    config.check_member(id)
     config.load_security()
 
 

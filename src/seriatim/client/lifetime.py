@@ -1,7 +1,6 @@
 """Entered once, closed once: the life that a bus and a subscription have in common."""
 
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import ClassVar, Literal, Self
 
 from seriatim.model import Closed
@@ -31,9 +30,7 @@ class UsedOnce(ABC):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -20,32 +20,26 @@ from seriatim.server.description import ClusterDescription, describe_subject, en
 from seriatim.server.status import encode, limited, node_subject
 
 
-def describe(config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]) -> ClusterDescription:
-    """The cluster as clients see it. Nodes of this process are described with their real ports."""
+def encoded_description(
+    broker: Broker, config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]
+) -> bytes:
+    """The cluster as clients see it; nodes of this process with their real ports. InputError: it does not fit into a
+    message."""
     addresses: dict[Node, list[str]] = {name: list(node.addresses) for name, node in config.nodes.items()}
     for node in served:
         addresses[node.node][node.place] = node.address
-    description = ClusterDescription.of(
-        config.cluster,
-        config.tree,
-        options,
+    described = structs.replace(
+        ClusterDescription.of(config.cluster, config.tree, options),
         addresses=addresses,
         buckets=config.streams.buckets,
         broker_options=config.broker_options,
         token_needed=bool(config.security.token_file),
         tls=bool(config.security.certificate),
     )
-    if config.order == "tree":
-        return description
-    ingresses = list(config.playing("ingress"))
-    return structs.replace(description, order="atoms", coordinator=config.coordinator, ingresses=ingresses)
-
-
-def encoded_description(
-    broker: Broker, config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]
-) -> bytes:
-    """The answer to clients. InputError: it does not fit into a message."""
-    description = encode_description(describe(config, options, served))
+    if config.order == "atoms":
+        ingresses = list(config.playing("ingress"))
+        described = structs.replace(described, order="atoms", coordinator=config.coordinator, ingresses=ingresses)
+    description = encode_description(described)
     if len(description) > broker.payload_bytes_max:
         problem = f"{len(config.homes)} homes make {len(description)} bytes, and one message may have "
         fix = "use default_home or buckets for most of them, or raise the broker's limit (max_payload)"

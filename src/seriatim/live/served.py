@@ -8,25 +8,23 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from seriatim.brokers import Broker
 from seriatim.live.counters import Counters
 from seriatim.live.host import MachineHost
 from seriatim.model import Address, Node
-from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.listener import Listener, ListenerOptions
-from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.wire import Decoders
-from seriatim.server.config import ClusterConfig
 from seriatim.server.status import LinkStatus, NodeStatus, Role
+
+if TYPE_CHECKING:
+    from seriatim.live.server import SequencerServer
 
 logger = logging.getLogger(__name__)
 
@@ -35,34 +33,18 @@ BACKLOG_NOTED = 1_000  # a backlog of this many steps is worth a line in explain
 AnyHost = TypeVar("AnyHost", bound=MachineHost[Any, Any])
 
 
-class Process(Struct, frozen=True, kw_only=True):
-    """What the nodes of one process share. `place`: which of a node's addresses is ours; above 0: a standby.
-
-    `watched_journal`: one that standbys can look at. `plan`: where atoms belong, in a cluster of atoms.
-    """
-
-    config: ClusterConfig
-    place: int
-    broker: Broker
-    security: SecurityOptions
-    options: TreeOptions
-    journal: Callable[[Node], Journal]
-    watched_journal: Callable[[Node], Any]
-    plan: Written | None = None
-
-
 class Served(ABC, Generic[AnyHost]):
     """Start the port (`listen`), then the node (`start`). When it cannot go on, `failed` is done, and holds why."""
 
     decoders: ClassVar[Decoders]
     reserved: ClassVar[tuple[Address, ...]] = ()  # what no client may be called, besides the names of nodes
 
-    def __init__(self, process: Process, node: Node) -> None:
+    def __init__(self, process: "SequencerServer", node: Node) -> None:
         self.node = node
         self.place = process.place
         self.role: Role = "starting"
         self.reason = ""
-        self.counters = Counters()
+        self.counters: Counters = Counters()
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.switchboard = Switchboard()
         self.host: AnyHost | None = None

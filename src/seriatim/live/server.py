@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -20,7 +19,7 @@ from seriatim.brokers.capabilities import FencedJournal, FencedJournals, require
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.live.discovery import answer_questions, encoded_description
 from seriatim.live.metrics import add_nodes
-from seriatim.live.served import Process, Served
+from seriatim.live.served import Served
 from seriatim.model import Closed, InputError, Node, SeriatimError
 from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.tree import TreeOptions
@@ -86,9 +85,7 @@ class SequencerServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     async def _start(self) -> None:
@@ -98,9 +95,9 @@ class SequencerServer:
             consequence = "an event that is sent again may be in the log twice"
             logger.warning("broker does not know repeats: broker=%s reason=%s", shown(self.config.broker), consequence)
         await self._open_journals()
-        kind, process = self._kind(), self._process()
+        kind = self._kind()
         for name in self.nodes:
-            served = kind(process, name)
+            served = kind(self, name)
             self.served[name] = served
             await served.listen()
         description = encoded_description(self.broker, self.config, self.options, self.served.values())
@@ -125,31 +122,16 @@ class SequencerServer:
 
         return ServedNode
 
-    def _process(self) -> Process:
-        return Process(
-            config=self.config,
-            place=self.place,
-            broker=self.broker,
-            security=self.security,
-            options=self.options,
-            journal=self._journal,
-            watched_journal=self._watched_journal,
-            plan=self.plan,
-        )
-
     def _connect_nodes(self) -> None:
-        for served in self.served.values():
-            for neighbour in served.dials():
-                self._connect(served, neighbour)
-
-    def _connect(self, served: Served[Any], other: Node) -> None:
         """Directly if both always run in this process."""
-        here = self.served.get(other)
         nodes = self.config.nodes
-        if here is not None and len(nodes[other].addresses) == len(nodes[served.node].addresses) == 1:
-            served.join(here)
-        else:
-            served.dial(other)
+        for served in self.served.values():
+            for other in served.dials():
+                here = self.served.get(other)
+                if here is not None and len(nodes[other].addresses) == len(nodes[served.node].addresses) == 1:
+                    served.join(here)
+                else:
+                    served.dial(other)
 
     def request_stop(self) -> None:
         """End `run` soon."""
@@ -185,7 +167,8 @@ class SequencerServer:
             await self._journals.close()
         await self.broker.close()
 
-    def _journal(self, node: Node) -> Journal:
+    def journal(self, node: Node) -> Journal:
+        """The journal that the cluster's file gives this node."""
         folder = self.config.journal_folder(node)
         if folder is not None:
             return FileJournal(folder)
@@ -194,8 +177,8 @@ class SequencerServer:
             return MemoryJournal()
         return self._broker_journals().journal(node)
 
-    def _watched_journal(self, node: Node) -> FencedJournal:
-        """Its beat is so short that one or two late beats do not make a standby take over."""
+    def watched_journal(self, node: Node) -> FencedJournal:
+        """One that standbys can look at. Its beat is short: one or two late beats do not make a standby take over."""
         return self._broker_journals().journal(node, beat_s=self.config.times.takeover_ms / 1000.0 / BEATS_PER_TAKEOVER)
 
     def _broker_journals(self) -> FencedJournals:

@@ -73,19 +73,8 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
         return TreeOptions(**{name: getattr(self, name) for name in SHARED})
 
     @classmethod
-    def of(
-        cls,
-        cluster: str,
-        tree: SequencingTree,
-        options: TreeOptions,
-        *,
-        addresses: dict[Node, list[str]] | None = None,
-        buckets: int = 0,
-        broker_options: dict[str, str | int | float] | None = None,
-        token_needed: bool = False,
-        tls: bool = False,
-    ) -> "ClusterDescription":
-        """The description of a tree that runs with these options."""
+    def of(cls, cluster: str, tree: SequencingTree, options: TreeOptions) -> "ClusterDescription":
+        """The description of a tree that runs with these options in one process."""
         return cls(
             **{name: getattr(options, name) for name in SHARED},
             cluster=cluster,
@@ -93,11 +82,6 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
             parents=tree.parents,
             homes=tree.homes,
             default_home=tree.default_home,
-            addresses=addresses or {},
-            buckets=buckets,
-            broker_options=broker_options or {},
-            token_needed=token_needed,
-            tls=tls,
         )
 
 

@@ -104,7 +104,7 @@ async def test_a_new_life_is_told_to_the_application(tmp_path: Path) -> None:
         gap = await anext(streams[2])
         assert isinstance(gap, seriatim.Gap) and "joins again as 2.2" in gap.reason
         assert list(streams[2].gaps) == [gap]
-        await until(lambda: peer_of(buses[0]).live.living() == [1, 2], "the others know")
+        await until(lambda: peer_of(buses[0]).live.machine.peer.living() == (1, 2), "the others know")
         await buses[0].publish("a", b"2")
         await buses[2].publish("a", b"3")
         assert set(await take(streams[2], 2)) == {"2", "3"}

@@ -80,7 +80,10 @@ async def test_two_sides_that_were_cut_apart_begin_anew_and_hear_each_other_agai
         await buses[0].publish("a", b"before")
         proxies[2].partition()  # where both others reach peer 2
         apart = [[1], [0], []]
-        await until(lambda: [peer_of(bus).live.living() for bus in buses] == apart, "each side presumes the other dead")
+        await until(
+            lambda: [list(peer_of(bus).live.machine.peer.living()) for bus in buses] == apart,
+            "each side presumes the other dead",
+        )
         await buses[0].publish("a", b"without it")
         proxies[2].heal()
         assert [(await stream.next(60.0)).data for stream in streams] == [b"before"] * PEERS

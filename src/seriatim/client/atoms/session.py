@@ -6,22 +6,61 @@ that is published from then on. An event that nobody would get is refused.
 
 from seriatim.brokers.urls import kind_of
 from seriatim.client.atoms.embedded import start_atoms
-from seriatim.client.atoms.view import AtomsView
 from seriatim.client.brokered.cluster import Cluster
 from seriatim.client.brokered.embedded import open_embedded
-from seriatim.client.brokered.machines import PublisherView
+from seriatim.client.brokered.machines import PublisherView, SubscriberView
 from seriatim.client.brokered.session import BrokerSession
 from seriatim.client.brokered.source import BrokerSource
+from seriatim.client.options import Limits
 from seriatim.client.session import Wishes
-from seriatim.model import Address
+from seriatim.model import Address, Notification, Number, Topic
 from seriatim.protocols.atoms import AtomsOptions
 from seriatim.protocols.atoms.publisher import AtomsPublisher
-from seriatim.protocols.atoms.subscriber import AtomsSubscriber
+from seriatim.protocols.atoms.subscriber import AtomsSubscriber, Depart, Placed
 from seriatim.server.description import ClusterDescription
 
 STAMP_BYTES = 128 * 1024  # room in a message for an item's stamp: some thousand atoms
 ALIVE_PER_LEASE = 3
 LEASE_MS = 30_000.0  # if the cluster does not say
+
+
+class AtomsView(SubscriberView):
+    """What the feed asks of a subscriber."""
+
+    knows_ages = False
+    farewell = Depart()
+
+    def __init__(self, subscriber: AtomsSubscriber) -> None:
+        super().__init__(subscriber)
+        self._subscriber = subscriber
+        self._inner = subscriber.inner
+
+    @property
+    def topics(self) -> frozenset[Topic]:
+        return self._inner.topics
+
+    @property
+    def waiting(self) -> int:
+        return self._inner.waiting
+
+    def share(self, limits: Limits) -> float:
+        return max(super().share(limits), self._inner.waiting_bytes / limits.unread_bytes)
+
+    def blocked_topics(self) -> frozenset[Topic]:
+        return self._inner.blocked_topics()
+
+    def explain(self) -> list[str]:
+        return self._inner.explain()
+
+    def unanswered(self) -> list[str]:
+        return self._inner.explain()
+
+    def slot_of(self, notification: Notification) -> Number:
+        return notification.slot if isinstance(notification, Placed) else notification.number
+
+    @property
+    def is_heard(self) -> bool:
+        return self._subscriber.is_heard
 
 
 class AtomsSource(BrokerSource):
@@ -30,7 +69,7 @@ class AtomsSource(BrokerSource):
     substrate = "atoms"
 
     def _view(self) -> AtomsView:
-        description = self._connection.cluster.description
+        description = self.connection.cluster.description
         options = AtomsOptions(causal=description.causal, retry_ms=description.retry_ms)
         alive_ms = _alive_ms(description)
         return AtomsView(AtomsSubscriber(self.name, description.coordinator, options, alive_ms=alive_ms))

@@ -37,7 +37,7 @@ class BrokerSource(Source):
         super().__init__(name, wishes, log_name)
         self.is_closed = False
         self._is_closing = False
-        self._connection = connection
+        self.connection = connection
         self._feed: Feed | None = None
         self._log: DeliveryLog | None = None
 
@@ -99,33 +99,18 @@ class BrokerSource(Source):
     def _open_log(self) -> None:
         if self.wishes.log is not None:
             where = None if self.where is None else str(self.where)
-            broker, clock = self._connection.cluster.broker, self._connection.clock
+            broker, clock = self.connection.cluster.broker, self.connection.clock
             self._log = open_delivery_log(self.wishes.log, broker, self.log_name, clock, where)
 
     async def _run(
         self, view: SubscriberView, count: int = 0, journal: Journal | None = None, network: Network | None = None
     ) -> None:
         """Start the feed, and hold the topics. `count`: parcels that an earlier process has handed out."""
-        wishes, connection = self.wishes, self._connection
+        wishes = self.wishes
         log = self._log.handed if self._log is not None else None
         self.inbox = Inbox(wishes.limits, show_gaps=wishes.stops_at_gaps, count=count, log=log)
         self.is_quick = log is None and not self.is_durable
-        self._feed = feed = Feed(
-            self.name,
-            view,
-            self.inbox,
-            broker=connection.cluster.broker,
-            network=network if network is not None else connection.network,
-            clock=connection.clock,
-            limits=wishes.limits,
-            arrived=self.arrived,
-            wants=self._names.__contains__,
-            on_changed=self._on_changed,
-            on_gap=self._on_gap,
-            journal=journal,
-            times=self._log is not None,
-            where=self.where,
-        )
+        self._feed = feed = Feed(self, view, has_times=log is not None, journal=journal, network=network)
         feed.start()
         async with self._changes:
             wanted = self._ordered(self._names)
@@ -174,7 +159,7 @@ class BrokerSource(Source):
         async with self._changes:
             ordered = self._ordered(names)  # raises before anything changes
             for topic in sorted(ordered - feed.topics):
-                self._connection.cluster.description.tree.home(topic)
+                self.connection.cluster.description.tree.home(topic)
             await self._capture(names)
             self._change_names(names, frozenset())
             try:
@@ -197,7 +182,7 @@ class BrokerSource(Source):
             async with asyncio.timeout(self.wishes.timeout_s):
                 while True:
                     try:
-                        return await self._connection.cluster.broker.capture(names)
+                        return await self.connection.cluster.broker.capture(names)
                     except ConnectionFailed:
                         await asyncio.sleep(CAPTURE_AGAIN_S)
         except TimeoutError:
@@ -222,20 +207,28 @@ class BrokerSource(Source):
         self.inbox.drop(names)
 
     def _ordered(self, names: Iterable[Topic]) -> frozenset[Topic]:
-        broker = self._connection.cluster.broker
+        broker = self.connection.cluster.broker
         return frozenset(broker.ordered_topic(name) for name in names)
 
     def _topics_by_name(self) -> dict[Topic, Topic]:
-        broker = self._connection.cluster.broker
+        broker = self.connection.cluster.broker
         return {name: broker.ordered_topic(name) for name in self._names}
 
-    def _on_changed(self, changed: Changed) -> None:
+    # ── from the feed ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wants(self, name: Topic) -> bool:
+        """Whether the application holds this topic."""
+        return name in self._names
+
+    def on_changed(self, changed: Changed) -> None:
+        """A change of topics is complete."""
         if self._log is not None and not self._is_closing:
             held = {name: topic for name, topic in self._topics_by_name().items() if topic in changed.topics}
             starts = {name: changed.start.get(topic) for name, topic in held.items()}
             self.inbox.put_news(partial(self._log.holds, starts))
 
-    def _on_gap(self, gap: Gap) -> None:
+    def on_gap(self, gap: Gap) -> None:
+        """Numbers of a topic will not come."""
         if self._log is not None and gap.reason == BEGAN_ANEW:  # what lies before its new start is not owed
             names = [name for name, topic in self._topics_by_name().items() if topic == gap.topic]
             self.inbox.put_news(partial(self._log.begins, dict.fromkeys(names, gap.last)))

@@ -47,7 +47,7 @@ async def find_broker(url: OverlayUrl, settings: Settings) -> BrokerAt:
     given = settings.security
     if url.file is not None:
         config = load_overlay(url.file)
-        name = config.check_broker(url.broker)
+        name = config.check_member(url.broker)
         security = config.client_security()
         return BrokerAt(
             name=name,

@@ -184,7 +184,7 @@ class PeerSession(Session):
     async def open(self) -> None:
         settings = self.settings
         config = await find_peers(self._url, settings)
-        config.check_id(self.id)
+        config.check_member(self.id)
         journal = settings.journal(f"peer-{self.id}")
         self._live = live = LivePeer(config, self.id, self._told, journal=journal, clock=self._clock)
         live.failed.add_done_callback(self._ended)

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from msgspec import Struct, field, to_builtins
 
 from seriatim.live.overlay.report import OverlayDescription
-from seriatim.model import Address, InputError
+from seriatim.model import InputError
 from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions
 from seriatim.protocols.overlay.options import Order
 from seriatim.runtime.net.security import SecurityOptions
@@ -130,11 +130,6 @@ class OverlayConfig(SystemFile, frozen=True, kw_only=True, dict=True):
         tls = bool(given.certificate or given.authority)
         files = {"token_file": given.token_file, "authority": given.authority, "tls": tls}
         return load_security(files, self.folder, "security")
-
-    def check_broker(self, name: Address) -> Address:
-        """The name, which must be a broker's."""
-        self.check_member(name)
-        return name
 
 
 def load_overlay(path: Path) -> OverlayConfig:

@@ -46,7 +46,7 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
 
     def __init__(self, config: OverlayConfig, name: Address, *, journal: Journal | None = None) -> None:
         self.config = config
-        self.name = config.check_broker(name)
+        self.name = config.check_member(name)
         self.place = config.overlay.places[name]
         self.payload_bytes_max = config.options.payload_bytes_max
         self.clients_max = config.options.clients_max

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from seriatim.live.peers.report import PeersDescription
 from seriatim.protocols.vcube import Cube, VCubeOptions
-from seriatim.protocols.vcube.cube import IDS_MAX, Id
+from seriatim.protocols.vcube.cube import IDS_MAX
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.tables import Count, Milliseconds, about, parse, read_toml
 from seriatim.server.schemas import PayloadBytes, Place, SecurityFiles, SystemFile
@@ -84,11 +84,6 @@ class PeersConfig(SystemFile, frozen=True, kw_only=True):
         """Tokens and certificates, read from their files; what the application gave takes their place."""
         loaded = self.security.load(self.folder)
         return loaded if self.given is None else loaded.overridden(self.given)
-
-    def check_id(self, id: Id) -> Id:
-        """The id, which must be a peer's."""
-        self.check_member(id)
-        return id
 
 
 def load_peers(path: Path) -> PeersConfig:

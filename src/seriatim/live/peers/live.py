@@ -54,7 +54,7 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         journal: Journal | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.id = config.check_id(id)
+        self.id = config.check_member(id)
         self.config = config
         super().__init__(
             config,
@@ -121,10 +121,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     def explain(self) -> list[str]:
         return [*self.machine.peer.explain(), *self.unreached()]
-
-    def living(self) -> list[Id]:
-        """The other peers that are not presumed dead."""
-        return list(self.machine.peer.living())
 
     def report(self) -> bytes:
         return encode_report(
