@@ -5,8 +5,7 @@ from typing import Any, TypeAlias
 
 from seriatim.cli.answers import Asked, Files, exit_code, explain_answers, show_rows
 from seriatim.cli.common import run_until_interrupted
-from seriatim.live.overlay.config import load_overlay
-from seriatim.live.overlay.report import BrokerReport, observe_broker
+from seriatim.live.overlay.config import BrokerReport, load_overlay, observe_broker
 from seriatim.model import ConnectionFailed, RemoteError
 from seriatim.runtime.net.security import SecurityOptions
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class SubscriptionMetrics(Struct, frozen=True, kw_only=True):
     """One subscription. What grows counts from the moment it was opened in this process.
 
-    `held` and its age are None where they are not known: with vcube and overlay, and the age with atoms, too.
+    None means that it is not known: what is held with vcube and overlay, its age with atoms, too.
     """
 
     subscriber: str

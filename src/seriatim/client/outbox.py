@@ -34,7 +34,6 @@ class Receipts:
         self.left = count
 
     def put(self, place: int, result: Published | SeriatimError) -> None:
-        """One more answer."""
         self.results[place] = result
         self.left -= 1
         if self.left == 0 and not self.complete.done():
@@ -127,7 +126,6 @@ class Outbox(ABC):
     # ── from the application ──────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Published:
-        """Returns when it is published."""
         pending = self._checked(topic, data, headers, id)
         if not self.room.is_free:
             await self._wait_for_room()

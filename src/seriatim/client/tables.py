@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,31 +23,6 @@ ROOM = {Subscription: 72, Publication: 48}  # bytes kept free in a line for what
 T = TypeVar("T", bound=Struct)
 
 _encoder = msgspec.json.Encoder()
-
-
-class RowTable(Protocol):
-    """Where the rows of one table go: a file, or a stream on the broker."""
-
-    def append(self, lines: bytes) -> int:
-        """Write whole lines; where they begin. LogError: none of them is there."""
-
-    def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """These rows take the place of those that begin here."""
-
-    def withdraw(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """These rows, which begin here, never happened."""
-
-    async def load(self) -> None:
-        """Get ready to be asked for `rows`."""
-
-    def rows(self, kind: type[T]) -> Iterable[tuple[int, int, T]]:
-        """What was written before: where its line begins, how long it is, what it says."""
-
-    async def written(self, timeout_s: float) -> None:
-        """Until everything is where it belongs. LogError: it is not, in that time."""
-
-    def close(self) -> None:
-        """May be called twice."""
 
 
 class RowFile:
@@ -106,7 +81,7 @@ class RowFile:
             self._torn = None
 
     def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """Put other rows into the lines that begin here."""
+        """These rows take the place of those that begin here."""
         lines = [padded(row, length) for row, length in zip(rows, lengths, strict=True)]
         self._overwrite(offset, b"".join(lines))
 
@@ -137,10 +112,10 @@ class RowFile:
                 offset += len(line)
 
     async def load(self) -> None:
-        """A file is read when its rows are asked for."""
+        """Get ready to be asked for `rows`: a file always is."""
 
     async def written(self, timeout_s: float) -> None:
-        """What is appended to a file is there at once."""
+        """Until everything is where it belongs: in a file it is at once. LogError: it is not, in that time."""
 
     def close(self) -> None:
         """May be called twice."""
@@ -161,7 +136,7 @@ def padded(row: Struct, length: int | None = None) -> bytes:
 
 
 class BrokerTable:
-    """A `RowTable` on the broker. It ignores offsets: a change is a new line."""
+    """The same on the broker. It ignores offsets: a change is a new line."""
 
     def __init__(self, broker: Broker, table: str, client: str) -> None:
         self._table = table
@@ -203,3 +178,6 @@ class BrokerTable:
 
     def close(self) -> None:
         self._channel.close()
+
+
+RowTable: TypeAlias = RowFile | BrokerTable

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from msgspec import structs
+from msgspec.json import encode
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import Requests, required
@@ -17,7 +18,7 @@ from seriatim.model import InputError, Node
 from seriatim.protocols.tree import TreeOptions
 from seriatim.server.config import ClusterConfig
 from seriatim.server.description import ClusterDescription, describe_subject, encode_description
-from seriatim.server.status import encode, limited, node_subject
+from seriatim.server.status import limited, node_subject
 
 
 def encoded_description(
@@ -60,6 +61,8 @@ async def answer_questions(broker: Broker, cluster: str, description: bytes, ser
 
 
 async def _answer_for(broker: Requests, cluster: str, node: Served[Any]) -> None:
+    """In JSON, so that people can ask too (`nats request _seriatim.status.root ''`)."""
+
     def status(_: bytes) -> bytes:
         return encode(node.status())
 

@@ -29,7 +29,6 @@ class Snapshot(Struct, Generic[AnyFounded, AnyState]):
 
 
 def encode_snapshot(founded: object, state: object, now: float) -> bytes:
-    """A snapshot, ready for the journal."""
     return encode_founded(Snapshot(founded, state, now))
 
 

@@ -196,7 +196,6 @@ class Served(ABC, Generic[AnyHost]):
     # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def status(self) -> NodeStatus:
-        """The status of the node now."""
         uptime_s = time.monotonic() - self._started_s
         base = NodeStatus(
             node=self.node,

@@ -210,7 +210,6 @@ class SequencerServer:
 
     @property
     def addresses(self) -> dict[Node, str]:
-        """Where each node of this process listens."""
         return {name: served.address for name, served in self.served.items()}
 
     @property
@@ -227,7 +226,6 @@ class SequencerServer:
         ]
 
     def status(self) -> ServerStatus:
-        """All nodes of this process."""
         return ServerStatus(
             cluster=self.config.cluster,
             mode=self.config.mode,

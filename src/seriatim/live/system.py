@@ -114,7 +114,6 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
 
     @property
     def address(self) -> str:
-        """Where it listens."""
         assert self._listener is not None, "start it first"
         return self._listener.address
 

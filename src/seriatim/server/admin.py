@@ -55,7 +55,6 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def plain(status: HTTPStatus, text: str, *headers: str) -> Reply:
-    """A line of text."""
     return Reply(status, text.encode() + b"\n", TEXT, headers)
 
 

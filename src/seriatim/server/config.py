@@ -151,7 +151,6 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def tree(self) -> SequencingTree:
-        """The sequencing tree the nodes form."""
         return _tree(self)
 
     @property
@@ -182,7 +181,6 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """The kind of the broker."""
         try:
             return kind_of(self.broker)
         except InputError as error:
@@ -190,7 +188,6 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def is_lossy(self) -> bool:
-        """Whether the broker may lose events."""
         return self.kind.lossy
 
     @property

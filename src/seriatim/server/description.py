@@ -92,7 +92,6 @@ def describe_subject(cluster: str) -> str:
 
 
 def encode_description(description: ClusterDescription) -> bytes:
-    """The answer, ready to be sent."""
     return msgspec.json.encode(description)
 
 

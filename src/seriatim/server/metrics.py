@@ -39,7 +39,6 @@ class Buckets:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -80,7 +79,6 @@ class Metrics:
         self._register(name, what, "histogram", labels, write)
 
     def text(self) -> str:
-        """Everything, as it is now."""
         lines: list[str] = []
         for write in self._written.values():
             lines.extend(write())

@@ -87,12 +87,10 @@ class SystemFile(Struct, frozen=True, kw_only=True):
 
     @property
     def places(self) -> Mapping[Any, Place]:
-        """Where each process is."""
         places: Mapping[Any, Place] = getattr(self, f"{self.kind}s")
         return places
 
     def journal(self, name: object) -> Path:
-        """Where a process keeps its journal."""
         return self.folder / self.journals / f"{self.kind}-{name}"
 
     def check_member(self, name: Any) -> Any:

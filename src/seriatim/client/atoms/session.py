@@ -4,24 +4,33 @@ A topic's members are its subscribers: a new subscriber becomes a member of the 
 that is published from then on. An event that nobody would get is refused.
 """
 
-from seriatim.brokers.urls import kind_of
-from seriatim.client.atoms.embedded import start_atoms
+from msgspec import structs
+
+from seriatim.brokers.urls import open_broker
 from seriatim.client.brokered.cluster import Cluster
-from seriatim.client.brokered.embedded import open_embedded
+from seriatim.client.brokered.embedded import EmbeddedCluster, embedded_options
 from seriatim.client.brokered.machines import PublisherView, SubscriberView
 from seriatim.client.brokered.session import BrokerSession
 from seriatim.client.brokered.source import BrokerSource
 from seriatim.client.options import Limits
 from seriatim.client.session import Wishes
-from seriatim.model import Address, Notification, Number, Topic
+from seriatim.client.settings import Settings
+from seriatim.live.atoms.founding import Founded
+from seriatim.live.atoms.host import LiveStation
+from seriatim.model import Address, InputError, Notification, Number, Topic
+from seriatim.order import SequencingTree
 from seriatim.protocols.atoms import AtomsOptions
 from seriatim.protocols.atoms.publisher import AtomsPublisher
 from seriatim.protocols.atoms.subscriber import AtomsSubscriber, Depart, Placed
+from seriatim.runtime import Switchboard
+from seriatim.runtime.journal.interface import MemoryJournal
+from seriatim.runtime.net.wire import Decoders
 from seriatim.server.description import ClusterDescription
 
 STAMP_BYTES = 128 * 1024  # room in a message for an item's stamp: some thousand atoms
 ALIVE_PER_LEASE = 3
-LEASE_MS = 30_000.0  # if the cluster does not say
+LEASE_MS = 30_000.0  # if the cluster does not say, and in this process
+STATION = "root"  # the one station of memory://, with all roles
 
 
 class AtomsView(SubscriberView):
@@ -80,13 +89,13 @@ class AtomsSession(BrokerSession):
 
     substrate = "atoms"
 
-    async def _find_cluster(self) -> Cluster:
-        if kind_of(self.settings.url).in_process:
-            return await open_embedded(self.settings, start_atoms)
-        from seriatim.client.brokered.discovery import open_remote  # lazily: memory:// needs no network
+    def _embedded(self) -> EmbeddedCluster[LiveStation]:
+        return embedded_atoms(self.settings)
+
+    def _decoders(self) -> Decoders:
         from seriatim.live.atoms.wire import ATOMS
 
-        return await open_remote(self.settings, ATOMS)
+        return ATOMS
 
     def _publisher(self, cluster: Cluster) -> PublisherView:
         description = cluster.description
@@ -101,3 +110,28 @@ class AtomsSession(BrokerSession):
 
 def _alive_ms(description: ClusterDescription) -> float:
     return (description.subscriber_lease_ms or LEASE_MS) / ALIVE_PER_LEASE
+
+
+def embedded_atoms(settings: Settings) -> EmbeddedCluster[LiveStation]:
+    """`memory://`: one station with all roles, not started yet."""
+    broker, causal = open_broker(settings.url), bool(settings.causal)
+    if broker.lossy or not broker.keeps_log:
+        raise InputError("url", "atoms need a broker that loses nothing", "leave out loss and keeps_log")
+    options = embedded_options(broker, "ticket", causal)
+    described = ClusterDescription.of("memory", SequencingTree.single(node=STATION), options)
+    description = structs.replace(described, order="atoms", coordinator=STATION, ingresses=[STATION])
+
+    def station(switchboard: Switchboard) -> list[LiveStation]:
+        founded = Founded(node=STATION, coordinator=STATION, ingresses=(STATION,), hosts=(STATION,), causal=causal)
+        return [
+            LiveStation(
+                founded,
+                AtomsOptions(causal=causal, retry_ms=options.retry_ms),
+                broker=broker,
+                switchboard=switchboard,
+                journal=MemoryJournal(),
+                lease_ms=LEASE_MS,
+            )
+        ]
+
+    return EmbeddedCluster(broker, description, station)

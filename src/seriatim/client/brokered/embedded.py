@@ -5,8 +5,8 @@ with the first of them and ends with the last one; nothing of it survives.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -20,7 +20,7 @@ from seriatim.runtime import Journal, Recovered, Switchboard
 from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.server.description import ClusterDescription
 
-Start: TypeAlias = Callable[[Settings], Awaitable[Cluster]]
+Make: TypeAlias = Callable[[], "EmbeddedCluster[Any]"]  # a cluster that has not started yet
 
 
 H = TypeVar("H", bound=MachineHost[Any, Any])
@@ -59,12 +59,12 @@ class EmbeddedCluster(Generic[H]):
         self._journals: dict[str, NamedMemoryJournal] = {}
         self.hosts = list(make_hosts(self._switchboard))
 
-    async def start(self) -> None:
-        """Open the broker and run the nodes."""
+    async def start(self) -> Self:
         await self.broker.open()
         self.broker.configure(self.description.mode, self.description.tree.home)
         for host in self.hosts:
             await host.start()
+        return self
 
     def network(self, name: Address) -> Network:
         return Network(self._switchboard)
@@ -81,11 +81,11 @@ class EmbeddedCluster(Generic[H]):
 class SharedCluster:
     """The cluster of a name: it starts with its first user, and closes when the last one closes it."""
 
-    def __init__(self, name: str, settings: Settings, start: Start) -> None:
+    def __init__(self, name: str, settings: Settings, make: Make) -> None:
         self._name = name
         self._runs = _wishes(settings)
         self._users = 0
-        self._ready = asyncio.ensure_future(start(settings))
+        self._ready = asyncio.ensure_future(make().start())
 
     def check_fits(self, settings: Settings) -> None:
         """InputError: this bus cannot join. What it does not ask for may be anything."""
@@ -128,16 +128,16 @@ def _wishes(settings: Settings) -> dict[str, object]:
 _running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedCluster]] = WeakKeyDictionary()
 
 
-async def open_embedded(settings: Settings, start: Start) -> Cluster:
+async def open_embedded(settings: Settings, make: Make) -> Cluster:
     """Join, or start, the cluster of this name. Without a name it is a cluster of its own."""
     name = urlsplit(settings.url).netloc
     if not name:
-        return await start(settings)
+        return await make().start()
     by_name = _running.setdefault(asyncio.get_running_loop(), {})
     if name in by_name:
         by_name[name].check_fits(settings)
     else:
-        by_name[name] = SharedCluster(name, settings, start)
+        by_name[name] = SharedCluster(name, settings, make)
     return await by_name[name].join()
 
 

@@ -105,7 +105,6 @@ class Feed:
         return self.view.topics
 
     def start(self) -> None:
-        """Begin to run the machine."""
         self._is_running = True
         self._broker.know(self.topics)
         self._network.switchboard.attach(self.address, self._from_network)

@@ -104,7 +104,6 @@ class BrokerOutbox(Outbox):
         self._port: Port = broker.attach(name, self._from_broker, self._refused_by_broker)
 
     def start(self) -> None:
-        """Begin to publish."""
         self._switchboard.attach(self.name, self._driver.deliver)
         self._driver.start()
 

@@ -6,8 +6,11 @@ atoms/session.py.
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+from seriatim.brokers.urls import kind_of
 from seriatim.client.brokered.cluster import Cluster, Connection
+from seriatim.client.brokered.embedded import EmbeddedCluster, open_embedded
 from seriatim.client.brokered.machines import PublisherView
 from seriatim.client.brokered.outbox import BrokerOutbox
 from seriatim.client.brokered.source import BrokerSource
@@ -16,6 +19,7 @@ from seriatim.client.logs import PublicationLog, open_publication_log
 from seriatim.client.session import Session, Wishes
 from seriatim.client.settings import Settings
 from seriatim.model import Address, Closed
+from seriatim.runtime.net.wire import Decoders
 
 
 class BrokerSession(Session):
@@ -33,8 +37,12 @@ class BrokerSession(Session):
     # ── what tree and atoms do differently ────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    async def _find_cluster(self) -> Cluster:
-        """Connect to the cluster that the URL names, or start it in this process."""
+    def _embedded(self) -> EmbeddedCluster[Any]:
+        """A cluster in this process, for `memory://`; not started yet."""
+
+    @abstractmethod
+    def _decoders(self) -> Decoders:
+        """How nodes elsewhere are understood."""
 
     @abstractmethod
     def _publisher(self, cluster: Cluster) -> PublisherView:
@@ -52,6 +60,14 @@ class BrokerSession(Session):
         if self._connection is None:
             raise Closed("the bus is not connected")
         return self._connection
+
+    async def _find_cluster(self) -> Cluster:
+        """Connect to the cluster that the URL names, or start it in this process."""
+        if kind_of(self.settings.url).in_process:
+            return await open_embedded(self.settings, self._embedded)
+        from seriatim.client.brokered.discovery import open_remote  # lazily: memory:// needs no network
+
+        return await open_remote(self.settings, self._decoders())
 
     async def open(self) -> None:
         settings = self.settings

@@ -217,7 +217,6 @@ class BrokerSource(Source):
     # ── from the feed ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def wants(self, name: Topic) -> bool:
-        """Whether the application holds this topic."""
         return name in self._names
 
     def on_changed(self, changed: Changed) -> None:

@@ -46,7 +46,6 @@ class Attachment:
         self._running = False
 
     def start(self) -> None:
-        """Begin to connect."""
         self._running = True
         self._driver.start()
         self._dialer.start()
@@ -56,7 +55,6 @@ class Attachment:
         await self._dialer.wait_connected(self._broker.name, timeout_s)
 
     async def stop(self) -> None:
-        """May be called twice."""
         self._running = False
         self._forgotten = None
         await self._driver.stop()
@@ -82,7 +80,6 @@ class Attachment:
         return self._node.is_known
 
     def reached(self, broker: Address) -> None:
-        """There is a new connection."""
         self._driver.deliver(APPLICATION, Reached(broker))
 
     def end(self, reason: str) -> None:

@@ -33,8 +33,6 @@ class OverlayOutbox(DirectOutbox):
         self._session = session
         self._count = 0
 
-    # ── from the broker ───────────────────────────────────────────────────────────────────────────────────────────
-
     def published(self, event_id: str) -> None:
         """The broker has it in its journal."""
         if (pending := self._settled(event_id)) is not None:
@@ -54,8 +52,6 @@ class OverlayOutbox(DirectOutbox):
         for event_id in list(self._pending):
             if (pending := self._settled(event_id)) is not None:
                 self._answer(pending, Unsettled(f"{reason}; whether {event_id} was published is not known"))
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _checked(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Pending:
         """The topic travels as an attribute, too. What a filter could not read is refused here, with the reason."""

@@ -178,7 +178,6 @@ class OverlaySession(Session):
         return self._attachment
 
     async def close(self) -> None:
-        """End all advertisements, disconnect."""
         try:
             if self.outbox is not None:
                 timeout_s = min(LEAVE_S, self.settings.timeout_s)
@@ -197,7 +196,6 @@ class OverlaySession(Session):
     # ── speaking to the broker ────────────────────────────────────────────────────────────────────────────────────
 
     async def begin(self, source: OverlaySource, timeout_s: float) -> Unreachable:
-        """For a subscription."""
         self._sources[source.key] = source
         try:
             return await self._ask(Subscribe(source.key, source.text), source.key, timeout_s)
@@ -207,7 +205,6 @@ class OverlaySession(Session):
             raise
 
     async def end(self, source: OverlaySource, timeout_s: float) -> None:
-        """A subscription is over."""
         if self._sources.pop(source.key, None) is not None:
             await self._ask(Unsubscribe(source.key), source.key, timeout_s)
 
@@ -354,7 +351,6 @@ class OverlaySession(Session):
     # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def explain(self) -> Explanation:
-        """The broker's answers, and its connection."""
         attached = self._attachment
         return Explanation(
             down=attached.problems() if attached is not None else [],

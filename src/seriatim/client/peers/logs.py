@@ -39,7 +39,6 @@ class PeerDeliveries:
         self._held[topic] = self._logs[name]
 
     def end(self, topic: Topic) -> None:
-        """The topic is no longer held."""
         if (log := self._held.get(topic)) is not None:
             log.end()
             del self._held[topic]
@@ -60,7 +59,6 @@ class PeerDeliveries:
         return log.position
 
     def flush(self) -> None:
-        """Write what has gathered."""
         for log in self._logs.values():
             log.flush()
 

@@ -36,8 +36,6 @@ class PeerOutbox(DirectOutbox):
         self._events: dict[str, Event] = {}  # given to the peer, which has not given it a number yet
         self._numbers: dict[str, int] = {}
 
-    # ── from the peer ─────────────────────────────────────────────────────────────────────────────────────────────
-
     def taken(self, event: Event, number: int, life: str) -> None:
         """The peer has given one of ours its number, and sends it. An event of others may have the same id."""
         if self._events.get(event.id) is event:
@@ -61,8 +59,6 @@ class PeerOutbox(DirectOutbox):
             self._numbers.pop(event_id, None)
             why = f"this peer was presumed dead before all had received {event_id}"
             self._answer(pending, Unsettled(f"{why}: either all the others have it, or none"))
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _publisher(self) -> Address:
         return self._session.life

@@ -61,7 +61,6 @@ class PeerSource(DirectSource):
 
     @property
     def is_logged(self) -> bool:
-        """Whether its deliveries are written down."""
         return self._deliveries is not None
 
     def seen(self, topic: Topic) -> int:
@@ -302,7 +301,6 @@ class PeerSession(Session):
         return source
 
     def forget(self, source: PeerSource) -> None:
-        """It is closed."""
         self._sources = [each for each in self._sources if each is not source]
 
     def _check_not_logged(self, topics: frozenset[Topic]) -> None:

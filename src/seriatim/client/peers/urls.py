@@ -11,8 +11,7 @@ from msgspec import Struct, structs
 
 from seriatim.client.direct.urls import parse_direct_url
 from seriatim.client.settings import Settings
-from seriatim.live.peers.config import PeersConfig, load_peers, peers_of
-from seriatim.live.peers.report import observe
+from seriatim.live.peers.config import PeersConfig, load_peers, observe, peers_of
 from seriatim.model import InputError
 from seriatim.protocols.vcube.cube import IDS_MAX, Id
 from seriatim.runtime.net.security import SecurityOptions

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from seriatim.live.overlay.config import decode_report
 from seriatim.live.overlay.live import LiveBroker, total
-from seriatim.live.overlay.report import decode_report
 from seriatim.protocols.overlay.state import BrokerState
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.server.admin import AdminServer

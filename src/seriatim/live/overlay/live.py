@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from seriatim.live.founding import Rebuilt
-from seriatim.live.overlay.config import OverlayConfig
+from seriatim.live.overlay.config import BrokerReport, OverlayConfig, decode_report, difference
 from seriatim.live.overlay.connecting import BrokerListener
 from seriatim.live.overlay.founding import Founded, rebuild
-from seriatim.live.overlay.report import BrokerReport, decode_report, difference
 from seriatim.live.overlay.wire import OVERLAY
 from seriatim.live.system import SystemDialer, SystemHost
 from seriatim.model import APPLICATION, Address
@@ -110,7 +109,6 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
 
     @property
     def clients(self) -> int:
-        """How many are connected."""
         return self._listener.clients if isinstance(self._listener, BrokerListener) else 0
 
     def knows(self, client: Address) -> bool:

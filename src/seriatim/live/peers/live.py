@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from seriatim.live.founding import Rebuilt
-from seriatim.live.peers.config import PeersConfig
-from seriatim.live.peers.report import PeerReport, decode_report, difference
+from seriatim.live.peers.config import PeerReport, PeersConfig, decode_report, difference
 from seriatim.live.peers.roster import Roster
 from seriatim.live.peers.wire import PEERS
 from seriatim.live.system import SystemDialer, SystemHost, SystemListener
@@ -96,7 +95,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     @property
     def life(self) -> Life:
-        """The present life."""
         return self.machine.peer.life
 
     @property
@@ -116,7 +114,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     @property
     def topics(self) -> list[Topic]:
-        """The topics it holds."""
         return self.machine.peer.topics
 
     def explain(self) -> list[str]:

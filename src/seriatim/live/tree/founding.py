@@ -39,7 +39,6 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
 
     @property
     def tree(self) -> SequencingTree:
-        """The tree as it was."""
         return SequencingTree(self.parents, self.homes, self.default_home)
 
     def options_now(self, options: TreeOptions) -> TreeOptions:
