@@ -13,7 +13,7 @@ the next attempt says the same again. So no event is without a row, and no row i
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
@@ -34,43 +34,6 @@ FLUSH_ROWS = 1_000
 FLUSH_S = 1.0
 
 _encoder = msgspec.json.Encoder()
-
-
-class Gathered:
-    """Deliveries on their way to their table: many rows are written at once, and none waits for long."""
-
-    def __init__(self, table: RowTable) -> None:
-        self._table = table
-        self._rows: list[Delivery] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def make_room(self) -> None:
-        """Before more rows are counted. LogError: those that wait are too many, and cannot be written."""
-        if len(self._rows) >= FLUSH_ROWS:
-            self.flush()
-
-    def put(self, rows: Iterable[Delivery]) -> None:
-        """Accepted: they are written soon."""
-        self._rows.extend(rows)
-        if self._timer is None and self._rows:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
-
-    def flush(self) -> None:
-        """Write what has gathered."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._rows:
-            self._table.append(_encoder.encode_lines(self._rows))
-            self._rows = []
-
-    def _flush_late(self) -> None:
-        """By the clock. If it fails the rows are kept, and written with those that follow."""
-        self._timer = None
-        try:
-            self.flush()
-        except LogError as error:
-            logger.error("deliveries not logged yet: rows=%d reason=%s", len(self._rows), error)
 
 
 class _Row(Struct):
@@ -105,7 +68,8 @@ class DeliveryLog:
         self._subscriber = subscriber
         self._clock = clock
         self.position = 0
-        self._gathered = Gathered(deliveries)
+        self._gathered: list[Delivery] = []  # accepted, and written soon: many rows at once, and none waits for long
+        self._timer: asyncio.TimerHandle | None = None
         self._holdings: dict[Topic, _Row] = {}
         self._known: set[tuple[Topic, Number, int]] = set()  # logged by an earlier process, and may come again
 
@@ -149,7 +113,8 @@ class DeliveryLog:
         LogError: they are not accepted, and can come again. So everything that can fail comes first; only then is
         anything counted.
         """
-        self._gathered.make_room()
+        if len(self._gathered) >= FLUSH_ROWS:
+            self.flush()
         # what is known has its row: the process before this one wrote it
         new = [each for each in events if not (each.replayed and (each.topic, each.number, each.index) in self._known)]
         for position, event in enumerate(new, self.position):
@@ -176,7 +141,9 @@ class DeliveryLog:
                 )
             )
             self.position += 1
-        self._gathered.put(rows)
+        self._gathered += rows
+        if self._timer is None and self._gathered:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
 
     def holds(self, starts: Mapping[Topic, Number | None]) -> None:
         """From here on the subscriber holds exactly these topics; with a number: it begins after that number."""
@@ -239,7 +206,20 @@ class DeliveryLog:
 
     def flush(self) -> None:
         """Write what has gathered."""
-        self._gathered.flush()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._gathered:
+            self._deliveries.append(_encoder.encode_lines(self._gathered))
+            self._gathered = []
+
+    def _flush_late(self) -> None:
+        """By the clock. If it fails the rows are kept, and written with those that follow."""
+        self._timer = None
+        try:
+            self.flush()
+        except LogError as error:
+            logger.error("deliveries not logged yet: rows=%d reason=%s", len(self._gathered), error)
 
     async def written(self, timeout_s: float) -> None:
         """Until everything is in the log. LogError: it is not, in that time."""

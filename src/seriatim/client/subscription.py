@@ -77,8 +77,6 @@ class Subscription(UsedOnce):
         """The filter; a durable subscription that was resumed has the one it remembers."""
         return self._source.where
 
-    # ── opening, changing, closing ────────────────────────────────────────────────────────────────────────────────
-
     async def _open(self) -> None:
         await self._source.open()
         self._inbox = self._source.inbox
@@ -113,8 +111,6 @@ class Subscription(UsedOnce):
         """Leave all topics for good, also a durable subscription's, and close."""
         await self._opened().leave()
         await self.close()
-
-    # ── iterating ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def __aiter__(self) -> "Subscription":
         return self
@@ -174,8 +170,6 @@ class Subscription(UsedOnce):
             if not inbox:
                 source.arrived.clear()
                 await source.arrived.wait()
-
-    # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def explain(self) -> Explanation:
         """What is held back, waiting for what, since when, and which node knows."""

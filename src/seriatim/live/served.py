@@ -70,8 +70,6 @@ class Served(ABC, Generic[AnyHost]):
             reserved=self.reserved,
         )
 
-    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
-
     @abstractmethod
     def make_host(self, journal: Journal) -> AnyHost:
         """A host of this node, not started."""
@@ -95,8 +93,6 @@ class Served(ABC, Generic[AnyHost]):
     @abstractmethod
     def others(self) -> Mapping[Node, str]:
         """The nodes that it should be connected to, and what each of them is to this one."""
-
-    # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def address(self) -> str:
@@ -192,8 +188,6 @@ class Served(ABC, Generic[AnyHost]):
         self._stop_dialing()
         if not self.failed.done():
             self.failed.set_result(error)
-
-    # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def status(self) -> NodeStatus:
         uptime_s = time.monotonic() - self._started_s

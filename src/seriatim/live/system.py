@@ -17,8 +17,7 @@ from seriatim.runtime import Driver, FileJournal, Journal, Switchboard
 from seriatim.runtime.net.connection import Throttle, TransportOptions
 from seriatim.runtime.net.dialer import Dialer, DialerOptions, Peer
 from seriatim.runtime.net.door import Problem
-from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.system import SystemDescription, explain_refusal
+from seriatim.runtime.net.system import explain_refusal
 from seriatim.runtime.net.system_door import SHOWN_MAX, SystemDoor, SystemVisitor
 from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Decoders, Envelope, Hello, Ping, Refusal, Welcome
 from seriatim.server.schemas import SystemFile
@@ -41,9 +40,6 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
         config: SystemFile,
         name: object,
         node: Address,
-        *,
-        description: SystemDescription,
-        security: SecurityOptions,
         journal: Journal | None,
     ) -> None:
         super().__init__(
@@ -51,15 +47,13 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
             switchboard=Switchboard(),
             journal=journal if journal is not None else FileJournal(config.journal(name)),
         )
-        self.description = description
+        self.description = config.description
         self.process = secrets.token_hex(8)
-        self.security = security
+        self.security = config.load_security()
         self.at = config.places[name]
         self._shown = f"{config.kind} {name}"
         self._listener: SystemListener | None = None
         self._dialer: SystemDialer | None = None
-
-    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def connections(self, driver: Driver) -> "tuple[SystemListener, SystemDialer]":
@@ -85,8 +79,6 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
     def report(self) -> bytes:
         """What observers are told."""
 
-    # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
-
     async def serve(self, driver: Driver) -> None:
         """ConnectionFailed: the port cannot be used."""
         self._listener, self._dialer = self.connections(driver)
@@ -109,8 +101,6 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
 
     def fail(self, error: BaseException) -> None:
         super().fail(error if isinstance(error, SeriatimError) else Closed(f"{self._shown} broke: {error!r}"))
-
-    # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def address(self) -> str:

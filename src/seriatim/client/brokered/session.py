@@ -34,8 +34,6 @@ class BrokerSession(Session):
         self._publications: PublicationLog | None = None
         self._reader: BrokerSource | None = None  # its log says what this publisher has seen
 
-    # ── what tree and atoms do differently ────────────────────────────────────────────────────────────────────────
-
     @abstractmethod
     def _embedded(self) -> EmbeddedCluster[Any]:
         """A cluster in this process, for `memory://`; not started yet."""
@@ -51,8 +49,6 @@ class BrokerSession(Session):
     @abstractmethod
     def _source(self, address: Address, wishes: Wishes, log_name: str) -> BrokerSource:
         """A new subscription's source."""
-
-    # ── a session ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def connection(self) -> Connection:

@@ -90,8 +90,6 @@ class BrokerSource(Source):
             left_out=feed.left_out,
         )
 
-    # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
-
     async def open(self) -> None:
         self._open_log()
         await self._run(self._view())
@@ -152,8 +150,6 @@ class BrokerSource(Source):
         except (TimedOut, RequestRefused, Closed):
             return
 
-    # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def add(self, names: frozenset[Topic]) -> None:
         feed = self.feed
         async with self._changes:
@@ -213,8 +209,6 @@ class BrokerSource(Source):
     def _topics_by_name(self) -> dict[Topic, Topic]:
         broker = self.connection.cluster.broker
         return {name: broker.ordered_topic(name) for name in self._names}
-
-    # ── from the feed ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def wants(self, name: Topic) -> bool:
         return name in self._names

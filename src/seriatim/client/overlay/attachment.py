@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from seriatim.client.overlay.urls import BrokerAt
 from seriatim.live.overlay.config import RETRY_MS
-from seriatim.live.overlay.connecting import FORGOTTEN
+from seriatim.live.overlay.live import FORGOTTEN
 from seriatim.live.overlay.wire import OVERLAY
 from seriatim.live.system import DIALING
 from seriatim.model import APPLICATION, Address, Closed

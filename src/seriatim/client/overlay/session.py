@@ -146,13 +146,6 @@ class OverlaySession(Session):
         self._unheard: dict[str, Unreachable] = {}  # implied advertisements: brokers that did not hear of them at first
         self._waits: dict[Asked, Wait] = {}
 
-    @property
-    def broker(self) -> Address:
-        """The broker that this is a client of."""
-        if self._broker is None:
-            raise Closed("the bus is not open")
-        return self._broker.name
-
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:

@@ -10,16 +10,16 @@ parcels between the two; a parcel in another name, or one that no peer can have 
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from seriatim.live.founding import Rebuilt
 from seriatim.live.peers.config import PeerReport, PeersConfig, decode_report, difference
-from seriatim.live.peers.roster import Roster
 from seriatim.live.peers.wire import PEERS
 from seriatim.live.system import SystemDialer, SystemHost, SystemListener
 from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, Topic, event_bytes
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Peer, address_of
-from seriatim.protocols.vcube.cube import Id, Life, births_of, id_at, id_of, name_of
+from seriatim.protocols.vcube.cube import Id, Life, births_of, id_at, id_of, life_of, name_of
 from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel, publication_in
 from seriatim.protocols.vcube.messages import Born, Replaced
 from seriatim.runtime import Clock, Driver, Journal, Recovered
@@ -55,14 +55,7 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     ) -> None:
         self.id = config.check_member(id)
         self.config = config
-        super().__init__(
-            config,
-            id,
-            address_of(id),
-            description=config.description,
-            security=config.load_security(),
-            journal=journal,
-        )
+        super().__init__(config, id, address_of(id), journal)
         self.cube = config.cube
         self.clock = clock if clock is not None else Clock()
         self._roster = Roster(self._status)
@@ -178,6 +171,48 @@ class LivePeer(SystemHost[LinkedPeer, None]):
                 life = f"{self.id}.{notice.births}"
                 self.fail(Fenced(f"another process is peer {self.id} now, in its life {life}; this one has stopped"))
         self._notify(notices)
+
+
+class Presence(Struct, frozen=True):
+    """One process that is a peer."""
+
+    process: str
+    births: int
+
+
+class Roster:
+    """Which process is which peer, as far as this one knows: two processes must not have one id.
+
+    *The one that is alive wins*, because the others rely on what it has acknowledged; a second one is refused. *A later
+    life wins over it*, because that is what a restart looks like: the journal gives the new process the next life,
+    while the connection of the old one may still look open. If the old one is alive after all, it hears that it was
+    replaced, and stops. A process that lost its journal is refused until its earlier life is presumed dead; then it is
+    told how often it was born, and goes on as the next life.
+
+    `status`: what the peer of this process knows of another one (twice its births, one more if it is dead).
+    """
+
+    def __init__(self, status: Callable[[Id], int]) -> None:
+        self._status = status
+        self._present: dict[Id, Presence] = {}
+
+    def admit(self, id: Id, births: int, process: str) -> Problem | None:
+        """A process claims to be this peer. None: it is accepted."""
+        known = self._present.get(id)
+        if known is not None and known.process != process and births <= known.births and not self._status(id) % 2:
+            life = name_of(life_of(id, known.births))
+            reason = f"another process is peer {id}, in its life {life}; two processes cannot have one id"
+            return Problem("id", reason, retry=True)
+        if known is None or known.process != process or known.births < births:
+            self._present[id] = Presence(process, births)
+        return None
+
+    def heard(self, id: Id, births: int) -> None:
+        """The process that is this peer has sent something in this life. (What others report of a later life does not
+        count: that may be another process.)"""
+        known = self._present.get(id)
+        if known is not None and known.births < births:
+            self._present[id] = Presence(known.process, births)
 
 
 class PeerListener(SystemListener):
