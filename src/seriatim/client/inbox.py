@@ -75,7 +75,6 @@ class Inbox:
         self.room.take(len(events), size)
 
     def put_gap(self, gap: Gap) -> None:
-        """Numbers that will not come."""
         self.gap_count += 1
         self.gaps.append(gap)
         self._parcels.append(Parcel([], 0, gap=gap))

@@ -105,8 +105,6 @@ class DeliveryLog:
             if holding.subscriber == self._subscriber and holding.until is None:
                 self._holdings[holding.topic] = _Row(holding, offset, length, last.get(holding.topic))
 
-    # ── what happens, in its order ────────────────────────────────────────────────────────────────────────────────
-
     def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None:
         """The application is given these events of one message, but for those whose index is in `left_out`.
 
@@ -202,10 +200,7 @@ class DeliveryLog:
         self._subscriptions.change(holding.offset, [new], [holding.length])
         holding.subscription = new
 
-    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def flush(self) -> None:
-        """Write what has gathered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

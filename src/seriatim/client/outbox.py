@@ -97,8 +97,6 @@ class Outbox(ABC):
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed: SeriatimError | None = None
 
-    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
-
     @abstractmethod
     def _check_topic(self, topic: Topic) -> Topic:
         """The topic that it is ordered under. InputError: nothing can be published there."""
@@ -122,8 +120,6 @@ class Outbox(ABC):
     @abstractmethod
     def explain(self) -> list[str]:
         """What is not published yet, and who has to answer."""
-
-    # ── from the application ──────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Published:
         pending = self._checked(topic, data, headers, id)
@@ -198,8 +194,6 @@ class Outbox(ABC):
         for pending in list(self._pending_events()):
             self._answer(pending, reason)
         self.room.close(reason)
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _checked(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Pending:
         if self._closed is not None:

@@ -13,11 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from seriatim.client.events import Event
 from seriatim.client.explain import Explanation
 from seriatim.client.inbox import Item
-from seriatim.client.lifetime import UsedOnce
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import names_of
 from seriatim.client.refusals import refusal
-from seriatim.client.session import Source
+from seriatim.client.session import Source, UsedOnce
 from seriatim.filters import Filter
 from seriatim.model import Address, Closed, Gap, GapError, InputError, TimedOut, Topic
 

@@ -36,9 +36,8 @@ class RowFile:
             self._append = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             self._change = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise LogError(
-                str(path), error.strerror or "cannot be written", "check the path and its permissions"
-            ) from None
+            problem = error.strerror or "cannot be written"
+            raise LogError(str(path), problem, "check the path and its permissions") from None
         self._repair()
         fcntl.flock(self._append, fcntl.LOCK_SH)
 

@@ -58,7 +58,6 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
         """Carry a message of the machine to its target."""
 
     def state(self, machine: AnyMachine) -> object:
-        """What a snapshot holds of the machine."""
         return machine.state  # type: ignore[attr-defined]
 
     def told(self, notices: Sequence[Payload]) -> None:

@@ -16,7 +16,6 @@ from msgspec import structs
 from seriatim.live.counters import Counters
 from seriatim.live.host import MachineHost
 from seriatim.model import Address, Node
-from seriatim.protocols.machine import Payload
 from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.listener import Listener, ListenerOptions
@@ -109,15 +108,10 @@ class Served(ABC, Generic[AnyHost]):
 
     def join(self, other: "Served[Any]") -> None:
         """The other node runs in this process too: hand messages over directly, in both directions."""
-
-        def there(source: Address, message: Payload) -> None:
-            other.switchboard.deliver(source, other.node, message)
-
-        def here(source: Address, message: Payload) -> None:
-            self.switchboard.deliver(source, self.node, message)
-
-        self.switchboard.plug(other.node, there)
-        other.switchboard.plug(self.node, here)
+        self.switchboard.plug(
+            other.node, lambda source, message: other.switchboard.deliver(source, other.node, message)
+        )
+        other.switchboard.plug(self.node, lambda source, message: self.switchboard.deliver(source, self.node, message))
 
     def dial(self, other: Node) -> None:
         """The other node runs elsewhere, at one of its addresses. It is called only once this node is active.

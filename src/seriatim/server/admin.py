@@ -89,7 +89,6 @@ class AdminServer:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
         return f"{'https' if self._context is not None else 'http'}://{self.address}"
 
     async def start(self) -> None:

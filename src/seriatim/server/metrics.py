@@ -95,9 +95,8 @@ class Metrics:
             raise InputError("name", f"{name!r} exists already", "give each metric a name of its own")
         for label in labels:
             if not LABEL.fullmatch(label) or label == "le":
-                raise InputError(
-                    "labels", f"{label!r} is not a label's name", 'use letters, digits and _, but not "le"'
-                )
+                fix = 'use letters, digits and _, but not "le"'
+                raise InputError("labels", f"{label!r} is not a label's name", fix)
         head = [f"# HELP {name} {_escape(what)}", f"# TYPE {name} {kind}"]
 
         def write_all() -> Iterator[str]:

@@ -120,18 +120,13 @@ def embedded_atoms(settings: Settings) -> EmbeddedCluster[LiveStation]:
     options = embedded_options(broker, "ticket", causal)
     described = ClusterDescription.of("memory", SequencingTree.single(node=STATION), options)
     description = structs.replace(described, order="atoms", coordinator=STATION, ingresses=[STATION])
-
-    def station(switchboard: Switchboard) -> list[LiveStation]:
-        founded = Founded(node=STATION, coordinator=STATION, ingresses=(STATION,), hosts=(STATION,), causal=causal)
-        return [
-            LiveStation(
-                founded,
-                AtomsOptions(causal=causal, retry_ms=options.retry_ms),
-                broker=broker,
-                switchboard=switchboard,
-                journal=MemoryJournal(),
-                lease_ms=LEASE_MS,
-            )
-        ]
-
-    return EmbeddedCluster(broker, description, station)
+    switchboard = Switchboard()
+    station = LiveStation(
+        Founded(node=STATION, coordinator=STATION, ingresses=(STATION,), hosts=(STATION,), causal=causal),
+        AtomsOptions(causal=causal, retry_ms=options.retry_ms),
+        broker=broker,
+        switchboard=switchboard,
+        journal=MemoryJournal(),
+        lease_ms=LEASE_MS,
+    )
+    return EmbeddedCluster(broker, description, switchboard, [station])

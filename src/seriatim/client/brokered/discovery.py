@@ -118,10 +118,8 @@ async def _connect(broker: Broker, settings: Settings) -> None:
         async with asyncio.timeout(settings.timeout_s):
             await broker.open()
     except TimeoutError:
-        where = without_password(settings.url)
-        raise ConnectionFailed(
-            f"no broker answers at {where} within {settings.timeout_s:g} s; is it running?"
-        ) from None
+        where, waited = without_password(settings.url), f"within {settings.timeout_s:g} s"
+        raise ConnectionFailed(f"no broker answers at {where} {waited}; is it running?") from None
 
 
 def broker_options(description: ClusterDescription, settings: Settings) -> dict[str, str | int | float]:

@@ -5,7 +5,7 @@ with the first of them and ends with the last one; nothing of it survives.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -45,19 +45,16 @@ class NamedMemoryJournal(MemoryJournal):
 
 
 class EmbeddedCluster(Generic[H]):
-    """A broker and nodes, without servers. `make_hosts`: the nodes, on this switchboard."""
+    """A broker and nodes, without servers. `hosts`: the nodes, on this switchboard."""
 
     def __init__(
-        self,
-        broker: Broker,
-        description: ClusterDescription,
-        make_hosts: Callable[[Switchboard], Iterable[H]],
+        self, broker: Broker, description: ClusterDescription, switchboard: Switchboard, hosts: list[H]
     ) -> None:
         self.broker = broker
         self.description = description
-        self._switchboard = Switchboard()
+        self.hosts = hosts
+        self._switchboard = switchboard
         self._journals: dict[str, NamedMemoryJournal] = {}
-        self.hosts = list(make_hosts(self._switchboard))
 
     async def start(self) -> Self:
         await self.broker.open()

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from seriatim.brokers import Port
 from seriatim.brokers.packs import Unreadable
-from seriatim.client.batch import unfold
 from seriatim.client.brokered.cluster import Network
 from seriatim.client.brokered.machines import SubscriberView
-from seriatim.client.events import Event
+from seriatim.client.events import Event, unfold
 from seriatim.client.explain import HeldEvent
 from seriatim.filters import EVERYTHING, attributes_of
 from seriatim.model import (
@@ -101,7 +100,6 @@ class Feed:
 
     @property
     def topics(self) -> frozenset[Topic]:
-        """The ordered topics that are held or being joined."""
         return self.view.topics
 
     def start(self) -> None:

@@ -124,8 +124,6 @@ class BrokerOutbox(Outbox):
         lines += [f"{topic}: its sequencer refused: {reason}" for topic, reason in sorted(self.refusal.items())]
         return lines
 
-    # ── from the application ──────────────────────────────────────────────────────────────────────────────────────
-
     def _check_topic(self, topic: Topic) -> Topic:
         ordered = self._broker.ordered_topic(check_topic(topic))
         self._home_of(ordered)
@@ -160,8 +158,6 @@ class BrokerOutbox(Outbox):
 
     def _end_turn(self) -> None:
         self._deadline = None
-
-    # ── to the machine, and back ──────────────────────────────────────────────────────────────────────────────────
 
     def _flush(self, lane: Lane) -> None:
         """Make a message of what has gathered, if none is under way."""
@@ -310,8 +306,6 @@ class BrokerOutbox(Outbox):
         if is_new:
             self.room.give(1, pending.size)
         return is_new
-
-    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sweep_due(self, now: float) -> None:
         for lane in list(self._lanes.values()):

@@ -21,7 +21,7 @@ class DirectSource(Source):
     failure: SeriatimError | None = None
 
     def keep(self, event: Event, received_at: float) -> None:
-        """Until it is taken."""
+        """Put an event into the inbox. A subscription that is too slow ends."""
         if self.failure is not None:
             return
         self.inbox.put([event], len(event.data), received_at)
@@ -36,7 +36,7 @@ class DirectSource(Source):
             )
 
     def miss(self, gap: Gap) -> None:
-        """This never comes."""
+        """Report events that will never come."""
         self.inbox.put_gap(gap)
         self.arrived.set()
 

@@ -34,7 +34,6 @@ class OverlayOutbox(DirectOutbox):
         self._count = 0
 
     def published(self, event_id: str) -> None:
-        """The broker has it in its journal."""
         if (pending := self._settled(event_id)) is not None:
             self._count += 1
             self._answer(pending, Published(pending.topic, self._count, 0, event_id))

@@ -99,7 +99,6 @@ class OverlaySource(DirectSource):
     # ── from the broker ───────────────────────────────────────────────────────────────────────────────────────────
 
     def notified(self, event: PublishedEvent, number: Number, received_at: float) -> None:
-        """The next event that matches."""
         stamp = {self.key: number}
         handed = Event(event.topic, event.payload, event.headers, event.id, event.publisher, stamp, number)
         self.keep(handed, received_at)
@@ -165,7 +164,6 @@ class OverlaySession(Session):
 
     @property
     def attached(self) -> Attachment:
-        """The present connection to the broker."""
         if self._attachment is None:
             raise Closed("the bus is not open")
         return self._attachment

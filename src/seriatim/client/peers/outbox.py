@@ -47,7 +47,6 @@ class PeerOutbox(DirectOutbox):
                 self._log.settled(event.id, **({"publisher": publisher, "seen": 0} if is_new_life else {}))
 
     def published(self, event_id: str) -> None:
-        """Everybody has it."""
         pending = self._settled(event_id)
         if pending is not None:
             self._answer(pending, Published(pending.topic, self._numbers.pop(event_id), 0, event_id))

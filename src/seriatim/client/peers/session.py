@@ -5,7 +5,7 @@ What is published is ordered causally within its topic, among the peers that hol
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -168,12 +168,10 @@ class PeerSession(Session):
         self._logs: dict[Path, PeerDeliveries] = {}
         self._sources: list[PeerSource] = []
         self._holders: dict[Topic, int] = {}
-        self._joins: dict[Topic, deque[asyncio.Future[None]]] = {}
-        self._leaves: dict[Topic, deque[asyncio.Future[None]]] = {}
+        self._waits: dict[tuple[str, Topic], deque[asyncio.Future[None]]] = {}  # for answers to commands
 
     @property
     def live(self) -> LivePeer:
-        """The peer, while the session is open."""
         if self._live is None:
             raise Closed("the bus is not open")
         return self._live
@@ -216,7 +214,7 @@ class PeerSession(Session):
             self.outbox.close(error)
         for source in self._sources:
             source.fail(error)
-        for waits in (*self._joins.values(), *self._leaves.values()):
+        for waits in self._waits.values():
             for future in waits:
                 if not future.done():
                     future.set_exception(error)
@@ -226,7 +224,7 @@ class PeerSession(Session):
     async def hold(self, topic: Topic, timeout_s: float) -> None:
         """Hold a topic for a subscription. Returns when everything published from here on is notified."""
         self._holders[topic] = self._holders.get(topic, 0) + 1
-        await self._ask(Subscribe(topic), self._joins, timeout_s, "join")
+        await self._ask("join", Subscribe(topic), timeout_s)
 
     async def release(self, topic: Topic, timeout_s: float) -> None:
         """A subscription no longer needs it; the last one leaves it."""
@@ -236,17 +234,11 @@ class PeerSession(Session):
             await self._leave(topic, timeout_s)
 
     async def _leave(self, topic: Topic, timeout_s: float) -> None:
-        await self._ask(Unsubscribe(topic), self._leaves, timeout_s, "leave")
+        await self._ask("leave", Unsubscribe(topic), timeout_s)
 
-    async def _ask(
-        self,
-        command: Subscribe | Unsubscribe,
-        waits: dict[Topic, "deque[asyncio.Future[None]]"],
-        timeout_s: float,
-        what: str,
-    ) -> None:
+    async def _ask(self, what: str, command: Subscribe | Unsubscribe, timeout_s: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waits.setdefault(command.topic, deque()).append(future)
+        self._waits.setdefault((what, command.topic), deque()).append(future)
         try:
             self.live.command(APPLICATION, command)
             async with asyncio.timeout(timeout_s):
@@ -275,14 +267,21 @@ class PeerSession(Session):
                 if self.outbox is not None:
                     self.outbox.unsettled(notice.event_id)
             elif isinstance(notice, Subscribed):
-                _answer(self._joins, notice.topic)
+                self._answer("join", notice.topic)
             elif isinstance(notice, Unsubscribed):
-                _answer(self._leaves, notice.topic)
+                self._answer("leave", notice.topic)
             elif isinstance(notice, Born):
                 self.life = name_of(life_of(self.id, notice.births))
                 for topic in notice.rejoining:
                     for source in self._sources:
                         source.born(topic, self.life)
+
+    def _answer(self, what: str, topic: Topic) -> None:
+        """Answers come in the order of the commands."""
+        if queue := self._waits.get((what, topic)):
+            future = queue.popleft()
+            if not future.done():
+                future.set_result(None)
 
     # ── subscribing ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -325,12 +324,3 @@ class PeerSession(Session):
             down=[line for line in waits if "is not connected" in line],
             notes=[line for line in waits if "is not connected" not in line],
         )
-
-
-def _answer(waits: Mapping[Topic, "deque[asyncio.Future[None]]"], topic: Topic) -> None:
-    """Answers come in the order of the commands."""
-    queue = waits.get(topic)
-    if queue:
-        future = queue.popleft()
-        if not future.done():
-            future.set_result(None)

@@ -29,8 +29,8 @@ class PeerUrl(Struct, frozen=True):
 
 def parse_peer_url(url: str) -> PeerUrl:
     """What a URL says. InputError: it says too much or too little."""
-    parsed = parse_direct_url(url, option="id", whom="peer", example=EXAMPLE)
-    return PeerUrl(parsed.file, parsed.address, _id(parsed.which) if parsed.which is not None else None)
+    file, seed, id = parse_direct_url(url, option="id", whom="peer", example=EXAMPLE)
+    return PeerUrl(file, seed, _id(id) if id is not None else None)
 
 
 def _id(text: str) -> Id:

@@ -57,18 +57,16 @@ def embedded_tree(
 ) -> EmbeddedCluster[NodeHost]:
     """A cluster that has not started yet."""
     description = ClusterDescription.of("memory", tree or SequencingTree.single(), options)
-
-    def hosts(switchboard: Switchboard) -> list[NodeHost]:
-        return [
-            NodeHost(
-                description.tree,
-                node,
-                description.options,
-                broker=broker,
-                switchboard=switchboard,
-                journal=MemoryJournal(),
-            )
-            for node in description.parents
-        ]
-
-    return EmbeddedCluster(broker, description, hosts)
+    switchboard = Switchboard()
+    hosts = [
+        NodeHost(
+            description.tree,
+            node,
+            description.options,
+            broker=broker,
+            switchboard=switchboard,
+            journal=MemoryJournal(),
+        )
+        for node in description.parents
+    ]
+    return EmbeddedCluster(broker, description, switchboard, hosts)

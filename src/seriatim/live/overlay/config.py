@@ -157,7 +157,6 @@ class OverlayConfig(SystemFile, frozen=True, kw_only=True, dict=True):
 
 
 def load_overlay(path: Path) -> OverlayConfig:
-    """The overlay described by a file."""
     return parse_overlay(read_toml(path, "overlay.toml"), path.resolve().parent)
 
 

@@ -66,8 +66,6 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
         self._unjudged: set[Address] = set()  # … at the last look
         self._started_at = 0.0
 
-    # ── beginning and ending ──────────────────────────────────────────────────────────────────────────────────────
-
     async def rebuild(self, recovered: Recovered) -> Rebuilt[BrokerNode, Founded]:
         return rebuild(self.place, self.config.options.protocol, recovered)
 
@@ -98,15 +96,12 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
             await asyncio.gather(self._watching, return_exceptions=True)
         await super().stop()
 
-    # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def epoch(self) -> int:
         return self.machine.state.epoch
 
     @property
     def connected(self) -> list[Address]:
-        """The neighbours it has a connection to."""
         return [each for each in self.place.neighbours if self._is_connected(each)]
 
     @property
@@ -142,8 +137,6 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
     def difference(self, report: bytes) -> str:
         return difference(self.config.description, decode_report(report).system)
 
-    # ── from connections ──────────────────────────────────────────────────────────────────────────────────────────
-
     def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
         """A process in an earlier epoch is a second one, or has lost its journal."""
         latest = self._epochs.get(name, 0)
@@ -163,8 +156,6 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
         if name in self.machine.inner.state.suspected:
             self.take(APPLICATION, Answers(name))
         self.take(APPLICATION, Reached(name))
-
-    # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _watch(self) -> None:
         """Suspect neighbours and forget clients when it is time."""

@@ -91,7 +91,6 @@ class PeersConfig(SystemFile, frozen=True, kw_only=True):
 
     @property
     def cube(self) -> Cube:
-        """The ids as the machines are given them."""
         return Cube(self.peers)
 
     @property
@@ -110,7 +109,6 @@ class PeersConfig(SystemFile, frozen=True, kw_only=True):
 
 
 def load_peers(path: Path) -> PeersConfig:
-    """The peers described by a file."""
     return parse_peers(read_toml(path, "peers.toml"), path.resolve().parent)
 
 

@@ -62,8 +62,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         self._notify = notify
         self._departed = False
 
-    # ── beginning and ending ──────────────────────────────────────────────────────────────────────────────────────
-
     async def rebuild(self, recovered: Recovered) -> Rebuilt[LinkedPeer, None]:
         births = [msgspec.msgpack.decode(record, type=Born) for record in recovered.records]
         peer = Peer.restart(self.cube, self.id, self.config.options.protocol, births)
@@ -84,15 +82,12 @@ class LivePeer(SystemHost[LinkedPeer, None]):
             self._driver.command(APPLICATION, Depart())
         await super().stop()
 
-    # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def life(self) -> Life:
         return self.machine.peer.life
 
     @property
     def name(self) -> str:
-        """The present life as people read it."""
         return name_of(self.life)
 
     @property
@@ -102,7 +97,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     @property
     def connected(self) -> list[Id]:
-        """The peers it has a connection to."""
         return [id for id in self.cube.ids if self.switchboard.reaches(address_of(id))]
 
     @property
@@ -127,8 +121,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     def difference(self, report: bytes) -> str:
         return difference(self.config.description, decode_report(report).system)
-
-    # ── what it does ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def command(self, source: Address, command: Payload) -> None:
         """Give the machine a command. InputError: it is wrong, and nothing has changed. Closed: the peer has ended."""
@@ -159,8 +151,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
             self._driver.command(source, parcel)
         except Closed:
             return
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _status(self, id: Id) -> int:
         return self.machine.peer.state.statuses.get(id, 0)
