@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class SubscriptionMetrics(Struct, frozen=True, kw_only=True):
     """One subscription. What grows counts from the moment it was opened in this process.
 
-    None means that it is not known: what is held with vcube and overlay, its age with atoms, too.
+    None: it is not known. On vcube and overlay that is what is held and its age, with atoms only the age.
     """
 
     subscriber: str
@@ -72,7 +72,7 @@ FAMILIES = {
 async def serve_metrics(bus: "Bus", address: str) -> AsyncIterator[AdminServer]:
     """Answer over HTTP at "host:port" while the block runs: /metrics, /status, /explain and /health.
 
-    InputError: this is no address. ConnectionFailed: it cannot be used.
+    InputError: it is not an address. ConnectionFailed: it cannot be used.
     """
     process = Metrics()
     add_process(process)

@@ -310,11 +310,10 @@ def _broker(config: ClusterConfig) -> Broker:
 def encoded_description(
     broker: Broker, config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]
 ) -> bytes:
-    """The cluster as clients see it; nodes of this process with their real ports. InputError: it does not fit into a
-    message."""
+    """The cluster as clients see it. InputError: it does not fit into a message."""
     addresses: dict[Node, list[str]] = {name: list(node.addresses) for name, node in config.nodes.items()}
     for node in served:
-        addresses[node.node][node.place] = node.address
+        addresses[node.node][node.place] = node.address  # with its real port
     described = structs.replace(
         ClusterDescription.of(config.cluster, config.tree, options),
         addresses=addresses,

@@ -53,7 +53,7 @@ class OverlayOutbox(DirectOutbox):
                 self._answer(pending, Unsettled(f"{reason}; whether {event_id} was published is not known"))
 
     def _checked(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Pending:
-        """The topic travels as an attribute, too. What a filter could not read is refused here, with the reason."""
+        """The topic also travels as an attribute. What a filter could not read is refused here, with the reason."""
         check_portable_topic(topic)
         if headers and TOPIC_HEADER in headers:
             raise InputError("attributes", "the topic is one of them already", "give the topic as the first argument")

@@ -110,10 +110,7 @@ def rebuild(
 
 
 def _replayed(
-    founded: Founded,
-    options: TreeOptions,
-    steps: list[Stepped[Input] | TookOver],
-    state: SequencerNodeState | None,
+    founded: Founded, options: TreeOptions, steps: list[Stepped[Input] | TookOver], state: SequencerNodeState | None
 ) -> SequencerNode:
     """The node that these records make with what was founded then.
 
