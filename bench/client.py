@@ -13,8 +13,7 @@ from time import process_time
 
 import seriatim
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, pack
-from seriatim.client.batch import unfold
-from seriatim.client.events import Event
+from seriatim.client.events import Event, unfold
 from seriatim.model import Event as Message
 from seriatim.model import Notification
 from seriatim.runtime.loop import run

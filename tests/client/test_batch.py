@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, EVENTS_MAX, Unreadable, pack
-from seriatim.client.batch import unfold
+from seriatim.client.events import unfold
 from seriatim.model import Event as Message
 from seriatim.model import Notification
 

@@ -16,8 +16,7 @@ from seriatim.audit import audit
 from seriatim.brokers.naming import Names
 from seriatim.brokers.nats.jetstream import JetStreamBroker
 from seriatim.brokers.nats.rows import WAITING_BYTES_MAX, NatsRowChannel
-from seriatim.client.broker_logs import BrokerTable
-from seriatim.client.logs import padded
+from seriatim.client.tables import BrokerTable, padded
 from seriatim.model import Delivery, History, InputError, LogError, Publication, Subscription
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.client.test_nats import sequencer

@@ -135,7 +135,8 @@ def settings(**options: Any) -> Settings:
 
 def description(**options: Any) -> ClusterDescription:
     tree = SequencingTree.star({"a": 1, "b": 2}, 2)
-    return ClusterDescription.of("shop", tree, TreeOptions(mode="ticket", causal=True, jump_max=7), **options)
+    described = ClusterDescription.of("shop", tree, TreeOptions(mode="ticket", causal=True, jump_max=7))
+    return structs.replace(described, **options)
 
 
 def test_a_description_comes_back_as_it_was() -> None:

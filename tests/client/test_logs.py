@@ -12,7 +12,7 @@ import pytest
 from seriatim.audit import audit
 from seriatim.audit.logs import read_history
 from seriatim.brokers.memory.broker import MemoryBroker
-from seriatim.client.logs import RowFile, padded
+from seriatim.client.tables import RowFile, padded
 from seriatim.client.tree.session import TreeSession
 from seriatim.client.tree.source import TreeSource
 from seriatim.model import LogError, Subscription
@@ -312,7 +312,7 @@ async def test_what_cannot_be_logged_is_not_published(tmp_path: Path) -> None:
         await bus.publish("a", b"1")
         session = bus.session
         assert isinstance(session, TreeSession) and session._publications is not None
-        file = session._publications._file
+        file = session._publications._table
         assert isinstance(file, RowFile)
         append, change = file._append, file._change
         file._append = file._change = -1

@@ -7,7 +7,7 @@ import pytest
 from seriatim.brokers import Deliver, OnError
 from seriatim.brokers.memory.broker import MemoryBroker, MemoryPort
 from seriatim.client import Limits
-from seriatim.client.tree.views import TreeView
+from seriatim.client.tree.source import TreeView
 from seriatim.model import Address, Closed, InputError, RequestRefused, SeriatimError, TimedOut
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload

@@ -14,8 +14,7 @@ from seriatim.client.brokered.embedded import EmbeddedCluster, embedded_options
 from seriatim.client.brokered.feed import Feed
 from seriatim.client.brokered.source import BrokerSource
 from seriatim.client.settings import Settings
-from seriatim.client.tree.embedded import embedded_tree
-from seriatim.client.tree.session import TreeSession
+from seriatim.client.tree.session import TreeSession, embedded_tree
 from seriatim.live.tree.host import NodeHost
 from seriatim.order import SequencingTree
 from tests import waiting

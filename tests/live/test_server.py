@@ -281,7 +281,7 @@ class Breaking(MemoryJournal):
 class BreakingServer(SequencerServer):
     """Each node's journal can be filled."""
 
-    def _journal(self, node: Node) -> Journal:
+    def journal(self, node: Node) -> Journal:
         self.journals = getattr(self, "journals", {})
         self.journals[node] = Breaking()
         journal: Journal = self.journals[node]

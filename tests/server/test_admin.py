@@ -26,10 +26,10 @@ async def admin(
     **more: Any,
 ) -> AsyncIterator[AdminServer]:
     metrics = Metrics()
-    metrics.sample("tickets_total", "Tickets.", lambda: 3, kind="counter")
+    metrics.sample("tickets_total", "Tickets.", lambda: 3)
     server = AdminServer(
         "127.0.0.1:0",
-        metrics,
+        metrics.text,
         status=lambda: {"nodes": {"root": {"epoch": 2}}},
         explain=explain,
         problems=problems,
@@ -180,8 +180,8 @@ async def test_the_port_of_the_nodes_is_measured() -> None:
 
 async def test_mistakes_are_explained() -> None:
     with pytest.raises(InputError, match="admin address"):
-        AdminServer("nowhere", Metrics(), dict, list, list)
+        AdminServer("nowhere", Metrics().text, dict, list, list)
     async with admin() as server:
-        taken = AdminServer(server.address, Metrics(), dict, list, list)
+        taken = AdminServer(server.address, Metrics().text, dict, list, list)
         with pytest.raises(ConnectionFailed, match="another process uses it"):
             await taken.start()

@@ -37,7 +37,7 @@ def command(
     from seriatim.runtime.logs import configure_logging
 
     config = load_overlay(path)
-    config.check_broker(id)
+    config.check_member(id)
     security = config.load_security()
     if check:
         click.echo(f"broker {id}: {path} is fine")

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from seriatim.cli.common import Files, load_security, run_until_interrupted
 from seriatim.client.overlay.urls import parse_overlay_url
 from seriatim.client.peers.urls import parse_peer_url
-from seriatim.live.overlay import load_overlay, observe_broker
-from seriatim.live.overlay.report import BrokerReport
+from seriatim.live.overlay.config import BrokerReport, load_overlay, observe_broker
 from seriatim.live.peers import PeerReport, load_peers, observe
 from seriatim.model import ConnectionFailed, RemoteError
 from seriatim.runtime.net.security import SecurityOptions
@@ -64,7 +63,7 @@ async def _find_brokers(url: str, given: SecurityOptions | None, timeout_s: floa
     if place.file is None:
         return {place.broker: place.address}, given if given is not None else SecurityOptions()
     config = load_overlay(place.file)
-    names = [config.check_broker(place.broker)] if place.broker else list(config.brokers)
+    names = [config.check_member(place.broker)] if place.broker else list(config.brokers)
     security = given if given is not None else config.client_security()
     return {name: config.brokers[name].address for name in names}, security
 

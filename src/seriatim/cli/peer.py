@@ -79,7 +79,7 @@ def command(
         raise InputError("--peers", "give either a list or a seed", "use --peers or --seed")
     if path is not None:
         config = load_peers(path)
-        config.check_id(id)
+        config.check_member(id)
         config.load_security()
     if check:
         click.echo(f"peer {id}: {path} is fine" if path is not None else f"peer {id}: asks {seed}")

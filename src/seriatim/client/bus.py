@@ -7,7 +7,6 @@ from typing import Literal, overload
 
 from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
-from seriatim.client.lifetime import UsedOnce
 from seriatim.client.metrics import ClientMetrics
 from seriatim.client.options import (
     GapPolicy,
@@ -21,7 +20,7 @@ from seriatim.client.options import (
 )
 from seriatim.client.outbox import Outbox
 from seriatim.client.refusals import CONNECT, SUBSCRIBE, check, refusal
-from seriatim.client.session import Advertisement, Session, Wishes
+from seriatim.client.session import Advertisement, Session, UsedOnce, Wishes
 from seriatim.client.subscription import Subscription
 from seriatim.filters import Attributes, Filter
 from seriatim.model import Address, Closed, InputError, SeriatimError, Topic

@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from seriatim.model import Entries, Number, Topic
+from seriatim.brokers.packs import BATCH_HEADER, read_pack
+from seriatim.model import Entries, Notification, Number, Topic
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -32,3 +33,24 @@ class Published(Struct, frozen=True, gc=False):
     number: Number
     index: int
     id: str
+
+
+def unfold(notification: Notification) -> list[Event]:
+    """The events of one broker message (brokers/packs.py). Unreadable: it is a pack that this client cannot read."""
+    message, number, stamp = notification.event, notification.number, notification.entries
+    topic = message.topic if message.subject is None else message.subject
+    publisher, late = message.publisher, notification.out_of_order
+    if message.headers is None or BATCH_HEADER not in message.headers:
+        return [Event(topic, message.payload, message.headers, message.id, publisher, stamp, number, 0, late)]
+    read = read_pack(message.headers[BATCH_HEADER], message.payload)
+    first, headers, ids = read.first, read.headers, read.ids
+    if not headers and not ids:
+        return [
+            Event(topic, data, None, f"{publisher}-{first + index}", publisher, stamp, number, index, late)
+            for index, data in enumerate(read.data)
+        ]
+    names = [ids.get(index) or f"{publisher}-{first + index}" for index in range(len(read.data))]
+    return [
+        Event(topic, data, headers.get(index), names[index], publisher, stamp, number, index, late)
+        for index, data in enumerate(read.data)
+    ]

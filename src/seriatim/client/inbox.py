@@ -7,56 +7,46 @@ place up to which everything was handed out.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
-from functools import partial
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence, Set
+from typing import TypeAlias
+
+from msgspec import Struct
 
 from seriatim.client.events import Event
 from seriatim.client.options import Limits
 from seriatim.client.room import Room
-from seriatim.model import Gap, LogError, Number, Topic
+from seriatim.model import Gap, LogError, Topic
 
 Item: TypeAlias = Event | Gap
 Place: TypeAlias = tuple[int, int]  # a count of parcels, and of events of the next one
 NOTHING: frozenset[int] = frozenset()
 
-Starts: TypeAlias = dict[Topic, Number | None]  # topics held, and after which number those begin that are new
+# Tells a delivery log which events of one message are handed out, when the message came, and which of the events (by
+# index) a filter left out. After a LogError it is told the same again, with the next attempt.
+TellLog: TypeAlias = Callable[[Sequence[Event], float | None, Set[int]], None]
 
 
-class Log(Protocol):
-    """What a delivery log is told (logs.py). After a LogError it is told the same again, with the next attempt."""
-
-    def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None: ...
-
-    def holds(self, starts: Starts) -> None: ...
-
-    def begins(self, starts: Mapping[Topic, Number]) -> None: ...
-
-
-class Parcel:
+class Parcel(Struct, eq=False):
     """One notice. `next` is the place in `events` of the first one that was not handed out.
 
-    `notices`: how many in a row had nothing for us; they share one parcel.
+    `notices`: how many in a row had nothing for us; they share one parcel. `news`: for the log.
     `left_out`: events of the same message that a filter leaves out, and the log has to be told of.
     """
 
-    __slots__ = ("bytes", "events", "gap", "left_out", "news", "next", "notices", "received_at")
-
-    def __init__(self, events: list[Event], size: int, received_at: float | None = None) -> None:
-        self.events = events
-        self.bytes = size
-        self.received_at = received_at
-        self.gap: Gap | None = None
-        self.news: Callable[[], None] | None = None  # for the log
-        self.next = 0
-        self.notices = 1
-        self.left_out: list[Event] = []
+    events: list[Event]
+    bytes: int
+    received_at: float | None = None
+    gap: Gap | None = None
+    news: Callable[[], None] | None = None
+    next: int = 0
+    notices: int = 1
+    left_out: Sequence[Event] = ()
 
 
 class Inbox:
     """`show_gaps`: gaps are handed out like events; else they only count."""
 
-    def __init__(self, limits: Limits, *, show_gaps: bool, count: int = 0, log: Log | None = None) -> None:
+    def __init__(self, limits: Limits, *, show_gaps: bool, count: int = 0, log: TellLog | None = None) -> None:
         self.room = Room(limits.unread_events, limits.unread_bytes)  # what is not handed out yet
         self.notified = 0  # events that were ever put
         self.gap_count = 0
@@ -72,9 +62,7 @@ class Inbox:
         """The events of one message, perhaps none of them for us; `size` in bytes. `left_out`: by a filter."""
         self.notified += len(events)
         if left_out and self._log is not None:
-            parcel = Parcel(events, size, received_at)
-            parcel.left_out = list(left_out)
-            self._parcels.append(parcel)
+            self._parcels.append(Parcel(events, size, received_at, left_out=left_out))
             self.room.take(len(events), size)
             return
         size = size if events or not left_out else 0
@@ -87,28 +75,13 @@ class Inbox:
         self.room.take(len(events), size)
 
     def put_gap(self, gap: Gap) -> None:
-        """Numbers that will not come."""
         self.gap_count += 1
         self.gaps.append(gap)
-        parcel = Parcel([], 0)
-        parcel.gap = gap
-        self._parcels.append(parcel)
-
-    def put_holds(self, starts: Starts) -> None:
-        """From here on exactly these topics are held. For the log."""
-        if self._log is not None:
-            self.put_news(partial(self._log.holds, starts))
-
-    def put_begins(self, starts: Mapping[Topic, Number]) -> None:
-        """These topics, which were held before, begin anew here. For the log."""
-        if self._log is not None:
-            self.put_news(partial(self._log.begins, starts))
+        self._parcels.append(Parcel([], 0, gap=gap))
 
     def put_news(self, news: Callable[[], None]) -> None:
         """For the log, which is told when everything before it has been handed out."""
-        parcel = Parcel([], 0)
-        parcel.news = news
-        self._parcels.append(parcel)
+        self._parcels.append(Parcel([], 0, news=news))
 
     def quick(self) -> Event | None:
         """The next event, if that is easy: there is one, and it is not the last of its message. Keeps no count."""
@@ -188,10 +161,10 @@ class Inbox:
         passed_by = [event for event in parcel.left_out if upto is None or event.index < upto]
         if passed_by:
             both = sorted([*events, *passed_by], key=lambda event: event.index)
-            self._log.handed(both, parcel.received_at, {event.index for event in passed_by})
+            self._log(both, parcel.received_at, {event.index for event in passed_by})
             parcel.left_out = parcel.left_out[len(passed_by) :]
         else:
-            self._log.handed(events, parcel.received_at)
+            self._log(events, parcel.received_at, NOTHING)
 
     def _finish(self, parcel: Parcel) -> None:
         self._parcels.popleft()

@@ -12,207 +12,28 @@ the next attempt says the same again. So no event is without a row, and no row i
 """
 
 import asyncio
-import fcntl
 import logging
-import os
-from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import BROKER
-from seriatim.client.broker_logs import BrokerTable
 from seriatim.client.events import Event
 from seriatim.client.inbox import NOTHING
 from seriatim.client.outbox import Pending
-from seriatim.model import UNREADABLE, Delivery, LogError, Number, Publication, Subscription, Topic
+from seriatim.client.tables import BrokerTable, RowFile, RowTable, padded
+from seriatim.model import Delivery, LogError, Number, Publication, Subscription, Topic
 from seriatim.runtime import Clock
 
 logger = logging.getLogger(__name__)
 
 FLUSH_ROWS = 1_000
 FLUSH_S = 1.0
-ROOM = {Subscription: 72, Publication: 48}  # bytes kept free in a line for what is not known yet
-
-T = TypeVar("T", bound=Struct)
 
 _encoder = msgspec.json.Encoder()
-
-
-class RowTable(Protocol):
-    """Where the rows of one table go: a file, or a stream on the broker (broker_logs.py)."""
-
-    def append(self, lines: bytes) -> int:
-        """Write whole lines; where they begin. LogError: none of them is there."""
-
-    def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """These rows take the place of those that begin here."""
-
-    def withdraw(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """These rows, which begin here, never happened."""
-
-    async def load(self) -> None:
-        """Get ready to be asked for `rows`."""
-
-    def rows(self, kind: type[T]) -> Iterable[tuple[int, int, T]]:
-        """What was written before: where its line begins, how long it is, what it says."""
-
-    async def written(self, timeout_s: float) -> None:
-        """Until everything is where it belongs. LogError: it is not, in that time."""
-
-    def close(self) -> None:
-        """May be called twice."""
-
-
-class RowFile:
-    """One table. Lines are appended whole; lines with room in them can be changed in place."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._torn: tuple[int, int] | None = None  # where something begins that must not stay, and how long it is
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._append = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            self._change = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise LogError(
-                str(path), error.strerror or "cannot be written", "check the path and its permissions"
-            ) from None
-        self._repair()
-        fcntl.flock(self._append, fcntl.LOCK_SH)
-
-    def _repair(self) -> None:
-        """Cut off half a line at the end, if nobody else is writing."""
-        size = os.fstat(self._append).st_size
-        if size == 0 or os.pread(self._append, 1, size - 1) == b"\n":
-            return
-        try:
-            fcntl.flock(self._append, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        data = os.pread(self._append, size, 0)
-        os.ftruncate(self._append, data.rfind(b"\n") + 1)
-
-    def append(self, lines: bytes) -> int:
-        """Write whole lines; where they begin. LogError: none of them is there, and they can be written again.
-
-        If the disk takes only some bytes, blanks take their place: others may have written behind them already, so they
-        can neither be cut off nor be completed. A row that follows blanks is still a row.
-        """
-        self._blank()
-        try:
-            written = os.write(self._append, lines)
-            begin = os.lseek(self._append, 0, os.SEEK_CUR) - written
-        except OSError as error:
-            raise LogError(str(self.path), error.strerror or "cannot be written", "make room on the disk") from None
-        if written < len(lines):
-            self._torn = (begin, written)
-            self._blank()
-            problem = f"the disk takes only {written:,} of {len(lines):,} bytes"
-            raise LogError(str(self.path), problem, "make room on the disk")
-        return begin
-
-    def _blank(self) -> None:
-        """No trace of what was not written whole. If that fails too, it comes first with the next attempt."""
-        if self._torn is not None:
-            offset, length = self._torn
-            self._overwrite(offset, b" " * length)
-            self._torn = None
-
-    def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """Put other rows into the lines that begin here."""
-        lines = [padded(row, length) for row, length in zip(rows, lengths, strict=True)]
-        self._overwrite(offset, b"".join(lines))
-
-    def withdraw(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """The rows that begin here never happened."""
-        self._overwrite(offset, b"".join(b" " * (length - 1) + b"\n" for length in lengths))
-
-    def _overwrite(self, offset: int, lines: bytes) -> None:
-        try:
-            written = 0
-            while written < len(lines):
-                written += os.pwrite(self._change, lines[written:], offset + written)
-        except OSError as error:
-            raise LogError(str(self.path), error.strerror or "cannot be written", "make room on the disk") from None
-
-    def rows(self, kind: type[T]) -> Iterable[tuple[int, int, T]]:
-        """Every row so far: where its line begins, how long it is, what it says."""
-        decoder = msgspec.json.Decoder(kind)
-        offset = 0
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.isspace():
-                    try:
-                        yield offset, len(line), decoder.decode(line)
-                    except UNREADABLE as error:
-                        fix = "move the file away, or correct the line"
-                        raise LogError(f"{self.path} line {number}", f"not a row ({error})", fix) from None
-                offset += len(line)
-
-    async def load(self) -> None:
-        """A file is read when its rows are asked for."""
-
-    async def written(self, timeout_s: float) -> None:
-        """What is appended to a file is there at once."""
-
-    def close(self) -> None:
-        """May be called twice."""
-        if self._append >= 0:
-            with suppress(LogError):  # then whoever opens it next cuts it off
-                self._blank()
-            os.close(self._append)
-            os.close(self._change)
-            self._append = self._change = -1
-
-
-def padded(row: Struct, length: int | None = None) -> bytes:
-    """A line with room to grow, or of the length that it has already."""
-    text = _encoder.encode(row)
-    if length is None:
-        length = len(text) + ROOM[type(row)] + 1
-    return text.ljust(length - 1) + b"\n"
-
-
-class Gathered:
-    """Deliveries on their way to their table: many rows are written at once, and none waits for long."""
-
-    def __init__(self, table: RowTable) -> None:
-        self._table = table
-        self._rows: list[Delivery] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def make_room(self) -> None:
-        """Before more rows are counted. LogError: those that wait are too many, and cannot be written."""
-        if len(self._rows) >= FLUSH_ROWS:
-            self.flush()
-
-    def put(self, rows: Iterable[Delivery]) -> None:
-        """Accepted: they are written soon."""
-        self._rows.extend(rows)
-        if self._timer is None and self._rows:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
-
-    def flush(self) -> None:
-        """Write what has gathered."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._rows:
-            self._table.append(_encoder.encode_lines(self._rows))
-            self._rows = []
-
-    def _flush_late(self) -> None:
-        """By the clock. If it fails the rows are kept, and written with those that follow."""
-        self._timer = None
-        try:
-            self.flush()
-        except LogError as error:
-            logger.error("deliveries not logged yet: rows=%d reason=%s", len(self._rows), error)
 
 
 class _Row(Struct):
@@ -225,18 +46,30 @@ class _Row(Struct):
 
 
 class DeliveryLog:
-    """One subscriber's deliveries and holdings. Positions go on where an earlier process of a durable one ended."""
+    """One subscriber's deliveries and holdings. Positions go on where an earlier process of a durable one ended.
+
+    `is_numbered`: whether events have numbers in their topic (on a broker), so that rows tell them.
+    """
 
     def __init__(
-        self, deliveries: RowTable, subscriptions: RowTable, subscriber: str, clock: Clock, where: str | None = None
+        self,
+        deliveries: RowTable,
+        subscriptions: RowTable,
+        subscriber: str,
+        clock: Clock,
+        where: str | None = None,
+        *,
+        is_numbered: bool = True,
     ) -> None:
         self._where = where
+        self._is_numbered = is_numbered
         self._deliveries = deliveries
         self._subscriptions = subscriptions
         self._subscriber = subscriber
         self._clock = clock
         self.position = 0
-        self._gathered = Gathered(deliveries)
+        self._gathered: list[Delivery] = []  # accepted, and written soon: many rows at once, and none waits for long
+        self._timer: asyncio.TimerHandle | None = None
         self._holdings: dict[Topic, _Row] = {}
         self._known: set[tuple[Topic, Number, int]] = set()  # logged by an earlier process, and may come again
 
@@ -272,24 +105,23 @@ class DeliveryLog:
             if holding.subscriber == self._subscriber and holding.until is None:
                 self._holdings[holding.topic] = _Row(holding, offset, length, last.get(holding.topic))
 
-    # ── what happens, in its order ────────────────────────────────────────────────────────────────────────────────
-
     def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None:
         """The application is given these events of one message, but for those whose index is in `left_out`.
 
         LogError: they are not accepted, and can come again. So everything that can fail comes first; only then is
         anything counted.
         """
-        self._gathered.make_room()
+        if len(self._gathered) >= FLUSH_ROWS:
+            self.flush()
         # what is known has its row: the process before this one wrote it
         new = [each for each in events if not (each.replayed and (each.topic, each.number, each.index) in self._known)]
         for position, event in enumerate(new, self.position):
             if event.topic not in self._holdings:  # its change is not complete, but the topic has begun
                 self._begin(event.topic, None, position)
-        now = self._clock.now_ms()
+        now, is_numbered = self._clock.now_ms(), self._is_numbered
         rows = []
         for event in new:
-            if not event.out_of_order:
+            if is_numbered and not event.out_of_order:
                 self._holdings[event.topic].last = event.number
             rows.append(
                 Delivery(
@@ -297,8 +129,8 @@ class DeliveryLog:
                     self.position,
                     event.id,
                     event.topic,
-                    event.number,
-                    event.stamp if event.index == 0 else None,
+                    event.number if is_numbered else None,
+                    event.stamp if is_numbered and event.index == 0 else None,
                     received_at,
                     now,
                     event.out_of_order,
@@ -307,7 +139,9 @@ class DeliveryLog:
                 )
             )
             self.position += 1
-        self._gathered.put(rows)
+        self._gathered += rows
+        if self._timer is None and self._gathered:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
 
     def holds(self, starts: Mapping[Topic, Number | None]) -> None:
         """From here on the subscriber holds exactly these topics; with a number: it begins after that number."""
@@ -338,6 +172,12 @@ class DeliveryLog:
         for topic in list(self._holdings):
             self._end(topic)
 
+    def renew(self, subscriber: str) -> None:
+        """From here on it is another subscriber."""
+        self.end()
+        self._subscriber = subscriber
+        self.position = 0
+
     def _begin(self, topic: Topic, start: Number | None, since: int) -> None:
         row = Subscription(self._subscriber, topic, since, None, start, None, self._where)
         line = padded(row)
@@ -360,11 +200,21 @@ class DeliveryLog:
         self._subscriptions.change(holding.offset, [new], [holding.length])
         holding.subscription = new
 
-    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def flush(self) -> None:
-        """Write what has gathered."""
-        self._gathered.flush()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._gathered:
+            self._deliveries.append(_encoder.encode_lines(self._gathered))
+            self._gathered = []
+
+    def _flush_late(self) -> None:
+        """By the clock. If it fails the rows are kept, and written with those that follow."""
+        self._timer = None
+        try:
+            self.flush()
+        except LogError as error:
+            logger.error("deliveries not logged yet: rows=%d reason=%s", len(self._gathered), error)
 
     async def written(self, timeout_s: float) -> None:
         """Until everything is in the log. LogError: it is not, in that time."""
@@ -372,58 +222,62 @@ class DeliveryLog:
         await self._subscriptions.written(timeout_s)
         await self._deliveries.written(timeout_s)
 
-    async def close(self, timeout_s: float) -> None:
-        """Write everything. May be called twice."""
+    async def close(self, timeout_s: float, *, ends: bool = True) -> None:
+        """Write everything. `ends`: the subscriber leaves what it holds. May be called twice."""
         try:
+            if ends:
+                self.end()
             await self.written(timeout_s)
         finally:
             self._deliveries.close()
             self._subscriptions.close()
 
 
-class PublicationFile:
-    """One publisher's publications: a row before its message leaves, its number when that is known."""
+class PublicationLog:
+    """What one bus publishes: rows before their message leaves, which change or vanish when its fate is known."""
 
-    def __init__(self, file: RowTable, publisher: str, clock: Clock) -> None:
-        self._file = file
-        self._publisher = publisher
+    def __init__(self, table: RowTable, clock: Clock) -> None:
+        self._table = table
         self._clock = clock
-        self._open: dict[int, tuple[int, list[Publication], list[int]]] = {}  # by the sequence of the first
+        self._open: dict[str, tuple[int, list[Publication], list[int]]] = {}  # by the id of the message
 
-    def sending(self, events: Sequence[Pending], ids: Sequence[str]) -> None:
-        """These leave in one message now."""
+    def sending(self, message_id: str, publisher: str, events: Sequence[Pending], ids: Sequence[str]) -> None:
+        """These events leave in one message now."""
         now = self._clock.now_ms()
         rows = [
-            Publication(id, event.topic, self._publisher, now, event.sequence, event.seen, None, index)
+            Publication(id, event.topic, publisher, now, event.sequence, event.seen, None, index)
             for index, (event, id) in enumerate(zip(events, ids, strict=True))
         ]
         lines = [padded(row) for row in rows]
-        offset = self._file.append(b"".join(lines))
-        self._open[events[0].sequence] = (offset, rows, [len(line) for line in lines])
+        offset = self._table.append(b"".join(lines))
+        self._open[message_id] = (offset, rows, [len(line) for line in lines])
 
-    def settled(self, events: Sequence[Pending], number: Number | None, is_known: bool) -> None:
-        """They are on the broker under this number; or they are not, and never will be; or that is not known."""
-        offset, rows, lengths = self._open.pop(events[0].sequence)
-        if number is not None:
-            self._file.change(offset, [msgspec.structs.replace(row, number=number) for row in rows], lengths)
-        elif is_known:
-            self._file.withdraw(offset, rows, lengths)
+    def settled(self, message_id: str, **changes: object) -> None:
+        """The message is published, or that is not known. `changes`: what its rows say now."""
+        opened = self._open.pop(message_id, None)
+        if opened is not None and changes:
+            offset, rows, lengths = opened
+            self._table.change(offset, [msgspec.structs.replace(row, **changes) for row in rows], lengths)
+
+    def withdraw(self, message_id: str) -> None:
+        """It is not published, and never will be."""
+        self._table.withdraw(*self._open.pop(message_id))
 
     async def close(self, timeout_s: float) -> None:
         """Until everything is in the log, for so long. May be called twice."""
         try:
-            await self._file.written(timeout_s)
+            await self._table.written(timeout_s)
         finally:
-            self._file.close()
+            self._table.close()
 
 
-def table_paths(log: Path) -> tuple[Path, Path]:
-    """Where deliveries and subscriptions go: a folder, or the name of the file of deliveries in it."""
+def open_tables(log: Path) -> tuple[RowFile, RowFile]:
+    """Deliveries and subscriptions. `log`: a folder, or the name of the file of deliveries in it."""
     if log.suffix == ".jsonl":
         stem = log.name.removesuffix(".jsonl")
         beside = "subscriptions.jsonl" if stem == "deliveries" else f"{stem}.subscriptions.jsonl"
-        return log, log.with_name(beside)
-    return log / "deliveries.jsonl", log / "subscriptions.jsonl"
+        return RowFile(log), RowFile(log.with_name(beside))
+    return RowFile(log / "deliveries.jsonl"), RowFile(log / "subscriptions.jsonl")
 
 
 def open_delivery_log(
@@ -433,12 +287,15 @@ def open_delivery_log(
     if place == BROKER:
         deliveries, subscriptions = (BrokerTable(broker, name, subscriber) for name in ("deliveries", "subscriptions"))
         return DeliveryLog(deliveries, subscriptions, subscriber, clock, where)
-    paths = table_paths(Path(place))
-    return DeliveryLog(RowFile(paths[0]), RowFile(paths[1]), subscriber, clock, where)
+    return DeliveryLog(*open_tables(Path(place)), subscriber, clock, where)
 
 
-def open_publication_log(place: Path | str, broker: Broker, publisher: str, clock: Clock) -> PublicationFile:
-    """`place`: a folder, or "broker:"."""
-    if place == BROKER:
-        return PublicationFile(BrokerTable(broker, "publications", publisher), publisher, clock)
-    return PublicationFile(RowFile(Path(place) / "publications.jsonl"), publisher, clock)
+def open_publication_log(
+    place: Path | str | None, clock: Clock, broker: Broker | None = None, publisher: str = ""
+) -> PublicationLog | None:
+    """`place`: a folder, or "broker:"; None: there is no log."""
+    if place is None:
+        return None
+    if place == BROKER and broker is not None:
+        return PublicationLog(BrokerTable(broker, "publications", publisher), clock)
+    return PublicationLog(RowFile(Path(place) / "publications.jsonl"), clock)

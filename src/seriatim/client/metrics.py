@@ -4,46 +4,37 @@ Only a subscriber knows what it holds back and for how long; sequencers do not. 
 process: `bus.metrics()`, `serve_metrics`, or `seriatim sub --metrics`.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from seriatim.client.explain import Explanation
 from seriatim.runtime.net.addresses import split_address
 from seriatim.server.admin import AdminServer
-from seriatim.server.metrics import Kind, Metrics, add_process
+from seriatim.server.metrics import Metrics, add_process
+
+if TYPE_CHECKING:
+    from seriatim.client.bus import Bus
 
 
 class SubscriptionMetrics(Struct, frozen=True, kw_only=True):
-    """One subscription. What grows counts from the moment it was opened in this process."""
+    """One subscription. What grows counts from the moment it was opened in this process.
+
+    None: it is not known. On vcube and overlay that is what is held and its age, with atoms only the age.
+    """
 
     subscriber: str
-    notified: int
-    """Events that came in their turn, taken or not."""
-
-    unread: int
-    """Those of them that the application has not taken."""
-
-    held: int | None
-    """Events that are here and wait for others; a batch counts once. None: it is not known here (vcube, overlay)."""
-
-    oldest_held_seconds: float | None
-    """How long the oldest of them has waited; 0: none waits. None: it is not known (with atoms, too)."""
-
-    out_of_order: int
-    """Events that were handed out although something before them was missing."""
-
-    gaps: int
-    """How often something was passed over that will never come."""
-
-    rejected: int
-    """Messages that had no right to be there, or could not be read."""
-
-    left_out: int
-    """Events that did not match the filter."""
+    notified: int  # events that came in their turn, taken or not
+    unread: int  # those of them that the application has not taken
+    held: int | None = None  # events that are here and wait for others; a batch counts once
+    oldest_held_seconds: float | None = None  # how long the oldest of them has waited; 0: none waits
+    out_of_order: int = 0  # events that were handed out although something before them was missing
+    gaps: int  # how often something was passed over that will never come
+    rejected: int = 0  # messages that had no right to be there, or could not be read
+    left_out: int = 0  # events that did not match the filter
 
 
 class ClientMetrics(Struct, frozen=True):
@@ -56,71 +47,46 @@ class ClientMetrics(Struct, frozen=True):
     def text(self) -> str:
         """In the format that Prometheus reads."""
         metrics = Metrics()
-        metrics.sample(
-            "seriatim_client_unpublished_events",
-            "Events published and not confirmed by the broker.",
-            lambda: self.unpublished,
-        )
-        for field, (name, what, kind) in FAMILIES.items():
+        unpublished = "Events published and not confirmed by the broker."
+        metrics.sample("seriatim_client_unpublished_events", unpublished, lambda: self.unpublished)
+        for field, (name, what) in FAMILIES.items():
             values = {each.subscriber: getattr(each, field) for each in self.subscriptions}
             known = {subscriber: float(value) for subscriber, value in values.items() if value is not None}
-            metrics.sample(f"seriatim_client_{name}", what, _constant(known), kind=kind, labels=["subscriber"])
+            metrics.sample(f"seriatim_client_{name}", what, partial(dict, known), labels=["subscriber"])
         return metrics.text()
 
 
-FAMILIES: dict[str, tuple[str, str, Kind]] = {
-    "notified": ("notified_total", "Events that came in their turn.", "counter"),
-    "unread": ("unread_events", "Events that the application has not taken.", "gauge"),
-    "held": ("held_events", "Events that are here and wait for others; a batch counts once.", "gauge"),
-    "oldest_held_seconds": ("oldest_held_seconds", "How long the oldest of these has waited.", "gauge"),
-    "out_of_order": ("out_of_order_total", "Events handed out although one before was missing.", "counter"),
-    "gaps": ("gaps_total", "How often something was passed over that will never come.", "counter"),
-    "rejected": ("rejected_total", "What had no right to be there, or could not be read.", "counter"),
-    "left_out": ("left_out_total", "Events that did not match the filter.", "counter"),
+FAMILIES = {
+    "notified": ("notified_total", "Events that came in their turn."),
+    "unread": ("unread_events", "Events that the application has not taken."),
+    "held": ("held_events", "Events that are here and wait for others; a batch counts once."),
+    "oldest_held_seconds": ("oldest_held_seconds", "How long the oldest of these has waited."),
+    "out_of_order": ("out_of_order_total", "Events handed out although one before was missing."),
+    "gaps": ("gaps_total", "How often something was passed over that will never come."),
+    "rejected": ("rejected_total", "What had no right to be there, or could not be read."),
+    "left_out": ("left_out_total", "Events that did not match the filter."),
 }
 
 
-class Measured(Protocol):
-    """A bus."""
-
-    @property
-    def name(self) -> str: ...
-
-    def metrics(self) -> ClientMetrics: ...
-
-    def explain(self) -> Explanation: ...
-
-
-class _Reading:
-    """What /metrics says: the process, and the bus as it is at that moment."""
-
-    def __init__(self, bus: Measured) -> None:
-        self._bus = bus
-        self._process = Metrics()
-        add_process(self._process)
-
-    def text(self) -> str:
-        return self._process.text() + self._bus.metrics().text
-
-
 @asynccontextmanager
-async def serve_metrics(bus: Measured, address: str) -> AsyncIterator[AdminServer]:
+async def serve_metrics(bus: "Bus", address: str) -> AsyncIterator[AdminServer]:
     """Answer over HTTP at "host:port" while the block runs: /metrics, /status, /explain and /health.
 
-    InputError: this is no address. ConnectionFailed: it cannot be used.
+    InputError: it is not an address. ConnectionFailed: it cannot be used.
     """
+    process = Metrics()
+    add_process(process)
+
+    def text() -> str:
+        return process.text() + bus.metrics().text
 
     def status() -> dict[str, Any]:
         return {"name": bus.name, **msgspec.to_builtins(bus.metrics())}
 
     split_address("address", address)
-    server = AdminServer(address, _Reading(bus), status, lambda: list(bus.explain().sentences), list)
+    server = AdminServer(address, text, status, lambda: list(bus.explain().sentences), list)
     await server.start()
     try:
         yield server
     finally:
         await server.stop()
-
-
-def _constant(values: dict[str, float]) -> Callable[[], dict[str, float]]:
-    return lambda: values

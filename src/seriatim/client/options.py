@@ -108,9 +108,8 @@ def check_portable_topic(topic: object) -> Topic:
 def check_topic(topic: object) -> Topic:
     """A topic's name, or the error that says what is wrong with it. The broker may be stricter."""
     if isinstance(topic, (list, tuple, set, frozenset)):
-        raise InputError(
-            "topic", f"expected one name, got {topic!r}", 'give them one by one: subscribe("orders", "prices")'
-        )
+        fix = 'give them one by one: subscribe("orders", "prices")'
+        raise InputError("topic", f"expected one name, got {topic!r}", fix)
     if not isinstance(topic, str) or not topic:
         raise InputError("topic", f"{topic!r} is not a name", "give a non-empty string")
     if not 0 < utf8_bytes(topic) <= NAME_BYTES_MAX:
@@ -161,7 +160,6 @@ def check_gaps(gaps: object) -> None:
 
 
 def names_of(topics: tuple[Topic, ...]) -> frozenset[Topic]:
-    """The names of one or more topics."""
     if not topics:
         raise InputError("topics", "no topic is named", "name at least one")
     return frozenset(check_portable_topic(topic) for topic in topics)
@@ -189,13 +187,11 @@ def check_headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
         raise InputError("headers", f"{headers!r} is not a mapping", 'give names and values, as {"trace": "7"}')
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise InputError(
-                "headers", f"{name!r} is not a header's name", "use printable ASCII without space and colon"
-            )
+            fix = "use printable ASCII without space and colon"
+            raise InputError("headers", f"{name!r} is not a header's name", fix)
         if name.lower().startswith(_RESERVED):
-            raise InputError(
-                "headers", f"{name} is reserved", "use a name that begins with neither Seriatim- nor Nats-"
-            )
+            fix = "use a name that begins with neither Seriatim- nor Nats-"
+            raise InputError("headers", f"{name} is reserved", fix)
         if not isinstance(value, str):
             raise InputError(f"headers[{name!r}]", f"{value!r} is not a string", "convert it")
         if value != value.strip() or "\r" in value or "\n" in value:

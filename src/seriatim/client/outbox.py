@@ -34,7 +34,6 @@ class Receipts:
         self.left = count
 
     def put(self, place: int, result: Published | SeriatimError) -> None:
-        """One more answer."""
         self.results[place] = result
         self.left -= 1
         if self.left == 0 and not self.complete.done():
@@ -98,8 +97,6 @@ class Outbox(ABC):
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed: SeriatimError | None = None
 
-    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
-
     @abstractmethod
     def _check_topic(self, topic: Topic) -> Topic:
         """The topic that it is ordered under. InputError: nothing can be published there."""
@@ -124,10 +121,7 @@ class Outbox(ABC):
     def explain(self) -> list[str]:
         """What is not published yet, and who has to answer."""
 
-    # ── from the application ──────────────────────────────────────────────────────────────────────────────────────
-
     async def publish(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Published:
-        """Returns when it is published."""
         pending = self._checked(topic, data, headers, id)
         if not self.room.is_free:
             await self._wait_for_room()
@@ -200,8 +194,6 @@ class Outbox(ABC):
         for pending in list(self._pending_events()):
             self._answer(pending, reason)
         self.room.close(reason)
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _checked(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Pending:
         if self._closed is not None:

@@ -143,7 +143,7 @@ METHODS: dict[str, dict[Substrate, Refusal]] = {
     },
     "add": {"overlay": Refusal(_ALWAYS, "the filter of a subscription does not change", _NEW_FILTER)},
     "remove": {"overlay": Refusal(_ALWAYS, "the filter of a subscription does not change", _NEW_FILTER)},
-    "acknowledge": {kind: SUBSCRIBE["acknowledge"][kind] for kind in SUBSCRIBE["acknowledge"]},
+    "acknowledge": SUBSCRIBE["acknowledge"],
 }
 
 

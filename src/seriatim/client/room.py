@@ -40,18 +40,15 @@ class Room:
 
     @property
     def waiters(self) -> int:
-        """How many callers wait for room."""
         return len(self._turns)
 
     def take(self, events: int, size: int) -> None:
-        """These begin to wait."""
         self.events += events
         self.bytes += size
         if self._turns:
             self.wake()  # the next caller may fit too
 
     def give(self, events: int, size: int) -> None:
-        """These wait no longer."""
         self.events -= events
         self.bytes -= size
         if self._turns:

@@ -1,25 +1,28 @@
-"""What is behind a bus and behind a subscription: the two seams that tree, atoms, peers and overlay implement.
+"""What is behind a bus and behind a subscription: the two base classes of tree, atoms, peers and overlay.
 
-`Bus` and `Subscription` check arguments and hand out results; they do not know which kind they have. What a kind cannot
-do is None here, and a line in refusals.py says why.
+`Bus` and `Subscription` check arguments and hand out results; they do not know which kind they have. refusals.py says
+what a kind cannot do, and why.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Self
 
 from msgspec import Struct
 
 from seriatim.client.explain import Explanation
-from seriatim.client.inbox import Inbox, Item
+from seriatim.client.inbox import Inbox, Item, TellLog
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import GapPolicy, Limits
 from seriatim.client.outbox import Outbox
-from seriatim.client.refusals import Substrate
+from seriatim.client.refusals import METHODS, Substrate, refusal
 from seriatim.client.settings import Settings
 from seriatim.filters import Filter
-from seriatim.model import Address, Topic
+from seriatim.model import Address, Closed, InputError, Topic
+from seriatim.runtime import Clock
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -43,140 +46,179 @@ class Wishes(Struct, frozen=True, kw_only=True):
         return self.show_gaps or self.gaps.kind == "raise"
 
 
-class Changing(Protocol):
-    """A source whose topics change."""
+class Source(ABC):
+    """Where the events of one subscription come from. It fills the inbox and sets `arrived`.
 
-    async def add(self, names: frozenset[Topic]) -> None:
-        """Returns when they have begun."""
+    `log_name`: the subscriber's name in its delivery log. `where`: the filter. `is_quick`: whether the application may
+    take events from the inbox without telling anybody.
+    """
 
-    async def remove(self, names: frozenset[Topic]) -> None:
-        """Returns when everybody concerned knows."""
+    substrate: ClassVar[Substrate]  # for refusals.py
+    can_change: ClassVar[bool] = True  # its topics
+    is_durable: ClassVar[bool] = False
+    is_quick = False
 
-
-class Acknowledging(Protocol):
-    """What a durable subscription writes down."""
-
-    async def take(self, count: int) -> list[Item]:
-        """Take from the inbox, and write down what that acknowledges and what was taken."""
-        ...
-
-    async def acknowledge(self) -> None:
-        """Returns when it is written down that everything handed out is dealt with."""
-
-
-class Source(Protocol):
-    """Where the events of one subscription come from. It fills the inbox and sets `arrived`."""
-
-    name: Address
-    log_name: str  # of the subscriber, in its delivery log
-    wishes: Wishes
-    inbox: Inbox
-    arrived: asyncio.Event
-
-    @property
-    def substrate(self) -> Substrate:
-        """For refusals.py."""
-        ...
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why no more events come."""
-        ...
+    def __init__(self, name: Address, wishes: Wishes, log_name: str, log: TellLog | None = None) -> None:
+        self.name = name
+        self.log_name = log_name
+        self.wishes = wishes
+        self.where: Filter | None = wishes.where
+        self.inbox = Inbox(wishes.limits, show_gaps=wishes.stops_at_gaps, log=log)
+        self.arrived = asyncio.Event()
+        self._names: set[Topic] = set(wishes.topics)
+        self._changes = asyncio.Lock()
 
     @property
     def topics(self) -> frozenset[Topic]:
         """What is held, by the names the application uses."""
-        ...
+        return frozenset(self._names)
 
     @property
-    def where(self) -> Filter | None:
-        """The filter."""
-        ...
+    @abstractmethod
+    def failure(self) -> BaseException | None:
+        """Why no more events come."""
 
-    @property
-    def changing(self) -> Changing | None:
-        """None: its topics do not change."""
-        ...
-
-    @property
-    def acknowledging(self) -> Acknowledging | None:
-        """None: it is not durable."""
-        ...
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether the application may take events from the inbox without telling anybody."""
-        ...
-
+    @abstractmethod
     async def open(self) -> None:
         """Join the topics."""
 
-    async def leave(self) -> None:
+    async def leave(self) -> None:  # noqa: B027 - closing may be enough
         """Leave the topics for good, also a durable subscription's. `close` comes next."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Leave, unless it is durable, and stop. Also what failed to open is closed."""
 
-    def before_taking(self) -> None:
+    async def add(self, names: frozenset[Topic]) -> None:
+        """Returns when they have begun."""
+        raise refusal("add", self.substrate)
+
+    async def remove(self, names: frozenset[Topic]) -> None:
+        """Returns when everybody concerned knows."""
+        raise refusal("remove", self.substrate)
+
+    async def take(self, count: int) -> list[Item]:
+        """Take from the inbox. A durable subscription writes down what that acknowledges and what was taken."""
+        return self.inbox.take(count)
+
+    async def acknowledge(self) -> None:
+        """Returns when it is written down that everything handed out is dealt with."""
+        if self.substrate in METHODS["acknowledge"]:
+            raise refusal("acknowledge", self.substrate)
+        raise InputError("acknowledge", "the subscription is not durable", 'subscribe with durable="name"')
+
+    def before_taking(self) -> None:  # noqa: B027 - nothing may end it at once
         """Raise what ends the subscription at once, before the inbox is empty."""
 
-    def after_taking(self) -> None:
+    def after_taking(self) -> None:  # noqa: B027 - nobody may wait for room
         """There is room again in the inbox."""
 
     def explain(self) -> Explanation:
         """What is held back, and why."""
-        ...
+        return Explanation()
 
     def metrics(self) -> SubscriptionMetrics:
-        """What is counted of it."""
-        ...
+        return SubscriptionMetrics(
+            subscriber=self.name,
+            notified=self.inbox.notified,
+            unread=self.inbox.room.events,
+            gaps=self.inbox.gap_count,
+        )
 
 
-class Advertisement(Protocol):
-    """What a publisher said it would publish. `unreachable`: brokers that did not answer, and will hear of it later."""
+class Advertisement(Struct, frozen=True):
+    """What a publisher said it would publish: everything that matches the filter `where`.
+
+    `unreachable`: brokers that did not answer, and will hear of it later. Call `withdraw`, or leave the `async with`
+    block, when everything under it is published.
+    """
 
     where: str
     unreachable: tuple[Address, ...]
+    withdraw: Callable[[], Coroutine[Any, Any, None]]
 
-    async def withdraw(self) -> None:
-        """Everything under it is published."""
+    async def __aenter__(self) -> "Advertisement":
+        return self
 
-    async def __aenter__(self) -> "Advertisement": ...
+    async def __aexit__(self, *reason: object) -> None:
+        await self.withdraw()
 
-    async def __aexit__(self, *reason: object) -> None: ...
 
+class Session(ABC):
+    """One connection of an application. `name`: unlike that of every other session.
 
-class Session(Protocol):
-    """One connection of an application."""
+    `outbox` is None until it is open. `advertise` is None where nobody has to know beforehand what will be published.
+    """
 
-    settings: Settings
-    name: Address
+    substrate: ClassVar[Substrate]  # for refusals.py
+    outbox: Outbox | None = None
+    advertise: Callable[[Filter], Awaitable[Advertisement]] | None = None
 
-    @property
-    def substrate(self) -> Substrate:
-        """For refusals.py."""
-        ...
+    def __init__(self, settings: Settings, given_name: str) -> None:
+        self.settings = settings
+        self.name: Address = f"{given_name}~{secrets.token_hex(5)}"
+        self._clock = Clock()
+        self._count = 0  # subscriptions so far
 
-    @property
-    def outbox(self) -> Outbox | None:
-        """None: it is not open."""
-        ...
-
-    @property
-    def advertise(self) -> Callable[[Filter], Awaitable[Advertisement]] | None:
-        """None: nobody has to know beforehand what will be published."""
-        ...
-
+    @abstractmethod
     async def open(self) -> None:
         """Connect."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Disconnect, when all subscriptions are closed. Also what failed to open is closed."""
 
+    @abstractmethod
     def source(self, wishes: Wishes) -> Source:
         """For a new subscription."""
-        ...
 
+    @abstractmethod
     def explain(self) -> Explanation:
         """What waits, beside the subscriptions and the outbox."""
-        ...
+
+
+class UsedOnce(ABC):
+    """A bus or a subscription: opened by `async with`, closed at its end or by `close`, and never opened again.
+
+    What fails to open is closed before the error is raised, so `_close` meets it at any stage.
+    """
+
+    _kind: ClassVar[str]  # in messages
+    _made_by: ClassVar[str]  # the call that makes one
+    _entered_as: ClassVar[str]  # the variable in the example that a message shows
+
+    def __init__(self) -> None:
+        self._state: Literal["new", "open", "closed"] = "new"
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise Closed(f"a {self._kind} is used once; call {self._made_by}() again")
+        self._state = "open"
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """What the end of `async with` does. May be called twice."""
+        if self._state != "closed":
+            self._state = "closed"
+            await self._close()
+
+    @abstractmethod
+    async def _open(self) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    def _check_open(self) -> None:
+        if self._state == "new":
+            example = f"async with {self._made_by}(...) as {self._entered_as}"
+            raise Closed(f"enter the {self._kind} first: {example}")
+        if self._state == "closed":
+            raise Closed(f"the {self._kind} is closed")

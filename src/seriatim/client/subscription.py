@@ -13,11 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from seriatim.client.events import Event
 from seriatim.client.explain import Explanation
 from seriatim.client.inbox import Item
-from seriatim.client.lifetime import UsedOnce
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import names_of
-from seriatim.client.refusals import METHODS, refusal
-from seriatim.client.session import Changing, Source
+from seriatim.client.refusals import refusal
+from seriatim.client.session import Source, UsedOnce
 from seriatim.filters import Filter
 from seriatim.model import Address, Closed, Gap, GapError, InputError, TimedOut, Topic
 
@@ -77,8 +76,6 @@ class Subscription(UsedOnce):
         """The filter; a durable subscription that was resumed has the one it remembers."""
         return self._source.where
 
-    # ── opening, changing, closing ────────────────────────────────────────────────────────────────────────────────
-
     async def _open(self) -> None:
         await self._source.open()
         self._inbox = self._source.inbox
@@ -95,30 +92,24 @@ class Subscription(UsedOnce):
 
     async def add(self, *topics: Topic) -> None:
         """Hold these topics too, from now on. Returns when they have begun."""
-        changing = self._changing("add")
+        self._check_can_change("add")
         added = names_of(topics)
-        self._opened()
-        await changing.add(added)
+        await self._opened().add(added)
 
     async def remove(self, *topics: Topic) -> None:
         """Leave these topics. No event of them is handed out from now on; returns when everybody concerned knows."""
-        changing = self._changing("remove")
+        self._check_can_change("remove")
         removed = names_of(topics)
-        self._opened()
-        await changing.remove(removed)
+        await self._opened().remove(removed)
 
-    def _changing(self, method: str) -> Changing:
-        changing = self._source.changing
-        if changing is None:
+    def _check_can_change(self, method: str) -> None:
+        if not self._source.can_change:
             raise refusal(method, self._source.substrate)
-        return changing
 
     async def unsubscribe(self) -> None:
         """Leave all topics for good, also a durable subscription's, and close."""
         await self._opened().leave()
         await self.close()
-
-    # ── iterating ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def __aiter__(self) -> "Subscription":
         return self
@@ -156,12 +147,7 @@ class Subscription(UsedOnce):
 
     async def acknowledge(self) -> None:
         """Everything handed out so far is dealt with. Returns when that is written down."""
-        source = self._opened()
-        if source.acknowledging is None:
-            if source.substrate in METHODS["acknowledge"]:
-                raise refusal("acknowledge", source.substrate)
-            raise InputError("acknowledge", "the subscription is not durable", 'subscribe with durable="name"')
-        await source.acknowledging.acknowledge()
+        await self._opened().acknowledge()
 
     async def _next(self, count: int) -> list[Item] | None:
         """At least one item, or None: closed. Cancelling a waiting call loses nothing."""
@@ -171,8 +157,7 @@ class Subscription(UsedOnce):
                 return None
             self._opened()
             source.before_taking()
-            acknowledging = source.acknowledging
-            items = inbox.take(count) if acknowledging is None else await acknowledging.take(count)
+            items = await source.take(count) if source.is_durable else inbox.take(count)
             source.after_taking()
             if items:
                 first = items[0]
@@ -184,8 +169,6 @@ class Subscription(UsedOnce):
             if not inbox:
                 source.arrived.clear()
                 await source.arrived.wait()
-
-    # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def explain(self) -> Explanation:
         """What is held back, waiting for what, since when, and which node knows."""

@@ -29,7 +29,6 @@ class Snapshot(Struct, Generic[AnyFounded, AnyState]):
 
 
 def encode_snapshot(founded: object, state: object, now: float) -> bytes:
-    """A snapshot, ready for the journal."""
     return encode_founded(Snapshot(founded, state, now))
 
 
@@ -51,6 +50,7 @@ class Content(Struct, Generic[AnyFounded, AnyState]):
     founded: AnyFounded | None
     state: AnyState | None
     records: list[Any]
+    steps: list[Any]  # the records that are inputs of the machine
     at_least: float
 
 
@@ -72,14 +72,11 @@ class JournalFormat(Generic[AnyFounded, AnyState]):
             problem = f"the journal of {name} holds something else than a {self._kind}'s records: {error}"
             raise JournalError(problem) from None
         if snapshot is None and not records:
-            return Content(None, None, [], 0.0)
+            return Content(None, None, [], [], 0.0)
         founded = snapshot.founded if snapshot is not None else records[0]
         if not isinstance(founded, self._founded):
             raise JournalError(f"the journal of {name} does not begin as a {self._kind}'s does")
         times = [getattr(record, "now", 0.0) for record in records]
         at_least = max([snapshot.now if snapshot is not None else 0.0, *times])
-        return Content(founded, snapshot.state if snapshot is not None else None, records, at_least)
-
-    def steps(self, content: Content[AnyFounded, AnyState]) -> list[Any]:
-        """The records that are inputs of the machine."""
-        return [record for record in content.records if not isinstance(record, self._founded)]
+        steps = [record for record in records if not isinstance(record, self._founded)]
+        return Content(founded, snapshot.state if snapshot is not None else None, records, steps, at_least)

@@ -32,13 +32,11 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
 
     @property
     def driver(self) -> Driver:
-        """The running driver."""
         assert self._driver is not None, "start it first"
         return self._driver
 
     @property
     def machine(self) -> AnyMachine:
-        """The machine, to look at."""
         machine: Any = self.driver.machine
         return machine  # type: ignore[no-any-return]
 
@@ -46,8 +44,6 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
     @abstractmethod
     def epoch(self) -> int:
         """How many processes have run this machine, with this journal."""
-
-    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     async def rebuild(self, recovered: Recovered) -> Rebuilt[AnyMachine, AnyFounded]:
@@ -62,13 +58,10 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
         """Carry a message of the machine to its target."""
 
     def state(self, machine: AnyMachine) -> object:
-        """What a snapshot holds of the machine."""
         return machine.state  # type: ignore[attr-defined]
 
     def told(self, notices: Sequence[Payload]) -> None:
         """What the machine tells whoever runs it."""
-
-    # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
         """Open the journal (which fences or refuses any other process), rebuild the machine, and serve.
@@ -120,7 +113,6 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
             self.fail(failed.result())
 
     def fail(self, error: BaseException) -> None:
-        """The machine cannot go on."""
         if not self.failed.done():
             logger.error("%s stopped: node=%s reason=%s", self.kind, self.node, error)
             self.failed.set_result(error)

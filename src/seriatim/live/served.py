@@ -8,25 +8,22 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from seriatim.brokers import Broker
 from seriatim.live.counters import Counters
 from seriatim.live.host import MachineHost
 from seriatim.model import Address, Node
-from seriatim.protocols.atoms.written import Written
-from seriatim.protocols.machine import Payload
-from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.listener import Listener, ListenerOptions
-from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.wire import Decoders
-from seriatim.server.config import ClusterConfig
 from seriatim.server.status import LinkStatus, NodeStatus, Role
+
+if TYPE_CHECKING:
+    from seriatim.live.server import SequencerServer
 
 logger = logging.getLogger(__name__)
 
@@ -35,34 +32,18 @@ BACKLOG_NOTED = 1_000  # a backlog of this many steps is worth a line in explain
 AnyHost = TypeVar("AnyHost", bound=MachineHost[Any, Any])
 
 
-class Process(Struct, frozen=True, kw_only=True):
-    """What the nodes of one process share. `place`: which of a node's addresses is ours; above 0: a standby.
-
-    `watched_journal`: one that standbys can look at. `plan`: where atoms belong, in a cluster of atoms.
-    """
-
-    config: ClusterConfig
-    place: int
-    broker: Broker
-    security: SecurityOptions
-    options: TreeOptions
-    journal: Callable[[Node], Journal]
-    watched_journal: Callable[[Node], Any]
-    plan: Written | None = None
-
-
 class Served(ABC, Generic[AnyHost]):
     """Start the port (`listen`), then the node (`start`). When it cannot go on, `failed` is done, and holds why."""
 
     decoders: ClassVar[Decoders]
     reserved: ClassVar[tuple[Address, ...]] = ()  # what no client may be called, besides the names of nodes
 
-    def __init__(self, process: Process, node: Node) -> None:
+    def __init__(self, process: "SequencerServer", node: Node) -> None:
         self.node = node
         self.place = process.place
         self.role: Role = "starting"
         self.reason = ""
-        self.counters = Counters()
+        self.counters: Counters = Counters()
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.switchboard = Switchboard()
         self.host: AnyHost | None = None
@@ -88,8 +69,6 @@ class Served(ABC, Generic[AnyHost]):
             reserved=self.reserved,
         )
 
-    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
-
     @abstractmethod
     def make_host(self, journal: Journal) -> AnyHost:
         """A host of this node, not started."""
@@ -114,8 +93,6 @@ class Served(ABC, Generic[AnyHost]):
     def others(self) -> Mapping[Node, str]:
         """The nodes that it should be connected to, and what each of them is to this one."""
 
-    # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def address(self) -> str:
         """Where others find it: the configured address, with the real port if that was 0."""
@@ -131,15 +108,10 @@ class Served(ABC, Generic[AnyHost]):
 
     def join(self, other: "Served[Any]") -> None:
         """The other node runs in this process too: hand messages over directly, in both directions."""
-
-        def there(source: Address, message: Payload) -> None:
-            other.switchboard.deliver(source, other.node, message)
-
-        def here(source: Address, message: Payload) -> None:
-            self.switchboard.deliver(source, self.node, message)
-
-        self.switchboard.plug(other.node, there)
-        other.switchboard.plug(self.node, here)
+        self.switchboard.plug(
+            other.node, lambda source, message: other.switchboard.deliver(source, other.node, message)
+        )
+        other.switchboard.plug(self.node, lambda source, message: self.switchboard.deliver(source, self.node, message))
 
     def dial(self, other: Node) -> None:
         """The other node runs elsewhere, at one of its addresses. It is called only once this node is active.
@@ -211,10 +183,7 @@ class Served(ABC, Generic[AnyHost]):
         if not self.failed.done():
             self.failed.set_result(error)
 
-    # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
-
     def status(self) -> NodeStatus:
-        """The status of the node now."""
         uptime_s = time.monotonic() - self._started_s
         base = NodeStatus(
             node=self.node,

@@ -8,19 +8,19 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import structs
+from msgspec.json import encode
 
 from seriatim.brokers import Broker
-from seriatim.brokers.capabilities import FencedJournal, FencedJournals, required
+from seriatim.brokers.capabilities import FencedJournal, FencedJournals, Requests, required
 from seriatim.brokers.urls import open_broker, shown
-from seriatim.live.discovery import answer_questions, encoded_description
-from seriatim.live.metrics import NodeMetrics
-from seriatim.live.served import Process, Served
+from seriatim.live.metrics import add_nodes
+from seriatim.live.served import Served
 from seriatim.model import Closed, InputError, Node, SeriatimError
 from seriatim.protocols.atoms.written import Written
 from seriatim.protocols.tree import TreeOptions
@@ -30,10 +30,11 @@ from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.runtime.net.security import load_stamp_key
 from seriatim.server.admin import AdminServer
 from seriatim.server.config import ON_BROKER, ClusterConfig, exposed_without_token, lacks_node_token
+from seriatim.server.description import ClusterDescription, describe_subject, encode_description
 from seriatim.server.machine_check import check_machine
 from seriatim.server.metrics import Metrics, add_listeners, add_process
 from seriatim.server.schemas import load_security
-from seriatim.server.status import NodeExplanation, ServerStatus, limited
+from seriatim.server.status import NodeExplanation, ServerStatus, limited, node_subject
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class SequencerServer:
         self.served: dict[Node, Served[Any]] = {}
         self.broker: Broker = _broker(config)
         self.metrics = Metrics()
-        NodeMetrics(self.metrics, self.served)
+        add_nodes(self.metrics, self.served)
         self._admin: AdminServer | None = self._make_admin()
         self._journals: FencedJournals | None = None
         self._started_s = time.monotonic()
@@ -86,9 +87,7 @@ class SequencerServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     async def _start(self) -> None:
@@ -98,9 +97,9 @@ class SequencerServer:
             consequence = "an event that is sent again may be in the log twice"
             logger.warning("broker does not know repeats: broker=%s reason=%s", shown(self.config.broker), consequence)
         await self._open_journals()
-        kind, process = self._kind(), self._process()
+        kind = self._kind()
         for name in self.nodes:
-            served = kind(process, name)
+            served = kind(self, name)
             self.served[name] = served
             await served.listen()
         description = encoded_description(self.broker, self.config, self.options, self.served.values())
@@ -125,31 +124,16 @@ class SequencerServer:
 
         return ServedNode
 
-    def _process(self) -> Process:
-        return Process(
-            config=self.config,
-            place=self.place,
-            broker=self.broker,
-            security=self.security,
-            options=self.options,
-            journal=self._journal,
-            watched_journal=self._watched_journal,
-            plan=self.plan,
-        )
-
     def _connect_nodes(self) -> None:
-        for served in self.served.values():
-            for neighbour in served.dials():
-                self._connect(served, neighbour)
-
-    def _connect(self, served: Served[Any], other: Node) -> None:
         """Directly if both always run in this process."""
-        here = self.served.get(other)
         nodes = self.config.nodes
-        if here is not None and len(nodes[other].addresses) == len(nodes[served.node].addresses) == 1:
-            served.join(here)
-        else:
-            served.dial(other)
+        for served in self.served.values():
+            for other in served.dials():
+                here = self.served.get(other)
+                if here is not None and len(nodes[other].addresses) == len(nodes[served.node].addresses) == 1:
+                    served.join(here)
+                else:
+                    served.dial(other)
 
     def request_stop(self) -> None:
         """End `run` soon."""
@@ -185,7 +169,8 @@ class SequencerServer:
             await self._journals.close()
         await self.broker.close()
 
-    def _journal(self, node: Node) -> Journal:
+    def journal(self, node: Node) -> Journal:
+        """The journal that the cluster's file gives this node."""
         folder = self.config.journal_folder(node)
         if folder is not None:
             return FileJournal(folder)
@@ -194,8 +179,8 @@ class SequencerServer:
             return MemoryJournal()
         return self._broker_journals().journal(node)
 
-    def _watched_journal(self, node: Node) -> FencedJournal:
-        """Its beat is so short that one or two late beats do not make a standby take over."""
+    def watched_journal(self, node: Node) -> FencedJournal:
+        """One that standbys can look at. Its beat is short: one or two late beats do not make a standby take over."""
         return self._broker_journals().journal(node, beat_s=self.config.times.takeover_ms / 1000.0 / BEATS_PER_TAKEOVER)
 
     def _broker_journals(self) -> FencedJournals:
@@ -215,7 +200,7 @@ class SequencerServer:
             return None
         return AdminServer(
             admin.address,
-            self.metrics,
+            self.metrics.text,
             status=lambda: msgspec.to_builtins(self.status()),
             explain=lambda: msgspec.to_builtins(self.explain()),
             problems=self.problems,
@@ -227,12 +212,10 @@ class SequencerServer:
 
     @property
     def addresses(self) -> dict[Node, str]:
-        """Where each node of this process listens."""
         return {name: served.address for name, served in self.served.items()}
 
     @property
     def admin_url(self) -> str | None:
-        """Where the admin port answers, if there is one."""
         return self._admin.url if self._admin is not None else None
 
     def problems(self) -> list[str]:
@@ -244,7 +227,6 @@ class SequencerServer:
         ]
 
     def status(self) -> ServerStatus:
-        """All nodes of this process."""
         return ServerStatus(
             cluster=self.config.cluster,
             mode=self.config.mode,
@@ -295,7 +277,7 @@ def _options(config: ClusterConfig) -> TreeOptions:
     if not config.security.stamp_key_file:
         return config.options
     path = config.path(config.security.stamp_key_file)
-    return msgspec.structs.replace(config.options, stamp_key=load_stamp_key("security.stamp_key_file", path))
+    return structs.replace(config.options, stamp_key=load_stamp_key("security.stamp_key_file", path))
 
 
 def _admin_token(config: ClusterConfig) -> str:
@@ -318,3 +300,63 @@ def _broker(config: ClusterConfig) -> Broker:
     except InputError as error:
         where = "broker" if error.field == "url" else f"broker ({error.field})"
         raise InputError(where, error.problem, error.fix) from None
+
+
+# ── how others find the cluster ───────────────────────────────────────────────────────────────────────────────────
+# Processes answer questions on the broker, so nobody needs to know an address. Clients ask `_<cluster>.describe` first;
+# the command line asks `_<cluster>.status.<node>` and `_<cluster>.explain.<node>`. Answers hold no secrets.
+
+
+def encoded_description(
+    broker: Broker, config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]
+) -> bytes:
+    """The cluster as clients see it. InputError: it does not fit into a message."""
+    addresses: dict[Node, list[str]] = {name: list(node.addresses) for name, node in config.nodes.items()}
+    for node in served:
+        addresses[node.node][node.place] = node.address  # with its real port
+    described = structs.replace(
+        ClusterDescription.of(config.cluster, config.tree, options),
+        addresses=addresses,
+        buckets=config.streams.buckets,
+        broker_options=config.broker_options,
+        token_needed=bool(config.security.token_file),
+        tls=bool(config.security.certificate),
+    )
+    if config.order == "atoms":
+        ingresses = list(config.playing("ingress"))
+        described = structs.replace(described, order="atoms", coordinator=config.coordinator, ingresses=ingresses)
+    description = encode_description(described)
+    if len(description) > broker.payload_bytes_max:
+        problem = f"{len(config.homes)} homes make {len(description)} bytes, and one message may have "
+        fix = "use default_home or buckets for most of them, or raise the broker's limit (max_payload)"
+        raise InputError("homes", f"{problem}{broker.payload_bytes_max}", fix)
+    return description
+
+
+async def answer_questions(broker: Broker, cluster: str, description: bytes, served: Iterable[Served[Any]]) -> None:
+    """Answer from now on, until the broker is closed. Where clients cannot ask, the description is a record."""
+    if (requests := broker.requests) is None:
+        fix = "use a broker with request and reply, or with records"
+        records = required(broker.records, "broker", "has no way for clients to find the sequencers", fix)
+        await records.keep(describe_subject(cluster), description)
+        return
+    await requests.answer(describe_subject(cluster), lambda _: description)
+    for node in served:
+        await _answer_for(requests, cluster, node)
+
+
+async def _answer_for(broker: Requests, cluster: str, node: Served[Any]) -> None:
+    """In JSON, so that people can ask too (`nats request _seriatim.status.root ''`)."""
+
+    def status(_: bytes) -> bytes:
+        return encode(node.status())
+
+    def status_if_active(_: bytes) -> bytes | None:
+        return encode(node.status()) if node.role == "active" else None
+
+    def explain_if_active(_: bytes) -> bytes | None:
+        return encode(limited(node.node, node.explain())) if node.role == "active" else None
+
+    await broker.answer(node_subject(cluster, "status", node.node, node.place), status)
+    await broker.answer(node_subject(cluster, "status", node.node), status_if_active)
+    await broker.answer(node_subject(cluster, "explain", node.node), explain_if_active)

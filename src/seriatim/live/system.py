@@ -7,19 +7,19 @@ brokers have in common; what they do with it is theirs.
 import logging
 import secrets
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from seriatim.live.founding import AnyFounded, AnyMachine
 from seriatim.live.host import MachineHost
 from seriatim.model import Address, Closed, RemoteError, SeriatimError
 from seriatim.protocols.machine import Payload
 from seriatim.runtime import Driver, FileJournal, Journal, Switchboard
+from seriatim.runtime.net.connection import Throttle, TransportOptions
 from seriatim.runtime.net.dialer import Dialer, DialerOptions, Peer
 from seriatim.runtime.net.door import Problem
-from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.system import SystemDescription, explain_refusal
-from seriatim.runtime.net.system_door import SHOWN_MAX, SystemDoor
-from seriatim.runtime.net.wire import VERSION, Decoders, Hello, Refusal, Welcome
+from seriatim.runtime.net.system import explain_refusal
+from seriatim.runtime.net.system_door import SHOWN_MAX, SystemDoor, SystemVisitor
+from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Decoders, Envelope, Hello, Ping, Refusal, Welcome
 from seriatim.server.schemas import SystemFile
 
 logger = logging.getLogger(__name__)
@@ -32,16 +32,14 @@ WAITS_SHOWN_MAX = 100
 class SystemHost(MachineHost[AnyMachine, AnyFounded]):
     """Start it, and stop it at the end. When it cannot go on, `failed` is done and holds why (a SeriatimError)."""
 
-    admits: str  # who may connect while no token is asked for
+    admits: ClassVar[str]  # who may connect while no token is asked for
+    decoders: ClassVar[Decoders]  # how the frames of the others are read
 
     def __init__(
         self,
         config: SystemFile,
         name: object,
         node: Address,
-        *,
-        description: SystemDescription,
-        security: SecurityOptions,
         journal: Journal | None,
     ) -> None:
         super().__init__(
@@ -49,23 +47,25 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
             switchboard=Switchboard(),
             journal=journal if journal is not None else FileJournal(config.journal(name)),
         )
-        self.description = description
+        self.description = config.description
         self.process = secrets.token_hex(8)
-        self.security = security
+        self.security = config.load_security()
         self.at = config.places[name]
         self._shown = f"{config.kind} {name}"
-        self._listener: SystemDoor | None = None
-        self._dialer: Dialer | None = None
-
-    # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
+        self._listener: SystemListener | None = None
+        self._dialer: SystemDialer | None = None
 
     @abstractmethod
-    def connections(self, driver: Driver) -> tuple[SystemDoor, Dialer]:
+    def connections(self, driver: Driver) -> "tuple[SystemListener, SystemDialer]":
         """The port, and the connections to others; neither is open yet."""
 
     @abstractmethod
     def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
         """A process claims to be this one, in this epoch. None: it is accepted."""
+
+    @abstractmethod
+    def met(self, name: Address, epoch: int) -> None:
+        """There is a new connection to this process, in this epoch."""
 
     @abstractmethod
     def take(self, source: Address, message: Any) -> None:
@@ -75,7 +75,9 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
     def difference(self, report: bytes) -> str:
         """How the file of another process differs from ours, by its report."""
 
-    # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────
+    @abstractmethod
+    def report(self) -> bytes:
+        """What observers are told."""
 
     async def serve(self, driver: Driver) -> None:
         """ConnectionFailed: the port cannot be used."""
@@ -100,11 +102,8 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
     def fail(self, error: BaseException) -> None:
         super().fail(error if isinstance(error, SeriatimError) else Closed(f"{self._shown} broke: {error!r}"))
 
-    # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def address(self) -> str:
-        """Where it listens."""
         assert self._listener is not None, "start it first"
         return self._listener.address
 
@@ -128,12 +127,53 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
         return {"waits": waits[:WAITS_SHOWN_MAX], "left_out": max(0, len(waits) - WAITS_SHOWN_MAX)}
 
 
+class SystemListener(SystemDoor):
+    """Where other processes of the system, and observers, connect."""
+
+    host: SystemHost[Any, Any]
+
+    def __init__(self, host: SystemHost[Any, Any], others_max: int, throttle: Throttle | None = None) -> None:
+        super().__init__(
+            host,
+            host.at.bind or host.at.address,
+            kind=host.kind,
+            name=host.node,
+            security=host.security,
+            transport=TransportOptions(),
+            others_max=others_max,
+        )
+        self.throttle = throttle
+
+    def visitor(self) -> "SystemGuest":
+        return SystemGuest(self)
+
+
+class SystemGuest(SystemVisitor):
+    """A connection that another process of the system, or an observer, has made."""
+
+    def __init__(self, listener: SystemListener) -> None:
+        super().__init__(listener, listener.throttle)
+        self._host = listener.host
+
+    def prepare(self, hello: Hello) -> int:
+        self.stops_reading_when_full = False  # both sides are alike: if both stopped, each would wait for the other
+        return FRAME_BYTES_MAX
+
+    def settled(self, hello: Hello) -> None:
+        self._host.met(self.name, hello.epoch)
+
+    def decode(self, body: bytes) -> Ping | Envelope[Any]:
+        decoders = self._host.decoders
+        return decoders.from_client(body) if self.role == "client" else decoders.from_node(body)
+
+    def heard(self, envelope: Envelope[Any]) -> None:
+        self._host.take(envelope.source, envelope.message)
+
+
 class SystemDialer(Dialer):
     """The connections that one process makes to others of its system."""
 
-    def __init__(
-        self, host: SystemHost[Any, Any], peers: list[Peer], *, role: Any, decoders: Decoders, **more: Any
-    ) -> None:
+    def __init__(self, host: SystemHost[Any, Any], peers: list[Peer], role: Literal["node", "peer"]) -> None:
         super().__init__(
             host.switchboard,
             peers,
@@ -142,10 +182,11 @@ class SystemDialer(Dialer):
             role=role,
             security=host.security,
             options=DIALING,
-            decoders=decoders,
-            **more,
+            decoders=host.decoders,
+            on_connect=lambda node: host.met(node, self._epochs[node]),
         )
         self._host = host
+        self._epochs: dict[Address, int] = {}
         self._known = {peer.node for peer in peers}
         self.deliver = self._deliver
 
@@ -163,6 +204,7 @@ class SystemDialer(Dialer):
                 raise RemoteError(f"{name[:SHOWN_MAX]!r} answers, which is not one of those to connect to here")
             if (problem := self._host.admit(name, welcome.epoch, welcome.process)) is not None:
                 raise RemoteError(problem.reason)
+            self._epochs[name] = welcome.epoch
 
     def refusal(self, refusal: Refusal) -> str:
         """Names what differs, if that is why."""

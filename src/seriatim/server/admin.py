@@ -14,7 +14,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -55,23 +55,16 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def plain(status: HTTPStatus, text: str, *headers: str) -> Reply:
-    """A line of text."""
     return Reply(status, text.encode() + b"\n", TEXT, headers)
 
 
-class Readable(Protocol):
-    """What /metrics answers: `Metrics`, or something else that gives its text."""
-
-    def text(self) -> str: ...
-
-
 class AdminServer:
-    """Answers on one address. `problems`: why the server is not healthy; empty: it is healthy."""
+    """Answers on one address. `metrics`: the text for Prometheus. `problems`: why the server is not healthy."""
 
     def __init__(
         self,
         bind: str,
-        metrics: Readable,
+        metrics: Callable[[], str],
         status: Callable[[], dict[str, Any]],
         explain: Callable[[], list[Any]],
         problems: Callable[[], list[str]],
@@ -96,7 +89,6 @@ class AdminServer:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
         return f"{'https' if self._context is not None else 'http'}://{self.address}"
 
     async def start(self) -> None:
@@ -118,16 +110,10 @@ class AdminServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _serve(self, listening: socket.socket) -> asyncio.Server:
-        if self._context is None:
-            return await asyncio.start_server(self._accept, sock=listening, limit=HEAD_BYTES_MAX)
-        return await asyncio.start_server(
-            self._accept,
-            sock=listening,
-            limit=HEAD_BYTES_MAX,
-            ssl=self._context,
-            ssl_handshake_timeout=self._request_timeout_s,
-            ssl_shutdown_timeout=1.0,
-        )
+        tls: dict[str, Any] = {}
+        if self._context is not None:
+            tls = {"ssl_handshake_timeout": self._request_timeout_s, "ssl_shutdown_timeout": 1.0}
+        return await asyncio.start_server(self._accept, sock=listening, limit=HEAD_BYTES_MAX, ssl=self._context, **tls)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= CONNECTIONS_MAX:
@@ -185,7 +171,7 @@ class AdminServer:
         if not known:
             return plain(HTTPStatus.UNAUTHORIZED, "send the token: Authorization: Bearer …", "WWW-Authenticate: Bearer")
         if path == "/metrics":
-            return Reply(HTTPStatus.OK, self._metrics.text().encode(), CONTENT_TYPE)
+            return Reply(HTTPStatus.OK, self._metrics().encode(), CONTENT_TYPE)
         if path == "/status":
             return _json(self._status())
         if path == "/explain":

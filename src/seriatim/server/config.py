@@ -151,7 +151,6 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def tree(self) -> SequencingTree:
-        """The sequencing tree the nodes form."""
         return _tree(self)
 
     @property
@@ -160,7 +159,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         return TreeOptions(
             mode=self.mode if self.order == "tree" else "ticket",  # atoms fill slots of the broker, as tickets do
             causal=self.causal,
-            full_stamps=self.is_lossy,
+            full_stamps=self.kind.lossy,
             retry_ms=self.times.retry_ms,
             lease_ms=self.times.lease_ms,
             subscriber_lease_ms=self.times.subscriber_lease_ms,
@@ -182,16 +181,10 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """The kind of the broker."""
         try:
             return kind_of(self.broker)
         except InputError as error:
             raise InputError("broker", error.problem, error.fix) from None
-
-    @property
-    def is_lossy(self) -> bool:
-        """Whether the broker may lose events."""
-        return self.kind.lossy
 
     @property
     def broker_options(self) -> dict[str, str | int | float]:

@@ -35,36 +35,29 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     subscriber_lease_ms: float | None = None
     ticket_count_max: int = 65_536
     jump_max: int | None = None
+    # Whether nodes prove their stamps. A subscriber with the key drops what is not proven; others trust all stamps.
     stamps_proven: bool = False
-    """Whether nodes prove their stamps. A subscriber with the key drops what is not proven; others trust all stamps."""
-
     parents: dict[Node, Node | None]
     homes: dict[Topic, Node] = field(default_factory=dict)
     default_home: Node | None = None
+    # Where each node listens, as "host:port"; more than one: standbys. Empty: it runs in the client's own process.
     addresses: dict[Node, list[str]] = field(default_factory=dict)
-    """Where each node listens, as "host:port"; more than one: standbys. Empty: it runs in the client's own process."""
-
+    # How topics lie on the broker: 0: each in a log of its own; n: hashed into n logs, each ordered as one.
     buckets: int = 0
-    """How topics lie on the broker: 0: each in a log of its own; n: hashed into n logs, each ordered as one."""
-
+    # How streams are created on the broker (replicas, storage, ...): clients create them too, for new topics.
     broker_options: dict[str, str | int | float] = field(default_factory=dict)
-    """How streams are created on the broker (replicas, storage, ...): clients create them too, for new topics."""
-
     token_needed: bool = False
     tls: bool = False
 
+    # Who orders: a sequencing tree, or sequencing atoms. Then `parents` is a star, and only names the nodes.
     order: Literal["tree", "atoms"] = "tree"
-    """Who orders: a sequencing tree, or sequencing atoms. Then `parents` is a star, and only names the nodes."""
-
+    # Atoms: the node that subscribers join and leave topics at.
     coordinator: Node = ""
-    """Atoms: the node that subscribers join and leave topics at."""
-
+    # Atoms: the nodes that events enter at; which one follows from the topic, so the order of this list counts.
     ingresses: list[Node] = field(default_factory=list)
-    """Atoms: the nodes that events enter at; which one follows from the topic, so the order of this list counts."""
 
     @property
     def tree(self) -> SequencingTree:
-        """The tree every role of this cluster shares."""
         return SequencingTree(self.parents, self.homes, self.default_home)
 
     @property
@@ -73,19 +66,8 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
         return TreeOptions(**{name: getattr(self, name) for name in SHARED})
 
     @classmethod
-    def of(
-        cls,
-        cluster: str,
-        tree: SequencingTree,
-        options: TreeOptions,
-        *,
-        addresses: dict[Node, list[str]] | None = None,
-        buckets: int = 0,
-        broker_options: dict[str, str | int | float] | None = None,
-        token_needed: bool = False,
-        tls: bool = False,
-    ) -> "ClusterDescription":
-        """The description of a tree that runs with these options."""
+    def of(cls, cluster: str, tree: SequencingTree, options: TreeOptions) -> "ClusterDescription":
+        """The description of a tree that runs with these options in one process."""
         return cls(
             **{name: getattr(options, name) for name in SHARED},
             cluster=cluster,
@@ -93,11 +75,6 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
             parents=tree.parents,
             homes=tree.homes,
             default_home=tree.default_home,
-            addresses=addresses or {},
-            buckets=buckets,
-            broker_options=broker_options or {},
-            token_needed=token_needed,
-            tls=tls,
         )
 
 
@@ -108,7 +85,6 @@ def describe_subject(cluster: str) -> str:
 
 
 def encode_description(description: ClusterDescription) -> bytes:
-    """The answer, ready to be sent."""
     return msgspec.json.encode(description)
 
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from seriatim.model import InputError, Node
 from seriatim.runtime.net.listener import Listener
@@ -24,7 +24,6 @@ LATENCY_BUCKETS_MS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 25
 
 # One number; or one per value of the label, or per tuple of values of the labels.
 Values: TypeAlias = float | Mapping[Any, float]
-Kind: TypeAlias = Literal["counter", "gauge"]
 
 
 class Buckets:
@@ -39,10 +38,9 @@ class Buckets:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float, times: int = 1) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.total += value * times
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
 
 class Metrics:
@@ -51,16 +49,9 @@ class Metrics:
     def __init__(self) -> None:
         self._written: dict[str, Callable[[], Iterator[str]]] = {}
 
-    def sample(
-        self,
-        name: str,
-        what: str,
-        read: Callable[[], Values],
-        *,
-        kind: Kind = "gauge",
-        labels: Sequence[str] = (),
-    ) -> None:
-        """One number, or (with labels) one per combination of their values. A counter's name ends with `_total`."""
+    def sample(self, name: str, what: str, read: Callable[[], Values], *, labels: Sequence[str] = ()) -> None:
+        """One number, or (with labels) one per combination of their values. It is a counter if its name ends with
+        `_total`, and else a gauge."""
 
         def write() -> Iterator[str]:
             values = read()
@@ -70,7 +61,7 @@ class Metrics:
             for key, value in values.items():
                 yield f"{name}{_labels(labels, _key(key))} {_number(value)}"
 
-        self._register(name, what, kind, labels, write)
+        self._register(name, what, "counter" if name.endswith("_total") else "gauge", labels, write)
 
     def histogram(
         self, name: str, what: str, read: Callable[[], Mapping[Any, Buckets]], *, labels: Sequence[str]
@@ -88,7 +79,6 @@ class Metrics:
         self._register(name, what, "histogram", labels, write)
 
     def text(self) -> str:
-        """Everything, as it is now."""
         lines: list[str] = []
         for write in self._written.values():
             lines.extend(write())
@@ -99,15 +89,14 @@ class Metrics:
     ) -> None:
         if not NAME.fullmatch(name):
             raise InputError("name", f"{name!r} is not a metric's name", "use letters, digits and _")
-        if (kind == "counter") != name.endswith("_total"):
-            raise InputError("name", f"{name!r} is a {kind}", "counters, and nothing else, end with _total")
+        if kind == "histogram" and name.endswith("_total"):
+            raise InputError("name", f"{name!r} is a histogram", "counters, and nothing else, end with _total")
         if name in self._written:
             raise InputError("name", f"{name!r} exists already", "give each metric a name of its own")
         for label in labels:
             if not LABEL.fullmatch(label) or label == "le":
-                raise InputError(
-                    "labels", f"{label!r} is not a label's name", 'use letters, digits and _, but not "le"'
-                )
+                fix = 'use letters, digits and _, but not "le"'
+                raise InputError("labels", f"{label!r} is not a label's name", fix)
         head = [f"# HELP {name} {_escape(what)}", f"# TYPE {name} {kind}"]
 
         def write_all() -> Iterator[str]:
@@ -120,7 +109,7 @@ class Metrics:
 def add_process(metrics: Metrics) -> None:
     """Processor time, memory and open files, under their usual names."""
     started_at = time.time()
-    metrics.sample("process_cpu_seconds_total", "Processor time used, in seconds.", time.process_time, kind="counter")
+    metrics.sample("process_cpu_seconds_total", "Processor time used, in seconds.", time.process_time)
     metrics.sample("process_start_time_seconds", "When the process started, since 1970.", lambda: started_at)
     if Path("/proc/self/statm").exists():
         page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -135,15 +124,13 @@ def add_process(metrics: Metrics) -> None:
 def add_listeners(metrics: Metrics, listeners: Mapping[Node, Listener]) -> None:
     """Metrics of the ports of the nodes, by node."""
 
-    def sample(
-        name: str, what: str, read: Callable[[Listener], Mapping[str, float]], kind: Kind, label: str | None = None
-    ) -> None:
+    def sample(name: str, what: str, read: Callable[[Listener], Mapping[str, float]], label: str | None = None) -> None:
         def values() -> Values:
             found = ((node, key, value) for node, each in listeners.items() for key, value in read(each).items())
             return {(node, key) if label is not None else (node,): value for node, key, value in found}
 
         labels = ["node", label] if label is not None else ["node"]
-        metrics.sample(f"seriatim_{name}", what, values, kind=kind, labels=labels)
+        metrics.sample(f"seriatim_{name}", what, values, labels=labels)
 
     def connections(each: Listener) -> Mapping[str, float]:
         return {"client": each.clients, "node": len(each.neighbours)}
@@ -152,19 +139,19 @@ def add_listeners(metrics: Metrics, listeners: Mapping[Node, Listener]) -> None:
         received = each.received + sum(guest.received for guest in each.guests)
         return {"in": received, "out": each.sent + sum(guest.sent for guest in each.guests)}
 
-    sample("connections", "Open connections, by role.", connections, "gauge", "role")
-    sample("accepted_total", "Connections accepted.", lambda each: {"": each.accepted}, "counter")
+    sample("connections", "Open connections, by role.", connections, "role")
+    sample("accepted_total", "Connections accepted.", lambda each: {"": each.accepted})
     refused = "Connections that were refused or closed, by reason."
-    sample("refused_total", refused, lambda each: each.refused, "counter", "reason")
+    sample("refused_total", refused, lambda each: each.refused, "reason")
     violations = "Connections closed because the other side violated the protocol, by role."
-    sample("violations_total", violations, lambda each: each.violations, "counter", "role")
-    sample("frames_total", "Frames on connections, by direction.", frames, "counter", "direction")
+    sample("violations_total", violations, lambda each: each.violations, "role")
+    sample("frames_total", "Frames on connections, by direction.", frames, "direction")
     stops = "How often reading stopped because the node was behind."
-    sample("throttled_total", stops, lambda each: {"": each.throttle.stops}, "counter")
+    sample("throttled_total", stops, lambda each: {"": each.throttle.stops})
     dropped = "Messages for addresses that are not connected."
-    sample("dropped_total", dropped, lambda each: {"": each.switchboard.dropped}, "counter")
+    sample("dropped_total", dropped, lambda each: {"": each.switchboard.dropped})
     unsent = "Bytes that clients and nodes have not read yet."
-    sample("unsent_bytes", unsent, lambda each: {"": sum(guest.unsent for guest in each.guests)}, "gauge")
+    sample("unsent_bytes", unsent, lambda each: {"": sum(guest.unsent for guest in each.guests)})
 
 
 def _key(labels: str | tuple[str, ...]) -> tuple[str, ...]:

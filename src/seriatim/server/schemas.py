@@ -9,6 +9,7 @@ from msgspec import Struct, to_builtins
 from seriatim.model import APPLICATION, BROKER, InputError
 from seriatim.runtime.net.addresses import is_loopback, split_address
 from seriatim.runtime.net.security import SecurityOptions
+from seriatim.runtime.net.system import SystemDescription
 from seriatim.runtime.tables import about
 
 ClusterName: TypeAlias = Annotated[
@@ -87,13 +88,20 @@ class SystemFile(Struct, frozen=True, kw_only=True):
 
     @property
     def places(self) -> Mapping[Any, Place]:
-        """Where each process is."""
         places: Mapping[Any, Place] = getattr(self, f"{self.kind}s")
         return places
 
     def journal(self, name: object) -> Path:
-        """Where a process keeps its journal."""
         return self.folder / self.journals / f"{self.kind}-{name}"
+
+    @property
+    def description(self) -> SystemDescription:
+        """What all processes must be given alike."""
+        raise NotImplementedError
+
+    def load_security(self) -> SecurityOptions:
+        """Tokens and certificates, read from their files."""
+        raise NotImplementedError
 
     def check_member(self, name: Any) -> Any:
         """The name, which must be listed."""

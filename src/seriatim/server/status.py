@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import msgspec
 from msgspec import Struct, field
 
 from seriatim.model import Node
@@ -80,11 +79,6 @@ def node_subject(cluster: str, what: Literal["status", "explain"], node: Node, p
     """Where on the broker to ask. Without a place the active process answers; with one, the process at that address of
     the node, active or not."""
     return f"_{cluster}.{what}.{node}" + (f".{place}" if place is not None else "")
-
-
-def encode(value: Struct) -> bytes:
-    """As JSON, so that people can ask too (`nats request _seriatim.status.root ''`)."""
-    return msgspec.json.encode(value)
 
 
 def limited(node: Node, lines: list[str]) -> NodeExplanation:

@@ -99,12 +99,12 @@ async def test_a_new_life_is_told_to_the_application(tmp_path: Path) -> None:
         assert await take(streams[2], 1) == ["1"]
         peer_of(buses[0]).live.command(APPLICATION, Suspect(2))  # it lives, and begins anew
         await until(
-            lambda: peer_of(buses[2]).life() == "2.2" and peer_of(buses[2]).live.topics == ["a"], "it has rejoined"
+            lambda: peer_of(buses[2]).life == "2.2" and peer_of(buses[2]).live.topics == ["a"], "it has rejoined"
         )
         gap = await anext(streams[2])
         assert isinstance(gap, seriatim.Gap) and "joins again as 2.2" in gap.reason
         assert list(streams[2].gaps) == [gap]
-        await until(lambda: peer_of(buses[0]).live.living() == [1, 2], "the others know")
+        await until(lambda: peer_of(buses[0]).live.machine.peer.living() == (1, 2), "the others know")
         await buses[0].publish("a", b"2")
         await buses[2].publish("a", b"3")
         assert set(await take(streams[2], 2)) == {"2", "3"}
@@ -235,7 +235,7 @@ async def test_one_journal_is_for_one_process_at_a_time(tmp_path: Path) -> None:
             async with bus_of(path, 0):
                 pass
     async with bus_of(path, 0) as again:
-        assert peer_of(again).life() == "0.2"
+        assert peer_of(again).life == "0.2"
 
 
 async def test_logs_are_judged_by_the_auditor(tmp_path: Path) -> None:

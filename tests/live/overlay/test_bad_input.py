@@ -172,7 +172,7 @@ async def test_a_stranger_that_breaks_the_protocol_harms_nobody(tmp_path: Path) 
 async def test_a_frame_too_large_ends_only_that_connection(tmp_path: Path) -> None:
     path = write_overlay(tmp_path, ONE, options="payload_bytes_max = 1000\n")
     async with brokers(path) as running, bus_of(path, "A", timeout_s=2.0) as bad, bus_of(path, "A") as bus:
-        session_of(bad)._attached.command(Publish(Event("e", "t", bad.name, b"x" * 2_000, None)))
+        session_of(bad).attached.command(Publish(Event("e", "t", bad.name, b"x" * 2_000, None)))
         await until(lambda: running["A"].refusals.get("client", 0) > 0, "it is sent away")
         await still_works(bus)
 

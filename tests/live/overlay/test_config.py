@@ -82,4 +82,4 @@ def test_two_brokers_of_one_name(tmp_path: Path) -> None:
 def test_a_broker_that_is_not_in_the_file() -> None:
     config = parse_overlay({"brokers": {"B1": "127.0.0.1:7600"}})
     with pytest.raises(InputError, match="there is no broker 'B2' in the list"):
-        config.check_broker("B2")
+        config.check_member("B2")

@@ -112,7 +112,7 @@ async def test_a_forgotten_client_is_told_of_a_gap_and_goes_on(tmp_path: Path) -
 async def test_who_stays_away_is_forgotten_and_nothing_is_kept_for_it(tmp_path: Path) -> None:
     path = write_overlay(tmp_path, {"A": ""}, options="remember_s = 0.2\n")
     async with brokers(path) as running, bus_of(path, "A") as bus, bus.subscribe("t"):
-        await session_of(bus)._attached._dialer.stop()  # it is cut off
+        await session_of(bus).attached._dialer.stop()  # it is cut off
         machine = running["A"].machine
         await until(lambda: not machine.clients, "the client is forgotten")
         assert machine.inner.state.routes.wanted == {} and machine.inner.state.clients == {}
@@ -139,7 +139,7 @@ async def test_what_was_acknowledged_before_a_restart_does_not_count_as_waiting(
         assert (await events.next()).number == 31 and not events.gaps
         await until(lambda: not broker._unheard, "all have answered")
         await until(lambda: broker.machine.unacknowledged(subscriber.name) == 0, "and have everything")
-        await session_of(subscriber)._attached._dialer.stop()  # it is cut off, and now too much does wait
+        await session_of(subscriber).attached._dialer.stop()  # it is cut off, and now too much does wait
         for _ in range(30):
             await publisher.publish("t", b"")
         for _ in range(2):

@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from seriatim.live.peers import PeersConfig, load_peers, parse_peers
-from seriatim.live.peers.config import PeersOptions, PeersSecurity
-from seriatim.live.peers.report import PeersDescription, difference
+from seriatim.live.peers.config import PeersDescription, PeersOptions, PeersSecurity, difference
 from seriatim.model import InputError
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.tables import description, fields_of

@@ -236,6 +236,6 @@ async def test_a_report_says_how_a_peer_is(tmp_path: Path) -> None:
         assert report.statuses["2"] % 2, "it was declared dead"
         assert any("peer2 is not connected" in line and "connection refused" in line for line in report.waits)
         assert report.system == config.description
-        assert two.live.living() == [0]
+        assert two.live.machine.peer.living() == (0,)
     with pytest.raises(InputError, match="is not an address"):
         await observe("nowhere", SecurityOptions(), 1.0)

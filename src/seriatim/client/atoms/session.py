@@ -4,24 +4,72 @@ A topic's members are its subscribers: a new subscriber becomes a member of the 
 that is published from then on. An event that nobody would get is refused.
 """
 
-from seriatim.brokers.urls import kind_of
-from seriatim.client.atoms.embedded import start_atoms
-from seriatim.client.atoms.view import AtomsView
+from msgspec import structs
+
+from seriatim.brokers.urls import open_broker
 from seriatim.client.brokered.cluster import Cluster
-from seriatim.client.brokered.embedded import open_embedded
-from seriatim.client.brokered.machines import PublisherView
+from seriatim.client.brokered.embedded import EmbeddedCluster, embedded_options
+from seriatim.client.brokered.machines import PublisherView, SubscriberView
 from seriatim.client.brokered.session import BrokerSession
 from seriatim.client.brokered.source import BrokerSource
+from seriatim.client.options import Limits
 from seriatim.client.session import Wishes
-from seriatim.model import Address
+from seriatim.client.settings import Settings
+from seriatim.live.atoms.founding import Founded
+from seriatim.live.atoms.host import LiveStation
+from seriatim.model import Address, InputError, Notification, Number, Topic
+from seriatim.order import SequencingTree
 from seriatim.protocols.atoms import AtomsOptions
 from seriatim.protocols.atoms.publisher import AtomsPublisher
-from seriatim.protocols.atoms.subscriber import AtomsSubscriber
+from seriatim.protocols.atoms.subscriber import AtomsSubscriber, Depart, Placed
+from seriatim.runtime import Switchboard
+from seriatim.runtime.journal.interface import MemoryJournal
+from seriatim.runtime.net.wire import Decoders
 from seriatim.server.description import ClusterDescription
 
 STAMP_BYTES = 128 * 1024  # room in a message for an item's stamp: some thousand atoms
 ALIVE_PER_LEASE = 3
-LEASE_MS = 30_000.0  # if the cluster does not say
+LEASE_MS = 30_000.0  # if the cluster does not say, and in this process
+STATION = "root"  # the one station of memory://, with all roles
+
+
+class AtomsView(SubscriberView):
+    """What the feed asks of a subscriber."""
+
+    knows_ages = False
+    farewell = Depart()
+
+    def __init__(self, subscriber: AtomsSubscriber) -> None:
+        super().__init__(subscriber)
+        self._subscriber = subscriber
+        self._inner = subscriber.inner
+
+    @property
+    def topics(self) -> frozenset[Topic]:
+        return self._inner.topics
+
+    @property
+    def waiting(self) -> int:
+        return self._inner.waiting
+
+    def share(self, limits: Limits) -> float:
+        return max(super().share(limits), self._inner.waiting_bytes / limits.unread_bytes)
+
+    def blocked_topics(self) -> frozenset[Topic]:
+        return self._inner.blocked_topics()
+
+    def explain(self) -> list[str]:
+        return self._inner.explain()
+
+    def unanswered(self) -> list[str]:
+        return self._inner.explain()
+
+    def slot_of(self, notification: Notification) -> Number:
+        return notification.slot if isinstance(notification, Placed) else notification.number
+
+    @property
+    def is_heard(self) -> bool:
+        return self._subscriber.is_heard
 
 
 class AtomsSource(BrokerSource):
@@ -30,7 +78,7 @@ class AtomsSource(BrokerSource):
     substrate = "atoms"
 
     def _view(self) -> AtomsView:
-        description = self._connection.cluster.description
+        description = self.connection.cluster.description
         options = AtomsOptions(causal=description.causal, retry_ms=description.retry_ms)
         alive_ms = _alive_ms(description)
         return AtomsView(AtomsSubscriber(self.name, description.coordinator, options, alive_ms=alive_ms))
@@ -41,13 +89,13 @@ class AtomsSession(BrokerSession):
 
     substrate = "atoms"
 
-    async def _find_cluster(self) -> Cluster:
-        if kind_of(self.settings.url).in_process:
-            return await open_embedded(self.settings, start_atoms)
-        from seriatim.client.brokered.discovery import open_remote  # lazily: memory:// needs no network
+    def _embedded(self) -> EmbeddedCluster[LiveStation]:
+        return embedded_atoms(self.settings)
+
+    def _decoders(self) -> Decoders:
         from seriatim.live.atoms.wire import ATOMS
 
-        return await open_remote(self.settings, ATOMS)
+        return ATOMS
 
     def _publisher(self, cluster: Cluster) -> PublisherView:
         description = cluster.description
@@ -62,3 +110,23 @@ class AtomsSession(BrokerSession):
 
 def _alive_ms(description: ClusterDescription) -> float:
     return (description.subscriber_lease_ms or LEASE_MS) / ALIVE_PER_LEASE
+
+
+def embedded_atoms(settings: Settings) -> EmbeddedCluster[LiveStation]:
+    """`memory://`: one station with all roles, not started yet."""
+    broker, causal = open_broker(settings.url), bool(settings.causal)
+    if broker.lossy or not broker.keeps_log:
+        raise InputError("url", "atoms need a broker that loses nothing", "leave out loss and keeps_log")
+    options = embedded_options(broker, "ticket", causal)
+    described = ClusterDescription.of("memory", SequencingTree.single(node=STATION), options)
+    description = structs.replace(described, order="atoms", coordinator=STATION, ingresses=[STATION])
+    switchboard = Switchboard()
+    station = LiveStation(
+        Founded(node=STATION, coordinator=STATION, ingresses=(STATION,), hosts=(STATION,), causal=causal),
+        AtomsOptions(causal=causal, retry_ms=options.retry_ms),
+        broker=broker,
+        switchboard=switchboard,
+        journal=MemoryJournal(),
+        lease_ms=LEASE_MS,
+    )
+    return EmbeddedCluster(broker, description, switchboard, [station])

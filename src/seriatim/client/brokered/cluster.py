@@ -14,39 +14,28 @@ from seriatim.runtime import Clock, Journal, Switchboard
 from seriatim.server.description import ClusterDescription
 
 
-class Network(Protocol):
-    """How the machines of one client reach the nodes."""
+class Network:
+    """How the machines of one client reach the nodes. This one is for nodes of the same process."""
 
-    @property
-    def switchboard(self) -> Switchboard:
-        """Where machines of this process are attached."""
-        ...
+    def __init__(self, switchboard: Switchboard) -> None:
+        self.switchboard = switchboard  # where machines of this process are attached
 
     async def open(self) -> None:
         """Connect to the nodes. ConnectionFailed says what was tried."""
-        ...
 
     def down(self) -> list[str]:
         """Connections that should be there and are not, one sentence each."""
-        ...
+        return []
 
     async def close(self) -> None:
         """Disconnect. May be called twice."""
-        ...
 
 
 class Cluster(Protocol):
-    """One open connection to a cluster."""
+    """One open connection to a cluster: the broker that carries the events, and how its nodes order them."""
 
-    @property
-    def broker(self) -> Broker:
-        """The broker that carries the events."""
-        ...
-
-    @property
-    def description(self) -> ClusterDescription:
-        """The tree and how it orders."""
-        ...
+    broker: Broker
+    description: ClusterDescription
 
     def network(self, name: Address) -> Network:
         """A network for the machines whose addresses are `name` or begin with `name/`."""

@@ -30,30 +30,23 @@ ANSWER_S = 2.0
 OTHERS_S = 2.0  # how long to wait for all nodes of the tree
 
 
-class TcpNetwork:
+class TcpNetwork(Network):
     """Connections to every node of a cluster, under one name."""
 
-    def __init__(
-        self,
-        description: ClusterDescription,
-        name: Address,
-        security: SecurityOptions,
-        decoders: Decoders,
-        timeout_s: float,
-    ) -> None:
-        self.switchboard = Switchboard()
+    def __init__(self, cluster: "RemoteCluster", name: Address) -> None:
+        super().__init__(Switchboard())
         self._name = name
-        self._timeout_s = timeout_s
-        peers = [Peer(node, tuple(addresses)) for node, addresses in sorted(description.addresses.items())]
-        self._nodes = [peer.node for peer in peers]
+        self._timeout_s = cluster.settings.timeout_s
+        addresses = sorted(cluster.description.addresses.items())
+        self._nodes = [node for node, _ in addresses]
         self._dialer = Dialer(
             self.switchboard,
-            peers,
-            cluster=description.cluster,
+            [Peer(node, tuple(each)) for node, each in addresses],
+            cluster=cluster.description.cluster,
             name=name,
             role="client",
-            security=security,
-            decoders=decoders,
+            security=cluster.settings.security or SecurityOptions(),
+            decoders=cluster.decoders,
         )
 
     async def open(self) -> None:
@@ -82,12 +75,11 @@ class RemoteCluster:
     def __init__(self, broker: Broker, description: ClusterDescription, settings: Settings, decoders: Decoders) -> None:
         self.broker = broker
         self.description = description
-        self._settings = settings
-        self._decoders = decoders
-        self._security = settings.security if settings.security is not None else SecurityOptions()
+        self.settings = settings
+        self.decoders = decoders
 
     def network(self, name: Address) -> Network:
-        return TcpNetwork(self.description, name, self._security, self._decoders, self._settings.timeout_s)
+        return TcpNetwork(self, name)
 
     def journal(self, durable: str) -> Journal | None:
         """On the broker, if it has journals, with as many replicas as the cluster's streams have."""
@@ -112,7 +104,10 @@ async def open_remote(settings: Settings, decoders: Decoders) -> RemoteCluster:
             broker = open_broker(settings.url, **kind.cluster_options(settings.cluster, None, options))
             await _connect(broker, settings)
         broker.configure(description.mode, description.tree.home)
-        return RemoteCluster(broker, _with_addresses(description, settings), settings, decoders)
+        if settings.sequencers is not None:
+            addresses = {node: list(settings.sequencers) for node in description.parents}
+            description = structs.replace(description, addresses=addresses)
+        return RemoteCluster(broker, description, settings, decoders)
     except BaseException:
         await broker.close()
         raise
@@ -123,10 +118,8 @@ async def _connect(broker: Broker, settings: Settings) -> None:
         async with asyncio.timeout(settings.timeout_s):
             await broker.open()
     except TimeoutError:
-        where = without_password(settings.url)
-        raise ConnectionFailed(
-            f"no broker answers at {where} within {settings.timeout_s:g} s; is it running?"
-        ) from None
+        where, waited = without_password(settings.url), f"within {settings.timeout_s:g} s"
+        raise ConnectionFailed(f"no broker answers at {where} {waited}; is it running?") from None
 
 
 def broker_options(description: ClusterDescription, settings: Settings) -> dict[str, str | int | float]:
@@ -174,25 +167,14 @@ def check_description(description: ClusterDescription, settings: Settings) -> No
         fix = f'connect(order="{description.order}") (commands: --order {description.order}), or use another cluster'
         raise InputError("order", f"cluster {description.cluster} orders by {by}", fix)
     if settings.mode is not None and settings.mode != description.mode:
-        raise InputError(
-            "mode",
-            f"cluster {description.cluster} runs in {description.mode} mode",
-            "leave it out, or use another cluster",
-        )
+        problem = f"cluster {description.cluster} runs in {description.mode} mode"
+        raise InputError("mode", problem, "leave it out, or use another cluster")
     if settings.causal is not None and settings.causal != description.causal:
         kind = "keeps" if description.causal else "does not keep"
-        raise InputError(
-            "causal", f"cluster {description.cluster} {kind} causal order", "leave it out, or use another cluster"
-        )
+        problem = f"cluster {description.cluster} {kind} causal order"
+        raise InputError("causal", problem, "leave it out, or use another cluster")
     if description.token_needed and settings.token is None:
         raise InputError("token", f"the sequencers of {description.cluster} ask for one", "connect(token=...)")
-
-
-def _with_addresses(description: ClusterDescription, settings: Settings) -> ClusterDescription:
-    if settings.sequencers is None:
-        return description
-    addresses = {node: list(settings.sequencers) for node in description.parents}
-    return structs.replace(description, addresses=addresses)
 
 
 def without_password(url: str) -> str:

@@ -5,48 +5,25 @@ with the first of them and ends with the last one; nothing of it survives.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from seriatim.brokers import Broker
-from seriatim.client.brokered.cluster import Cluster
+from seriatim.client.brokered.cluster import Cluster, Network
 from seriatim.client.settings import Settings
+from seriatim.live.host import MachineHost
 from seriatim.model import Address, InputError, JournalError
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime import Journal, Recovered, Switchboard
 from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.server.description import ClusterDescription
 
-Start: TypeAlias = Callable[[Settings], Awaitable[Cluster]]
+Make: TypeAlias = Callable[[], "EmbeddedCluster[Any]"]  # a cluster that has not started yet
 
 
-class Host(Protocol):
-    """One node, run in this process."""
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
-H = TypeVar("H", bound=Host)
-
-
-class LocalNetwork:
-    """All machines of the process on one switchboard: nothing has to be connected."""
-
-    def __init__(self, switchboard: Switchboard) -> None:
-        self.switchboard = switchboard
-
-    async def open(self) -> None:
-        """Nothing to do."""
-
-    def down(self) -> list[str]:
-        return []
-
-    async def close(self) -> None:
-        """Nothing to do."""
+H = TypeVar("H", bound=MachineHost[Any, Any])
 
 
 class NamedMemoryJournal(MemoryJournal):
@@ -68,29 +45,26 @@ class NamedMemoryJournal(MemoryJournal):
 
 
 class EmbeddedCluster(Generic[H]):
-    """A broker and nodes, without servers. `make_hosts`: the nodes, on this switchboard."""
+    """A broker and nodes, without servers. `hosts`: the nodes, on this switchboard."""
 
     def __init__(
-        self,
-        broker: Broker,
-        description: ClusterDescription,
-        make_hosts: Callable[[Switchboard], Iterable[H]],
+        self, broker: Broker, description: ClusterDescription, switchboard: Switchboard, hosts: list[H]
     ) -> None:
         self.broker = broker
         self.description = description
-        self._switchboard = Switchboard()
+        self.hosts = hosts
+        self._switchboard = switchboard
         self._journals: dict[str, NamedMemoryJournal] = {}
-        self.hosts = list(make_hosts(self._switchboard))
 
-    async def start(self) -> None:
-        """Open the broker and run the nodes."""
+    async def start(self) -> Self:
         await self.broker.open()
         self.broker.configure(self.description.mode, self.description.tree.home)
         for host in self.hosts:
             await host.start()
+        return self
 
-    def network(self, name: Address) -> LocalNetwork:
-        return LocalNetwork(self._switchboard)
+    def network(self, name: Address) -> Network:
+        return Network(self._switchboard)
 
     def journal(self, durable: str) -> Journal:
         return self._journals.setdefault(durable, NamedMemoryJournal(durable))
@@ -101,21 +75,46 @@ class EmbeddedCluster(Generic[H]):
         await self.broker.close()
 
 
-class _Shared:
-    """One cluster of a name, and how many use it."""
+class SharedCluster:
+    """The cluster of a name: it starts with its first user, and closes when the last one closes it."""
 
-    def __init__(self, settings: Settings, start: Start) -> None:
-        self.runs: dict[str, object] = _wishes(settings)
-        self.users = 0
-        self.ready = asyncio.ensure_future(start(settings))
+    def __init__(self, name: str, settings: Settings, make: Make) -> None:
+        self._name = name
+        self._runs = _wishes(settings)
+        self._users = 0
+        self._ready = asyncio.ensure_future(make().start())
 
-    def problem_with(self, settings: Settings) -> str | None:
-        """Why this bus cannot join; None: it can. What it does not ask for may be anything."""
+    def check_fits(self, settings: Settings) -> None:
+        """InputError: this bus cannot join. What it does not ask for may be anything."""
         for name, wish in _wishes(settings).items():
-            runs = self.runs[name]
+            runs = self._runs[name]
             if wish not in (None, "", runs):
-                return f"{name} {runs!r}, not {wish!r}"
-        return None
+                problem = f"memory://{self._name} runs with {name} {runs!r}, not {wish!r}"
+                raise InputError("url", problem, "ask for the same or for nothing, or use another name")
+
+    async def join(self) -> Cluster:
+        """One more user, when the cluster is ready."""
+        self._users += 1
+        try:
+            self.shared = cluster = await asyncio.shield(self._ready)
+        except BaseException:
+            self._leave()
+            raise
+        self.broker, self.description = cluster.broker, cluster.description
+        self.network, self.journal = cluster.network, cluster.journal
+        return self
+
+    async def close(self) -> None:
+        if self._leave():
+            await self.shared.close()
+
+    def _leave(self) -> bool:
+        """One user less; whether that was the last one. The next one starts another cluster."""
+        self._users -= 1
+        by_name = _running[asyncio.get_running_loop()]
+        if self._users == 0 and by_name.get(self._name) is self:
+            del by_name[self._name]
+        return self._users == 0
 
 
 def _wishes(settings: Settings) -> dict[str, object]:
@@ -123,51 +122,20 @@ def _wishes(settings: Settings) -> dict[str, object]:
     return {"order": settings.order, "options": query, "mode": settings.mode, "causal": settings.causal}
 
 
-_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = WeakKeyDictionary()
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedCluster]] = WeakKeyDictionary()
 
 
-class SharedCluster:
-    """One user's handle on an embedded cluster: closing it closes the cluster if nobody else uses it."""
-
-    def __init__(self, name: str, shared: _Shared, cluster: Cluster) -> None:
-        self.broker = cluster.broker
-        self.description = cluster.description
-        self.network = cluster.network
-        self.journal = cluster.journal
-        self.shared = cluster
-        self._name = name
-        self._shared: _Shared | None = shared
-
-    async def close(self) -> None:
-        if self._shared is None:
-            return
-        shared, self._shared = self._shared, None
-        shared.users -= 1
-        if shared.users == 0:
-            _running[asyncio.get_running_loop()].pop(self._name, None)
-            await self.shared.close()
-
-
-async def open_embedded(settings: Settings, start: Start) -> Cluster:
+async def open_embedded(settings: Settings, make: Make) -> Cluster:
     """Join, or start, the cluster of this name. Without a name it is a cluster of its own."""
     name = urlsplit(settings.url).netloc
     if not name:
-        return await start(settings)
+        return await make().start()
     by_name = _running.setdefault(asyncio.get_running_loop(), {})
-    shared = by_name.get(name)
-    if shared is None:
-        shared = by_name[name] = _Shared(settings, start)
-    elif (problem := shared.problem_with(settings)) is not None:
-        fix = "ask for the same or for nothing, or use another name"
-        raise InputError("url", f"memory://{name} runs with {problem}", fix)
-    shared.users += 1
-    try:
-        return SharedCluster(name, shared, await asyncio.shield(shared.ready))
-    except BaseException:
-        shared.users -= 1
-        if shared.users == 0 and by_name.get(name) is shared:
-            del by_name[name]
-        raise
+    if name in by_name:
+        by_name[name].check_fits(settings)
+    else:
+        by_name[name] = SharedCluster(name, settings, make)
+    return await by_name[name].join()
 
 
 def embedded_options(broker: Broker, mode: str | None, causal: bool | None) -> TreeOptions:

@@ -11,18 +11,16 @@ that waits is one or the other, so this cannot block itself. (Atoms: `Receiver.t
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from seriatim.brokers import Broker, Port
+from seriatim.brokers import Port
 from seriatim.brokers.packs import Unreadable
-from seriatim.client.batch import unfold
 from seriatim.client.brokered.cluster import Network
 from seriatim.client.brokered.machines import SubscriberView
-from seriatim.client.events import Event
+from seriatim.client.events import Event, unfold
 from seriatim.client.explain import HeldEvent
-from seriatim.client.inbox import Inbox
-from seriatim.client.options import Limits
-from seriatim.filters import EVERYTHING, Filter, attributes_of
+from seriatim.filters import EVERYTHING, attributes_of
 from seriatim.model import (
     APPLICATION,
     BROKER,
@@ -39,7 +37,10 @@ from seriatim.model import (
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import Answer, Change, Changed, Ended, Refused, Rejected
 from seriatim.protocols.with_broker import Delivered, Listen
-from seriatim.runtime import Clock, Driver, Journal
+from seriatim.runtime import Driver, Journal
+
+if TYPE_CHECKING:
+    from seriatim.client.brokered.source import BrokerSource
 
 logger = logging.getLogger(__name__)
 
@@ -49,45 +50,35 @@ SNAPSHOT_BYTES_MIN = 256 * 1024  # a subscriber's state is small
 
 
 class Feed:
-    """`wants` says whether the application holds a topic's name. `on_changed` and `on_gap` are told at once."""
+    """Feeds one source. `journal` and `network`: a durable subscription has its own."""
 
     def __init__(
         self,
-        address: Address,
+        source: "BrokerSource",
         view: SubscriberView,
-        inbox: Inbox,
         *,
-        broker: Broker,
-        network: Network,
-        clock: Clock,
-        limits: Limits,
-        arrived: asyncio.Event,
-        wants: Callable[[Topic], bool],
-        on_changed: Callable[[Changed], None],
-        on_gap: Callable[[Gap], None],
+        has_times: bool,
         journal: Journal | None = None,
-        times: bool = False,
-        where: Filter | None = None,
+        network: Network | None = None,
     ) -> None:
+        address, connection = source.name, source.connection
         self.address = address
         self.view = view
         self.failure: BaseException | None = None
-        self.arrived = arrived
         self.is_paused = False
         self.left_out = 0  # events that do not match the filter
         self.out_of_order = 0  # events handed out although something before them was missing
         self.rejected = 0  # messages that had no right to be there, or could not be read
         self.stuck: dict[Topic, Answer] = {}
-        self._where = where if where is not None and where != EVERYTHING else None
+        self._source = source
+        self._where = source.where if source.where != EVERYTHING else None
         self._recall = view.recall
-        self._inbox = inbox
-        self._network = network
-        self._clock = clock
-        self._limits = limits
-        self._wants = wants
-        self._on_changed = on_changed
-        self._on_gap = on_gap
-        self._received: dict[tuple[Topic, Number], float] | None = {} if times else None
+        self._inbox = source.inbox
+        self._arrived = source.arrived
+        self._network = network if network is not None else connection.network
+        self._clock = connection.clock
+        self._limits = source.wishes.limits
+        self._received: dict[tuple[Topic, Number], float] | None = {} if has_times else None
         self._goal: frozenset[Topic] | None = None
         self._changed: asyncio.Future[None] | None = None
         self._asked: deque[tuple[Payload, asyncio.Future[None]]] = deque()
@@ -96,7 +87,7 @@ class Feed:
         self._driver = Driver(
             address,
             view.machine,
-            clock,
+            connection.clock,
             send=self._send,
             notify=self._notified,
             journal=journal,
@@ -104,16 +95,14 @@ class Feed:
             snapshot_bytes_min=SNAPSHOT_BYTES_MIN,
         )
         self._driver.failed.add_done_callback(self._driver_failed)
-        self._broker = broker
-        self._port: Port = broker.attach(address, self._from_broker, self._refused_by_broker)
+        self._broker = connection.cluster.broker
+        self._port: Port = self._broker.attach(address, self._from_broker, self._refused_by_broker)
 
     @property
     def topics(self) -> frozenset[Topic]:
-        """The ordered topics that are held or being joined."""
         return self.view.topics
 
     def start(self) -> None:
-        """Begin to run the machine."""
         self._is_running = True
         self._broker.know(self.topics)
         self._network.switchboard.attach(self.address, self._from_network)
@@ -272,9 +261,9 @@ class Feed:
                     self._take_in(notice)
                 case Gap():
                     self._inbox.put_gap(notice)
-                    self._on_gap(notice)
+                    self._source.on_gap(notice)
                 case Changed():
-                    self._on_changed(notice)
+                    self._source.on_changed(notice)
                     if self._changed is not None and not self._changed.done() and notice.topics == self._goal:
                         self._changed.set_result(None)
                 case Answer():
@@ -293,7 +282,7 @@ class Feed:
                     _, confirmed = self._asked.popleft()
                     if not confirmed.done():
                         confirmed.set_result(None)
-        self.arrived.set()
+        self._arrived.set()
         self.regulate()
 
     def _reject(self, topic: Topic, number: Number, publisher: str | None, reason: str) -> None:
@@ -309,7 +298,7 @@ class Feed:
             received_at = self._received.pop((topic, self.view.slot_of(notification)), None)
         if self.stuck:
             self.stuck.pop(topic, None)
-        if not self._wants(topic if message.subject is None else message.subject):
+        if not self._source.wants(topic if message.subject is None else message.subject):
             self._inbox.put([], 0)
             return
         try:
@@ -318,7 +307,7 @@ class Feed:
             self._reject(topic, number, message.publisher, f"unreadable: {error}")
             gap = Gap(topic, number, number, f"unreadable: {error}")
             self._inbox.put_gap(gap)
-            self._on_gap(gap)
+            self._source.on_gap(gap)
             return
         if self._recall is not None:
             events = self._recall(topic, number, events)
@@ -361,7 +350,7 @@ class Feed:
         self._asked.clear()
         if self._changed is not None and not self._changed.done():
             self._changed.set_exception(reason)
-        self.arrived.set()
+        self._arrived.set()
 
     def _raise_failure(self) -> None:
         if self.failure is not None:

@@ -14,14 +14,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
-from seriatim.brokers import Broker, Port
+from msgspec import Struct, field
+
+from seriatim.brokers import Port
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, EVENTS_MAX, derived_id, pack
+from seriatim.client.brokered.cluster import Connection
 from seriatim.client.brokered.machines import PublisherView
 from seriatim.client.events import Published
-from seriatim.client.options import Limits, check_topic
+from seriatim.client.logs import PublicationLog
+from seriatim.client.options import check_topic
 from seriatim.client.outbox import Outbox, Pending, Receipts
+from seriatim.client.settings import Settings
 from seriatim.model import (
     APPLICATION,
     BROKER,
@@ -38,7 +42,7 @@ from seriatim.model import Event as Message
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import EventStored, NotTaken, Publish, Refused, Withdraw
 from seriatim.protocols.with_broker import Append, Write
-from seriatim.runtime import Clock, Driver, Switchboard
+from seriatim.runtime import Driver
 
 logger = logging.getLogger(__name__)
 
@@ -46,64 +50,46 @@ PACK_BYTES_MAX = 256 * 1024
 HEADERS_BYTES = 1_024  # room in a broker message for its id, its publisher, and the mark of a pack
 
 
-class PublicationLog(Protocol):
-    """Writes down what was published (client/logs.py)."""
-
-    def sending(self, events: Sequence[Pending], ids: Sequence[str]) -> None: ...
-
-    def settled(self, events: Sequence[Pending], number: int | None, is_known: bool) -> None: ...
-
-
-class Lane:
+class Lane(Struct, eq=False):
     """What gathers for one topic (in causal mode: for all of them), and what is under way."""
 
-    __slots__ = ("queue", "scheduled", "under_way")
-
-    def __init__(self) -> None:
-        self.queue: deque[Pending] = deque()
-        self.under_way: UnderWay | None = None
-        self.scheduled = False
+    queue: deque[Pending] = field(default_factory=deque)
+    under_way: "UnderWay | None" = None
+    scheduled: bool = False
 
 
-class UnderWay:
+class UnderWay(Struct, eq=False):
     """One broker message: its events, of which `unanswered` still have somebody waiting."""
 
-    __slots__ = ("events", "id", "ids", "lane", "ordered", "unanswered")
-
-    def __init__(self, lane: Lane, id: str, ordered: Topic, events: list[Pending], ids: list[str]) -> None:
-        self.lane = lane
-        self.id = id
-        self.ordered = ordered
-        self.events = events
-        self.ids = ids
-        self.unanswered = len(events)
+    lane: Lane
+    id: str
+    ordered: Topic
+    events: list[Pending]
+    ids: list[str]
+    unanswered: int
 
 
 class BrokerOutbox(Outbox):
-    """`home_of`: raises if no node orders a topic. `seen`: for the log, how many events this publisher was given."""
+    """`seen`: for the log, how many events this publisher was given."""
 
     def __init__(
         self,
         name: Address,
         view: PublisherView,
+        connection: Connection,
+        settings: Settings,
         *,
-        causal: bool,
-        home_of: Callable[[Topic], Address],
-        broker: Broker,
-        switchboard: Switchboard,
-        clock: Clock,
-        limits: Limits,
-        timeout_s: float,
         log: PublicationLog | None,
         seen: Callable[[], int | None],
     ) -> None:
-        super().__init__(name, limits, timeout_s, view.given_up)
+        super().__init__(name, settings.limits, settings.timeout_s, view.given_up)
+        description, broker = connection.cluster.description, connection.cluster.broker
         self.refusal: dict[Topic, str] = {}  # why a sequencer last refused a request for numbers
         self._view = view
-        self._causal = causal
-        self._home_of = home_of
+        self._causal = description.causal
+        self._home_of = description.tree.home  # raises if no node orders a topic
         self._broker = broker
-        self._switchboard = switchboard
+        self._switchboard = connection.network.switchboard
         self._log = log
         self._seen = seen
         self._event_bytes_max = broker.payload_bytes_max - HEADERS_BYTES - view.reserve_bytes
@@ -113,12 +99,11 @@ class BrokerOutbox(Outbox):
         self._under_way: dict[str, UnderWay] = {}
         self._counter = 1
         self._sequence = 0
-        self._driver = Driver(name, view.machine, clock, send=self._send_message, notify=self._notified)
+        self._driver = Driver(name, view.machine, connection.clock, send=self._send_message, notify=self._notified)
         self._driver.failed.add_done_callback(self._driver_failed)
         self._port: Port = broker.attach(name, self._from_broker, self._refused_by_broker)
 
     def start(self) -> None:
-        """Begin to publish."""
         self._switchboard.attach(self.name, self._driver.deliver)
         self._driver.start()
 
@@ -138,8 +123,6 @@ class BrokerOutbox(Outbox):
         lines += self._view.explain()
         lines += [f"{topic}: its sequencer refused: {reason}" for topic, reason in sorted(self.refusal.items())]
         return lines
-
-    # ── from the application ──────────────────────────────────────────────────────────────────────────────────────
 
     def _check_topic(self, topic: Topic) -> Topic:
         ordered = self._broker.ordered_topic(check_topic(topic))
@@ -176,8 +159,6 @@ class BrokerOutbox(Outbox):
     def _end_turn(self) -> None:
         self._deadline = None
 
-    # ── to the machine, and back ──────────────────────────────────────────────────────────────────────────────────
-
     def _flush(self, lane: Lane) -> None:
         """Make a message of what has gathered, if none is under way."""
         lane.scheduled = False
@@ -191,12 +172,12 @@ class BrokerOutbox(Outbox):
             return
         if self._log is not None:
             try:
-                self._log.sending(events, ids)
+                self._log.sending(message.id, self.name, events, ids)
             except LogError as error:  # what is not in the log is not sent
                 self._fail(events, error)
                 self._flush_soon(lane)
                 return
-        lane.under_way = under_way = UnderWay(lane, message.id, message.topic, events, ids)
+        lane.under_way = under_way = UnderWay(lane, message.id, message.topic, events, ids, len(events))
         self._under_way[message.id] = under_way
         self._driver.command(APPLICATION, Publish((message,)))
 
@@ -283,9 +264,13 @@ class BrokerOutbox(Outbox):
         lane = under_way.lane
         lane.under_way = None
         if self._log is not None:
-            number = outcome if isinstance(outcome, int) else None
             try:
-                self._log.settled(under_way.events, number, not isinstance(outcome, TimedOut))
+                if isinstance(outcome, int):
+                    self._log.settled(under_way.id, number=outcome)
+                elif isinstance(outcome, TimedOut):  # whether the broker has it is not known
+                    self._log.settled(under_way.id)
+                else:
+                    self._log.withdraw(under_way.id)
             except LogError as error:  # the row stays without its number
                 logger.error("publication logged without its number: publisher=%s reason=%s", self.name, error)
         if isinstance(outcome, SeriatimError):
@@ -321,8 +306,6 @@ class BrokerOutbox(Outbox):
         if is_new:
             self.room.give(1, pending.size)
         return is_new
-
-    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sweep_due(self, now: float) -> None:
         for lane in list(self._lanes.values()):

@@ -4,46 +4,43 @@ Tree and atoms differ in their machines, and in the cluster that `memory://` sta
 atoms/session.py.
 """
 
-import secrets
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from typing import Any
 
+from seriatim.brokers.urls import kind_of
 from seriatim.client.brokered.cluster import Cluster, Connection
+from seriatim.client.brokered.embedded import EmbeddedCluster, open_embedded
 from seriatim.client.brokered.machines import PublisherView
 from seriatim.client.brokered.outbox import BrokerOutbox
 from seriatim.client.brokered.source import BrokerSource
 from seriatim.client.explain import Explanation
-from seriatim.client.logs import PublicationFile, open_publication_log
-from seriatim.client.refusals import Substrate
-from seriatim.client.session import Wishes
+from seriatim.client.logs import PublicationLog, open_publication_log
+from seriatim.client.session import Session, Wishes
 from seriatim.client.settings import Settings
 from seriatim.model import Address, Closed
-from seriatim.runtime import Clock
+from seriatim.runtime.net.wire import Decoders
 
 
-class BrokerSession(ABC):
+class BrokerSession(Session):
     """`open_cluster`: how to find the cluster, if not by the URL."""
 
-    substrate: ClassVar[Substrate]
+    outbox: BrokerOutbox | None = None
 
     def __init__(self, settings: Settings, open_cluster: Callable[[], Awaitable[Cluster]] | None = None) -> None:
-        self.settings = settings
-        self.name: Address = f"{settings.name or 'client'}~{secrets.token_hex(5)}"
-        self.outbox: BrokerOutbox | None = None
-        self.advertise = None
-        self._clock = Clock()
+        super().__init__(settings, settings.name or "client")
         self._open_cluster = open_cluster if open_cluster is not None else self._find_cluster
         self._connection: Connection | None = None
-        self._publications: PublicationFile | None = None
+        self._publications: PublicationLog | None = None
         self._reader: BrokerSource | None = None  # its log says what this publisher has seen
-        self._count = 0
-
-    # ── what tree and atoms do differently ────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    async def _find_cluster(self) -> Cluster:
-        """Connect to the cluster that the URL names, or start it in this process."""
+    def _embedded(self) -> EmbeddedCluster[Any]:
+        """A cluster in this process, for `memory://`; not started yet."""
+
+    @abstractmethod
+    def _decoders(self) -> Decoders:
+        """How nodes elsewhere are understood."""
 
     @abstractmethod
     def _publisher(self, cluster: Cluster) -> PublisherView:
@@ -53,8 +50,6 @@ class BrokerSession(ABC):
     def _source(self, address: Address, wishes: Wishes, log_name: str) -> BrokerSource:
         """A new subscription's source."""
 
-    # ── a session ─────────────────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def connection(self) -> Connection:
         """Broker, nodes and clock, once it is open."""
@@ -62,27 +57,23 @@ class BrokerSession(ABC):
             raise Closed("the bus is not connected")
         return self._connection
 
+    async def _find_cluster(self) -> Cluster:
+        """Connect to the cluster that the URL names, or start it in this process."""
+        if kind_of(self.settings.url).in_process:
+            return await open_embedded(self.settings, self._embedded)
+        from seriatim.client.brokered.discovery import open_remote  # lazily: memory:// needs no network
+
+        return await open_remote(self.settings, self._decoders())
+
     async def open(self) -> None:
         settings = self.settings
         cluster = await self._open_cluster()
         network = cluster.network(self.name)
         self._connection = Connection(cluster, network, self._clock)
         await network.open()
-        if settings.publication_log is not None:
-            self._publications = open_publication_log(settings.publication_log, cluster.broker, self.name, self._clock)
-        self.outbox = BrokerOutbox(
-            self.name,
-            self._publisher(cluster),
-            causal=cluster.description.causal,
-            home_of=cluster.description.tree.home,
-            broker=cluster.broker,
-            switchboard=network.switchboard,
-            clock=self._clock,
-            limits=settings.limits,
-            timeout_s=settings.timeout_s,
-            log=self._publications,
-            seen=self._seen,
-        )
+        log = open_publication_log(settings.publication_log, self._clock, cluster.broker, self.name)
+        self._publications, view = log, self._publisher(cluster)
+        self.outbox = BrokerOutbox(self.name, view, self._connection, settings, log=log, seen=self._seen)
         self.outbox.start()
 
     async def close(self) -> None:

@@ -6,9 +6,11 @@ that keeps what is published under it.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar
+from functools import partial
+
+from msgspec import structs
 
 from seriatim.client.brokered.cluster import Connection, Network
 from seriatim.client.brokered.feed import Feed
@@ -18,9 +20,7 @@ from seriatim.client.inbox import Inbox
 from seriatim.client.logs import DeliveryLog, open_delivery_log
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import check_held
-from seriatim.client.refusals import Substrate
-from seriatim.client.session import Acknowledging, Wishes
-from seriatim.filters import Filter
+from seriatim.client.session import Source, Wishes
 from seriatim.model import Address, Closed, ConnectionFailed, Gap, RequestRefused, TimedOut, Topic
 from seriatim.protocols.tree.messages import Changed
 from seriatim.protocols.tree.subscribing import BEGAN_ANEW
@@ -30,33 +30,20 @@ CAPTURE_AGAIN_S = 0.1
 LEAVE_S = 2.0  # how long closing waits for the nodes to confirm; nobody else waits for it
 
 
-class BrokerSource(ABC):
-    """`log_name`: the name of the subscriber in its delivery log."""
-
-    substrate: ClassVar[Substrate]
+class BrokerSource(Source):
+    """What tree and atoms share: they differ in the machine."""
 
     def __init__(self, connection: Connection, name: Address, wishes: Wishes, log_name: str) -> None:
-        self.name = name
-        self.wishes = wishes
-        self.log_name = log_name
-        self.inbox = Inbox(wishes.limits, show_gaps=wishes.stops_at_gaps)
-        self.arrived = asyncio.Event()
-        self.where: Filter | None = wishes.where
+        super().__init__(name, wishes, log_name)
         self.is_closed = False
         self._is_closing = False
-        self._connection = connection
-        self._names: set[Topic] = set(wishes.topics)
-        self._changes = asyncio.Lock()
+        self.connection = connection
         self._feed: Feed | None = None
         self._log: DeliveryLog | None = None
-
-    # ── what tree and atoms do differently ────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def _view(self) -> SubscriberView:
         """The machine, made when the source is opened."""
-
-    # ── a source ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def feed(self) -> Feed:
@@ -68,22 +55,6 @@ class BrokerSource(ABC):
     @property
     def failure(self) -> BaseException | None:
         return self._feed.failure if self._feed is not None else None
-
-    @property
-    def topics(self) -> frozenset[Topic]:
-        return frozenset(self._names)
-
-    @property
-    def changing(self) -> "BrokerSource":
-        return self
-
-    @property
-    def acknowledging(self) -> Acknowledging | None:
-        return None
-
-    @property
-    def is_quick(self) -> bool:
-        return self._log is None and self.acknowledging is None
 
     def before_taking(self) -> None:
         if self._feed is not None and self._feed.failure is not None:
@@ -107,20 +78,17 @@ class BrokerSource(ABC):
         return Explanation(held=self._feed.held(), notes=self._feed.notes())
 
     def metrics(self) -> SubscriptionMetrics:
-        feed = self._feed
-        return SubscriptionMetrics(
-            subscriber=self.name,
-            notified=self.inbox.notified,
-            unread=self.inbox.room.events,
-            held=feed.view.waiting if feed is not None else None,
-            oldest_held_seconds=feed.oldest_held_s if feed is not None else None,
-            out_of_order=feed.out_of_order if feed is not None else 0,
-            gaps=self.inbox.gap_count,
-            rejected=feed.rejected if feed is not None else 0,
-            left_out=feed.left_out if feed is not None else 0,
+        counted, feed = super().metrics(), self._feed
+        if feed is None:
+            return counted
+        return structs.replace(
+            counted,
+            held=feed.view.waiting,
+            oldest_held_seconds=feed.oldest_held_s,
+            out_of_order=feed.out_of_order,
+            rejected=feed.rejected,
+            left_out=feed.left_out,
         )
-
-    # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
         self._open_log()
@@ -129,31 +97,18 @@ class BrokerSource(ABC):
     def _open_log(self) -> None:
         if self.wishes.log is not None:
             where = None if self.where is None else str(self.where)
-            broker, clock = self._connection.cluster.broker, self._connection.clock
+            broker, clock = self.connection.cluster.broker, self.connection.clock
             self._log = open_delivery_log(self.wishes.log, broker, self.log_name, clock, where)
 
     async def _run(
         self, view: SubscriberView, count: int = 0, journal: Journal | None = None, network: Network | None = None
     ) -> None:
         """Start the feed, and hold the topics. `count`: parcels that an earlier process has handed out."""
-        wishes, connection = self.wishes, self._connection
-        self.inbox = Inbox(wishes.limits, show_gaps=wishes.stops_at_gaps, count=count, log=self._log)
-        self._feed = feed = Feed(
-            self.name,
-            view,
-            self.inbox,
-            broker=connection.cluster.broker,
-            network=network if network is not None else connection.network,
-            clock=connection.clock,
-            limits=wishes.limits,
-            arrived=self.arrived,
-            wants=self._names.__contains__,
-            on_changed=self._on_changed,
-            on_gap=self._on_gap,
-            journal=journal,
-            times=self._log is not None,
-            where=self.where,
-        )
+        wishes = self.wishes
+        log = self._log.handed if self._log is not None else None
+        self.inbox = Inbox(wishes.limits, show_gaps=wishes.stops_at_gaps, count=count, log=log)
+        self.is_quick = log is None and not self.is_durable
+        self._feed = feed = Feed(self, view, has_times=log is not None, journal=journal, network=network)
         feed.start()
         async with self._changes:
             wanted = self._ordered(self._names)
@@ -181,9 +136,8 @@ class BrokerSource(ABC):
         if self._feed is not None:
             await self._feed.stop()
         if self._log is not None:
-            if self.acknowledging is None or not self._names:  # a durable one goes on later
-                self._log.end()
-            await self._log.close(self.wishes.timeout_s)
+            goes_on = self.is_durable and bool(self._names)
+            await self._log.close(self.wishes.timeout_s, ends=not goes_on)
 
     async def _depart(self) -> None:
         """So that nobody keeps coupling topics, or waits, for a subscriber that is gone. A courtesy: it may fail."""
@@ -196,14 +150,12 @@ class BrokerSource(ABC):
         except (TimedOut, RequestRefused, Closed):
             return
 
-    # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def add(self, names: frozenset[Topic]) -> None:
         feed = self.feed
         async with self._changes:
             ordered = self._ordered(names)  # raises before anything changes
             for topic in sorted(ordered - feed.topics):
-                self._connection.cluster.description.tree.home(topic)
+                self.connection.cluster.description.tree.home(topic)
             await self._capture(names)
             self._change_names(names, frozenset())
             try:
@@ -226,7 +178,7 @@ class BrokerSource(ABC):
             async with asyncio.timeout(self.wishes.timeout_s):
                 while True:
                     try:
-                        return await self._connection.cluster.broker.capture(names)
+                        return await self.connection.cluster.broker.capture(names)
                     except ConnectionFailed:
                         await asyncio.sleep(CAPTURE_AGAIN_S)
         except TimeoutError:
@@ -244,26 +196,32 @@ class BrokerSource(ABC):
             held = {name: topic for name, topic in self._topics_by_name().items() if topic in feed.topics}
             begun = {name: lanes[topic].done if topic in lanes else None for name, topic in held.items() if name in add}
             open_ = {name for name, topic in held.items() if topic not in lanes or lanes[topic].open}
-            self.inbox.put_holds({name: begun.get(name) for name in open_})
+            self.inbox.put_news(partial(self._log.holds, {name: begun.get(name) for name in open_}))
 
     def _drop(self, names: frozenset[Topic]) -> None:
         """Hand out no more events of these."""
         self.inbox.drop(names)
 
     def _ordered(self, names: Iterable[Topic]) -> frozenset[Topic]:
-        broker = self._connection.cluster.broker
+        broker = self.connection.cluster.broker
         return frozenset(broker.ordered_topic(name) for name in names)
 
     def _topics_by_name(self) -> dict[Topic, Topic]:
-        broker = self._connection.cluster.broker
+        broker = self.connection.cluster.broker
         return {name: broker.ordered_topic(name) for name in self._names}
 
-    def _on_changed(self, changed: Changed) -> None:
+    def wants(self, name: Topic) -> bool:
+        return name in self._names
+
+    def on_changed(self, changed: Changed) -> None:
+        """A change of topics is complete."""
         if self._log is not None and not self._is_closing:
             held = {name: topic for name, topic in self._topics_by_name().items() if topic in changed.topics}
-            self.inbox.put_holds({name: changed.start.get(topic) for name, topic in held.items()})
+            starts = {name: changed.start.get(topic) for name, topic in held.items()}
+            self.inbox.put_news(partial(self._log.holds, starts))
 
-    def _on_gap(self, gap: Gap) -> None:
+    def on_gap(self, gap: Gap) -> None:
+        """Numbers of a topic will not come."""
         if self._log is not None and gap.reason == BEGAN_ANEW:  # what lies before its new start is not owed
             names = [name for name, topic in self._topics_by_name().items() if topic == gap.topic]
-            self.inbox.put_begins(dict.fromkeys(names, gap.last))
+            self.inbox.put_news(partial(self._log.begins, dict.fromkeys(names, gap.last)))

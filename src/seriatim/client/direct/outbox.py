@@ -5,9 +5,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar
 
-from seriatim.client.options import Limits, check_portable_topic
+from seriatim.client.logs import PublicationLog
+from seriatim.client.options import check_portable_topic
 from seriatim.client.outbox import Outbox, Pending
-from seriatim.model import Address, Closed, InputError, LogError, SeriatimError, TimedOut, Topic, event_bytes
+from seriatim.client.settings import Settings
+from seriatim.model import Address, Closed, Event, InputError, SeriatimError, TimedOut, Topic, event_bytes
 
 ID_BYTES_MAX = 255
 
@@ -20,20 +22,31 @@ class DirectOutbox(Outbox):
     unknown: ClassVar[str]  # ... "; <unknown>"
     too_late: ClassVar[str]  # ... when the bus is closed
 
-    def __init__(self, name: Address, limits: Limits, timeout_s: float, bytes_max: int) -> None:
-        super().__init__(name, limits, timeout_s)
+    def __init__(self, name: Address, settings: Settings, bytes_max: int, log: PublicationLog | None) -> None:
+        super().__init__(name, settings.limits, settings.timeout_s)
         self._bytes_max = bytes_max  # of one event, with its headers
+        self._log = log
+        self._logged = 0
         self._counter = 0
         self._pending: dict[str, Pending] = {}  # not settled, by id
         self._by_deadline: deque[Pending] = deque()
 
     @abstractmethod
-    def _hand_over(self, pending: Pending, id: str) -> None:
-        """To the machine. SeriatimError, LogError: it was not, and nothing is left of it."""
+    def _publisher(self) -> Address:
+        """In whose name events are published now."""
 
     @abstractmethod
+    def _give(self, event: Event) -> None:
+        """To the machine. SeriatimError: it does not take it."""
+
+    def _log_sending(self, log: PublicationLog, pending: Pending, event: Event) -> None:
+        """Write it down before it is given to the machine."""
+        log.sending(event.id, event.publisher, [pending], [event.id])
+
     def _dropped(self, event_id: str) -> None:
         """It is settled: forget it."""
+        if self._log is not None:
+            self._log.settled(event_id)
 
     def close(self, error: SeriatimError | None = None) -> None:
         """What has no answer gets this one."""
@@ -69,13 +82,26 @@ class DirectOutbox(Outbox):
         self._pending[pending.id] = pending
         self._begin(pending, self._loop.time() + self._timeout_s)
         try:
-            self._hand_over(pending, pending.id)
-        except (SeriatimError, LogError):
+            self._hand_over(pending, Event(pending.id, pending.topic, self._publisher(), pending.data, pending.headers))
+        except SeriatimError:
             self._settled(pending.id)
             pending.deadline = None
             self._count_answered(1)
             raise
         self._by_deadline.append(pending)
+
+    def _hand_over(self, pending: Pending, event: Event) -> None:
+        if self._log is None:
+            self._give(event)
+            return
+        self._logged += 1
+        pending.sequence = self._logged
+        self._log_sending(self._log, pending, event)
+        try:
+            self._give(event)
+        except SeriatimError:
+            self._log.withdraw(event.id)
+            raise
 
     def _settled(self, event_id: str) -> Pending | None:
         pending = self._pending.pop(event_id, None)

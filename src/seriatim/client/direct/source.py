@@ -5,67 +5,23 @@ What the application does not take is kept up to a bound. A subscription that is
 notifies it would have to stop, or to keep everything for it.
 """
 
-import asyncio
-from typing import ClassVar
-
 from seriatim.client.events import Event
-from seriatim.client.explain import Explanation
-from seriatim.client.inbox import Inbox, Log
-from seriatim.client.metrics import SubscriptionMetrics
-from seriatim.client.refusals import Substrate
-from seriatim.client.session import Wishes
-from seriatim.filters import Filter
-from seriatim.model import Address, Gap, QueueFull, SeriatimError
+from seriatim.client.session import Source
+from seriatim.model import Gap, QueueFull, SeriatimError
 
 LEAVE_S = 2.0  # how long closing waits until the others know; nobody else waits for it
 
 
-class DirectSource:
-    """Its session calls `keep` with what comes, `miss` with what does not, and `fail` when it cannot go on."""
+class DirectSource(Source):
+    """Its session calls `keep` with what comes, `miss` with what does not, and `fail` when it cannot go on.
 
-    substrate: ClassVar[Substrate]
-    acknowledging = None
+    What came before a failure is handed out first.
+    """
 
-    def __init__(self, name: Address, wishes: Wishes, log: Log | None) -> None:
-        self.name = self.log_name = name
-        self.wishes = wishes
-        self.inbox = Inbox(wishes.limits, show_gaps=wishes.stops_at_gaps, log=log)
-        self.arrived = asyncio.Event()
-        self.failure: SeriatimError | None = None
-        self.is_quick = False
-
-    @property
-    def where(self) -> Filter | None:
-        return self.wishes.where
-
-    async def leave(self) -> None:
-        """Closing is enough: nothing is remembered."""
-
-    def before_taking(self) -> None:
-        """What came before a failure is handed out first."""
-
-    def after_taking(self) -> None:
-        """Nobody was asked to pause."""
-
-    def explain(self) -> Explanation:
-        """The session explains what waits; what was missed is in `gaps`."""
-        return Explanation()
-
-    def metrics(self) -> SubscriptionMetrics:
-        return SubscriptionMetrics(
-            subscriber=self.name,
-            notified=self.inbox.notified,
-            unread=self.inbox.room.events,
-            held=None,
-            oldest_held_seconds=None,
-            out_of_order=0,
-            gaps=self.inbox.gap_count,
-            rejected=0,
-            left_out=0,
-        )
+    failure: SeriatimError | None = None
 
     def keep(self, event: Event, received_at: float) -> None:
-        """Until it is taken."""
+        """Put an event into the inbox. A subscription that is too slow ends."""
         if self.failure is not None:
             return
         self.inbox.put([event], len(event.data), received_at)
@@ -80,7 +36,7 @@ class DirectSource:
             )
 
     def miss(self, gap: Gap) -> None:
-        """This never comes."""
+        """Report events that will never come."""
         self.inbox.put_gap(gap)
         self.arrived.set()
 

@@ -3,23 +3,16 @@
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
-from msgspec import Struct
-
 from seriatim.brokers.urls import split_url
 from seriatim.model import InputError
 from seriatim.runtime.net.addresses import split_address
 
 
-class DirectUrl(Struct, frozen=True):
-    """Either `file` or `address`; `which` is the value of the URL's one option, if it is there."""
+def parse_direct_url(url: str, *, option: str, whom: str, example: str) -> tuple[Path | None, str, str | None]:
+    """What a URL says: a file or an address, and the value of its one option, if it is there.
 
-    file: Path | None
-    address: str
-    which: str | None
-
-
-def parse_direct_url(url: str, *, option: str, whom: str, example: str) -> DirectUrl:
-    """What a URL says. `option`: the one it may have; `whom`: a word for what is at an address."""
+    `option`: the name of the option; `whom`: a word for what is at an address.
+    """
     parts = split_url(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     for key in query.keys() - {option}:
@@ -30,9 +23,9 @@ def parse_direct_url(url: str, *, option: str, whom: str, example: str) -> Direc
     if place in ("", ".", ".."):
         if path.strip("/") == "":
             raise InputError("url", f"{url!r} names neither a file nor a {whom}", example)
-        return DirectUrl(Path(place) / path.lstrip("/") if place else Path(path), "", which)
+        return Path(place) / path.lstrip("/") if place else Path(path), "", which
     if path.strip("/"):
         fix = f'for a file write "{parts.scheme}://./{place}{path}", or "{parts.scheme}:///" and its full path'
         raise InputError("url", f"{place!r} is a {whom}'s address, and has no file {path!r}", fix)
     split_address("url", place)
-    return DirectUrl(None, place, which)
+    return None, place, which

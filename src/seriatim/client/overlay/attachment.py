@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 
 from seriatim.client.overlay.urls import BrokerAt
 from seriatim.live.overlay.config import RETRY_MS
-from seriatim.live.overlay.connecting import ClientDialer
+from seriatim.live.overlay.live import FORGOTTEN
+from seriatim.live.overlay.wire import OVERLAY
+from seriatim.live.system import DIALING
 from seriatim.model import APPLICATION, Address, Closed
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.overlay import Client
 from seriatim.protocols.overlay.messages import Command, Reached
 from seriatim.protocols.overlay.running import ClientNode
 from seriatim.runtime import Clock, Driver, Switchboard
-from seriatim.runtime.net.dialer import DialerOptions, Peer
-
-DIALING = DialerOptions(retry_max_s=1.0, refused_s=5.0)
+from seriatim.runtime.net.dialer import Dialer, Peer
+from seriatim.runtime.net.wire import VERSION, Hello, Refusal
 
 
 class Attachment:
@@ -40,23 +41,11 @@ class Attachment:
         switchboard = Switchboard()
         self._driver = Driver(name, self._node, clock, send=switchboard.send, notify=told)
         switchboard.attach(name, self._driver.deliver)
-        self._dialer = ClientDialer(
-            switchboard,
-            Peer(broker.name, (broker.address,)),
-            cluster=broker.cluster,
-            name=name,
-            process=secrets.token_hex(8),
-            security=broker.security,
-            options=DIALING,
-            is_known=lambda: self._node.is_known,
-            on_connect=self._reached,
-            on_forgotten=self._on_forgotten,
-        )
+        self._dialer = _ClientDialer(self, switchboard, broker)
         self._forgotten: Callable[[str], None] | None = forgotten
         self._running = False
 
     def start(self) -> None:
-        """Begin to connect."""
         self._running = True
         self._driver.start()
         self._dialer.start()
@@ -66,7 +55,6 @@ class Attachment:
         await self._dialer.wait_connected(self._broker.name, timeout_s)
 
     async def stop(self) -> None:
-        """May be called twice."""
         self._running = False
         self._forgotten = None
         await self._driver.stop()
@@ -86,10 +74,44 @@ class Attachment:
         """What the broker has not acknowledged."""
         return self._node.explain()
 
-    def _reached(self, broker: Address) -> None:
+    @property
+    def is_known(self) -> bool:
+        """Whether the broker must know this client by now."""
+        return self._node.is_known
+
+    def reached(self, broker: Address) -> None:
         self._driver.deliver(APPLICATION, Reached(broker))
 
-    def _on_forgotten(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
+        """The broker has forgotten this client."""
         forgotten, self._forgotten = self._forgotten, None
         if forgotten is not None:
             asyncio.get_running_loop().call_soon(forgotten, reason)
+
+
+class _ClientDialer(Dialer):
+    """The connection. Its hello says (epoch 1) that the broker must know the client."""
+
+    def __init__(self, attachment: Attachment, switchboard: Switchboard, broker: BrokerAt) -> None:
+        super().__init__(
+            switchboard,
+            [Peer(broker.name, (broker.address,))],
+            cluster=broker.cluster,
+            name=attachment.name,
+            role="client",
+            security=broker.security,
+            options=DIALING,
+            on_connect=attachment.reached,
+            decoders=OVERLAY,
+        )
+        self._attachment = attachment
+        self._process = secrets.token_hex(8)
+
+    def greeting(self) -> Hello:
+        hello, epoch = self.hello, int(self._attachment.is_known)
+        return Hello(VERSION, hello.cluster, "client", hello.name, hello.token, epoch, self._process)
+
+    def refusal(self, refusal: Refusal) -> str:
+        if refusal.report == FORGOTTEN:
+            self._attachment.end(refusal.reason)
+        return refusal.reason

@@ -4,48 +4,36 @@ An event is published when it is in that broker's journal; from there it goes to
 number is the place among the events that this bus has published.
 """
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from seriatim.client.direct.logs import DirectPublications
 from seriatim.client.direct.outbox import DirectOutbox
 from seriatim.client.events import Published
-from seriatim.client.options import Limits, check_portable_topic
+from seriatim.client.logs import PublicationLog
+from seriatim.client.options import check_portable_topic
 from seriatim.client.outbox import Headers, Pending
 from seriatim.filters import HEADER_PREFIX, attributes_of, headers_of
-from seriatim.model import Address, Event, InputError, LogError, RequestRefused, SeriatimError, Topic, Unsettled
+from seriatim.model import Address, Event, InputError, RequestRefused, Topic, Unsettled
+
+if TYPE_CHECKING:
+    from seriatim.client.overlay.session import OverlaySession
 
 TOPIC_HEADER = f"{HEADER_PREFIX}topic"
 
 
 class OverlayOutbox(DirectOutbox):
-    """`give`: hands an event to the broker, in the name of the client that it returns."""
+    """What a client publishes, in the name under which its broker knows it."""
 
     unfinished = "are not in the broker's journal"
     late = "the broker has not confirmed"
     unknown = "whether it will is unknown"
     too_late = "the broker had confirmed this event"
 
-    def __init__(
-        self,
-        name: Address,
-        *,
-        limits: Limits,
-        timeout_s: float,
-        bytes_max: int,
-        publisher: Callable[[], Address],
-        give: Callable[[Event], None],
-        log: DirectPublications | None,
-    ) -> None:
-        super().__init__(name, limits, timeout_s, bytes_max)
-        self._publisher = publisher
-        self._give = give
-        self._log = log
+    def __init__(self, session: "OverlaySession", bytes_max: int, log: PublicationLog | None) -> None:
+        super().__init__(session.name, session.settings, bytes_max, log)
+        self._session = session
         self._count = 0
 
-    # ── from the broker ───────────────────────────────────────────────────────────────────────────────────────────
-
     def published(self, event_id: str) -> None:
-        """The broker has it in its journal."""
         if (pending := self._settled(event_id)) is not None:
             self._count += 1
             self._answer(pending, Published(pending.topic, self._count, 0, event_id))
@@ -64,10 +52,8 @@ class OverlayOutbox(DirectOutbox):
             if (pending := self._settled(event_id)) is not None:
                 self._answer(pending, Unsettled(f"{reason}; whether {event_id} was published is not known"))
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _checked(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Pending:
-        """The topic travels as an attribute, too. What a filter could not read is refused here, with the reason."""
+        """The topic also travels as an attribute. What a filter could not read is refused here, with the reason."""
         check_portable_topic(topic)
         if headers and TOPIC_HEADER in headers:
             raise InputError("attributes", "the topic is one of them already", "give the topic as the first argument")
@@ -78,17 +64,8 @@ class OverlayOutbox(DirectOutbox):
             raise problems[0]
         return pending
 
-    def _hand_over(self, pending: Pending, id: str) -> None:
-        publisher = self._publisher()
-        if self._log is not None:
-            self._log.sending(id, pending.topic, publisher)
-        try:
-            self._give(Event(id, pending.topic, publisher, pending.data, pending.headers))
-        except (SeriatimError, LogError):
-            if self._log is not None:
-                self._log.withdraw(id)
-            raise
+    def _publisher(self) -> Address:
+        return self._session.attached.name
 
-    def _dropped(self, event_id: str) -> None:
-        if self._log is not None:
-            self._log.settled(event_id)
+    def _give(self, event: Event) -> None:
+        self._session.give(event)

@@ -1,7 +1,9 @@
 """A session of a client of an overlay: `connect("overlay://…")`. Events are chosen by content, in one order for all.
 
 `publish(..., attributes={"price": 101.5})` says what filters see, `subscribe(where="price > 100")` what is wanted. The
-topic is an attribute like others, called `topic`.
+topic is an attribute like others, called `topic`. In logs each subscription is a subscriber: `ticker~1a2b/1`. Events
+have a number in the subscription and none in their topic, so rows have none. Which topics a filter matches is known
+only from what comes, so a topic counts as held from its first event on.
 
 Brokers must know what will be published before it is: `advertise` says so. An application that advertises nothing need
 not care: the first publication on a topic advertises that topic.
@@ -9,25 +11,35 @@ not care: the first publication on a topic advertises that topic.
 
 import asyncio
 import json
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from seriatim.client.direct.logs import DirectPublications
-from seriatim.client.direct.source import LEAVE_S
+from seriatim.client.direct.source import LEAVE_S, DirectSource
+from seriatim.client.events import Event
 from seriatim.client.explain import Explanation
+from seriatim.client.logs import DeliveryLog, PublicationLog, open_publication_log, open_tables
 from seriatim.client.overlay.attachment import Attachment
-from seriatim.client.overlay.logs import OverlayDeliveries
 from seriatim.client.overlay.outbox import OverlayOutbox
-from seriatim.client.overlay.source import OverlaySource
 from seriatim.client.overlay.urls import BrokerAt, find_broker, parse_overlay_url
-from seriatim.client.refusals import Substrate
-from seriatim.client.session import Wishes
+from seriatim.client.session import Advertisement, Session, Wishes
 from seriatim.client.settings import Settings
 from seriatim.filters import EVERYTHING, Filter, parse
-from seriatim.model import Address, Closed, Event, Gap, InputError, Notification, RequestRefused, TimedOut, Topic
+from seriatim.model import (
+    Address,
+    Closed,
+    Gap,
+    InputError,
+    Notification,
+    Number,
+    RequestRefused,
+    SeriatimError,
+    TimedOut,
+    Topic,
+)
+from seriatim.model import Event as PublishedEvent
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.overlay.messages import (
     Advertise,
@@ -42,7 +54,6 @@ from seriatim.protocols.overlay.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from seriatim.runtime import Clock
 
 Asked: TypeAlias = tuple[str, str]  # the name of a command, and what it names
 Unreachable: TypeAlias = tuple[Address, ...]
@@ -51,58 +62,97 @@ Wait: TypeAlias = "asyncio.Future[Unreachable]"
 IMPLIED = "topic:"  # names of the advertisements that publishing implies
 
 
-class OverlaySession:
+class OverlaySource(DirectSource):
+    """What the broker notifies one subscription of, numbered for it alone. A hole in these numbers is a gap.
+
+    `key`: the broker's name for it; `text`: the whole filter, topics included. `topics` are those it was limited to;
+    empty: whatever the filter matches. A subscription that takes events too slowly ends, because its broker would keep
+    everything for it.
+    """
+
+    substrate = "overlay"
+    can_change = False
+
+    def __init__(
+        self, name: Address, key: str, text: str, wishes: Wishes, session: "OverlaySession", log: DeliveryLog | None
+    ) -> None:
+        super().__init__(name, wishes, name, log.handed if log is not None else None)
+        self.key = key
+        self.text = text
+        self._session = session
+        self._deliveries = log
+        self._begun = False
+
+    async def open(self) -> None:
+        self._begun = True
+        self.unreachable(await self._session.begin(self, self.wishes.timeout_s))
+
+    async def close(self) -> None:
+        try:
+            if self._begun:
+                with suppress(SeriatimError):  # a courtesy: the broker forgets it by itself
+                    await self._session.end(self, min(LEAVE_S, self.wishes.timeout_s))
+        finally:
+            if self._deliveries is not None:
+                await self._deliveries.close(self.wishes.timeout_s)
+
+    # ── from the broker ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def notified(self, event: PublishedEvent, number: Number, received_at: float) -> None:
+        stamp = {self.key: number}
+        handed = Event(event.topic, event.payload, event.headers, event.id, event.publisher, stamp, number)
+        self.keep(handed, received_at)
+
+    def missed(self, first: Number, last: Number, reason: str) -> None:
+        """These numbers never come; 0: it is not known how many."""
+        self.miss(Gap(self.text, first, last, reason))
+
+    def unreachable(self, brokers: Unreachable) -> None:
+        """Nobody waits for these: what is published beyond them may come late, or not at all."""
+        if brokers:
+            names = ", ".join(brokers)
+            self.missed(0, 0, f"{names} did not answer: what is published there is missed until they are back")
+
+    def renewed(self, name: Address, reason: str) -> None:
+        """The broker had forgotten it, and it begins anew: from number 1, under this name in logs."""
+        self.missed(0, 0, f"{reason}; what was published meanwhile is missed")
+        self.log_name = name
+        if self._deliveries is not None:
+            self.inbox.put_news(partial(self._deliveries.renew, name))
+
+
+class OverlaySession(Session):
     """Opening it connects to the broker; closing it ends everything it has there."""
 
-    substrate: Substrate = "overlay"
+    substrate = "overlay"
+    outbox: OverlayOutbox | None = None
 
     def __init__(self, settings: Settings) -> None:
         self._url = parse_overlay_url(settings.url)
         if self._url.file is not None and not self._url.broker:
             raise InputError("url", "it does not say which broker of the file", "add ?broker= and its name")
-        self.settings = settings
-        self.name: Address = f"{settings.name or 'client'}~{secrets.token_hex(5)}"
-        self.outbox: OverlayOutbox | None = None
-        self._clock = Clock()
+        super().__init__(settings, settings.name or "client")
         self._broker: BrokerAt | None = None
         self._attachment: Attachment | None = None
         self._attachments = 0
         self._is_closed = False
         self._ended: set[asyncio.Task[None]] = set()  # attachments that are being stopped
-        self._rows: DirectPublications | None = None
+        self._publications: PublicationLog | None = None
         self._sources: dict[str, OverlaySource] = {}  # begun at the broker
-        self._count = 0
         self._offers: dict[str, str] = {}  # advertised: the filter, by name
         self._offer_count = 0
         self._is_advertising = False
         self._unheard: dict[str, Unreachable] = {}  # implied advertisements: brokers that did not hear of them at first
         self._waits: dict[Asked, Wait] = {}
 
-    @property
-    def broker(self) -> Address:
-        """The broker that this is a client of."""
-        if self._broker is None:
-            raise Closed("the bus is not open")
-        return self._broker.name
-
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
         settings = self.settings
         self._broker = await find_broker(self._url, settings)
-        if settings.publication_log is not None:
-            self._rows = DirectPublications(Path(settings.publication_log), self._clock)
-        attachment = self._attach()
-        await attachment.wait_connected(settings.timeout_s)
-        self.outbox = OverlayOutbox(
-            self.name,
-            limits=settings.limits,
-            timeout_s=settings.timeout_s,
-            bytes_max=self._broker.bytes_max,
-            publisher=lambda: self._attached.name,
-            give=self._give,
-            log=self._rows,
-        )
+        self._publications = open_publication_log(settings.publication_log, self._clock)
+        await self._attach().wait_connected(settings.timeout_s)
+        self.outbox = OverlayOutbox(self, self._broker.bytes_max, self._publications)
 
     def _attach(self) -> Attachment:
         assert self._broker is not None, "it is found first"
@@ -113,13 +163,12 @@ class OverlaySession:
         return self._attachment
 
     @property
-    def _attached(self) -> Attachment:
+    def attached(self) -> Attachment:
         if self._attachment is None:
             raise Closed("the bus is not open")
         return self._attachment
 
     async def close(self) -> None:
-        """End all advertisements, disconnect."""
         try:
             if self.outbox is not None:
                 timeout_s = min(LEAVE_S, self.settings.timeout_s)
@@ -132,13 +181,12 @@ class OverlaySession:
             if self._attachment is not None:
                 await self._attachment.stop()
             await asyncio.gather(*self._ended, return_exceptions=True)
-            if self._rows is not None:
-                self._rows.close()
+            if self._publications is not None:
+                await self._publications.close(self.settings.timeout_s)
 
     # ── speaking to the broker ────────────────────────────────────────────────────────────────────────────────────
 
     async def begin(self, source: OverlaySource, timeout_s: float) -> Unreachable:
-        """For a subscription."""
         self._sources[source.key] = source
         try:
             return await self._ask(Subscribe(source.key, source.text), source.key, timeout_s)
@@ -148,7 +196,6 @@ class OverlaySession:
             raise
 
     async def end(self, source: OverlaySource, timeout_s: float) -> None:
-        """A subscription is over."""
         if self._sources.pop(source.key, None) is not None:
             await self._ask(Unsubscribe(source.key), source.key, timeout_s)
 
@@ -160,11 +207,11 @@ class OverlaySession:
         future: Wait = asyncio.get_running_loop().create_future()
         self._waits[asked] = future
         try:
-            self._attached.command(command)
+            self.attached.command(command)
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
-            reasons = "; ".join(self._attached.problems()) or "not every broker has answered"
+            reasons = "; ".join(self.attached.problems()) or "not every broker has answered"
             raise TimedOut(f"{asked[0]} {name}: no answer within {timeout_s:g} s: {reasons}") from None
         finally:
             if self._waits.get(asked) is future:
@@ -174,16 +221,16 @@ class OverlaySession:
         """The caller gave up, and the broker may still do what was asked: undo it, without waiting."""
         if not isinstance(error, RequestRefused):
             with suppress(Closed):  # then the broker forgets it by itself
-                self._attached.command(command)
+                self.attached.command(command)
 
-    def _give(self, event: Event) -> None:
+    def give(self, event: PublishedEvent) -> None:
         """An event, behind the advertisement that it implies."""
         if not self._is_advertising:
             name = IMPLIED + event.topic
             if name not in self._offers:
                 self._offers[name] = topic_filter(frozenset((event.topic,)))
-                self._attached.command(Advertise(name, self._offers[name]))
-        self._attached.command(Publish(event))
+                self.attached.command(Advertise(name, self._offers[name]))
+        self.attached.command(Publish(event))
 
     def _forgotten(self, reason: str) -> None:
         """Begin anew: another client to the broker, with the same advertisements and subscriptions."""
@@ -258,7 +305,7 @@ class OverlaySession:
 
     # ── advertising and subscribing ───────────────────────────────────────────────────────────────────────────────
 
-    async def advertise(self, where: Filter) -> "OverlayAdvertisement":
+    async def advertise(self, where: Filter) -> Advertisement:
         """See `Bus.advertise`."""
         self._offer_count += 1
         name, text = str(self._offer_count), str(where)
@@ -271,9 +318,9 @@ class OverlaySession:
             self._is_advertising = was_advertising
             self._take_back(Unadvertise(name), error)
             raise
-        return OverlayAdvertisement(self, name, text, unreachable)
+        return Advertisement(text, unreachable, partial(self._withdraw, name))
 
-    async def withdraw(self, name: str) -> None:
+    async def _withdraw(self, name: str) -> None:
         """Everything under this advertisement is published. Returns when the broker knows."""
         if self._is_closed:
             raise Closed("the bus is closed")
@@ -286,14 +333,15 @@ class OverlaySession:
         text = str(whole & parse(topic_filter(wishes.topics)) if wishes.topics else whole)
         self._count += 1
         key = str(self._count)
-        name = f"{self._attached.name}/{key}"
-        rows = OverlayDeliveries(Path(wishes.log), name, self._clock, text) if wishes.log is not None else None
-        return OverlaySource(name, key, text, wishes, self, rows)
+        name = f"{self.attached.name}/{key}"
+        log = None
+        if wishes.log is not None:
+            log = DeliveryLog(*open_tables(Path(wishes.log)), name, self._clock, text, is_numbered=False)
+        return OverlaySource(name, key, text, wishes, self, log)
 
     # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def explain(self) -> Explanation:
-        """The broker's answers, and its connection."""
         attached = self._attachment
         return Explanation(
             down=attached.problems() if attached is not None else [],
@@ -306,26 +354,6 @@ class OverlaySession:
             "beyond them miss what is published until they are back"
             for name, brokers in sorted(self._unheard.items())
         ]
-
-
-class OverlayAdvertisement:
-    """See `Advertisement` in session.py."""
-
-    def __init__(self, session: OverlaySession, name: str, where: str, unreachable: Unreachable) -> None:
-        self.name = name
-        self.where = where
-        self.unreachable = unreachable
-        self._session = session
-
-    async def withdraw(self) -> None:
-        """Everything under it is published."""
-        await self._session.withdraw(self.name)
-
-    async def __aenter__(self) -> "OverlayAdvertisement":
-        return self
-
-    async def __aexit__(self, *reason: object) -> None:
-        await self.withdraw()
 
 
 def topic_filter(topics: frozenset[Topic]) -> str:

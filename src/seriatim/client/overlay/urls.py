@@ -38,8 +38,8 @@ class BrokerAt(Struct, frozen=True, kw_only=True):
 
 def parse_overlay_url(url: str) -> OverlayUrl:
     """What a URL says. InputError: it says too much or too little."""
-    parsed = parse_direct_url(url, option="broker", whom="broker", example=EXAMPLE)
-    return OverlayUrl(parsed.file, parsed.address, parsed.which or "")
+    file, address, broker = parse_direct_url(url, option="broker", whom="broker", example=EXAMPLE)
+    return OverlayUrl(file, address, broker or "")
 
 
 async def find_broker(url: OverlayUrl, settings: Settings) -> BrokerAt:
@@ -47,7 +47,7 @@ async def find_broker(url: OverlayUrl, settings: Settings) -> BrokerAt:
     given = settings.security
     if url.file is not None:
         config = load_overlay(url.file)
-        name = config.check_broker(url.broker)
+        name = config.check_member(url.broker)
         security = config.client_security()
         return BrokerAt(
             name=name,

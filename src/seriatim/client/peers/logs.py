@@ -1,4 +1,4 @@
-"""The logs of a peer, in the common schema: what `seriatim audit <folder>` judges causal order from.
+"""The deliveries of a peer, in the common schema: what `seriatim audit <folder>` judges causal order from.
 
 *Each life is a subscriber and a publisher of its own*: a new life begins at a new frontier, its publications are
 numbered from 1 again, and a restarted process has forgotten what its predecessor was notified of. *So is each topic*,
@@ -7,13 +7,12 @@ Events have no number in their topic, so the rows have none.
 """
 
 from collections.abc import Sequence, Set
+from pathlib import Path
 
-from msgspec import structs
-
-from seriatim.client.direct.logs import DirectDeliveries, DirectPublications
 from seriatim.client.events import Event
-from seriatim.client.inbox import NOTHING
-from seriatim.model import Publication, Topic
+from seriatim.client.logs import DeliveryLog, open_tables
+from seriatim.model import Topic
+from seriatim.runtime import Clock
 
 
 def log_name(life: str, topic: Topic) -> str:
@@ -21,35 +20,54 @@ def log_name(life: str, topic: Topic) -> str:
     return f"{life}/{topic}"
 
 
-class PeerDeliveries(DirectDeliveries):
+class PeerDeliveries:
     """What the subscriptions of one bus are given, as one folder is told of it."""
+
+    def __init__(self, place: Path, clock: Clock) -> None:
+        self._tables = open_tables(place)
+        self._clock = clock
+        self._logs: dict[str, DeliveryLog] = {}  # of each life on each topic
+        self._held: dict[Topic, DeliveryLog] = {}
 
     def begin(self, topic: Topic, life: str) -> None:
         """From here on the topic is held, in this life."""
         self.end(topic)
-        subscriber = log_name(life, topic)
-        self._begin(topic, subscriber, self._positions.setdefault(subscriber, 0))
+        name = log_name(life, topic)
+        if name not in self._logs:
+            self._logs[name] = DeliveryLog(*self._tables, name, self._clock, is_numbered=False)
+        self._logs[name].holds({topic: None})
+        self._held[topic] = self._logs[name]
 
-    def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None:
-        """The application is given these. LogError: too many rows could not be written, and these are not accepted."""
-        self._gathered.make_room()
-        self._put(events, received_at)
+    def end(self, topic: Topic) -> None:
+        if (log := self._held.get(topic)) is not None:
+            log.end()
+            del self._held[topic]
+
+    def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int]) -> None:
+        """The application is given these events of one topic. LogError: they are not accepted."""
+        log = self._held.get(events[0].topic) if events else None
+        if log is not None:  # else the topic was just left
+            log.handed(events, received_at)
 
     def seen(self, topic: Topic, life: str) -> int:
         """How many events the application was given of a topic in this life. They are in the log from here on: what is
         said to have been seen must be found there, even if this process is killed now."""
-        self.flush()
-        return self._positions.get(log_name(life, topic), 0)
+        log = self._logs.get(log_name(life, topic))
+        if log is None:
+            return 0
+        log.flush()
+        return log.position
 
+    def flush(self) -> None:
+        for log in self._logs.values():
+            log.flush()
 
-class PeerPublications(DirectPublications):
-    """What one bus publishes: the row changes if another life publishes the event."""
-
-    def sent(self, event_id: str, life: str) -> None:
-        """The peer publishes it, in this life. A new life has seen nothing."""
-
-        def in_this_life(row: Publication) -> Publication:
-            publisher = log_name(life, row.topic)
-            return row if publisher == row.publisher else structs.replace(row, publisher=publisher, seen=0)
-
-        self.change(event_id, in_this_life)
+    def close(self) -> None:
+        """Write everything. May be called twice."""
+        try:
+            for topic in list(self._held):
+                self.end(topic)
+            self.flush()
+        finally:
+            for table in self._tables:
+                table.close()

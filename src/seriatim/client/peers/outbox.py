@@ -4,61 +4,49 @@ An event is published when every member has received it. Its number is the place
 topic, known as soon as the peer has taken it.
 """
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from seriatim.client.direct.outbox import DirectOutbox
 from seriatim.client.events import Published
-from seriatim.client.options import Limits
+from seriatim.client.logs import PublicationLog
 from seriatim.client.outbox import Pending
-from seriatim.client.peers.logs import PeerPublications, log_name
+from seriatim.client.peers.logs import log_name
 from seriatim.live.peers import LivePeer
-from seriatim.model import APPLICATION, Address, Event, InputError, LogError, SeriatimError, Topic, Unsettled
+from seriatim.model import APPLICATION, Address, Event, InputError, Unsettled
 from seriatim.protocols.vcube.messages import Publish
+
+if TYPE_CHECKING:
+    from seriatim.client.peers.session import PeerSession
 
 JOIN_FIX = "subscribe to it first, or connect(..., join=True), which does so by itself"
 
 
 class PeerOutbox(DirectOutbox):
-    """`join`: hold a topic before the first publication on it. `seen`: for the log, what was seen of a topic."""
+    """With `connect(join=True)` the peer holds a topic before the first publication on it."""
 
     unfinished = "are not received by all members"
     late = "not all members have received"
     unknown = "whether they will is unknown"
     too_late = "all members had received this event"
 
-    def __init__(
-        self,
-        name: Address,
-        live: LivePeer,
-        *,
-        join: bool,
-        limits: Limits,
-        timeout_s: float,
-        life: Callable[[], str],
-        log: PeerPublications | None,
-        seen: Callable[[Topic], int],
-    ) -> None:
-        super().__init__(name, limits, timeout_s, live.config.options.payload_bytes_max)
+    def __init__(self, session: "PeerSession", live: LivePeer, log: PublicationLog | None) -> None:
+        super().__init__(session.name, session.settings, live.config.options.payload_bytes_max, log)
+        self._session = session
         self._live = live
-        self._join = join
-        self._life = life
-        self._log = log
-        self._seen = seen
         self._events: dict[str, Event] = {}  # given to the peer, which has not given it a number yet
         self._numbers: dict[str, int] = {}
-
-    # ── from the peer ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def taken(self, event: Event, number: int, life: str) -> None:
         """The peer has given one of ours its number, and sends it. An event of others may have the same id."""
         if self._events.get(event.id) is event:
             del self._events[event.id]
             self._numbers[event.id] = number
-            if self._log is not None:
-                self._log.sent(event.id, life)
+            if self._log is not None:  # another life may publish it than was written down, and has seen nothing
+                publisher = log_name(life, event.topic)
+                is_new_life = event.publisher != life
+                self._log.settled(event.id, **({"publisher": publisher, "seen": 0} if is_new_life else {}))
 
     def published(self, event_id: str) -> None:
-        """Everybody has it."""
         pending = self._settled(event_id)
         if pending is not None:
             self._answer(pending, Published(pending.topic, self._numbers.pop(event_id), 0, event_id))
@@ -71,22 +59,23 @@ class PeerOutbox(DirectOutbox):
             why = f"this peer was presumed dead before all had received {event_id}"
             self._answer(pending, Unsettled(f"{why}: either all the others have it, or none"))
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _publisher(self) -> Address:
+        return self._session.life
 
-    def _hand_over(self, pending: Pending, id: str) -> None:
-        life = self._life()
-        event = Event(id, pending.topic, life, pending.data, pending.headers)
-        if self._log is not None:
-            self._log.sending(id, pending.topic, log_name(life, pending.topic), self._seen(pending.topic))
-        self._events[id] = event
+    def _log_sending(self, log: PublicationLog, pending: Pending, event: Event) -> None:
+        pending.seen = self._session.seen_of(event.topic)
+        log.sending(event.id, log_name(event.publisher, event.topic), [pending], [event.id])
+
+    def _give(self, event: Event) -> None:
+        self._events[event.id] = event
+        join = self._session.settings.join
         try:
-            self._live.command(APPLICATION, Publish(event, self._join))
-        except (SeriatimError, LogError) as error:
-            if self._log is not None:
-                self._log.withdraw(id)
-            if isinstance(error, InputError) and not self._join:
-                raise InputError(error.field, error.problem, JOIN_FIX) from None
-            raise
+            self._live.command(APPLICATION, Publish(event, join))
+        except InputError as error:
+            if join:
+                raise
+            raise InputError(error.field, error.problem, JOIN_FIX) from None
 
     def _dropped(self, event_id: str) -> None:
         self._events.pop(event_id, None)
+        super()._dropped(event_id)

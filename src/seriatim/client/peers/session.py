@@ -1,25 +1,37 @@
 """A session of a process that is a peer itself: `connect("vcube://…")`. No broker, no sequencers.
 
-What is published is ordered causally within its topic, among the peers that hold it.
+What is published is ordered causally within its topic, among the peers that hold it, and not across topics.
 """
 
 import asyncio
-import secrets
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from seriatim.client.direct.source import LEAVE_S
+from seriatim.client.direct.source import LEAVE_S, DirectSource
+from seriatim.client.events import Event
 from seriatim.client.explain import Explanation
-from seriatim.client.peers.logs import PeerDeliveries, PeerPublications
+from seriatim.client.logs import PublicationLog, open_publication_log
+from seriatim.client.options import check_held
+from seriatim.client.peers.logs import PeerDeliveries
 from seriatim.client.peers.outbox import PeerOutbox
-from seriatim.client.peers.source import PeerSource
 from seriatim.client.peers.urls import find_peers, parse_peer_url
-from seriatim.client.refusals import Substrate
-from seriatim.client.session import Wishes
+from seriatim.client.session import Session, Wishes
 from seriatim.client.settings import Settings
 from seriatim.live.peers import LivePeer
-from seriatim.model import APPLICATION, Address, Closed, InputError, Notification, SeriatimError, TimedOut, Topic
+from seriatim.model import (
+    APPLICATION,
+    Address,
+    Closed,
+    Gap,
+    InputError,
+    Notification,
+    SeriatimError,
+    TimedOut,
+    Topic,
+)
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube.cube import Id, life_of, name_of
 from seriatim.protocols.vcube.messages import (
@@ -31,14 +43,114 @@ from seriatim.protocols.vcube.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from seriatim.runtime import Clock
 
 
-class PeerSession:
-    """Opening it makes this process a peer, closing it ends that life."""
+class PeerSource(DirectSource):
+    """One subscription. The peer holds a topic as long as some subscription of its bus does.
 
-    substrate: Substrate = "peers"
-    advertise = None
+    One that takes events too slowly ends, because a peer that stopped reading would be presumed dead.
+    """
+
+    substrate = "peers"
+
+    def __init__(self, name: Address, wishes: Wishes, session: "PeerSession", log: PeerDeliveries | None) -> None:
+        super().__init__(name, wishes, name, log.handed if log is not None else None)
+        self._session = session
+        self._deliveries = log
+        self._held: set[Topic] = set()  # asked for, and not given back
+
+    @property
+    def is_logged(self) -> bool:
+        return self._deliveries is not None
+
+    def seen(self, topic: Topic) -> int:
+        """How many events of a topic the application was given in the present life, by the log."""
+        return self._deliveries.seen(topic, self._session.life) if self._deliveries is not None else 0
+
+    # ── opening, changing, closing ────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        async with self._changes:
+            await self._hold(self._names)
+
+    async def close(self) -> None:
+        try:
+            with suppress(SeriatimError):  # a courtesy: the others find out by themselves
+                await self._release(set(self._held), min(LEAVE_S, self.wishes.timeout_s))
+        finally:
+            self._session.forget(self)
+            if self._deliveries is not None:
+                self._deliveries.flush()
+
+    async def add(self, names: frozenset[Topic]) -> None:
+        self._check_usable()
+        async with self._changes:
+            self._names |= names
+            await self._hold(names - self._held)
+
+    async def remove(self, names: frozenset[Topic]) -> None:
+        self._check_usable()
+        async with self._changes:
+            check_held(names, self._names)
+            self._names -= names
+            self.inbox.drop(names)
+            await self._release(set(names), self.wishes.timeout_s)
+
+    def _check_usable(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    async def _hold(self, topics: set[Topic] | frozenset[Topic]) -> None:
+        """All at once: joining takes rounds over all peers."""
+        for topic in sorted(topics):
+            self._held.add(topic)
+            self._log_begins(topic, self._session.life)
+        waits = {topic: self._session.hold(topic, self.wishes.timeout_s) for topic in sorted(topics)}
+        outcomes = dict(zip(waits, await asyncio.gather(*waits.values(), return_exceptions=True), strict=True))
+        failed = {topic: outcome for topic, outcome in outcomes.items() if isinstance(outcome, BaseException)}
+        if failed:  # they are not held; the peer ends what it has begun
+            self._names -= failed.keys()
+            with suppress(SeriatimError):
+                await self._release(set(failed), min(LEAVE_S, self.wishes.timeout_s))
+            raise next(iter(failed.values()))
+
+    async def _release(self, topics: set[Topic], timeout_s: float) -> None:
+        for topic in topics:
+            self._held.discard(topic)
+            if self._deliveries is not None:
+                self.inbox.put_news(partial(self._deliveries.end, topic))
+        waits = [self._session.release(topic, timeout_s) for topic in sorted(topics)]
+        for outcome in await asyncio.gather(*waits, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    # ── from the peer ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def notified(self, notification: Notification, received_at: float) -> None:
+        """The next event of a topic, if it is one of ours."""
+        event = notification.event
+        if event.topic in self._held:
+            stamp, number = notification.entries, notification.number
+            handed = Event(event.topic, event.payload, event.headers, event.id, event.publisher, stamp, number)
+            self.keep(handed, received_at)
+
+    def born(self, topic: Topic, life: str) -> None:
+        """The peer was presumed dead, and joins the topic again in a new life."""
+        if topic in self._held:
+            reason = f"this peer was presumed dead and joins again as {life}; what was published meanwhile is missed"
+            self.miss(Gap(topic, 0, 0, reason))
+            self._log_begins(topic, life)
+
+    def _log_begins(self, topic: Topic, life: str) -> None:
+        if self._deliveries is not None:
+            self.inbox.put_news(partial(self._deliveries.begin, topic, life))
+
+
+class PeerSession(Session):
+    """Opening it makes this process a peer, closing it ends that life. `life`: the present one, as logs call it."""
+
+    substrate = "peers"
+    outbox: PeerOutbox | None = None
 
     def __init__(self, settings: Settings) -> None:
         url = parse_peer_url(settings.url)
@@ -47,56 +159,36 @@ class PeerSession:
         if url.file is None and settings.journals is None:
             problem = "a peer must remember how often it was born, and a seed does not say where"
             raise InputError("journals", problem, 'connect(url, journals="folder")')
-        self.settings = settings
+        super().__init__(settings, f"peer{url.id}")
         self.id: Id = url.id
-        self.name: Address = f"peer{self.id}~{secrets.token_hex(5)}"
-        self.outbox: PeerOutbox | None = None
+        self.life = ""
         self._url = url
-        self._clock = Clock()
         self._live: LivePeer | None = None
-        self._life = ""
-        self._rows: PeerPublications | None = None
+        self._publications: PublicationLog | None = None
         self._logs: dict[Path, PeerDeliveries] = {}
         self._sources: list[PeerSource] = []
-        self._count = 0
         self._holders: dict[Topic, int] = {}
-        self._joins: dict[Topic, deque[asyncio.Future[None]]] = {}
-        self._leaves: dict[Topic, deque[asyncio.Future[None]]] = {}
+        self._waits: dict[tuple[str, Topic], deque[asyncio.Future[None]]] = {}  # for answers to commands
 
     @property
     def live(self) -> LivePeer:
-        """The peer, while the session is open."""
         if self._live is None:
             raise Closed("the bus is not open")
         return self._live
-
-    def life(self) -> str:
-        """The present life, as logs call it."""
-        return self._life
 
     # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
         settings = self.settings
         config = await find_peers(self._url, settings)
-        config.check_id(self.id)
+        config.check_member(self.id)
         journal = settings.journal(f"peer-{self.id}")
         self._live = live = LivePeer(config, self.id, self._told, journal=journal, clock=self._clock)
         live.failed.add_done_callback(self._ended)
-        if settings.publication_log is not None:
-            self._rows = PeerPublications(Path(settings.publication_log), self._clock)
+        self._publications = open_publication_log(settings.publication_log, self._clock)
         await live.start()
-        self._life = live.name
-        self.outbox = PeerOutbox(
-            self.name,
-            live,
-            join=settings.join,
-            limits=settings.limits,
-            timeout_s=settings.timeout_s,
-            life=self.life,
-            log=self._rows,
-            seen=self._seen_of,
-        )
+        self.life = live.name
+        self.outbox = PeerOutbox(self, live, self._publications)
 
     async def close(self) -> None:
         """Leave topics that are held because something was published there; depart."""
@@ -112,8 +204,8 @@ class PeerSession:
                 await self._live.stop()
             for log in self._logs.values():
                 log.close()
-            if self._rows is not None:
-                self._rows.close()
+            if self._publications is not None:
+                await self._publications.close(self.settings.timeout_s)
 
     def _ended(self, failed: "asyncio.Future[SeriatimError]") -> None:
         """The peer cannot go on: whoever waits for something is told."""
@@ -122,7 +214,7 @@ class PeerSession:
             self.outbox.close(error)
         for source in self._sources:
             source.fail(error)
-        for waits in (*self._joins.values(), *self._leaves.values()):
+        for waits in self._waits.values():
             for future in waits:
                 if not future.done():
                     future.set_exception(error)
@@ -132,7 +224,7 @@ class PeerSession:
     async def hold(self, topic: Topic, timeout_s: float) -> None:
         """Hold a topic for a subscription. Returns when everything published from here on is notified."""
         self._holders[topic] = self._holders.get(topic, 0) + 1
-        await self._ask(Subscribe(topic), self._joins, timeout_s, "join")
+        await self._ask("join", Subscribe(topic), timeout_s)
 
     async def release(self, topic: Topic, timeout_s: float) -> None:
         """A subscription no longer needs it; the last one leaves it."""
@@ -142,17 +234,11 @@ class PeerSession:
             await self._leave(topic, timeout_s)
 
     async def _leave(self, topic: Topic, timeout_s: float) -> None:
-        await self._ask(Unsubscribe(topic), self._leaves, timeout_s, "leave")
+        await self._ask("leave", Unsubscribe(topic), timeout_s)
 
-    async def _ask(
-        self,
-        command: Subscribe | Unsubscribe,
-        waits: dict[Topic, "deque[asyncio.Future[None]]"],
-        timeout_s: float,
-        what: str,
-    ) -> None:
+    async def _ask(self, what: str, command: Subscribe | Unsubscribe, timeout_s: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waits.setdefault(command.topic, deque()).append(future)
+        self._waits.setdefault((what, command.topic), deque()).append(future)
         try:
             self.live.command(APPLICATION, command)
             async with asyncio.timeout(timeout_s):
@@ -171,7 +257,7 @@ class PeerSession:
         for notice in notices:
             if isinstance(notice, Notification):
                 if self.outbox is not None:
-                    self.outbox.taken(notice.event, notice.number, self._life)
+                    self.outbox.taken(notice.event, notice.number, self.life)
                 for source in self._sources:
                     source.notified(notice, now)
             elif isinstance(notice, EventReceived):
@@ -181,14 +267,21 @@ class PeerSession:
                 if self.outbox is not None:
                     self.outbox.unsettled(notice.event_id)
             elif isinstance(notice, Subscribed):
-                _answer(self._joins, notice.topic)
+                self._answer("join", notice.topic)
             elif isinstance(notice, Unsubscribed):
-                _answer(self._leaves, notice.topic)
+                self._answer("leave", notice.topic)
             elif isinstance(notice, Born):
-                self._life = name_of(life_of(self.id, notice.births))
+                self.life = name_of(life_of(self.id, notice.births))
                 for topic in notice.rejoining:
                     for source in self._sources:
-                        source.born(topic, self._life)
+                        source.born(topic, self.life)
+
+    def _answer(self, what: str, topic: Topic) -> None:
+        """Answers come in the order of the commands."""
+        if queue := self._waits.get((what, topic)):
+            future = queue.popleft()
+            if not future.done():
+                future.set_result(None)
 
     # ── subscribing ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,7 +300,6 @@ class PeerSession:
         return source
 
     def forget(self, source: PeerSource) -> None:
-        """It is closed."""
         self._sources = [each for each in self._sources if each is not source]
 
     def _check_not_logged(self, topics: frozenset[Topic]) -> None:
@@ -218,7 +310,8 @@ class PeerSession:
                 problem = f"another subscription of this bus logs {both[0]} already"
                 raise InputError("log", problem, "close that one first, or leave out log")
 
-    def _seen_of(self, topic: Topic) -> int:
+    def seen_of(self, topic: Topic) -> int:
+        """How many events of a topic the application was given in the present life, by the log."""
         for source in self._sources:
             if source.is_logged and topic in source.topics:
                 return source.seen(topic)
@@ -231,12 +324,3 @@ class PeerSession:
             down=[line for line in waits if "is not connected" in line],
             notes=[line for line in waits if "is not connected" not in line],
         )
-
-
-def _answer(waits: Mapping[Topic, "deque[asyncio.Future[None]]"], topic: Topic) -> None:
-    """Answers come in the order of the commands."""
-    queue = waits.get(topic)
-    if queue:
-        future = queue.popleft()
-        if not future.done():
-            future.set_result(None)

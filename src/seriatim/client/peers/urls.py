@@ -11,8 +11,7 @@ from msgspec import Struct, structs
 
 from seriatim.client.direct.urls import parse_direct_url
 from seriatim.client.settings import Settings
-from seriatim.live.peers.config import PeersConfig, load_peers, peers_of
-from seriatim.live.peers.report import observe
+from seriatim.live.peers.config import PeersConfig, load_peers, observe, peers_of
 from seriatim.model import InputError
 from seriatim.protocols.vcube.cube import IDS_MAX, Id
 from seriatim.runtime.net.security import SecurityOptions
@@ -30,8 +29,8 @@ class PeerUrl(Struct, frozen=True):
 
 def parse_peer_url(url: str) -> PeerUrl:
     """What a URL says. InputError: it says too much or too little."""
-    parsed = parse_direct_url(url, option="id", whom="peer", example=EXAMPLE)
-    return PeerUrl(parsed.file, parsed.address, _id(parsed.which) if parsed.which is not None else None)
+    file, seed, id = parse_direct_url(url, option="id", whom="peer", example=EXAMPLE)
+    return PeerUrl(file, seed, _id(id) if id is not None else None)
 
 
 def _id(text: str) -> Id:

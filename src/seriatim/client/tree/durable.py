@@ -183,12 +183,14 @@ class DurableSubscriber:
         self, tree: SequencingTree, name: Address, options: TreeOptions, past: Past, where: str | None = None
     ) -> None:
         self._where = where
-        self._is_new_filter = past.is_empty and where is not None
+        self._first: list[Payload] = []  # for the journal, with the first tick
         if past.is_empty:
             self.subscriber = Subscriber(tree, name, options)
+            if where is not None:
+                self._first = [Filtered(where)]
         else:
             self.subscriber = Subscriber.resume(tree, name, options, past.records)
-        self._resumed = not past.is_empty
+            self._first = [Resumed()]
         self._count = past.count
         self._taken: Place = (past.count, 0)
         self._open: deque[Done] = deque()  # persisted and not acknowledged
@@ -202,12 +204,8 @@ class DurableSubscriber:
 
     def tick(self, now: float) -> Effects:
         effects = self._counted(self.subscriber.tick(now))
-        if self._is_new_filter:
-            self._is_new_filter = False
-            effects.persist.insert(0, Filtered(self._where or ""))
-        if self._resumed:
-            self._resumed = False
-            effects.persist.insert(0, Resumed())
+        effects.persist[:0] = self._first
+        self._first = []
         return effects
 
     def _counted(self, effects: Effects) -> Effects:

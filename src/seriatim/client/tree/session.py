@@ -1,16 +1,21 @@
 """A session with a sequencing tree: `nats://`, `nats+core://`, and `memory://`, which starts a tree in this process."""
 
-from seriatim.brokers.urls import kind_of
+from seriatim.brokers import Broker
+from seriatim.brokers.urls import open_broker
 from seriatim.client.brokered.cluster import Cluster
-from seriatim.client.brokered.embedded import open_embedded
+from seriatim.client.brokered.embedded import EmbeddedCluster, embedded_options
 from seriatim.client.brokered.machines import PublisherView
 from seriatim.client.brokered.session import BrokerSession
 from seriatim.client.session import Wishes
-from seriatim.client.tree.embedded import start_tree
 from seriatim.client.tree.source import DurableSource, TreeSource
+from seriatim.live.tree.host import NodeHost
 from seriatim.model import Address, InputError
-from seriatim.protocols.tree import Publisher
-from seriatim.runtime import Journal
+from seriatim.order import SequencingTree
+from seriatim.protocols.tree import Publisher, TreeOptions
+from seriatim.runtime import Journal, Switchboard
+from seriatim.runtime.journal.interface import MemoryJournal
+from seriatim.runtime.net.wire import Decoders
+from seriatim.server.description import ClusterDescription
 
 
 class TreeSession(BrokerSession):
@@ -18,13 +23,14 @@ class TreeSession(BrokerSession):
 
     substrate = "tree"
 
-    async def _find_cluster(self) -> Cluster:
-        if kind_of(self.settings.url).in_process:
-            return await open_embedded(self.settings, start_tree)
-        from seriatim.client.brokered.discovery import open_remote  # lazily: memory:// needs no network
+    def _embedded(self) -> EmbeddedCluster[NodeHost]:
+        broker = open_broker(self.settings.url)
+        return embedded_tree(broker, embedded_options(broker, self.settings.mode, self.settings.causal))
+
+    def _decoders(self) -> Decoders:
         from seriatim.live.tree.wire import TREE
 
-        return await open_remote(self.settings, TREE)
+        return TREE
 
     def _publisher(self, cluster: Cluster) -> PublisherView:
         machine = Publisher(cluster.description.tree, self.name, cluster.description.options)
@@ -44,3 +50,23 @@ class TreeSession(BrokerSession):
             problem = "a durable subscription needs a journal, and this cluster has none"
             raise InputError("durable", problem, 'connect(journals="folder")')
         return journal
+
+
+def embedded_tree(
+    broker: Broker, options: TreeOptions, tree: SequencingTree | None = None
+) -> EmbeddedCluster[NodeHost]:
+    """A cluster that has not started yet."""
+    description = ClusterDescription.of("memory", tree or SequencingTree.single(), options)
+    switchboard = Switchboard()
+    hosts = [
+        NodeHost(
+            description.tree,
+            node,
+            description.options,
+            broker=broker,
+            switchboard=switchboard,
+            journal=MemoryJournal(),
+        )
+        for node in description.parents
+    ]
+    return EmbeddedCluster(broker, description, switchboard, hosts)

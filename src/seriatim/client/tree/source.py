@@ -1,6 +1,6 @@
 """Subscriptions on a sequencing tree: ordered, unordered, and durable."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from seriatim.client.brokered.cluster import Connection, Network
 from seriatim.client.brokered.machines import SubscriberView
@@ -10,11 +10,60 @@ from seriatim.client.inbox import Item
 from seriatim.client.session import Wishes
 from seriatim.client.tree.durable import DurableSubscriber, Mark, Past, read_past
 from seriatim.client.tree.unordered import UnorderedSubscriber
-from seriatim.client.tree.views import DurableView, TreeView, UnorderedView
 from seriatim.filters import Filter, parse
-from seriatim.model import Address, Gap, InputError, Topic
-from seriatim.protocols.tree import Subscriber, TreeOptions
+from seriatim.model import Address, Gap, InputError, Number, Topic
+from seriatim.order import Lane
+from seriatim.protocols.tree import Subscriber, TreeOptions, Waiting
 from seriatim.runtime import Journal
+
+
+class TreeView(SubscriberView):
+    """A subscriber. `machine`: the same, with how far its application is."""
+
+    def __init__(self, subscriber: Subscriber, machine: DurableSubscriber | None = None) -> None:
+        super().__init__(machine if machine is not None else subscriber)
+        self.subscriber = subscriber
+
+    @property
+    def topics(self) -> frozenset[Topic]:
+        return self.subscriber.topics
+
+    @property
+    def lanes(self) -> Mapping[Topic, Lane]:
+        return self.subscriber.state.lanes
+
+    @property
+    def begun(self) -> dict[Topic, tuple[Number, Number]]:
+        """Of every topic that has begun: after which number, and how far it is."""
+        holdings = self.subscriber.state.holdings
+        return {topic: (holdings[topic].start, lane.done) for topic, lane in self.lanes.items() if lane.open}
+
+    @property
+    def waiting(self) -> int:
+        return self.subscriber.waiting
+
+    def blocked_topics(self) -> frozenset[Topic]:
+        return self.subscriber.blocked_topics()
+
+    def waits(self) -> list[Waiting]:
+        return self.subscriber.explain()
+
+    def oldest_since(self) -> float | None:
+        return self.subscriber.oldest_since()
+
+    @property
+    def is_changing(self) -> bool:
+        return self.subscriber.state.changing is not None
+
+    def unanswered(self) -> list[str]:
+        changing = self.subscriber.state.changing
+        if changing is None:
+            return ["the broker has not confirmed that it delivers them"]
+        home = self.subscriber.tree.home
+        waits = [f"the broker has not confirmed {topic}" for topic in sorted(changing.listen)]
+        joins = sorted(changing.join - changing.listen)
+        waits += [f"node {home(topic)} has not answered for {topic}" for topic in joins]
+        return waits + [f"node {node} has not confirmed" for node in sorted(changing.update)]
 
 
 class TreeSource(BrokerSource):
@@ -29,7 +78,7 @@ class TreeSource(BrokerSource):
         self._stamp_key = stamp_key
 
     def _options(self) -> TreeOptions:
-        cluster, wishes = self._connection.cluster, self.wishes
+        cluster, wishes = self.connection.cluster, self.wishes
         is_durable = wishes.durable is not None
         options = cluster.description.options
         return wishes.gaps.applied_to(
@@ -37,15 +86,17 @@ class TreeSource(BrokerSource):
         )
 
     def _view(self) -> SubscriberView:
-        description = self._connection.cluster.description
+        description = self.connection.cluster.description
         if not self.wishes.ordered:
             after = 0 if self.wishes.start == "first" else None
-            return UnorderedView(UnorderedSubscriber(description.retry_ms, after))
+            return UnorderedSubscriber(description.retry_ms, after)
         return TreeView(Subscriber(description.tree, self.name, self._options()))
 
 
 class DurableSource(TreeSource):
     """One subscription that goes on after a restart, and what it writes down (tree/durable.py)."""
+
+    is_durable = True
 
     def __init__(
         self,
@@ -65,14 +116,18 @@ class DurableSource(TreeSource):
         self._marked = (self._acknowledged, self._given)  # what the journal says
 
     async def open(self) -> None:
-        name, description = self.wishes.durable or "", self._connection.cluster.description
+        name, description = self.wishes.durable or "", self.connection.cluster.description
         self._journal = self._open_journal()
         past = read_past(name, await self._journal.open())
-        self._network = self._connection.cluster.network(self.name)
+        self._network = self.connection.cluster.network(self.name)
         await self._network.open()
         self.where = remembered(name, self.wishes.where, past)
         where = None if self.where is None else str(self.where)
-        view = DurableView(DurableSubscriber(description.tree, self.name, self._options(), past, where), past)
+        machine = DurableSubscriber(description.tree, self.name, self._options(), past, where)
+        view = TreeView(machine.subscriber, machine)
+        view.encode = machine.encode
+        if past.acknowledged or past.taken:
+            view.recall = past.recall
         self._open_log()
         if self._log is not None and not past.is_empty:
             begun = view.begun
@@ -97,12 +152,6 @@ class DurableSource(TreeSource):
     def explain(self) -> Explanation:
         told = super().explain()
         return Explanation(told.held, down=self._network.down() if self._network is not None else [], notes=told.notes)
-
-    # ── acknowledging ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def acknowledging(self) -> "DurableSource":
-        return self
 
     async def take(self, count: int) -> list[Item]:
         """Acknowledge what was given, take what is there, write both down, and only then hand it out."""

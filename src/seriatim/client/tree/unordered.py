@@ -4,6 +4,7 @@ For applications that need no order, and to see what ordering costs: broker, pac
 Repeats are known among the last few thousand numbers of a topic.
 """
 
+from seriatim.client.brokered.machines import SubscriberView
 from seriatim.model import APPLICATION, BROKER, Address, InputError, Notification, Number, Topic
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.messages import Change, Changed
@@ -12,10 +13,11 @@ from seriatim.protocols.with_broker import Delivered, Listen, Listening, Unliste
 REMEMBERED = 4_096
 
 
-class UnorderedSubscriber:
+class UnorderedSubscriber(SubscriberView):
     """The machine. `after`: where a topic begins if the broker keeps what was; None: from now on."""
 
     def __init__(self, retry_ms: float, after: Number | None = None) -> None:
+        super().__init__(self)
         self._retry_ms = retry_ms
         self._after = after
         self._version = 0
@@ -26,7 +28,6 @@ class UnorderedSubscriber:
 
     @property
     def topics(self) -> frozenset[Topic]:
-        """What is held."""
         return frozenset(self._recent)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
@@ -51,8 +52,7 @@ class UnorderedSubscriber:
         self._wish(now, effects)
         return effects
 
-    def explain(self) -> list[str]:
-        """What the broker has not confirmed."""
+    def unanswered(self) -> list[str]:
         return [f"{topic}: the broker has not confirmed that it delivers it" for topic in sorted(self._unheard)]
 
     def _on_change(self, message: Change, effects: Effects) -> None:

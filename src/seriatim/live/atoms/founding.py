@@ -61,7 +61,7 @@ def rebuild(now: Founded, options: AtomsOptions, recovered: Recovered) -> Rebuil
             problem = f"the journal of {now.node} was written with {was!r}, not {is_now!r}"
             raise InputError(name, problem, "configure that, or start anew: a new cluster name and empty journals")
     create = partial(_station, then, options)
-    machine = StationNode.restore(create, options.retry_ms, content.state, JOURNAL.steps(content))
+    machine = StationNode.restore(create, options.retry_ms, content.state, content.steps)
     return Rebuilt(machine, content.at_least, then)
 
 

@@ -112,8 +112,6 @@ class LiveStation(MachineHost[StationNode, Founded]):
         placement = placement_of(self._plan, wanted, self._founded.hosts, self.options.threshold, known)
         return placement if placement != known else None
 
-    # ── in and out ────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _from_network(self, source: Address, message: Payload) -> None:
         if isinstance(message, Alive):
             said = self.machine.answer_alive(source, message)
@@ -162,8 +160,6 @@ class LiveStation(MachineHost[StationNode, Founded]):
                 case Refused():
                     text = "request refused: node=%s topic=%s reason=%s"
                     logger.warning(text, self.node, notice.topic, notice.reason)
-
-    # ── clients that are gone ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _sweep_forever(self) -> None:
         while True:

@@ -62,7 +62,6 @@ class ItemPort:
             self._refused(write, error)
 
     async def close(self) -> None:
-        """Stop writing."""
         await self._port.close()
 
     def _from_broker(self, message: Payload) -> None:

@@ -1,11 +1,12 @@
 """The admin port of `seriatim broker`: what /metrics, /status, /explain and /health say."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from seriatim.live.overlay import LiveBroker
-from seriatim.live.overlay.report import decode_report
+from seriatim.live.overlay.config import decode_report
+from seriatim.live.overlay.live import LiveBroker, total
 from seriatim.protocols.overlay.state import BrokerState
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.server.admin import AdminServer
@@ -21,7 +22,7 @@ def open_admin(broker: LiveBroker, bind: str, security: SecurityOptions) -> Admi
 
     return AdminServer(
         bind,
-        _metrics(broker),
+        _metrics(broker).text,
         status,
         explain=lambda: list(broker.explain()),
         problems=lambda: [str(broker.failed.result())] if broker.failed.done() else [],
@@ -33,43 +34,29 @@ def open_admin(broker: LiveBroker, bind: str, security: SecurityOptions) -> Admi
 def _metrics(broker: LiveBroker) -> Metrics:
     metrics = Metrics()
     add_process(metrics)
-    sample = metrics.sample
 
     def state() -> BrokerState:
         return broker.machine.inner.state
 
-    sample("seriatim_broker_epoch", "Grows by one with every process of this broker.", lambda: broker.epoch)
-    sample("seriatim_broker_clients", "Clients that are connected.", lambda: broker.clients)
-    sample("seriatim_broker_neighbours", "Neighbours that are connected.", lambda: len(broker.connected))
-    sample(
-        "seriatim_broker_suspected",
-        "Neighbours that are suspected.",
-        lambda: len(state().suspected),
-    )
-    sample(
-        "seriatim_broker_subscriptions",
-        "Subscriptions in the routing table.",
-        lambda: sum(len(each) for each in state().routes.wanted.values()),
-    )
-    sample(
-        "seriatim_broker_advertisements",
-        "Advertisements in the routing table.",
-        lambda: sum(len(each) for each in state().routes.offered.values()),
-    )
-    sample("seriatim_broker_climbing", "Publications that have not come back.", lambda: len(state().climbing))
-    sample("seriatim_broker_steps_total", "Inputs handled.", lambda: broker.driver.steps, kind="counter")
-    sample("seriatim_broker_appends_total", "Appends to the journal.", lambda: broker.driver.appends, kind="counter")
-    sample(
+    numbers: dict[str, tuple[str, Callable[[], float]]] = {
+        "epoch": ("Grows by one with every process of this broker.", lambda: broker.epoch),
+        "clients": ("Clients that are connected.", lambda: broker.clients),
+        "neighbours": ("Neighbours that are connected.", lambda: len(broker.connected)),
+        "suspected": ("Neighbours that are suspected.", lambda: len(state().suspected)),
+        "subscriptions": ("Subscriptions in the routing table.", lambda: total(state().routes.wanted)),
+        "advertisements": ("Advertisements in the routing table.", lambda: total(state().routes.offered)),
+        "climbing": ("Publications that have not come back.", lambda: len(state().climbing)),
+        "steps_total": ("Inputs handled.", lambda: broker.driver.steps),
+        "appends_total": ("Appends to the journal.", lambda: broker.driver.appends),
+    }
+    for name, (what, read) in numbers.items():
+        metrics.sample(f"seriatim_broker_{name}", what, read)
+    metrics.sample(
         "seriatim_broker_unacknowledged",
         "Messages that a neighbour has not acknowledged.",
-        lambda: {each: float(broker.machine.unacknowledged(each)) for each in broker.place.neighbours},
+        lambda: {each: broker.machine.unacknowledged(each) for each in broker.place.neighbours},
         labels=["neighbour"],
     )
-    sample(
-        "seriatim_broker_refused_total",
-        "Connections that were refused or closed, by reason.",
-        lambda: {kind: float(count) for kind, count in broker.refusals.items()},
-        kind="counter",
-        labels=["reason"],
-    )
+    refused = "Connections that were refused or closed, by reason."
+    metrics.sample("seriatim_broker_refused_total", refused, lambda: broker.refusals, labels=["reason"])
     return metrics

@@ -9,6 +9,9 @@ else; the one without a parent is the root:
 
 A key is a field below, its description is both the help in an error and the row in docs/overlay.md. Relative paths
 start at the file's folder.
+
+All brokers must be given the same tree and the same options. The digest of both is in every hello between them; a
+broker that was given something else is refused, and told what differs.
 """
 
 from collections.abc import Mapping
@@ -18,11 +21,13 @@ from typing import Annotated, Any
 
 from msgspec import Struct, field, to_builtins
 
-from seriatim.live.overlay.report import OverlayDescription
 from seriatim.model import Address, InputError
 from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions
 from seriatim.protocols.overlay.options import Order
+from seriatim.runtime.net import system
+from seriatim.runtime.net.observing import ask
 from seriatim.runtime.net.security import SecurityOptions
+from seriatim.runtime.net.system import SystemDescription, SystemReport
 from seriatim.runtime.tables import Count, Milliseconds, Seconds, about, parse, read_toml
 from seriatim.server.schemas import NodeName, PayloadBytes, Place, SecurityFiles, SystemFile, check_name, load_security
 
@@ -82,6 +87,25 @@ class OverlaySecurity(SecurityFiles, frozen=True, kw_only=True):
     broker_token_file: Annotated[str, about("the file with the token that all brokers share")] = ""
 
 
+class OverlayDescription(SystemDescription, frozen=True, kw_only=True):
+    """What all brokers must be given alike. The root's parent is empty."""
+
+    parents: dict[Address, Address]
+
+
+class BrokerReport(SystemReport, frozen=True, kw_only=True):
+    """One broker, as it is now. The counts are of its routing table."""
+
+    broker: Address
+    system: OverlayDescription
+    epoch: int = 0
+    connected: list[Address] = field(default_factory=list)
+    suspected: list[Address] = field(default_factory=list)
+    clients: int = 0
+    subscriptions: int = 0
+    advertisements: int = 0
+
+
 class OverlayConfig(SystemFile, frozen=True, kw_only=True, dict=True):
     """All brokers of an overlay, checked."""
 
@@ -131,17 +155,26 @@ class OverlayConfig(SystemFile, frozen=True, kw_only=True, dict=True):
         files = {"token_file": given.token_file, "authority": given.authority, "tls": tls}
         return load_security(files, self.folder, "security")
 
-    def check_broker(self, name: Address) -> Address:
-        """The name, which must be a broker's."""
-        self.check_member(name)
-        return name
-
 
 def load_overlay(path: Path) -> OverlayConfig:
-    """The overlay described by a file."""
     return parse_overlay(read_toml(path, "overlay.toml"), path.resolve().parent)
 
 
 def parse_overlay(raw: Mapping[str, Any], folder: Path = Path()) -> OverlayConfig:
     """The same from what TOML reads as. `raw` is not changed."""
     return parse(OverlayConfig, raw, folder=folder)
+
+
+def decode_report(data: bytes) -> BrokerReport:
+    """Read a report. RemoteError: it cannot be read, or has another version."""
+    return system.decode_report(data, BrokerReport, "broker")
+
+
+async def observe_broker(address: str, security: SecurityOptions, timeout_s: float) -> BrokerReport:
+    """What the broker at this address says. ConnectionFailed: nobody answers there, or not to us."""
+    return await ask(address, security, timeout_s, "broker", decode_report)
+
+
+def difference(ours: OverlayDescription, theirs: OverlayDescription) -> str:
+    """The first thing that differs, by the path of its key; empty: nothing does."""
+    return system.first_difference(ours, theirs, "the parent of brokers", lambda each: each.parents)

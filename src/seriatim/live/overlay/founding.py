@@ -49,7 +49,7 @@ def rebuild(place: Place, options: OverlayOptions, recovered: Recovered) -> Rebu
     written = then.place if then is not None else place  # with its neighbours in the same order
     state: Any = content.state  # the same fields as the node's own, typed
     node = BrokerNode.take_over(
-        lambda state=None: Broker(written, options, state), options.retry_ms, JOURNAL.steps(content), state
+        lambda state=None: Broker(written, options, state), options.retry_ms, content.steps, state
     )
     return Rebuilt(node, content.at_least, now, now if then is None else None)
 

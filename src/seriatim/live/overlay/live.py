@@ -5,34 +5,44 @@ with its routing table, and with every message that was not acknowledged.
 
 *Neighbours* that are not connected for a while are suspected: nobody waits for their answers until they are back.
 Messages for them are kept. *Clients* that are not connected for longer, or that read too slowly, are forgotten: their
-subscriptions end, and they are told so when they come back.
+subscriptions end, and they are told so when they come back. A client says in its hello (epoch 1) that the broker must
+know it. A broker that has forgotten the client, or has lost its journal, says so, and the client starts anew.
+
+*Connections.* The handshake is that of system_door.py; brokers must be given the same file, clients need not. Then a
+connection carries frames between its two ends; a frame in another name closes it.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from seriatim.live.founding import Rebuilt
-from seriatim.live.overlay.config import OverlayConfig
-from seriatim.live.overlay.connecting import BrokerDialer, BrokerListener
+from seriatim.live.overlay.config import BrokerReport, OverlayConfig, decode_report, difference
 from seriatim.live.overlay.founding import Founded, rebuild
-from seriatim.live.overlay.report import BrokerReport, decode_report, difference
-from seriatim.live.system import SystemHost
-from seriatim.model import APPLICATION, Address
+from seriatim.live.overlay.wire import OVERLAY
+from seriatim.live.system import SystemDialer, SystemGuest, SystemHost, SystemListener
+from seriatim.model import APPLICATION, BROKER, Address, RemoteError, event_bytes
+from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.node import Amnesia, Nonsense
-from seriatim.protocols.overlay.messages import Answers, Forget, Reached, Suspect
+from seriatim.protocols.overlay.messages import Answers, Forget, Publish, Reached, Suspect
 from seriatim.protocols.overlay.running import BrokerNode
 from seriatim.runtime import Driver, Journal, Recovered
 from seriatim.runtime.net.connection import Throttle
+from seriatim.runtime.net.dialer import Peer
 from seriatim.runtime.net.door import Problem
 from seriatim.runtime.net.system import encode_report
+from seriatim.runtime.net.system_door import SHOWN_MAX
+from seriatim.runtime.net.wire import Envelope, Hello, Refusal
 
 logger = logging.getLogger(__name__)
 
 BACKLOG_MAX = 20_000  # inputs that may wait for the journal before nothing more is read
 LOOKS = 4  # within the shortest time that is watched for
+NAME_CHARACTERS_MAX = 256
+FRAME_OVERHEAD_BYTES = 256 * 1024  # a filter, an id and what is around an event
+FORGOTTEN = b"forgotten"  # in a refusal: start anew
 
 
 class LiveBroker(SystemHost[BrokerNode, Founded]):
@@ -40,21 +50,15 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
 
     kind = "broker"
     admits = "clients"
+    decoders = OVERLAY
 
     def __init__(self, config: OverlayConfig, name: Address, *, journal: Journal | None = None) -> None:
         self.config = config
-        self.name = config.check_broker(name)
+        self.name = config.check_member(name)
         self.place = config.overlay.places[name]
         self.payload_bytes_max = config.options.payload_bytes_max
         self.clients_max = config.options.clients_max
-        super().__init__(
-            config,
-            name,
-            name,
-            description=config.description,
-            security=config.load_security(),
-            journal=journal,
-        )
+        super().__init__(config, name, name, journal)
         self._watching: asyncio.Task[None] | None = None
         self._epochs: dict[Address, int] = {}  # the latest that each neighbour has shown
         self._missing: dict[Address, float] = {}  # neighbours and clients that are not connected, since when
@@ -62,16 +66,19 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
         self._unjudged: set[Address] = set()  # … at the last look
         self._started_at = 0.0
 
-    # ── beginning and ending ──────────────────────────────────────────────────────────────────────────────────────
-
     async def rebuild(self, recovered: Recovered) -> Rebuilt[BrokerNode, Founded]:
         return rebuild(self.place, self.config.options.protocol, recovered)
 
     def state(self, machine: BrokerNode) -> object:
         return machine.linked_state
 
-    def connections(self, driver: Driver) -> tuple[BrokerListener, BrokerDialer]:
-        return BrokerListener(self, Throttle(lambda: driver.backlog, BACKLOG_MAX)), BrokerDialer(self)
+    def connections(self, driver: Driver) -> "tuple[BrokerListener, SystemDialer]":
+        """The lower of two neighbours connects; the root to nobody."""
+        others_max = self.clients_max + 2 * len(self.place.children)
+        above, brokers = self.place.parent, self.config.brokers
+        peers = [Peer(above, (brokers[above].address,))] if above is not None else []
+        listener = BrokerListener(self, others_max, Throttle(lambda: driver.backlog, BACKLOG_MAX))
+        return listener, SystemDialer(self, peers, "node")
 
     async def serve(self, driver: Driver) -> None:
         now = asyncio.get_running_loop().time()
@@ -89,20 +96,16 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
             await asyncio.gather(self._watching, return_exceptions=True)
         await super().stop()
 
-    # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def epoch(self) -> int:
         return self.machine.state.epoch
 
     @property
     def connected(self) -> list[Address]:
-        """The neighbours it has a connection to."""
         return [each for each in self.place.neighbours if self._is_connected(each)]
 
     @property
     def clients(self) -> int:
-        """How many are connected."""
         return self._listener.clients if isinstance(self._listener, BrokerListener) else 0
 
     def knows(self, client: Address) -> bool:
@@ -125,16 +128,14 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
                 connected=self.connected,
                 suspected=sorted(state.suspected),
                 clients=self.clients,
-                subscriptions=sum(map(len, state.routes.wanted.values())),
-                advertisements=sum(map(len, state.routes.offered.values())),
+                subscriptions=total(state.routes.wanted),
+                advertisements=total(state.routes.offered),
                 **self.waits(),
             )
         )
 
     def difference(self, report: bytes) -> str:
         return difference(self.config.description, decode_report(report).system)
-
-    # ── from connections ──────────────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
         """A process in an earlier epoch is a second one, or has lost its journal."""
@@ -150,13 +151,11 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
             self._unheard.discard(source)
             self._driver.deliver(source, message)
 
-    def reached(self, address: Address) -> None:
-        self._missing.pop(address, None)
-        if address in self.machine.inner.state.suspected:
-            self.take(APPLICATION, Answers(address))
-        self.take(APPLICATION, Reached(address))
-
-    # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def met(self, name: Address, epoch: int) -> None:
+        self._missing.pop(name, None)
+        if name in self.machine.inner.state.suspected:
+            self.take(APPLICATION, Answers(name))
+        self.take(APPLICATION, Reached(name))
 
     async def _watch(self) -> None:
         """Suspect neighbours and forget clients when it is time."""
@@ -216,3 +215,95 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
             elif isinstance(notice, Amnesia):
                 text = "neighbour has lost its journal: broker=%s source=%s acknowledged=%s known=%s"
                 logger.error(text, self.name, notice.source, notice.acknowledged, notice.known)
+
+
+class BrokerListener(SystemListener):
+    """Where the brokers below, clients and observers connect."""
+
+    host: LiveBroker
+
+    @property
+    def clients(self) -> int:
+        """How many are connected."""
+        return sum(visitor.role == "client" for visitor in self.connected.values())
+
+    def visitor(self) -> "BrokerGuest":
+        return BrokerGuest(self)
+
+    def send_away(self, client: Address, reason: str) -> None:
+        """Tell a forgotten client so, if it is connected."""
+        visitor = self.connected.get(client)
+        if visitor is not None:
+            visitor.close(reason, Refusal(reason, True, FORGOTTEN))
+
+    def report_for(self, problem: Problem) -> bytes:
+        return FORGOTTEN if problem.kind == "forgotten" else super().report_for(problem)
+
+    def problem_with_role(self, hello: Hello) -> Problem | None:
+        if hello.role not in ("node", "client"):
+            return Problem("role", f"this is a broker; it accepts brokers and clients, not a {hello.role}")
+        return None
+
+    def problem_with_other(self, hello: Hello) -> Problem | None:
+        return self._problem_with_broker(hello) if hello.role == "node" else self._problem_with_client(hello)
+
+    def _problem_with_broker(self, hello: Hello) -> Problem | None:
+        host, name = self.host, hello.name
+        if name == host.name:
+            return Problem("id", f"broker {name!r} is this process; two processes cannot have one id")
+        if hello.digest != host.description.digest:
+            return Problem("description", "its overlay or its options differ from those here")
+        if name not in host.place.children:
+            return Problem("id", f"{name[:SHOWN_MAX]!r} is not below {host.name!r}")
+        present = self.connected.get(name)
+        if present is not None and present.process != hello.process:
+            reason = f"another process is broker {name!r} and is connected; two processes cannot have one id"
+            return Problem("id", reason, retry=True)
+        return host.admit(name, hello.epoch, hello.process)
+
+    def _problem_with_client(self, hello: Hello) -> Problem | None:
+        host, name = self.host, hello.name
+        if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
+            return Problem("name", f"names have 1 to {NAME_CHARACTERS_MAX} printable characters")
+        if name in host.config.brokers or name in (BROKER, APPLICATION):
+            return Problem("name", f"{name!r} is not a name for a client")
+        present = self.connected.get(name)
+        if present is not None and present.process != hello.process:
+            return Problem("name", f"another client is connected as {name!r}")
+        if hello.epoch and not host.knows(name):
+            reason = f"{host.name} has forgotten {name}, or has lost its journal"
+            return Problem("forgotten", reason, retry=True)
+        if present is None and self.clients >= host.clients_max:
+            return Problem("too many clients", f"{self.clients} clients are connected already", retry=True)
+        return None
+
+
+class BrokerGuest(SystemGuest):
+    """A connection that a broker below, a client or an observer has made."""
+
+    _host: LiveBroker
+
+    def prepare(self, hello: Hello) -> int:
+        if hello.role == "node":
+            return super().prepare(hello)
+        return self._host.payload_bytes_max + FRAME_OVERHEAD_BYTES
+
+    def heard(self, envelope: Envelope[Any]) -> None:
+        if envelope.target != self._host.name:
+            raise RemoteError(f"{self.name} speaks to {envelope.target[:SHOWN_MAX]!r}")
+        if self.role == "client":
+            check_size(envelope.message, self._host.payload_bytes_max)
+        super().heard(envelope)
+
+
+def check_size(frame: Frame[object], most: int) -> None:
+    """RemoteError: an event of a client is too large."""
+    if isinstance(frame.body, Publish):
+        size = event_bytes(frame.body.event.payload, frame.body.event.headers)
+        if size > most:
+            raise RemoteError(f"an event has {size} bytes; at most {most} are allowed")
+
+
+def total(routes: Mapping[Address, Sized]) -> int:
+    """How many subscriptions or advertisements a routing table has, over all neighbours and clients."""
+    return sum(map(len, routes.values()))

@@ -8,6 +8,9 @@ Every peer is given the same file (`peers.toml`) and told its own id. The smalle
 
 A key is a field below, its description is both the help in an error and the row in docs/peers.md. Relative paths start
 at the file's folder.
+
+All peers must be given the same list and the same options, or they build different trees. The digest of both is in
+every hello; a peer that was given something else is refused, and told what differs.
 """
 
 from collections.abc import Mapping
@@ -17,10 +20,13 @@ from typing import Annotated, Any
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
-from seriatim.live.peers.report import PeersDescription
+from seriatim.model import Topic
 from seriatim.protocols.vcube import Cube, VCubeOptions
-from seriatim.protocols.vcube.cube import IDS_MAX, Id
+from seriatim.protocols.vcube.cube import IDS_MAX
+from seriatim.runtime.net import system
+from seriatim.runtime.net.observing import ask
 from seriatim.runtime.net.security import SecurityOptions
+from seriatim.runtime.net.system import SystemDescription, SystemReport
 from seriatim.runtime.tables import Count, Milliseconds, about, parse, read_toml
 from seriatim.server.schemas import PayloadBytes, Place, SecurityFiles, SystemFile
 
@@ -52,6 +58,23 @@ class PeersSecurity(SecurityFiles, frozen=True, kw_only=True):
     token_file: Annotated[str, about("the file with the token that all peers share")] = ""
 
 
+class PeersDescription(SystemDescription, frozen=True, kw_only=True):
+    """What all peers must be given alike. Ids are strings here, as in the file and in JSON."""
+
+    peers: dict[str, str]
+
+
+class PeerReport(SystemReport, frozen=True, kw_only=True):
+    """One peer, as it is now. `statuses`: twice the births of a peer, and one more if that life is over."""
+
+    id: int
+    life: str
+    system: PeersDescription
+    statuses: dict[str, int] = field(default_factory=dict)
+    connected: list[int] = field(default_factory=list)
+    topics: list[Topic] = field(default_factory=list)
+
+
 class PeersConfig(SystemFile, frozen=True, kw_only=True):
     """All peers of a system, checked. `given`: tokens and certificates that come from elsewhere than the file."""
 
@@ -68,7 +91,6 @@ class PeersConfig(SystemFile, frozen=True, kw_only=True):
 
     @property
     def cube(self) -> Cube:
-        """The ids as the machines are given them."""
         return Cube(self.peers)
 
     @property
@@ -85,14 +107,8 @@ class PeersConfig(SystemFile, frozen=True, kw_only=True):
         loaded = self.security.load(self.folder)
         return loaded if self.given is None else loaded.overridden(self.given)
 
-    def check_id(self, id: Id) -> Id:
-        """The id, which must be a peer's."""
-        self.check_member(id)
-        return id
-
 
 def load_peers(path: Path) -> PeersConfig:
-    """The peers described by a file."""
     return parse_peers(read_toml(path, "peers.toml"), path.resolve().parent)
 
 
@@ -105,3 +121,18 @@ def peers_of(description: PeersDescription, folder: Path, given: SecurityOptions
     """The system as another peer describes it, with a folder and certificates of our own."""
     raw = {"cluster": description.cluster, "peers": description.peers, "options": description.options, "journals": "."}
     return replace(parse_peers(raw, folder), given=given)
+
+
+def decode_report(data: bytes) -> PeerReport:
+    """Read a report. RemoteError: it cannot be read, or has another version."""
+    return system.decode_report(data, PeerReport, "peer")
+
+
+async def observe(address: str, security: SecurityOptions, timeout_s: float) -> PeerReport:
+    """What the peer at this address says. ConnectionFailed: nobody answers there, or not to us."""
+    return await ask(address, security, timeout_s, "peer", decode_report)
+
+
+def difference(ours: PeersDescription, theirs: PeersDescription) -> str:
+    """The first thing that differs, by the path of its key; empty: nothing does."""
+    return system.first_difference(ours, theirs, "peers", lambda each: each.peers)

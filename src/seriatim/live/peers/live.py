@@ -2,27 +2,32 @@
 
 A process that starts is always a new life: what the last one left unfinished is over. The journal says which life comes
 next. The birth is on disk before the peer listens.
+
+Of each two peers the one with the lower id connects, and its epoch is the number of its births. A connection carries
+parcels between the two; a parcel in another name, or one that no peer can have sent, closes it.
 """
 
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from seriatim.live.founding import Rebuilt
-from seriatim.live.peers.config import PeersConfig
-from seriatim.live.peers.connecting import PeerDialer, PeerListener
-from seriatim.live.peers.report import PeerReport, decode_report, difference
-from seriatim.live.peers.roster import Roster
-from seriatim.live.system import SystemHost
+from seriatim.live.peers.config import PeerReport, PeersConfig, decode_report, difference
+from seriatim.live.peers.wire import PEERS
+from seriatim.live.system import SystemDialer, SystemHost, SystemListener
 from seriatim.model import APPLICATION, Address, Closed, Fenced, RemoteError, Topic, event_bytes
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Peer, address_of
-from seriatim.protocols.vcube.cube import Id, Life, births_of, id_at, id_of, name_of
+from seriatim.protocols.vcube.cube import Id, Life, births_of, id_at, id_of, life_of, name_of
 from seriatim.protocols.vcube.linked import Connected, Depart, LinkedPeer, LinkOptions, Parcel, publication_in
 from seriatim.protocols.vcube.messages import Born, Replaced
 from seriatim.runtime import Clock, Driver, Journal, Recovered
+from seriatim.runtime.net.dialer import Peer as Dialed
 from seriatim.runtime.net.door import Problem
 from seriatim.runtime.net.system import encode_report
+from seriatim.runtime.net.system_door import SHOWN_MAX
+from seriatim.runtime.net.wire import Hello
 
 # A connection loses nothing while it lasts, and what the last one lost is repeated on the new one. So repeating by the
 # clock is the last resort.
@@ -37,6 +42,7 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     kind = "peer"
     admits = "peers"
+    decoders = PEERS
 
     def __init__(
         self,
@@ -47,23 +53,14 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         journal: Journal | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.id = config.check_id(id)
+        self.id = config.check_member(id)
         self.config = config
-        super().__init__(
-            config,
-            id,
-            address_of(id),
-            description=config.description,
-            security=config.load_security(),
-            journal=journal,
-        )
+        super().__init__(config, id, address_of(id), journal)
         self.cube = config.cube
         self.clock = clock if clock is not None else Clock()
         self._roster = Roster(self._status)
         self._notify = notify
         self._departed = False
-
-    # ── beginning and ending ──────────────────────────────────────────────────────────────────────────────────────
 
     async def rebuild(self, recovered: Recovered) -> Rebuilt[LinkedPeer, None]:
         births = [msgspec.msgpack.decode(record, type=Born) for record in recovered.records]
@@ -73,8 +70,10 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     def make_clock(self, at_least: float) -> Clock:
         return self.clock
 
-    def connections(self, driver: Driver) -> tuple[PeerListener, PeerDialer]:
-        return PeerListener(self), PeerDialer(self)
+    def connections(self, driver: Driver) -> tuple[SystemListener, SystemDialer]:
+        places = sorted(self.config.peers.items())
+        higher = [Dialed(address_of(id), (place.address,)) for id, place in places if id > self.id]
+        return PeerListener(self, 2 * len(self.cube.ids)), SystemDialer(self, higher, "peer")
 
     async def stop(self) -> None:
         """Tell the others that this life is over, and disconnect. May be called twice, and at any stage."""
@@ -83,16 +82,12 @@ class LivePeer(SystemHost[LinkedPeer, None]):
             self._driver.command(APPLICATION, Depart())
         await super().stop()
 
-    # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def life(self) -> Life:
-        """The present life."""
         return self.machine.peer.life
 
     @property
     def name(self) -> str:
-        """The present life as people read it."""
         return name_of(self.life)
 
     @property
@@ -102,20 +97,14 @@ class LivePeer(SystemHost[LinkedPeer, None]):
 
     @property
     def connected(self) -> list[Id]:
-        """The peers it has a connection to."""
         return [id for id in self.cube.ids if self.switchboard.reaches(address_of(id))]
 
     @property
     def topics(self) -> list[Topic]:
-        """The topics it holds."""
         return self.machine.peer.topics
 
     def explain(self) -> list[str]:
         return [*self.machine.peer.explain(), *self.unreached()]
-
-    def living(self) -> list[Id]:
-        """The other peers that are not presumed dead."""
-        return list(self.machine.peer.living())
 
     def report(self) -> bytes:
         return encode_report(
@@ -133,8 +122,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     def difference(self, report: bytes) -> str:
         return difference(self.config.description, decode_report(report).system)
 
-    # ── what it does ──────────────────────────────────────────────────────────────────────────────────────────────
-
     def command(self, source: Address, command: Payload) -> None:
         """Give the machine a command. InputError: it is wrong, and nothing has changed. Closed: the peer has ended."""
         if self.failed.done():
@@ -146,10 +133,9 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
         return self._roster.admit(_id_at(name), epoch, process)
 
-    def met(self, name: Address, births: int) -> None:
-        """There is a new connection to this peer, in this life."""
+    def met(self, name: Address, epoch: int) -> None:
         if self._driver is not None and not self.failed.done():
-            self._driver.command(APPLICATION, Connected(_id_at(name), births))
+            self._driver.command(APPLICATION, Connected(_id_at(name), epoch))
 
     def take(self, source: Address, parcel: Parcel) -> None:
         if self._driver is None or self.failed.done():
@@ -166,8 +152,6 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         except Closed:
             return
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _status(self, id: Id) -> int:
         return self.machine.peer.state.statuses.get(id, 0)
 
@@ -177,6 +161,68 @@ class LivePeer(SystemHost[LinkedPeer, None]):
                 life = f"{self.id}.{notice.births}"
                 self.fail(Fenced(f"another process is peer {self.id} now, in its life {life}; this one has stopped"))
         self._notify(notices)
+
+
+class Presence(Struct, frozen=True):
+    """One process that is a peer."""
+
+    process: str
+    births: int
+
+
+class Roster:
+    """Which process is which peer, as far as this one knows: two processes must not have one id.
+
+    *The one that is alive wins*, because the others rely on what it has acknowledged; a second one is refused. *A later
+    life wins over it*, because that is what a restart looks like: the journal gives the new process the next life,
+    while the connection of the old one may still look open. If the old one is alive after all, it hears that it was
+    replaced, and stops. A process that lost its journal is refused until its earlier life is presumed dead; then it is
+    told how often it was born, and goes on as the next life.
+
+    `status`: what the peer of this process knows of another one (twice its births, one more if it is dead).
+    """
+
+    def __init__(self, status: Callable[[Id], int]) -> None:
+        self._status = status
+        self._present: dict[Id, Presence] = {}
+
+    def admit(self, id: Id, births: int, process: str) -> Problem | None:
+        """A process claims to be this peer. None: it is accepted."""
+        known = self._present.get(id)
+        if known is not None and known.process != process and births <= known.births and not self._status(id) % 2:
+            life = name_of(life_of(id, known.births))
+            reason = f"another process is peer {id}, in its life {life}; two processes cannot have one id"
+            return Problem("id", reason, retry=True)
+        if known is None or known.process != process or known.births < births:
+            self._present[id] = Presence(process, births)
+        return None
+
+    def heard(self, id: Id, births: int) -> None:
+        """The process that is this peer has sent something in this life. (What others report of a later life does not
+        count: that may be another process.)"""
+        known = self._present.get(id)
+        if known is not None and known.births < births:
+            self._present[id] = Presence(known.process, births)
+
+
+class PeerListener(SystemListener):
+    """Where the peers with lower ids, and observers, connect."""
+
+    host: LivePeer
+
+    def problem_with_role(self, hello: Hello) -> Problem | None:
+        return None if hello.role == "peer" else Problem("role", f"this peer accepts peers, not a {hello.role}")
+
+    def problem_with_other(self, hello: Hello) -> Problem | None:
+        host = self.host
+        id = id_at(hello.name) if len(hello.name) <= SHOWN_MAX else None
+        if id is None or id not in host.cube:
+            return Problem("id", f"there is no {hello.name[:SHOWN_MAX]!r} in the list of peers here")
+        if id == host.id:
+            return Problem("id", f"peer {id} is this process; two processes cannot have one id")
+        if hello.digest != host.description.digest:
+            return Problem("description", "its list of peers or its options differ from those here")
+        return host.admit(hello.name, hello.epoch, hello.process)
 
 
 def _id_at(name: Address) -> Id:

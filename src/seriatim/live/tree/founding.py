@@ -39,7 +39,6 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
 
     @property
     def tree(self) -> SequencingTree:
-        """The tree as it was."""
         return SequencingTree(self.parents, self.homes, self.default_home)
 
     def options_now(self, options: TreeOptions) -> TreeOptions:
@@ -52,9 +51,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
                 f"the journal of {self.node} was written with options this program does not know "
                 f"({', '.join(unknown)}); start the version of the program that wrote it"
             )
-        if "stamp_key" in options.__struct_fields__:
-            values["stamp_key"] = ANY_KEY if self.is_proven else None  # type: ignore[assignment]
-        return structs.replace(options, **values)
+        return structs.replace(options, **values, stamp_key=ANY_KEY if self.is_proven else None)
 
 
 UNSTAMPED_EPOCHS = 1_000  # a node may have been taken over this often since its last stamp
@@ -70,7 +67,7 @@ def found(tree: SequencingTree, node: Node, options: TreeOptions) -> Founded:
         homes=tree.homes,
         default_home=tree.default_home,
         options={name: getattr(options, name) for name in REPLAYED} | {MEANING: MEANS},
-        is_proven=getattr(options, "stamp_key", None) is not None,
+        is_proven=options.stamp_key is not None,
     )
 
 
@@ -113,10 +110,7 @@ def rebuild(
 
 
 def _replayed(
-    founded: Founded,
-    options: TreeOptions,
-    steps: list[Stepped[Input] | TookOver],
-    state: SequencerNodeState | None,
+    founded: Founded, options: TreeOptions, steps: list[Stepped[Input] | TookOver], state: SequencerNodeState | None
 ) -> SequencerNode:
     """The node that these records make with what was founded then.
 
@@ -130,9 +124,8 @@ def _replayed(
 
 def _check_promises(then: Founded, now: Founded) -> None:
     if then.node != now.node:
-        raise InputError(
-            "journal", f"it belongs to node {then.node}, not to {now.node}", "give every node a journal of its own"
-        )
+        problem = f"it belongs to node {then.node}, not to {now.node}"
+        raise InputError("journal", problem, "give every node a journal of its own")
     if then.parents != now.parents:
         raise TreeError("parents", _difference(then.parents, now.parents), _fix("the same nodes and parents"))
     for name in PROMISED:

@@ -126,8 +126,6 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         else:
             self.switchboard.send(source, target, message)
 
-    # ── counting ──────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _stamped(self, counters: Counters, message: Stamped | Granted) -> None:
         counters.stamps += 1
         counters.numbers += message.last - message.first + 1

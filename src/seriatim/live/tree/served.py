@@ -4,17 +4,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from seriatim.live.served import Process, Served
+from seriatim.live.served import Served
 from seriatim.live.tree.host import NodeHost
 from seriatim.live.tree.standby import Standby
 from seriatim.live.tree.survey import Surveyor
 from seriatim.live.tree.wire import TREE
 from seriatim.model import JournalError, Node
 from seriatim.runtime import Journal
+
+if TYPE_CHECKING:
+    from seriatim.live.server import SequencerServer
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +31,7 @@ class ServedNode(Served[NodeHost]):
 
     decoders = TREE
 
-    def __init__(self, process: Process, node: Node) -> None:
+    def __init__(self, process: "SequencerServer", node: Node) -> None:
         super().__init__(process, node)
         self.surveyor = Surveyor()
         self._standby: Standby | None = None
