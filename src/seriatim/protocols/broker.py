@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, Address, Entries, Event, Number, RemoteError, Topic
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.with_broker import (
     Append,
@@ -83,7 +83,7 @@ class BrokerState(Struct):
     markers: int = 0  # so many voids follow each event in a log, as where the broker itself writes into it
 
 
-class Broker:
+class Broker(Machine):
     """Answers every message at once; has no timers and needs no journal."""
 
     def __init__(self, replays: bool = True, markers: int = 0) -> None:
@@ -96,9 +96,6 @@ class Broker:
             raise RemoteError(f"{source} sent the broker a {type(message).__name__}, which no broker understands")
         handler(self, source, message, effects)
         return effects
-
-    def tick(self, now: float) -> Effects:
-        return Effects()
 
     def _trim(self, source: Address, message: Trim, effects: Effects) -> None:
         """Only replays end here: a slot stays write-once and a repeated append is still known."""

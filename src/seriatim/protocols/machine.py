@@ -39,5 +39,5 @@ class Machine(Protocol):
         ...
 
     def tick(self, now: float) -> Effects:
-        """Let time pass: retransmit, expire, give up."""
-        ...
+        """Let time pass: retransmit, expire, give up. A machine that does not depend on time inherits this."""
+        return Effects()

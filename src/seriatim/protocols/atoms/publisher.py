@@ -12,12 +12,12 @@ from seriatim.model import APPLICATION, Address, Event, Node, RemoteError, Topic
 from seriatim.protocols.atoms.live_messages import Alive, Declined, Forgotten, Full, Numbered, Room, Withdrawn
 from seriatim.protocols.atoms.messages import Publish as Number
 from seriatim.protocols.link import Frame, Link
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.node import JournaledNode
-from seriatim.protocols.tree.messages import EventStored, NotTaken, Publish, Withdraw
+from seriatim.protocols.with_broker import EventStored, NotTaken, Publish, Withdraw
 
 
-class Awaited:
+class Awaited(Machine):
     """The events that no ingress has answered yet. The links of this inner machine are perfect."""
 
     def __init__(self, ingresses: Sequence[Node]) -> None:
@@ -48,9 +48,6 @@ class Awaited:
             case _:
                 raise RemoteError(f"{source} sent a publisher an unknown message: {message!r}")
         return effects
-
-    def tick(self, now: float) -> Effects:
-        return Effects()
 
     def explain(self) -> list[str]:
         by_topic: dict[Topic, int] = {}

@@ -36,10 +36,20 @@ from seriatim.protocols.atoms.live_messages import (
 from seriatim.protocols.atoms.messages import Forget, Gone, Item
 from seriatim.protocols.atoms.overlaps import Group, group_of, incarnation_of, topic_of
 from seriatim.protocols.atoms.publisher import signs_of_life
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.node import JournaledNode
-from seriatim.protocols.tree.messages import Change, Changed, Ended, Rejected
-from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed, Unlisten, Voids
+from seriatim.protocols.with_broker import (
+    Change,
+    Changed,
+    Delivered,
+    Ended,
+    Listen,
+    Listening,
+    Rejected,
+    Trimmed,
+    Unlisten,
+    Voids,
+)
 
 
 class Depart(Struct, frozen=True):
@@ -90,7 +100,7 @@ class Holding(Struct):
     is_left: bool = False  # the application has left it; the end of its last group is still to come
 
 
-class Membership:
+class Membership(Machine):
     """The machine inside, to which links are perfect."""
 
     def __init__(self, name: Address, coordinator: Node, options: AtomsOptions) -> None:
@@ -162,10 +172,6 @@ class Membership:
             case _:
                 raise RemoteError(f"{source} sent a subscriber an unknown message: {message!r}")
         return effects
-
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
 
     def unheard(self) -> list[tuple[Topic, int]]:
         """What the broker has not confirmed: topics, and the version of the request."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from seriatim.filters import FilterError, attributes_of
 from seriatim.model import APPLICATION, Address, Event, InputError, RemoteError
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.overlay import messages as say
 from seriatim.protocols.overlay.bounds import forged, too_much
 from seriatim.protocols.overlay.messages import Id, Key, Name, Publication, Where
@@ -24,7 +24,7 @@ from seriatim.protocols.overlay.topology import Place
 CARRYING = (say.Climb, say.Descend, say.Spread)
 
 
-class Broker:
+class Broker(Machine):
     """The machine of one broker."""
 
     orderings: ClassVar[dict[Order, type[Ordering]]] = {
@@ -52,10 +52,6 @@ class Broker:
         else:
             self._from_client(source, message, effects)
         return effects
-
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
 
     def explain(self) -> list[str]:
         """What is unfinished here, and what it waits for."""
@@ -355,9 +351,11 @@ class Broker:
     # ── what an order uses ────────────────────────────────────────────────────────────────────────────────────────
 
     def deliver(self, client: Address, ids: Iterable[Id], publication: Publication, effects: Effects) -> None:
+        """Number it in these subscriptions of the client and send it."""
         effects.send.append((client, say.Deliver(publication.event, self._numbered(client, ids))))
 
     def miss(self, client: Address, ids: Iterable[Id], reason: str, effects: Effects) -> None:
+        """Number something in these subscriptions that will never come."""
         effects.send.append((client, say.Deliver(None, self._numbered(client, ids), reason)))
 
     def _numbered(self, client: Address, ids: Iterable[Id]) -> dict[Name, int]:
@@ -369,6 +367,7 @@ class Broker:
         return numbers
 
     def returned(self, key: Key, climbing: Climbing, effects: Effects) -> None:
+        """A publication has come back from above: let go what waited for it."""
         clients = self.state.clients
         if climbing.told:
             for token, echo in list(self.state.echoes.items()):

@@ -23,9 +23,9 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.queue import Queue
 from seriatim.protocols.tree.epochs import is_current
-from seriatim.protocols.tree.messages import EventStored, Granted, Publish, Refused, Settled, Ticket, Withdraw
+from seriatim.protocols.tree.messages import Granted, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.with_broker import Append, Appended, Write, Written
+from seriatim.protocols.with_broker import Append, Appended, EventStored, Publish, Withdraw, Write, Written
 
 ALL_TOPICS = ""  # the name of the only lane in causal mode
 

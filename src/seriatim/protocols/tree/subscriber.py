@@ -11,10 +11,10 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree.epochs import is_current
 from seriatim.protocols.tree.gaps import Gaps
-from seriatim.protocols.tree.messages import Answer, Began, Change, Done, Joined, Refreshed, Refused, Updated
+from seriatim.protocols.tree.messages import Answer, Began, Done, Joined, Refreshed, Refused, Updated
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.subscriber_state import Waiting
-from seriatim.protocols.with_broker import Delivered, Listening, Stamped, Trimmed, Voids
+from seriatim.protocols.with_broker import Change, Delivered, Listening, Stamped, Trimmed, Voids
 
 
 class Subscriber(Gaps):

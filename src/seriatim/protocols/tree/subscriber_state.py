@@ -4,8 +4,7 @@ from msgspec import Struct, field
 
 from seriatim.model import Entries, Gap, Node, Notification, Number, Topic
 from seriatim.order import Lane
-from seriatim.protocols.tree.messages import Change
-from seriatim.protocols.with_broker import Delivered, Stamped
+from seriatim.protocols.with_broker import Change, Delivered, Stamped
 
 
 class Arrived(Struct, frozen=True):
