@@ -9,6 +9,8 @@ Only events without a number are refused. An event with a number is never refuse
 as the receiver is back, and no two stations wait for each other.
 """
 
+from dataclasses import dataclass, field
+
 from seriatim.model import BROKER, Address, Event, Node, Number, Topic, event_bytes
 from seriatim.protocols.atoms.live_messages import Full
 from seriatim.protocols.atoms.messages import Carry, Item
@@ -21,18 +23,16 @@ GATES = ""  # nobody's address
 BELIEVED_MS = 5 * REPORT_MS  # who was full and says nothing for so long may be gone
 
 
+@dataclass(slots=True, eq=False)
 class Burden:
     """The events that are kept for one address. `closed`: topics of which no more may come, as long as it is full."""
 
-    __slots__ = ("_told", "bytes", "closed", "events", "is_full", "topics")
-
-    def __init__(self) -> None:
-        self.events = 0
-        self.bytes = 0
-        self.topics: dict[Topic, int] = {}
-        self.closed: set[Topic] = set()
-        self.is_full = False
-        self._told = 0  # closed topics
+    events: int = 0
+    bytes: int = 0
+    topics: dict[Topic, int] = field(default_factory=dict)
+    closed: set[Topic] = field(default_factory=set)
+    is_full: bool = False
+    _told: int = 0  # closed topics
 
     def add(self, event: Event) -> None:
         self.events += 1

@@ -212,10 +212,9 @@ class Coordinator(Machine):
     def _open(self, work: Work, effects: Effects) -> None:
         growth = _growth(work)
         graph, topic = self.state.graph, topic_of(work.group)
-        overlaps = {}
-        for name, atom in growth.atoms.items():
-            one, other = atom.pair
-            overlaps[name] = graph.groups[one].members & graph.groups[other].members
+        groups = graph.groups
+        pairs = {name: atom.pair for name, atom in growth.atoms.items()}
+        overlaps = {name: groups[one].members & groups[other].members for name, (one, other) in pairs.items()}
         way = tuple(graph.path(work.group))
         members = growth.route.members - self.state.forgotten
         notice = say.Notice(opens=True, way=way, members=members, overlaps=overlaps)
@@ -247,8 +246,7 @@ class Coordinator(Machine):
         group = self.state.current.get(topic)
         if group is None:
             return
-        route = self.state.graph.groups[group]
-        route.closed = True
+        self.state.graph.groups[group].closed = True
         self._await_end(group, "")
 
     def _await_end(self, group: Group, mark: say.Token) -> None:
@@ -387,6 +385,3 @@ def first_state(plan: Plan) -> CoordinatorState:
         state.incarnations[topic_of(group)] = incarnation_of(group)
         state.current[topic_of(group)] = group
     return state
-
-
-__all__ = ["COORDINATOR", "Coordinator"]

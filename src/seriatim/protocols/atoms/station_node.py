@@ -155,7 +155,7 @@ class StationNode(JournaledNode):
     def _resend(self, address: Address, link: "Link[Any]", now: float) -> "list[Frame[Any]]":
         """Acknowledged nothing since the last time: it was away. Send what gathered in portions, as it takes them."""
         frames = super()._resend(address, link, now)
-        have = link.sent - len(link.unacknowledged)
+        have = link.acknowledged
         if frames and self._heard.get(address, have) == have:
             self._portions[address] = frames[-1].number, link.sent
         self._heard[address] = have
@@ -163,7 +163,7 @@ class StationNode(JournaledNode):
 
     def _next_portion(self, address: Address, link: "Link[Any]", now: float) -> "list[Frame[Any]]":
         last, upto = self._portions[address]
-        have = link.sent - len(link.unacknowledged)
+        have = link.acknowledged
         if have < last:
             return []
         if have >= upto:

@@ -94,7 +94,7 @@ class ClientNode(ConnectedNode):
     def is_known(self) -> bool:
         """Whether its broker must know it: it has acknowledged or sent something."""
         link = self.state.links.get(self.inner.broker)
-        return link is not None and (link.received > 0 or link.sent > len(link.unacknowledged))
+        return link is not None and (link.received > 0 or link.acknowledged > 0)
 
 
 class BrokerNode(ConnectedNode):

@@ -20,9 +20,9 @@ from msgspec import Struct, field
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.node import is_current
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.queue import Queue
-from seriatim.protocols.tree.epochs import is_current
 from seriatim.protocols.tree.messages import Granted, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.with_broker import Append, Appended, EventStored, Publish, Withdraw, Write, Written

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from seriatim.model import APPLICATION, BROKER, Address, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.tree.epochs import is_current
+from seriatim.protocols.node import is_current
 from seriatim.protocols.tree.gaps import Gaps
 from seriatim.protocols.tree.messages import Answer, Began, Done, Joined, Refreshed, Refused, Updated
 from seriatim.protocols.tree.options import TreeOptions

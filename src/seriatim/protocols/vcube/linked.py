@@ -18,6 +18,7 @@ something we sent it is not acknowledged, and nothing comes from it.
 is under way to one peer, first sent or repeated, is bounded in bytes too; the rest is kept until its turn comes.
 """
 
+from dataclasses import dataclass, field
 from math import inf
 
 from msgspec import Struct
@@ -78,49 +79,31 @@ class LinkOptions(Struct, frozen=True, kw_only=True):
                 raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
 
 
+@dataclass(slots=True, eq=False)
 class _Line:
     """Our end of the link to one life of another peer."""
 
-    __slots__ = (
-        "acknowledge_due",
-        "life",
-        "link",
-        "lost",
-        "owed",
-        "portion_bytes",
-        "portion_first",
-        "repeated",
-        "retry_ms",
-        "silent_since",
-    )
-
-    def __init__(self, life: Life, retry_ms: float) -> None:
-        self.life = life
-        self.link: Link[Body] = Link()
-        self.owed = 0  # frames that came since anything went the other way
-        self.acknowledge_due = inf
-        self.retry_ms = retry_ms
-        self.lost = 0  # up to this number frames may have been lost, or were not sent yet: their turn comes
-        self.repeated = 0  # up to this number it has come
-        self.portion_first = 0  # when this number is acknowledged, a new portion begins
-        self.portion_bytes = 0  # went out since the present one began
-        self.silent_since = inf  # it was heard then, or the oldest frame that it does not acknowledge was sent
+    life: Life
+    retry_ms: float
+    link: Link[Body] = field(default_factory=Link)
+    owed: int = 0  # frames that came since anything went the other way
+    acknowledge_due: float = inf
+    lost: int = 0  # up to this number frames may have been lost, or were not sent yet: their turn comes
+    repeated: int = 0  # up to this number it has come
+    portion_first: int = 0  # when this number is acknowledged, a new portion begins
+    portion_bytes: int = 0  # went out since the present one began
+    silent_since: float = inf  # it was heard then, or the oldest frame that it does not acknowledge was sent
 
     @property
     def is_behind(self) -> bool:
         """There are frames whose turn comes, and the other side takes nothing younger before it has them all."""
         return self.repeated < self.lost
 
-    @property
-    def acknowledged(self) -> int:
-        """The other side has the frames up to this number."""
-        return self.link.sent - len(self.link.unacknowledged)
-
     def send(self, body: Body, epoch: Life, now: float) -> Frame[Body] | None:
         """Number it and keep it. None: too much is under way, and its turn comes."""
         if not self.link.unacknowledged:
             self.silent_since = now
-        if self.acknowledged >= self.portion_first:
+        if self.link.acknowledged >= self.portion_first:
             self.portion_first, self.portion_bytes = self.link.sent + 1, 0
         frame = self.link.send(body, epoch, now, self.retry_ms)
         if not self.is_behind:
@@ -230,7 +213,7 @@ class LinkedPeer:
             line.retry_ms = self.options.retry_ms
             line.link.resend_due = now + line.retry_ms if line.link.unacknowledged else None
         effects = Effects()
-        if line.is_behind and line.acknowledged >= line.repeated:  # the next portion
+        if line.is_behind and line.link.acknowledged >= line.repeated:  # the next portion
             self._repeat(line, now, effects)
         if frame.number > 0:
             line.owed += 1
@@ -408,9 +391,7 @@ class LinkedPeer:
             return
         del self._lines[id]
         more = self._carry_out(self.peer.step(APPLICATION, Suspect(id), now), now)
-        effects.persist += more.persist
-        effects.send += more.send
-        effects.notify += more.notify
+        effects.add(more)
 
     def _bury(self, id: Id, line: _Line, now: float, effects: Effects) -> None:
         """Nothing is kept for the dead. If it was born again, news that may have been lost goes to its new life."""
