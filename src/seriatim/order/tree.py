@@ -16,10 +16,7 @@ class SequencingTree:
     """
 
     def __init__(
-        self,
-        parents: Mapping[Node, Node | None],
-        homes: Mapping[Topic, Node],
-        default_home: Node | None = None,
+        self, parents: Mapping[Node, Node | None], homes: Mapping[Topic, Node], default_home: Node | None = None
     ) -> None:
         self.parents: dict[Node, Node | None] = dict(parents)
         self.homes: dict[Topic, Node] = dict(homes)

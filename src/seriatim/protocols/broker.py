@@ -11,6 +11,7 @@ decoded copy behaves exactly like the original.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, field
@@ -217,19 +218,13 @@ def _keeps(state: TopicState, number: Number) -> bool:
     return is_stamped or (slot < len(state.slots) and state.slots[slot].number == number)
 
 
-def _last(stamped: say.Stamped) -> Number:
-    return stamped.last
-
-
-def _number(slot: Slot) -> Number:
-    return slot.number
-
-
 def _add(addresses: list[Address], address: Address) -> None:
     index = bisect_left(addresses, address)
     if index == len(addresses) or addresses[index] != address:
         addresses.insert(index, address)
 
+
+_last, _number = attrgetter("last"), attrgetter("number")
 
 _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Append: Broker._append,

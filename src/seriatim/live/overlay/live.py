@@ -68,7 +68,7 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
         return rebuild(self.place, self.config.options.protocol, recovered)
 
     def state(self, machine: BrokerNode) -> object:
-        return machine.linked_state
+        return machine.state
 
     def connections(self, driver: Driver) -> tuple[BrokerListener, BrokerDialer]:
         return BrokerListener(self, Throttle(lambda: driver.backlog, BACKLOG_MAX)), BrokerDialer(self)

@@ -10,6 +10,7 @@ as the receiver is back, and no two stations wait for each other.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from seriatim.model import BROKER, Address, Event, Node, Number, Topic, event_bytes
 from seriatim.protocols.atoms.live_messages import Full
@@ -75,7 +76,7 @@ class Burdens:
         self._options = options
         self._said: dict[Node, tuple[Full, float]] = {}  # by others, and until when it is believed
 
-    def begin(self, links: dict[Address, "Link[Payload]"]) -> None:
+    def begin(self, links: dict[Address, Link[Any]]) -> None:
         """Count again, from the links that a journal gave."""
         for address, burden in self.kept.items():
             if address == GATES:
@@ -99,7 +100,7 @@ class Burdens:
         burden.add(event)
         return burden.weigh(self._options)
 
-    def acknowledged(self, source: Address, link: "Link[Payload]", received: Number) -> bool:
+    def acknowledged(self, source: Address, link: Link[Any], received: Number) -> bool:
         """All up to this number is about to be forgotten. Whether that changes who is full."""
         burden = self.kept.get(source)
         if burden is None:
@@ -145,7 +146,6 @@ class Burdens:
         return ""
 
     def explain(self) -> list[str]:
-        """Which stations keep too much."""
         said = [full for full, _ in self._said.values()]
         return [
             f"no events of {', '.join(sorted(full.topics))} are taken: {full.why}"

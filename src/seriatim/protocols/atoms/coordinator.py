@@ -61,7 +61,6 @@ class Coordinator(Machine):
         return effects
 
     def explain(self) -> list[str]:
-        """What is being changed, and what that waits for."""
         work = self.state.work
         lines = []
         if work is not None:

@@ -58,7 +58,6 @@ class AtomHost(Machine):
         return effects
 
     def explain(self) -> list[str]:
-        """What waits here, and for what."""
         lines = []
         for name, atom in sorted(self.state.atoms.items()):
             for source, gate in sorted(atom.gates.items()):

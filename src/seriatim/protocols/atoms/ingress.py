@@ -6,7 +6,7 @@ All incarnations of a topic enter at the same ingress, so the end of one is sent
 from seriatim.model import APPLICATION, Address, Event, InputError, RemoteError
 from seriatim.protocols.atoms import messages as say
 from seriatim.protocols.atoms.options import AtomsOptions
-from seriatim.protocols.atoms.overlaps import Group, topic_of
+from seriatim.protocols.atoms.overlaps import Group, Members, topic_of
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan
 from seriatim.protocols.atoms.state import IngressState, Inlet
 from seriatim.protocols.machine import Effects, Machine, Payload
@@ -54,7 +54,6 @@ class Ingress(Machine):
         return effects
 
     def explain(self) -> list[str]:
-        """Nothing ever waits here."""
         return []
 
     def _publish(self, event: Event, request: int, effects: Effects) -> None:
@@ -82,12 +81,19 @@ class Ingress(Machine):
     def _issue(self, group: Group, event: Event | None, notice: say.Notice | None, effects: Effects) -> int:
         inlet = self.state.inlets[group]
         inlet.issued += 1
-        item = say.Item(group, inlet.issued, {}, event, notice)
+        item = say.Item(group, inlet.issued, {}, event, notice, self._place(group, event))
         if inlet.entry is None:
-            effects.send.extend((member, item) for member in sorted(inlet.members))
+            self._distribute(item, inlet.members, effects)
         else:
             effects.send.append((inlet.entry_host, say.Carry(inlet.entry, group, item)))
         return inlet.issued
+
+    def _place(self, group: Group, event: Event | None) -> int:
+        """Where it is among its topic's events; 0: nobody counts them."""
+        return 0
+
+    def _distribute(self, item: say.Item, members: Members, effects: Effects) -> None:
+        effects.send.extend((member, item) for member in sorted(members))
 
     def _enter(self, message: say.Enter, effects: Effects) -> None:
         """Skip atoms that do not number this group. What is still on its way through them comes first."""

@@ -121,17 +121,14 @@ class StationIngress(Ingress):
         if found is not None:
             effects.send.append((found.publisher, found.answer))
 
-    def _issue(self, group: Group, event: Event | None, notice: say.Notice | None, effects: Effects) -> int:
-        inlet, topic = self.state.inlets[group], topic_of(group)
-        inlet.issued += 1
-        place = self.state.places.get(topic, 0) + (event is not None)
-        self.state.places[topic] = place
-        item = say.Item(group, inlet.issued, {}, event, notice, place)
-        if inlet.entry is not None:
-            effects.send.append((inlet.entry_host, say.Carry(inlet.entry, group, item)))
-        elif inlet.members:
+    def _place(self, group: Group, event: Event | None) -> int:
+        topic = topic_of(group)
+        place = self.state.places[topic] = self.state.places.get(topic, 0) + (event is not None)
+        return place
+
+    def _distribute(self, item: say.Item, members: Members, effects: Effects) -> None:
+        if members:
             effects.send.append((BROKER, item))
-        return inlet.issued
 
 
 class StationHost(AtomHost):
@@ -219,7 +216,6 @@ class Station(Machine):
         return effects
 
     def explain(self) -> list[str]:
-        """What waits here, and for what."""
         lines = [
             line for role in (self.registrar, self.ingress, self.host) if role is not None for line in role.explain()
         ]

@@ -161,7 +161,6 @@ class Membership(Machine):
         return [(topic, each.version) for topic, each in sorted(self.holdings.items()) if not each.is_heard]
 
     def explain(self) -> list[str]:
-        """What is held, and what is being joined or left."""
         lines = self.receiver.explain(most=1)
         for topic, each in sorted(self.holdings.items()):
             if not each.is_heard:

@@ -54,7 +54,6 @@ class Broker(Machine):
         return effects
 
     def explain(self) -> list[str]:
-        """What is unfinished here, and what it waits for."""
         lines = []
         for token, echo in sorted(self.state.echoes.items()):
             waits = sorted(echo.waits_for | echo.keys)

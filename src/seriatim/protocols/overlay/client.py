@@ -29,7 +29,6 @@ class Client(Machine):
         return effects
 
     def explain(self) -> list[str]:
-        """Nothing waits here."""
         return []
 
     def _deliver(self, message: say.Deliver, effects: Effects) -> None:

@@ -250,21 +250,8 @@ class Promise(Struct, frozen=True, tag=True):
 Command: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Publish
 Answer: TypeAlias = Subscribed | Unsubscribed | Advertised | Unadvertised | EventTaken | Refused
 ToClient: TypeAlias = Answer | Deliver
-Between: TypeAlias = (
-    Advertisement
-    | Late
-    | Withdrawal
-    | Interest
-    | Disinterest
-    | Sound
-    | Heard
-    | Climb
-    | Descend
-    | Turned
-    | Ask
-    | Spread
-    | Inquire
-    | Promise
-)
+Routing: TypeAlias = Advertisement | Late | Withdrawal | Interest | Disinterest | Sound | Heard
+Moving: TypeAlias = Climb | Descend | Turned | Ask | Spread | Inquire | Promise  # publications
+Between: TypeAlias = Routing | Moving
 Told: TypeAlias = Suspect | Answers | Forget
 Input: TypeAlias = Command | Between | Told  # what a broker takes, and its journal keeps

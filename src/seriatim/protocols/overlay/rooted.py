@@ -66,13 +66,7 @@ class RootedOrder(Ordering):
     # ── up ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _climb(
-        self,
-        publication: Publication,
-        source: Address,
-        wanted: bool,
-        asks: bool,
-        here: Matching,
-        effects: Effects,
+        self, publication: Publication, source: Address, wanted: bool, asks: bool, here: Matching, effects: Effects
     ) -> None:
         """It goes on to the parent, or turns here. `wanted`: somebody below, on its way so far, waits for it."""
         origin, parent = publication.origin, self._parent

@@ -102,11 +102,7 @@ class BrokerNode(ConnectedNode):
 
     passes_over = (RemoteError, InputError)  # an InputError: of a filter that nobody can read, say
     inner: Broker
-
-    @property
-    def linked_state(self) -> LinkedState:
-        """For a snapshot."""
-        return self.state
+    state: LinkedState
 
     def knows(self, client: Address) -> bool:
         """Whether it is a client that was not forgotten."""

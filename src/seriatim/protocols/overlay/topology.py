@@ -52,33 +52,6 @@ class Overlay:
             parents[broker] = parent
         return cls(parents)
 
-    @classmethod
-    def linked(cls, root: Address, links: Iterable[tuple[Address, Address]]) -> "Overlay":
-        """From undirected links between brokers, and the name of the root."""
-        neighbours: dict[Address, list[Address]] = {root: []}
-        for one, other in links:
-            if one == other or other in neighbours.get(one, ()):
-                raise OverlayError(f"link from {one} to {other}", "it closes a cycle", "leave it out")
-            neighbours.setdefault(one, []).append(other)
-            neighbours.setdefault(other, []).append(one)
-        parents: dict[Address, Address | None] = {root: None}
-        work = [root]
-        while work:
-            broker = work.pop()
-            for neighbour in neighbours[broker]:
-                if neighbour == parents[broker]:
-                    continue
-                if neighbour in parents:
-                    raise OverlayError(
-                        f"link from {broker} to {neighbour}", "it closes a cycle", "leave one link of it out"
-                    )
-                parents[neighbour] = broker
-                work.append(neighbour)
-        for broker in neighbours:
-            if broker not in parents:
-                raise OverlayError(f"broker {broker!r}", f"no links lead to it from {root!r}", "add a link")
-        return cls(parents)
-
     def path(self, broker: Address) -> Sequence[Address]:
         """The way up from this broker to the root, both included."""
         found = [broker]

@@ -4,18 +4,44 @@ A subscriber that adds topic T asks home(T). Phase one: the home has every other
 topic it ever left, *announced* up to where it meets T. Phase two, when all have reported: a *cut* climbs and collects
 the floor. So every event of T after the cut comes after everything the subscriber may have seen, or may still see
 unstamped, on its other topics. Nothing is published and nobody else waits.
+
+Log mode: the cut waits until the broker has told how long the topic's log is, once *in this epoch*. The log may be long
+before anybody here has watched it: a topic that the tree does not list is not watched until somebody wants it, and
+after a restart it is not known what was appended meanwhile. A join that did not wait would begin at too low a number,
+and give a new subscriber all of that as if it were news. Waiting costs little: a node that starts has all its logs
+watched again anyway. The answer is an input like any other, so it is in the journal; which questions are open is known
+to this process only.
 """
 
-from seriatim.model import Address, Entries, Node, Topic
-from seriatim.order import Shift
+from collections.abc import Iterable
+
+from seriatim.model import BROKER, Address, Entries, Node, Topic
+from seriatim.order import SequencingTree, Shift
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
-from seriatim.protocols.tree.state import Home, Join
-from seriatim.protocols.tree.watching import Watching
+from seriatim.protocols.tree.core import SequencerCore
+from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.state import Home, Join, SequencerState
+from seriatim.protocols.with_broker import Watch
+
+PUT_OFF_MAX = 8  # while answers come in, the question is not repeated for so many retries
 
 
-class Joining(Watching):
+class Joining(SequencerCore):
     """The part of a sequencer that starts, changes and ends subscriptions."""
+
+    def __init__(
+        self, tree: SequencingTree, node: Node, options: TreeOptions, state: SequencerState | None = None
+    ) -> None:
+        super().__init__(tree, node, options, state)
+        self._unanswered: set[Topic] = set()
+        self._watched_at = 0.0
+        self._watch_due: float | None = None
+        self._unmeasured_joins: dict[Topic, set[Address]] = {}  # who waits for the length of which log
+        for subscriber, joins in self.state.joins.items():
+            for topic, join in joins.items():
+                if topic in join.unannounced:
+                    self._unmeasured_joins.setdefault(topic, set()).add(subscriber)
 
     def _on_subscribe(self, source: Address, message: say.Subscribe, now: float, effects: Effects) -> None:
         topic = message.topic
@@ -79,9 +105,6 @@ class Joining(Watching):
         else:
             assert self._parent is not None, "a meeting point is above the home"
             effects.send.append((self._parent, message))
-
-    def _on_announced(self, message: say.Announced, now: float, effects: Effects) -> None:
-        self._wait_no_longer(message.join, message.topic, now, effects)
 
     def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
         """The broker told how long the log is: joins that waited for it start after what is there."""
@@ -190,3 +213,42 @@ class Joining(Watching):
         self.state.joins.pop(message.subscriber, None)
         for shift in self._couplings.forget(message.subscriber):
             self._shift(shift)
+
+    # ── lengths of logs ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_measured(self, topic: Topic) -> bool:
+        """Whether the broker has told in this epoch how long the log is. In ticket mode there is none."""
+        if self.options.mode != "log":
+            return True
+        home = self.state.homes.get(topic)
+        return home is not None and home.measured == self.state.epoch
+
+    def _watch(self, topics: Iterable[Topic], now: float, effects: Effects) -> None:
+        """Have these logs watched, unless that is known, or asked already."""
+        new = frozenset(topic for topic in topics if topic not in self._unanswered and not self._is_measured(topic))
+        if new:
+            self._unanswered |= new
+            if self._watch_due is None:
+                self._watched_at = now
+                self._watch_due = now + self.options.retry_ms
+            effects.send.append((BROKER, Watch(new)))
+
+    def _watch_everything(self, now: float, effects: Effects) -> None:
+        """A process starts: whatever an earlier one asked or was told, ask for every log."""
+        self._unanswered.clear()
+        self._watch_due = None
+        listed = (topic for topic, node in self.tree.homes.items() if node == self.node)
+        self._watch((*listed, *self.state.homes, *self._unmeasured_joins), now, effects)
+
+    def _answered(self, topic: Topic, now: float) -> None:
+        """One answer less to wait for. Others may be on their way, so there is no hurry to ask again."""
+        self._unanswered.discard(topic)
+        retry_ms = self.options.retry_ms
+        put_off = min(now + retry_ms, self._watched_at + PUT_OFF_MAX * retry_ms)
+        self._watch_due = put_off if self._unanswered else None
+
+    def _watch_again(self, now: float, effects: Effects) -> None:
+        if self._watch_due is not None and now >= self._watch_due:
+            self._watched_at = now
+            self._watch_due = now + self.options.retry_ms
+            effects.send.append((BROKER, Watch(frozenset(self._unanswered))))

@@ -264,19 +264,7 @@ class Forget(Struct, frozen=True, tag=True):
     subscriber: Address
 
 
-Input: TypeAlias = (  # what a node takes, and its journal keeps
-    Ticket
-    | Settled
-    | Grown
-    | Kept
-    | Trimmed
-    | Written
-    | Subscribe
-    | Update
-    | Refresh
-    | Pass
-    | Announce
-    | Cut
-    | Routed
-    | Forget
-)
+FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
+FromBroker: TypeAlias = Grown | Kept | Trimmed | Written
+BetweenNodes: TypeAlias = Pass | Announce | Cut | Routed
+Input: TypeAlias = FromClients | FromBroker | BetweenNodes | Forget  # what a node takes, and its journal keeps

@@ -145,7 +145,6 @@ class Publisher:
         return effects
 
     def explain(self) -> list[str]:
-        """What is not published yet, and who has to answer."""
         lines = []
         for _, lane in sorted(self.state.lanes.items()):
             if lane.asked:

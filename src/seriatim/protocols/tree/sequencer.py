@@ -136,6 +136,6 @@ class Sequencer(Numbering, Joining):
             case say.Tell():
                 self._on_tell(body, now, effects)
             case say.Announced():
-                self._on_announced(body, now, effects)
+                self._wait_no_longer(body.join, body.topic, now, effects)
             case say.CutDone():
                 self._on_cut_done(body, now, effects)

@@ -13,7 +13,7 @@ from seriatim.protocols.node import is_current
 from seriatim.protocols.tree.gaps import Gaps
 from seriatim.protocols.tree.messages import Answer, Began, Done, Joined, Refreshed, Refused, Updated
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.subscriber_state import Waiting
+from seriatim.protocols.tree.state import Waiting
 from seriatim.protocols.with_broker import Change, Delivered, Listening, Stamped, Trimmed, Voids
 
 

@@ -11,7 +11,7 @@ from seriatim.model import BROKER, Gap, InputError, Number, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.receiving import Receiving, told, told_from
-from seriatim.protocols.tree.subscriber_state import Changing, Holding
+from seriatim.protocols.tree.state import Changing, Holding
 from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Unlisten
 
 BEGAN_ANEW = "the topic began anew"  # the reason of a gap behind which a topic was joined again
