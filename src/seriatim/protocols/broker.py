@@ -66,7 +66,7 @@ class BrokerState(Struct):
 
     topics: dict[Topic, TopicState] = field(default_factory=dict)
     replays: bool = True  # False: plain publish-subscribe, which ignores `after` and delivers from now on
-    markers: int = 0  # so many voids follow each event in a log, as where the broker itself writes into it
+    markers: int = 0  # voids that follow each event in a log, as where the broker itself writes into it
 
 
 class Broker(Machine):
@@ -79,7 +79,7 @@ class Broker(Machine):
         effects = Effects()
         handler = _HANDLERS.get(type(message))
         if handler is None:
-            raise RemoteError(f"{source} sent the broker a {type(message).__name__}, which no broker understands")
+            raise RemoteError(f"{source} sent the broker an unknown message: {type(message).__name__}")
         handler(self, source, message, effects)
         return effects
 

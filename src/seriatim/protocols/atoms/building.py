@@ -60,7 +60,7 @@ class _Elimination:
             cost, group = heappop(queue)
             now = self.cost(group)
             if now > cost and queue and (now, group) > queue[0]:
-                heappush(queue, (now, group))  # it has become dearer since
+                heappush(queue, (now, group))  # it costs more by now
                 continue
             self.eliminate(group)
 

@@ -37,7 +37,7 @@ class Coordinator(Machine):
                 self._request(message, effects)
             case say.Forget(receiver):
                 if receiver in self._machines():
-                    raise InputError("receiver", f"{receiver!r} is not a receiver", "all others need it")
+                    raise InputError("receiver", f"{receiver!r} is not a receiver", "name a receiver")
                 state.forgotten.add(receiver)
                 effects.send.extend((each, message) for each in (*self.plan.ingresses, *self.plan.hosts))
                 for group in sorted(state.unstarted):
@@ -56,7 +56,7 @@ class Coordinator(Machine):
             case _ if source == APPLICATION:
                 raise InputError("command", f"unknown command {message!r}", "see protocols/atoms/messages.py")
             case _:
-                raise RemoteError(f"{source} sent the coordinator what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent the coordinator an unknown message: {message!r}")
         self._go_on(effects)
         return effects
 

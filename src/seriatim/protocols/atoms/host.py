@@ -54,7 +54,7 @@ class AtomHost(Machine):
                 for each in self.state.atoms.values():
                     each.ends = {group: members - {receiver} for group, members in each.ends.items()}
             case _:
-                raise RemoteError(f"{source} sent host {self.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent host {self.name} an unknown message: {message!r}")
         return effects
 
     def explain(self) -> list[str]:

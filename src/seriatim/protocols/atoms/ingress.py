@@ -50,7 +50,7 @@ class Ingress(Machine):
             case _ if source == APPLICATION:
                 raise InputError("command", f"unknown command {message!r}", "see protocols/atoms/messages.py")
             case _:
-                raise RemoteError(f"{source} sent ingress {self.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent ingress {self.name} an unknown message: {message!r}")
         return effects
 
     def explain(self) -> list[str]:

@@ -45,11 +45,11 @@ class Receiver(Machine):
                 for atom in atoms:
                     self.state.done.pop(atom, None)
             case _:
-                raise RemoteError(f"{source} sent receiver {self.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent receiver {self.name} an unknown message: {message!r}")
         return effects
 
     def explain(self, most: int | None = None) -> list[str]:
-        """What is held, and what each message waits for; of each group at most so many, and how many there are."""
+        """What is held, and what each message waits for; of each group at most `most`, and how many there are."""
         lines = []
         for group, items in sorted(self.state.held.items()):
             for number, held in sorted(items.items())[:most]:

@@ -59,7 +59,7 @@ class Registrar(Coordinator):
         return effects
 
     def members(self, topic: Topic) -> Members:
-        """Of the topic's open group."""
+        """The members of the topic's open group."""
         group = self.state.current.get(topic)
         return self.state.graph.groups[group].members if group is not None else frozenset()
 

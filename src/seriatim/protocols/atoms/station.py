@@ -199,7 +199,7 @@ class Station(Machine):
 
     @property
     def roles(self) -> list[str]:
-        """What is played here."""
+        """The roles that are here."""
         named = (("coordinator", self.registrar), ("ingress", self.ingress), ("host", self.host))
         return [name for name, role in named if role is not None]
 
@@ -245,10 +245,10 @@ class Station(Machine):
             if self.registrar is not None and source in (APPLICATION, message.receiver):
                 return [self.registrar]
             if source not in (APPLICATION, message.receiver, self._coordinator):
-                raise RemoteError(f"{source} wants {message.receiver} to be forgotten, which is not its own")
+                raise RemoteError(f"{source} may not have {message.receiver} forgotten, only itself")
             return [role for role in (self.ingress, self.host) if role is not None]
         kinds = ((FOR_INGRESS, self.ingress), (FOR_HOST, self.host), (FOR_COORDINATOR, self.registrar))
         for kind, role in kinds:
             if isinstance(message, kind) and role is not None:
                 return [role]
-        raise RemoteError(f"{source} sent station {self.name} a {type(message).__name__}, which is for nobody here")
+        raise RemoteError(f"{source} sent station {self.name} a {type(message).__name__}, which no role here takes")

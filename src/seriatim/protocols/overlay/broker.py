@@ -57,10 +57,10 @@ class Broker(Machine):
         lines = []
         for token, echo in sorted(self.state.echoes.items()):
             waits = sorted(echo.waits_for | echo.keys)
-            lines.append(f"{token} of {echo.source}: waits to be heard by {', '.join(waits)}")
+            lines.append(f"{token} of {echo.source}: waits for an answer from {', '.join(waits)}")
         for client, side in sorted(self.state.clients.items()):
             if side.joining:
-                lines.append(f"{len(side.joining)} subscriptions of {client}: wait for what it was notified of early")
+                lines.append(f"{len(side.joining)} subscriptions of {client}: wait for what it got early to come back")
             if side.queue:
                 lines.append(f"{len(side.queue)} commands of {client}: the first is {type(side.queue[0]).__name__}")
         return lines + self.ordering.explain()
@@ -85,7 +85,7 @@ class Broker(Machine):
                 side.queue.append(message)
                 self._serve(client, side, effects)
             case _:
-                raise RemoteError(f"{client} sent {self.place.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{client} sent {self.place.name} an unknown message: {message!r}")
 
     def _serve(self, client: Address, side: ClientSide, effects: Effects) -> None:
         """Carry out what the client asks for, in order, up to the first that has to wait."""
@@ -390,7 +390,7 @@ class Broker(Machine):
             case say.Forget(client):
                 self._forget(client, effects)
             case _:
-                raise RemoteError(f"{self.place.name} was told what it does not understand: {message!r}")
+                raise RemoteError(f"{self.place.name} was told something unknown: {message!r}")
 
     def _suspect(self, neighbour: Address, effects: Effects) -> None:
         """It does not answer: tell those that wait for it. What it is owed stays in its link."""

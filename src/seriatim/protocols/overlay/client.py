@@ -25,7 +25,7 @@ class Client(Machine):
                 self.state.numbers.pop(message.name, None)
             effects.notify.append(message)
         else:
-            raise RemoteError(f"{source} sent {self.name} what it does not understand: {message!r}")
+            raise RemoteError(f"{source} sent {self.name} an unknown message: {message!r}")
         return effects
 
     def explain(self) -> list[str]:

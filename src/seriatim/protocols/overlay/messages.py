@@ -25,7 +25,7 @@ class Subscribe(Struct, frozen=True, tag=True):
 
 
 class Unsubscribe(Struct, frozen=True, tag=True):
-    """No more of this."""
+    """End the subscription of this name."""
 
     name: Name
 
@@ -162,7 +162,7 @@ class Interest(Struct, frozen=True, tag=True):
 
 
 class Disinterest(Struct, frozen=True, tag=True):
-    """No more of this."""
+    """Stop sending what matches this subscription."""
 
     id: Id
 

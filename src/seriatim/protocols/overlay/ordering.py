@@ -31,7 +31,7 @@ class Ordering:
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
         """From a neighbour."""
         if not isinstance(message, Spread):
-            raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
+            raise RemoteError(f"{source} sent {self.broker.place.name} an unknown message: {message!r}")
         self._spread(message.publication, source, self._matching(message.publication), effects)
 
     def _spread(self, publication: Publication, source: Address, matching: Matching, effects: Effects) -> None:

@@ -53,7 +53,7 @@ class ResolutionOrder(Ordering):
                 promised[source] = max(promised.get(source, 0), clock)
                 self._go_on(effects)
             case _:
-                raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent {self.broker.place.name} an unknown message: {message!r}")
 
     def _spread(self, publication: Publication, source: Address, matching: Matching, effects: Effects) -> None:
         """To neighbours at once; for clients it waits for its place."""
@@ -202,9 +202,8 @@ class ResolutionOrder(Ordering):
         lines = []
         for client, queue in sorted(merge.waiting.items()):
             ways = ", ".join(self._open_ways(client, queue[0]))
-            lines.append(
-                f"{queue[0].event.id} for {client}, and {len(queue) - 1} more: may something come from {ways}?"
-            )
+            which = f"{queue[0].event.id} for {client}, and {len(queue) - 1} more"
+            lines.append(f"{which}: wait to know that nothing earlier comes from {ways}")
         lines += [f"{neighbour} asks about clock {max(clocks)}" for neighbour, clocks in sorted(merge.asked.items())]
         return lines
 

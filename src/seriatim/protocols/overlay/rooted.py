@@ -61,7 +61,7 @@ class RootedOrder(Ordering):
         elif type(message) is Ask and source in self._children:
             self._asked(source, effects)
         else:
-            raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
+            raise RemoteError(f"{source} sent {self.broker.place.name} an unknown message: {message!r}")
 
     # ── up ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,7 +14,7 @@ from seriatim.protocols.overlay.messages import Climb, Deliver, Descend, Publish
 
 UNDER_WAY_MESSAGES_MAX = 4096
 UNDER_WAY_BYTES_MAX = 4 * 1024 * 1024  # of events; small beside what a connection can hold
-SILENT_MOST = 16  # with nothing acknowledged, every so many times it is repeated in any case
+SILENT_MOST = 16  # while nothing is acknowledged, every 16th retry repeats in any case
 
 
 class Window:

@@ -24,7 +24,7 @@ from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Home, Join, SequencerState
 from seriatim.protocols.with_broker import Watch
 
-PUT_OFF_MAX = 8  # while answers come in, the question is not repeated for so many retries
+PUT_OFF_MAX = 8  # retries for which the question is not repeated while answers come in
 
 
 class Joining(SequencerCore):

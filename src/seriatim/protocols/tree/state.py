@@ -154,7 +154,7 @@ class SubscriberState(Struct):
 
 
 class Waiting(Struct, frozen=True):
-    """One held event: what it waits for, since when, and whose door to knock at."""
+    """One held event: what it waits for, since when, and which node to ask about it."""
 
     topic: Topic
     number: Number

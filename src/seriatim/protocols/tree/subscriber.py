@@ -118,7 +118,7 @@ class Subscriber(Gaps):
         return effects
 
     def explain(self) -> list[Waiting]:
-        """Which events are held, waiting for what, since when, at whose door."""
+        """Which events are held, waiting for what, since when, and which node to ask."""
         waits = []
         for topic, lane in sorted(self.state.lanes.items()):
             for number, held in sorted(lane.held.items()):

@@ -275,7 +275,7 @@ class Joining(Orphans):
     def what_remains(self, group: Group) -> dict[Life, dict[int, say.Pub]]:
         """What we name, when we have left, for as long as we live or until we return: all that is not known to have
         reached everybody. We may have sent it to somebody who was asked before it came and we are asked after it did;
-        if neither named it, the asker would hold it for lost, and later be brought it."""
+        if neither named it, the asker would take it for lost, and get it later."""
         return in_hand(group)
 
 

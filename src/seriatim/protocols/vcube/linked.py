@@ -192,7 +192,7 @@ class LinkedPeer:
         if sender < 0 or id_at(source) != id_of(sender):
             raise RemoteError(f"{source} sent something in the name of peer {id_of(sender)}")
         if id_of(sender) not in peer.cube or id_of(sender) == peer.id:
-            raise RemoteError(f"peer {name_of(sender)} is not one that peer {peer.id} talks to")
+            raise RemoteError(f"peer {name_of(sender)} is unknown to peer {peer.id}")
         if frame.number == 0 and body is not None and not isinstance(body, LOOSE):
             raise RemoteError(f"{type(body).__name__} of peer {name_of(sender)} has no number")
         if body is not None:
@@ -227,7 +227,7 @@ class LinkedPeer:
         return self._finish(effects, now)
 
     def _hand_over(self, source: Address, sender: Life, receiver: Life, body: Body | None, now: float) -> Effects:
-        """To the peer, if there is something."""
+        """Give the body to the peer, if there is one."""
         if body is None:
             return Effects()
         return self._carry_out(self.peer.step(source, Packet(sender, receiver, body), now), now)
@@ -238,7 +238,7 @@ class LinkedPeer:
         match body:
             case Cast(_, height, content):
                 if not 0 <= height <= self.peer.cube.height:
-                    raise RemoteError(f"a tree of height {height}, and there are {self.peer.cube.height} clusters")
+                    raise RemoteError(f"a tree of height {height}, but there are only {self.peer.cube.height} clusters")
                 lives = [content.source] if isinstance(content, Pub) else [content.entry.life]
                 if isinstance(content, Pub):
                     _check_number(content)
@@ -252,7 +252,7 @@ class LinkedPeer:
                 lives = [entry.life] if isinstance(entry, Entry) else []
         for life in lives:
             if life < 0 or id_of(life) not in self.peer.cube:
-                raise RemoteError(f"{type(body).__name__} tells of peer {id_of(life)}, which does not exist")
+                raise RemoteError(f"{type(body).__name__} names peer {id_of(life)}, which does not exist")
 
     # ── from the driver ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -354,7 +354,7 @@ class LinkedPeer:
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _serve(self, now: float, effects: Effects) -> None:
-        """Whatever is due."""
+        """Acknowledge, repeat and tell whatever is due."""
         for id, line in list(self._lines.items()):
             if self.peer.is_dead(line.life):
                 self._bury(id, line, now, effects)

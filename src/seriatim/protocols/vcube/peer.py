@@ -54,7 +54,7 @@ class Peer(Joining):
             elif isinstance(message, say.Packet) and id_at(source) == id_of(message.sender):
                 self._packet(message, now, effects)
             else:
-                raise RemoteError(f"{source} sent a peer what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent a peer an unknown message: {message!r}")
             self._look_for_lost(now, effects)
         effects.wake_at = None if self.state.replaced else self.state.beat_due
         return effects
@@ -106,7 +106,7 @@ class Peer(Joining):
     def _packet(self, packet: say.Packet, now: float, effects: Effects) -> None:
         sender = packet.sender
         if id_of(sender) not in self.cube or id_of(sender) == self.id:
-            raise RemoteError(f"peer {name_of(sender)} is not one that peer {self.id} talks to")
+            raise RemoteError(f"peer {name_of(sender)} is unknown to peer {self.id}")
         if isinstance(packet.body, say.News):  # true whoever says it, and to whichever life: two may suspect each other
             self.learn(packet.body.statuses, now, effects)
         elif self.is_dead(sender):
@@ -259,10 +259,10 @@ class Peer(Joining):
                 yield f"{topic}: {group.part}"
             if group.counted is not None:
                 for source, number in self.not_come(group, group.counted):
-                    yield f"{topic}: to begin, publication {number} of {name_of(source)} is waited for"
+                    yield f"{topic}: joining waits for publication {number} of {name_of(source)}"
             for missing, sources in sorted(group.waiting.items()):
                 names = ", ".join(name_of(source) for source in sources)
-                yield f"{topic}: the next of {names} waits for one of {name_of(missing)}"
+                yield f"{topic}: the next publication of {names} waits for one of {name_of(missing)}"
         for task in self.state.tasks.values():
             doors = ", ".join(name_of(self.state.hops[hop].target) for hop in sorted(task.hops))
             kind = type(task.content).__name__
