@@ -20,8 +20,8 @@ import msgspec
 from seriatim.model import APPLICATION, BROKER, Event
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import SequencerNode, SequencerNodeState, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Granted, Joined, Settled, Ticket, Update
-from seriatim.protocols.with_broker import Delivered, Listening, Stamped
+from seriatim.protocols.tree.messages import Granted, Joined, Settled, Ticket, Update
+from seriatim.protocols.with_broker import Change, Delivered, Listening, Stamped
 
 TICKETS_PER_MS = 20
 MEBIBYTE = 1 << 20

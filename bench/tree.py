@@ -18,8 +18,8 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Granted, Joined, Settled, Ticket, Update
-from seriatim.protocols.with_broker import Delivered, Grown, Kept, Listening
+from seriatim.protocols.tree.messages import Granted, Joined, Settled, Ticket, Update
+from seriatim.protocols.with_broker import Change, Delivered, Grown, Kept, Listening
 
 ITEMS = 60_000
 SLICE = 2_000

@@ -64,5 +64,5 @@ def test_implied_by_is_everything_below() -> None:
 
 @pytest.mark.parametrize(("stronger", "weaker"), [("total", "tno"), ("tno", "total")])
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(stronger: str, weaker: str) -> None:
-    with pytest.raises(InputError, match="'total' is not a guarantee; use one of fifo, "):
+    with pytest.raises(InputError, match="unknown guarantee 'total'; use one of fifo, "):
         implies(stronger, weaker)

@@ -25,7 +25,6 @@ from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions, running
 from seriatim.protocols.overlay import messages as overlay
 from seriatim.protocols.tree import SequencerNode, SequencerNodeState
 from seriatim.protocols.tree import messages as tree
-from seriatim.protocols.tree.node import BetweenNodes
 from seriatim.protocols.with_broker import Stamped, Watch, Write
 from tests.protocols.tree.net import options_for
 from tests.protocols.tree.test_take_over import TREES
@@ -57,7 +56,7 @@ class Kind(Struct):
 
 def tree_kind(mode: str) -> Kind:
     take_over = partial(SequencerNode.take_over, TREES["chain"], "n2", options_for(mode=mode))
-    sent = Frame[BetweenNodes] | tree.Granted | tree.Joined | tree.Updated | Watch | Stamped | Write
+    sent = Frame[tree.BetweenNodes] | tree.Granted | tree.Joined | tree.Updated | Watch | Stamped | Write
     return Kind(
         Stepped[tree.Input] | TookOver, SequencerNodeState, sent, take_over, now=130.0 if mode == "log" else 20.0
     )

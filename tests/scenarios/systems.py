@@ -7,9 +7,9 @@ from seriatim.lab.papers import paper000
 from seriatim.lab.papers.paper000.messages import EnsNotify
 from seriatim.model import BROKER, Address, Event, Number, Topic
 from seriatim.order import SequencingTree
+from seriatim.protocols import with_broker
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Machine, Payload
-from seriatim.protocols.tree import messages as tree_messages
 from seriatim.protocols.tree.node import SequencerNode
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.publisher import Publisher
@@ -146,10 +146,10 @@ class Tree:
         self.setup = {name: topics for name, topics in world.subscribers.items() if topics}
 
     def publish(self, events: tuple[Event, ...]) -> list[Payload]:
-        return [tree_messages.Publish(events)]
+        return [with_broker.Publish(events)]
 
     def change(self, add: list[Topic], remove: list[Topic]) -> list[Payload]:
-        return [tree_messages.Change(frozenset(add), frozenset(remove))]
+        return [with_broker.Change(frozenset(add), frozenset(remove))]
 
     def held(self, subscriber: Address) -> frozenset[Topic]:
         machine = self.machines[subscriber]
@@ -157,7 +157,7 @@ class Tree:
         return machine.topics
 
     def started(self, subscriber: Address, answer: Payload) -> dict[Topic, Number]:
-        return answer.start if isinstance(answer, tree_messages.Changed) else {}
+        return answer.start if isinstance(answer, with_broker.Changed) else {}
 
     def notified(self, message: Payload) -> tuple[Event, Number] | None:
         if isinstance(message, Delivered) and message.event is not None:

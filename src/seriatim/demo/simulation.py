@@ -28,8 +28,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Machine, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Changed, EventStored, Publish
-from seriatim.protocols.with_broker import Delivered
+from seriatim.protocols.with_broker import Change, Changed, Delivered, EventStored, Publish
 
 EVENTS: Mapping[Topic, Sequence[str]] = {
     "orders": ("order 1", "order 2", "order 3"),

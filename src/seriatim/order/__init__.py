@@ -1,9 +1,9 @@
 """Pure arithmetic of ordering, shared by protocols, simulator and auditors."""
 
-from seriatim.order.coupling import CouplingState, CouplingTable, Holder, Shift
-from seriatim.order.guarantees import GUARANTEES, Guarantee, implied_by, implies
+from seriatim.order.coupling import CouplingState, CouplingTable, Shift
+from seriatim.order.guarantees import GUARANTEES, implied_by, implies
 from seriatim.order.holdback import Held, HoldBack, Lane, Released
-from seriatim.order.passage import Passage, PassageState, PassageTable
+from seriatim.order.passage import PassageState, PassageTable
 from seriatim.order.stamp import TopicIds, TopicNames, decode_entries, encode_entries, topic_id
 from seriatim.order.tree import SequencingTree
 
@@ -11,12 +11,9 @@ __all__ = [
     "GUARANTEES",
     "CouplingState",
     "CouplingTable",
-    "Guarantee",
     "Held",
     "HoldBack",
-    "Holder",
     "Lane",
-    "Passage",
     "PassageState",
     "PassageTable",
     "Released",

@@ -97,7 +97,7 @@ _CLOSED = _close()
 def implied_by(name: str) -> frozenset[str]:
     """Every guarantee that holds wherever this one holds, itself among them."""
     if name not in _CLOSED:
-        raise InputError("guarantee", f"{name!r} is not a guarantee", f"use one of {', '.join(GUARANTEES)}")
+        raise InputError("guarantee", f"unknown guarantee {name!r}", f"use one of {', '.join(GUARANTEES)}")
     return _CLOSED[name]
 
 

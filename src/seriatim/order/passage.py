@@ -69,11 +69,7 @@ class PassageTable:
                 self._touch(topic, passage)
 
     def collect(
-        self,
-        topic: Topic,
-        couple: Sequence[Topic] = (),
-        uncouple: Sequence[Topic] = (),
-        once: Sequence[Topic] = (),
+        self, topic: Topic, couple: Sequence[Topic] = (), uncouple: Sequence[Topic] = (), once: Sequence[Topic] = ()
     ) -> Entries:
         """The entries that `topic` must carry from here. A newly coupled topic gives its whole count as base."""
         group = self.state.groups.get(topic)

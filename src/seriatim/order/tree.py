@@ -3,9 +3,9 @@
 Pure arithmetic over a fixed shape. Every role holds the same tree; none of them changes it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from seriatim.model import Node, Topic, TreeError, UnknownTopic
+from seriatim.model import InputError, Node, Topic, TreeError, UnknownTopic
 
 
 class SequencingTree:
@@ -16,15 +16,12 @@ class SequencingTree:
     """
 
     def __init__(
-        self,
-        parents: Mapping[Node, Node | None],
-        homes: Mapping[Topic, Node],
-        default_home: Node | None = None,
+        self, parents: Mapping[Node, Node | None], homes: Mapping[Topic, Node], default_home: Node | None = None
     ) -> None:
         self.parents: dict[Node, Node | None] = dict(parents)
         self.homes: dict[Topic, Node] = dict(homes)
         self.default_home = default_home
-        self.root = _check_shape(self.parents)
+        self.root = check_shape(self.parents, "parents", "parents[{!r}]".format, TreeError)
         _check_homes(self.parents, self.homes, default_home)
         self.paths: dict[Node, tuple[Node, ...]] = {node: self._climb(node) for node in self.parents}
         self._meets: dict[tuple[Node, Node], Node] = {}
@@ -109,17 +106,20 @@ def _check_size(field: str, size: int) -> None:
         raise TreeError(field, f"{size} is too small", "give at least 1")
 
 
-def _check_shape(parents: Mapping[Node, Node | None]) -> Node:
+def check_shape(
+    parents: Mapping[Node, Node | None], whole: str, part: Callable[[Node], str], error: type[InputError]
+) -> Node:
+    """The root of what is a tree. Else an error that says why it is not; `whole` and `part` name fields in it."""
     if not parents:
-        raise TreeError("parents", "the tree has no nodes", "name at least one node, with parent None")
+        raise error(whole, "the tree has no nodes", "name at least one node, with parent None")
     for node, parent in parents.items():
         if not node:
-            raise TreeError("parents", "a node has an empty name", "give every node a name")
+            raise error(whole, "a node has an empty name", "give every node a name")
         if parent is not None and parent not in parents:
-            raise TreeError(f"parents[{node!r}]", f"unknown parent {parent!r}", f"add {parent!r} or correct the name")
+            raise error(part(node), f"unknown parent {parent!r}", f"add {parent!r} or correct the name")
     roots = [node for node, parent in parents.items() if parent is None]
     if len(roots) > 1:
-        raise TreeError("parents", f"more than one root: {', '.join(roots)}", "give all but one of them a parent")
+        raise error(whole, f"more than one root: {', '.join(roots)}", "give all but one of them a parent")
     rooted: set[Node] = set()  # nodes whose way up is known to end, so that a long chain is walked only once
     for start in parents:
         climbed: list[Node] = []
@@ -130,9 +130,7 @@ def _check_shape(parents: Mapping[Node, Node | None]) -> Node:
             above = parents[above]
         if above in climbed:
             cycle = " → ".join([*climbed[climbed.index(above) :], above])
-            raise TreeError(
-                f"parents[{start!r}]", f"cycle {cycle}", "give one of them a parent outside the cycle, or no parent"
-            )
+            raise error(part(start), f"cycle {cycle}", "give one of them a parent outside the cycle, or no parent")
     return roots[0]
 
 

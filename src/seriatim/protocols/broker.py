@@ -11,29 +11,15 @@ decoded copy behaves exactly like the original.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, Address, Entries, Event, Number, RemoteError, Topic
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols import with_broker as say
+from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import (
-    Append,
-    Appended,
-    Delivered,
-    Grown,
-    Kept,
-    Listen,
-    Listening,
-    Stamped,
-    Trimmed,
-    Unlisten,
-    Voids,
-    Watch,
-    Write,
-    Written,
-)
 
 
 class Trim(Struct, frozen=True, tag=True):
@@ -68,7 +54,7 @@ class TopicState(Struct):
 
     log: list[Event | None] = field(default_factory=list)  # the event at index i has number i + 1; None: a void
     numbers: dict[str, Number] = field(default_factory=dict)  # event id → its position, to know repeats
-    stamps: list[Stamped] = field(default_factory=list)  # the stamp channel, by first number; ranges do not overlap
+    stamps: list[say.Stamped] = field(default_factory=list)  # the stamp channel, by first number; ranges do not overlap
     slots: list[Slot] = field(default_factory=list)  # by number
     first_available: Number = 1  # retention: lower numbers are no longer replayed
     watchers: list[Address] = field(default_factory=list)  # both kept sorted, so that equal states look equal
@@ -80,10 +66,10 @@ class BrokerState(Struct):
 
     topics: dict[Topic, TopicState] = field(default_factory=dict)
     replays: bool = True  # False: plain publish-subscribe, which ignores `after` and delivers from now on
-    markers: int = 0  # so many voids follow each event in a log, as where the broker itself writes into it
+    markers: int = 0  # voids that follow each event in a log, as where the broker itself writes into it
 
 
-class Broker:
+class Broker(Machine):
     """Answers every message at once; has no timers and needs no journal."""
 
     def __init__(self, replays: bool = True, markers: int = 0) -> None:
@@ -93,12 +79,9 @@ class Broker:
         effects = Effects()
         handler = _HANDLERS.get(type(message))
         if handler is None:
-            raise RemoteError(f"{source} sent the broker a {type(message).__name__}, which no broker understands")
+            raise RemoteError(f"{source} sent the broker an unknown message: {type(message).__name__}")
         handler(self, source, message, effects)
         return effects
-
-    def tick(self, now: float) -> Effects:
-        return Effects()
 
     def _trim(self, source: Address, message: Trim, effects: Effects) -> None:
         """Only replays end here: a slot stays write-once and a repeated append is still known."""
@@ -107,7 +90,7 @@ class Broker:
         state = self._topic(message.topic)
         if message.first > state.first_available:
             state.first_available = message.first
-            trimmed = Trimmed(message.topic, message.first)
+            trimmed = say.Trimmed(message.topic, message.first)
             effects.send.extend([(address, trimmed) for address in (*state.watchers, *state.listeners)])
 
     def _topic(self, topic: Topic) -> TopicState:
@@ -118,19 +101,19 @@ class Broker:
 
     # ── log mode ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _append(self, source: Address, message: Append, effects: Effects) -> None:
+    def _append(self, source: Address, message: say.Append, effects: Effects) -> None:
         event = message.event
         state = self._topic(event.topic)
         number = state.numbers.get(event.id)
         if number is None:
             state.log.append(event)
             number = state.numbers[event.id] = len(state.log)
-            grown = Grown(event.topic, number)
+            grown = say.Grown(event.topic, number)
             effects.send.extend([(watcher, grown) for watcher in state.watchers])
-            delivered = Delivered(event.topic, number, None, event)
+            delivered = say.Delivered(event.topic, number, None, event)
             effects.send.extend([(listener, delivered) for listener in state.listeners])
             self._add_voids(event.topic, state, self.state.markers, effects)
-        effects.send.append((source, Appended(event.topic, event.id, number)))
+        effects.send.append((source, say.Appended(event.topic, event.id, number)))
 
     def _erase(self, source: Address, message: Erase, effects: Effects) -> None:
         """A subscriber that already has an event keeps it. One that listens later is told that there is none."""
@@ -145,19 +128,19 @@ class Broker:
         if count > 0:
             first = len(state.log) + 1
             state.log.extend([None] * count)
-            effects.send.extend([(watcher, Grown(topic, len(state.log))) for watcher in state.watchers])
-            voids = Voids(topic, first, len(state.log))
+            effects.send.extend([(watcher, say.Grown(topic, len(state.log))) for watcher in state.watchers])
+            voids = say.Voids(topic, first, len(state.log))
             effects.send.extend([(listener, voids) for listener in state.listeners])
 
-    def _watch(self, source: Address, message: Watch, effects: Effects) -> None:
+    def _watch(self, source: Address, message: say.Watch, effects: Effects) -> None:
         for topic in sorted(message.topics):
             state = self._topic(topic)
             _add(state.watchers, source)
             if state.first_available > 1:
-                effects.send.append((source, Trimmed(topic, state.first_available)))
-            effects.send.append((source, Grown(topic, len(state.log))))  # also 0: a home waits for the answer
+                effects.send.append((source, say.Trimmed(topic, state.first_available)))
+            effects.send.append((source, say.Grown(topic, len(state.log))))  # also 0: a home waits for the answer
 
-    def _stamped(self, source: Address, message: Stamped, effects: Effects) -> None:
+    def _stamped(self, source: Address, message: say.Stamped, effects: Effects) -> None:
         """Keep a stamp once. A home that restarts repeats what it may not have sent; the repeat changes nothing."""
         state = self._topic(message.topic)
         if not 1 <= message.first <= message.last <= len(state.log):
@@ -174,55 +157,55 @@ class Broker:
                 f"{source} stamped {message.topic} {message.first}…{message.last}, "
                 f"but {known.first}…{known.last} has its stamp"
             )
-        effects.send.append((source, Kept(message.topic, message.first)))
+        effects.send.append((source, say.Kept(message.topic, message.first)))
 
     # ── ticket mode ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _write(self, source: Address, message: Write, effects: Effects) -> None:
+    def _write(self, source: Address, message: say.Write, effects: Effects) -> None:
         if message.number < 1:
             raise RemoteError(f"{source} wrote to slot {message.number} of {message.topic}; numbers start at 1")
         state = self._topic(message.topic)
         index = bisect_left(state.slots, message.number, key=_number)
         if index == len(state.slots) or state.slots[index].number != message.number:
             state.slots.insert(index, Slot(message.number, message.entries, message.event, message.proof))
-            delivered = Delivered(message.topic, message.number, message.entries, message.event, message.proof)
+            delivered = say.Delivered(message.topic, message.number, message.entries, message.event, message.proof)
             effects.send.extend([(listener, delivered) for listener in state.listeners])
         slot = state.slots[index]
         winner = None if slot.event is None else slot.event.id
-        effects.send.append((source, Written(message.topic, message.number, winner, slot.proof)))
+        effects.send.append((source, say.Written(message.topic, message.number, winner, slot.proof)))
 
     # ── subscribers ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _listen(self, source: Address, message: Listen, effects: Effects) -> None:
+    def _listen(self, source: Address, message: say.Listen, effects: Effects) -> None:
         """Start, or start again: a repeat is answered in full, since the first answer may have been lost."""
         topic = message.topic
         state = self._topic(topic)
         _add(state.listeners, source)
-        effects.send.append((source, Listening(topic, message.version)))
+        effects.send.append((source, say.Listening(topic, message.version)))
         if message.after is None or not self.state.replays:
             return
         after = message.after
         if after < state.first_available - 1:
             after = state.first_available - 1
-            effects.send.append((source, Trimmed(topic, state.first_available)))
+            effects.send.append((source, say.Trimmed(topic, state.first_available)))
         elif message.is_kept and not _keeps(state, after + 1):
-            effects.send.append((source, Trimmed(topic, after + 2)))
+            effects.send.append((source, say.Trimmed(topic, after + 2)))
         number = after + 1
         while number <= len(state.log):
             event, first = state.log[number - 1], number
             number += 1
             if event is not None:
-                effects.send.append((source, Delivered(topic, first, None, event)))
+                effects.send.append((source, say.Delivered(topic, first, None, event)))
                 continue
             while number <= len(state.log) and state.log[number - 1] is None:
                 number += 1
-            effects.send.append((source, Voids(topic, first, number - 1)))
+            effects.send.append((source, say.Voids(topic, first, number - 1)))
         for stamped in state.stamps[bisect_right(state.stamps, after, key=_last) :]:
             effects.send.append((source, stamped))
         for slot in state.slots[bisect_right(state.slots, after, key=_number) :]:
-            effects.send.append((source, Delivered(topic, slot.number, slot.entries, slot.event, slot.proof)))
+            effects.send.append((source, say.Delivered(topic, slot.number, slot.entries, slot.event, slot.proof)))
 
-    def _unlisten(self, source: Address, message: Unlisten, effects: Effects) -> None:
+    def _unlisten(self, source: Address, message: say.Unlisten, effects: Effects) -> None:
         listeners = self._topic(message.topic).listeners
         if source in listeners:
             listeners.remove(source)
@@ -235,27 +218,21 @@ def _keeps(state: TopicState, number: Number) -> bool:
     return is_stamped or (slot < len(state.slots) and state.slots[slot].number == number)
 
 
-def _last(stamped: Stamped) -> Number:
-    return stamped.last
-
-
-def _number(slot: Slot) -> Number:
-    return slot.number
-
-
 def _add(addresses: list[Address], address: Address) -> None:
     index = bisect_left(addresses, address)
     if index == len(addresses) or addresses[index] != address:
         addresses.insert(index, address)
 
 
+_last, _number = attrgetter("last"), attrgetter("number")
+
 _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
-    Append: Broker._append,
-    Watch: Broker._watch,
-    Stamped: Broker._stamped,
+    say.Append: Broker._append,
+    say.Watch: Broker._watch,
+    say.Stamped: Broker._stamped,
     Trim: Broker._trim,
     Erase: Broker._erase,
-    Write: Broker._write,
-    Listen: Broker._listen,
-    Unlisten: Broker._unlisten,
+    say.Write: Broker._write,
+    say.Listen: Broker._listen,
+    say.Unlisten: Broker._unlisten,
 }

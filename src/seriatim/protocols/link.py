@@ -34,6 +34,11 @@ class Link(Struct, Generic[Body], array_like=True):
     unacknowledged: dict[int, Body] = field(default_factory=dict)
     resend_due: float | None = None
 
+    @property
+    def acknowledged(self) -> int:
+        """The other side has the messages up to this number."""
+        return self.sent - len(self.unacknowledged)
+
     def send(self, body: Body, epoch: int, now: float, retry_ms: float) -> "Frame[Body]":
         """Number a message and keep it until it is acknowledged."""
         self.sent += 1
@@ -47,7 +52,10 @@ class Link(Struct, Generic[Body], array_like=True):
         if frame.epoch < self.peer_epoch:
             return None
         self.peer_epoch = frame.epoch
-        self._acknowledged(frame.received)
+        for number in list(takewhile(lambda number: number <= frame.received, self.unacknowledged)):
+            del self.unacknowledged[number]
+        if not self.unacknowledged:
+            self.resend_due = None
         if frame.body is None or frame.number != self.received + 1:
             return None
         self.received += 1
@@ -68,9 +76,3 @@ class Link(Struct, Generic[Body], array_like=True):
         self.resend_due = now + retry_ms
         oldest = islice(self.unacknowledged.items(), RESENT_AT_ONCE)
         return [Frame(epoch, number, self.received, body) for number, body in oldest]
-
-    def _acknowledged(self, count: int) -> None:
-        for number in list(takewhile(lambda number: number <= count, self.unacknowledged)):
-            del self.unacknowledged[number]
-        if not self.unacknowledged:
-            self.resend_due = None

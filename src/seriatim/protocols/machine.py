@@ -30,6 +30,12 @@ class Effects(Struct):
     notify: list[Payload] = []
     wake_at: float | None = None
 
+    def add(self, more: "Effects") -> None:
+        """Do this too, behind what there is. The wish for a tick stays."""
+        self.persist += more.persist
+        self.send += more.send
+        self.notify += more.notify
+
 
 class Machine(Protocol):
     """One role of one protocol. `now` is in milliseconds and never runs backwards."""
@@ -39,5 +45,5 @@ class Machine(Protocol):
         ...
 
     def tick(self, now: float) -> Effects:
-        """Let time pass: retransmit, expire, give up."""
-        ...
+        """Let time pass: retransmit, expire, give up. A machine that does not depend on time inherits this."""
+        return Effects()

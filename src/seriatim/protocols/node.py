@@ -71,6 +71,18 @@ class Amnesia(Struct, frozen=True, tag=True):
     known: int
 
 
+def is_current(epochs: dict[Address, int], node: Address, epoch: int) -> bool:
+    """Whether `node` has not spoken in a later epoch before; remembers the latest.
+
+    Clients have no links. They refuse what a node said before it was taken over: they repeat the request and get the
+    same answer.
+    """
+    if epoch < epochs.get(node, 0):
+        return False
+    epochs[node] = epoch
+    return True
+
+
 class LinkedNode:
     """Links, epoch and take-over around a machine. `state` has the links; the machine keeps its own journal."""
 
@@ -271,8 +283,7 @@ class JournaledNode(LinkedNode):
         link = self.state.links.get(source)
         if link is None or frame.epoch < link.peer_epoch:
             return None
-        acknowledged = link.sent - len(link.unacknowledged)
-        return Amnesia(source, acknowledged, frame.received) if frame.received < acknowledged else None
+        return Amnesia(source, link.acknowledged, frame.received) if frame.received < link.acknowledged else None
 
     def _tell_of(self, lost: Amnesia | None, source: Address, effects: Effects) -> None:
         """Notify once of what somebody has forgotten, until it knows it again."""

@@ -61,15 +61,6 @@ def is_proven(
 def _mac(
     key: bytes, epoch: int, topic: Topic, first: Number, last: Number, publisher: Address | None, entries: Entries
 ) -> bytes:
-    message = _encode(
-        (
-            LABEL,
-            epoch,
-            topic,
-            first,
-            last,
-            publisher,
-            sorted((topic_id(each), number) for each, number in entries.items()),
-        )
-    )
+    sorted_entries = sorted((topic_id(each), number) for each, number in entries.items())
+    message = _encode((LABEL, epoch, topic, first, last, publisher, sorted_entries))
     return hmac.digest(key, message, "sha256")[:MAC_BYTES]

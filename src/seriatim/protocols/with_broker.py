@@ -1,5 +1,8 @@
-"""What any machine says to a broker and hears from it. brokers/seam.py says what a broker does about each.
+"""What machines that work with a broker say to it and to their applications: those of the tree and of atoms.
 
+brokers/seam.py says what a broker does about each of its messages.
+
+    application   Publish, EventStored, Withdraw, NotTaken · Change, Changed, Rejected, Ended
     log mode      Append, Appended · Watch, Grown · Stamped, Kept · Voids, Trimmed
     ticket mode   Write, Written
     both          Listen, Listening, Unlisten · Delivered
@@ -11,6 +14,72 @@ from msgspec import Struct
 
 from seriatim.model import Entries, Event, Number, Topic
 from seriatim.protocols.proofs import Proof
+
+# ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
+
+
+class Publish(Struct, frozen=True, tag=True):
+    """To a publisher: publish these events in this order. Those of a topic may share a request for numbers."""
+
+    events: tuple[Event, ...]
+
+
+class EventStored(Struct, frozen=True, tag=True):
+    """From a publisher: the event is on the broker under this number."""
+
+    event: Event
+    number: Number
+    entries: Entries
+
+
+class Withdraw(Struct, frozen=True, tag=True):
+    """To a publisher: give up on this event. It may still be on the broker; it is not tried again."""
+
+    topic: Topic
+    event_id: str
+
+
+class Change(Struct, frozen=True, tag=True):
+    """To a subscriber: add these topics, and remove those."""
+
+    add: frozenset[Topic] = frozenset()
+    remove: frozenset[Topic] = frozenset()
+
+
+class Changed(Struct, frozen=True, tag=True):
+    """From a subscriber: the change is complete; `start` says after which number each new topic begins."""
+
+    version: int
+    topics: frozenset[Topic]
+    start: dict[Topic, Number]
+
+
+class Rejected(Struct, frozen=True, tag=True):
+    """From a subscriber: what the broker delivered under this number is not believed. It counts as not received.
+
+    `publisher` is the name it came under, for a log; whoever sent it may have lied about that too. No name: a void.
+    """
+
+    topic: Topic
+    number: Number
+    publisher: str | None
+    reason: str
+
+
+class NotTaken(Struct, frozen=True):
+    """From a publisher on sequencing atoms: the cluster does not take this event."""
+
+    event_id: str
+    reason: str
+
+
+class Ended(Struct, frozen=True):
+    """From a subscriber on sequencing atoms: it cannot go on."""
+
+    reason: str
+
+
+# ── to and from the broker ────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Append(Struct, frozen=True, tag=True):

@@ -13,7 +13,8 @@ from seriatim.lab.explore.engine.space import Space
 from seriatim.lab.explore.engine.trace import shrink, transcript
 from seriatim.lab.explore.engine.world import Budget, Transition
 from seriatim.model import Event, InputError, Notification
-from seriatim.protocols.tree.messages import Change, Pass
+from seriatim.protocols.tree.messages import Pass
+from seriatim.protocols.with_broker import Change
 
 
 def test_time_passes_until_what_was_lost_is_asked_for_again() -> None:

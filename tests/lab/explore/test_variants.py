@@ -16,7 +16,7 @@ from seriatim.lab.explore.tree.random_worlds import TreeWalk, may_lose
 from seriatim.model import Address, InputError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Change, Publish
+from seriatim.protocols.with_broker import Change, Publish
 
 WALKS_MAX = 3_000
 SEED = 20

@@ -31,7 +31,7 @@ def test_a_cycle_is_refused_and_named() -> None:
     [
         ({}, "brokers: the list is empty"),
         ({"brokers": {"A": place(1), "B": place(2)}}, "more than one root: A, B"),
-        ({"brokers": {"A": place(1), "B": place(2, "X")}}, "its parent 'X' is unknown"),
+        ({"brokers": {"A": place(1), "B": place(2, "X")}}, "unknown parent 'X'"),
         (
             {"brokers": {"A": place(1), "B": place(1, "A")}},
             "brokers.B.address: '127.0.0.1:1' is also the address",

@@ -131,7 +131,7 @@ def test_an_idle_atom_numbers_nothing() -> None:
 )
 def test_nonsense_is_named(machine: Callable[..., Any], source: str, message: Any, error: type[Exception]) -> None:
     made = machine(PAIR, "h1", OPTIONS)
-    with pytest.raises(error, match=r"X\.1&Y\.1|understand|unknown command"):
+    with pytest.raises(error, match=r"X\.1&Y\.1|unknown message|unknown command"):
         made.step(source, message, 0.0)
 
 

@@ -5,7 +5,7 @@ from seriatim.protocols.atoms.live_messages import Full, Numbered, Room
 from seriatim.protocols.atoms.publisher import AtomsPublisher
 from seriatim.protocols.link import RESENT_AT_ONCE, Frame
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import Publish
+from seriatim.protocols.with_broker import Publish
 
 NEVER = 1e9
 

@@ -153,7 +153,7 @@ class Stations:
         self.deliver("nobody", min(self.nodes), Frame(1, 0, 0))
 
     def snapshot(self, name: str) -> None:
-        self.snapshots[name] = msgspec.msgpack.encode(self.nodes[name].linked_state)
+        self.snapshots[name] = msgspec.msgpack.encode(self.nodes[name].state)
         self.journals[name].clear()
 
 

@@ -6,8 +6,7 @@ from seriatim.protocols.atoms.live_messages import Joined, encode_item, slot_of
 from seriatim.protocols.atoms.messages import Finished, Gone, Item, Notice, Started
 from seriatim.protocols.atoms.subscriber import Membership
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import Change
-from seriatim.protocols.with_broker import Delivered, Listening, Voids
+from seriatim.protocols.with_broker import Change, Delivered, Listening, Voids
 
 MEMBERS = frozenset({"ann", "bob"})
 STRANGERS = frozenset({"bob", "eve"})

@@ -51,7 +51,7 @@ def test_without_names_of_members_they_must_be_known_and_the_same() -> None:
         (lambda table: table.update(topics=[1]), "does not fit"),
         (lambda table: table.update(colour="red"), "colour"),
         (lambda table: table.update(sizes=[1]), "for 3 topics"),
-        (lambda table: table["chains"].append({"host": "h", "atoms": "0&1"}), "there twice"),
+        (lambda table: table["chains"].append({"host": "h", "atoms": "0&1"}), "listed twice"),
         (lambda table: table["chains"][0].update(host="nobody's"), "not among the hosts"),
         (lambda table: table["chains"][0].update(atoms="0&9"), "not a pair of topics"),
         (lambda table: table["chains"][0].update(atoms="0&1", next="1&2"), "leads to B.1&C.1"),

@@ -10,7 +10,7 @@ from seriatim.protocols.broker import Broker
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, EventStored, Publish
+from seriatim.protocols.with_broker import Change, EventStored, Publish
 
 STEPS_MAX = 10_000
 

@@ -5,8 +5,8 @@ import pytest
 from seriatim.model import BROKER, Notification
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Sequencer, Subscriber
-from seriatim.protocols.tree.messages import Answer, Changed, Granted, Inquire, Joined, Routed, Update
-from seriatim.protocols.with_broker import Delivered, Grown, Kept, Listen, Listening, Stamped, Trimmed, Watch
+from seriatim.protocols.tree.messages import Answer, Granted, Inquire, Joined, Routed, Update
+from seriatim.protocols.with_broker import Changed, Delivered, Grown, Kept, Listen, Listening, Stamped, Trimmed, Watch
 from tests.protocols.tree.net import Net, change, event, messages, options_for, single
 
 AB = frozenset({"A", "B"})

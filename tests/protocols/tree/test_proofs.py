@@ -9,8 +9,8 @@ from seriatim.model import BROKER, Entries, Event, InputError
 from seriatim.order import SequencingTree
 from seriatim.protocols.proofs import Proof, is_proven, prove
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Answer, Granted, Inquire, Rejected, Settled, Ticket
-from seriatim.protocols.with_broker import Delivered, Write
+from seriatim.protocols.tree.messages import Answer, Granted, Inquire, Settled, Ticket
+from seriatim.protocols.with_broker import Delivered, Rejected, Write
 from tests.protocols.tree.net import Net, event, options_for, single
 
 KEY = b"sixteen or more bytes"

@@ -8,8 +8,8 @@ from seriatim.model import APPLICATION, BROKER, Entries, InputError, UnknownTopi
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher
-from seriatim.protocols.tree.messages import EventStored, Granted, Publish, Refused, Settled, Ticket, Withdraw
-from seriatim.protocols.with_broker import Append, Appended, Write, Written
+from seriatim.protocols.tree.messages import Granted, Refused, Settled, Ticket
+from seriatim.protocols.with_broker import Append, Appended, EventStored, Publish, Withdraw, Write, Written
 from tests.protocols.tree.net import event, messages, options_for, publish, single
 from tests.snapshot import copy_of, snapshot
 

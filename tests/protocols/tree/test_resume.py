@@ -7,8 +7,8 @@ import pytest
 from seriatim.model import BROKER, Gap, Notification
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Subscriber
-from seriatim.protocols.tree.messages import Began, Changed, Done, Joined, Refresh, Refreshed, Subscribe, Update
-from seriatim.protocols.with_broker import Delivered, Listen, Stamped
+from seriatim.protocols.tree.messages import Began, Done, Joined, Refresh, Refreshed, Subscribe, Update
+from seriatim.protocols.with_broker import Changed, Delivered, Listen, Stamped
 from tests.protocols.tree.net import Net, event, messages, options_for, single
 from tests.snapshot import snapshot
 

@@ -11,8 +11,6 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Sequencer, Subscriber
 from seriatim.protocols.tree.messages import (
     Announced,
-    Change,
-    Changed,
     Cut,
     Forget,
     Joined,
@@ -23,7 +21,7 @@ from seriatim.protocols.tree.messages import (
     Update,
     Updated,
 )
-from seriatim.protocols.with_broker import Delivered, Listen, Listening, Unlisten
+from seriatim.protocols.with_broker import Change, Changed, Delivered, Listen, Listening, Unlisten
 from tests.protocols.tree.net import Net, change, event, messages, options_for, single
 from tests.snapshot import snapshot
 

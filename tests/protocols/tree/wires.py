@@ -9,7 +9,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Publish
+from seriatim.protocols.with_broker import Change, Publish
 
 STEPS_MAX = 10_000
 TICKS_AT_ONCE_MAX = 50

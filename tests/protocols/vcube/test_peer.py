@@ -93,7 +93,7 @@ def test_a_reaction_waits_for_its_cause() -> None:
     net.publish(1, "answer")
     assert net.seen(1) == ["question", "answer"] and net.seen(2) == []
     machine = net.machines[2]
-    assert isinstance(machine, Peer) and list(machine.explain()) == ["A: the next of 1 waits for one of 0"]
+    assert isinstance(machine, Peer) and list(machine.explain()) == ["A: the next publication of 1 waits for one of 0"]
     net.release(0, 2)
     assert net.seen(2) == ["question", "answer"]
 

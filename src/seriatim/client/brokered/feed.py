@@ -35,8 +35,8 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.tree.messages import Answer, Change, Changed, Ended, Refused, Rejected
-from seriatim.protocols.with_broker import Delivered, Listen
+from seriatim.protocols.tree.messages import Answer, Refused
+from seriatim.protocols.with_broker import Change, Changed, Delivered, Ended, Listen, Rejected
 from seriatim.runtime import Driver, Journal
 
 if TYPE_CHECKING:

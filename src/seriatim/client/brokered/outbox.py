@@ -40,8 +40,8 @@ from seriatim.model import (
 )
 from seriatim.model import Event as Message
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.tree.messages import EventStored, NotTaken, Publish, Refused, Withdraw
-from seriatim.protocols.with_broker import Append, Write
+from seriatim.protocols.tree.messages import Refused
+from seriatim.protocols.with_broker import Append, EventStored, NotTaken, Publish, Withdraw, Write
 from seriatim.runtime import Driver
 
 logger = logging.getLogger(__name__)

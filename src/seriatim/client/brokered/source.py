@@ -22,8 +22,8 @@ from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import check_held
 from seriatim.client.session import Source, Wishes
 from seriatim.model import Address, Closed, ConnectionFailed, Gap, RequestRefused, TimedOut, Topic
-from seriatim.protocols.tree.messages import Changed
 from seriatim.protocols.tree.subscribing import BEGAN_ANEW
+from seriatim.protocols.with_broker import Changed
 from seriatim.runtime import Journal
 
 CAPTURE_AGAIN_S = 0.1

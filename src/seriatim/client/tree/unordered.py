@@ -7,8 +7,7 @@ Repeats are known among the last few thousand numbers of a topic.
 from seriatim.client.brokered.machines import SubscriberView
 from seriatim.model import APPLICATION, BROKER, Address, InputError, Notification, Number, Topic
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.tree.messages import Change, Changed
-from seriatim.protocols.with_broker import Delivered, Listen, Listening, Unlisten
+from seriatim.protocols.with_broker import Change, Changed, Delivered, Listen, Listening, Unlisten
 
 REMEMBERED = 4_096
 

@@ -19,12 +19,12 @@ from seriatim.lab.experiments.paper004.placed_plan import PlacedPlan, placed_pla
 from seriatim.lab.experiments.paper004.transit_stub import Router, Topology
 from seriatim.model import BROKER, Address, Event, Node, Topic
 from seriatim.order import SequencingTree
+from seriatim.protocols import with_broker
 from seriatim.protocols.atoms import COORDINATOR, AtomHost, AtomsOptions, Coordinator, Ingress, Receiver
 from seriatim.protocols.atoms import messages as atoms
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber, TreeOptions
-from seriatim.protocols.tree import messages as tree
 
 QUIET_MS = 60_000.0  # after this everything is over
 NEVER_MS = 1e9  # leases and retries: nothing is lost here
@@ -129,17 +129,17 @@ class TreeSystem(OrderedSystem):
         for name in hosts:
             held = frozenset(topic for topic, each in members.items() if name in each)
             if held:
-                self.world.simulator.command(name, tree.Change(held))
+                self.world.simulator.command(name, with_broker.Change(held))
         self.settle()
 
     def command(self, event: Event) -> tuple[Address, Payload]:
-        return event.publisher, tree.Publish((event,))
+        return event.publisher, with_broker.Publish((event,))
 
     def request(self, host: Address, topic: Topic) -> tuple[Address, Payload]:
-        return host, tree.Change(frozenset({topic}))
+        return host, with_broker.Change(frozenset({topic}))
 
     def _on_told(self, address: Address, payload: Payload, now: float) -> None:
-        if type(payload) is tree.Changed:
+        if type(payload) is with_broker.Changed:
             self.effective(address, now)
 
 

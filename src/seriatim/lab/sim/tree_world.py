@@ -15,8 +15,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Machine, Payload
 from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Changed, Publish
-from seriatim.protocols.with_broker import Delivered
+from seriatim.protocols.with_broker import Change, Changed, Delivered, Publish
 
 # Shorter than in production, so that leases run out and questions are asked within a run of a few seconds.
 RETRY_MS = 300.0

@@ -70,7 +70,7 @@ class LiveStation(MachineHost[StationNode, Founded]):
         return rebuilt
 
     def state(self, machine: StationNode) -> object:
-        return machine.linked_state
+        return machine.state
 
     async def serve(self, driver: Driver) -> None:
         link = self.machine.state.links.get(BROKER)

@@ -70,7 +70,7 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
         return rebuild(self.place, self.config.options.protocol, recovered)
 
     def state(self, machine: BrokerNode) -> object:
-        return machine.linked_state
+        return machine.state
 
     def connections(self, driver: Driver) -> "tuple[BrokerListener, SystemDialer]":
         """The lower of two neighbours connects; the root to nobody."""

@@ -18,6 +18,7 @@ elimination brings the fewest groups together, as minimum-degree orderings do fo
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from seriatim.model import Address
@@ -25,26 +26,22 @@ from seriatim.protocols.atoms.graph import Atom, GraphError, Route, SequencingGr
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, Pair, atom_of, coupled_pairs, pair_of
 
 
+@dataclass(slots=True, eq=False)
 class _Slot:
     """A place for atoms in the forest, passed by `size` groups."""
 
-    __slots__ = ("above", "atoms", "moment", "size")
-
-    def __init__(self, moment: int, size: int) -> None:
-        self.moment = moment  # grows towards the roots
-        self.size = size
-        self.above: _Slot | None = None
-        self.atoms: list[Pair] = []
+    moment: int  # grows towards the roots
+    size: int
+    above: "_Slot | None" = None
+    atoms: list[Pair] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
 class _Cluster:
     """A tree under construction: its topmost slot, and the groups that go on from there."""
 
-    __slots__ = ("active", "top")
-
-    def __init__(self, group: Group) -> None:
-        self.active = {group}
-        self.top: _Slot | None = None
+    active: set[Group]
+    top: _Slot | None = None
 
 
 class _Elimination:
@@ -52,7 +49,7 @@ class _Elimination:
 
     def __init__(self, neighbours: Mapping[Group, Iterable[Group]]) -> None:
         self.lacking: dict[Group, set[Group]] = {group: set(others) for group, others in neighbours.items()}
-        self.clusters = {group: _Cluster(group) for group in neighbours}
+        self.clusters = {group: _Cluster({group}) for group in neighbours}
         self.met: dict[Pair, _Slot] = {}  # where two coupled groups first came together
         self.slots: list[_Slot] = []
 
@@ -63,22 +60,19 @@ class _Elimination:
             cost, group = heappop(queue)
             now = self.cost(group)
             if now > cost and queue and (now, group) > queue[0]:
-                heappush(queue, (now, group))  # it has become dearer since
+                heappush(queue, (now, group))  # it costs more by now
                 continue
             self.eliminate(group)
 
     def cost(self, group: Group) -> tuple[int, int]:
         """How many groups come together; among equals, the one that brings fewest atoms with it first."""
-        clusters = {id(cluster): cluster for cluster in (self.clusters[other] for other in self.lacking[group])}
-        own = self.clusters[group]
-        clusters[id(own)] = own
-        return sum(len(cluster.active) for cluster in clusters.values()), len(self.lacking[group])
+        clusters = {self.clusters[each] for each in (group, *self.lacking[group])}
+        return sum(len(cluster.active) for cluster in clusters), len(self.lacking[group])
 
     def eliminate(self, group: Group) -> None:
         own = self.clusters[group]
-        others = {id(each): each for each in (self.clusters[other] for other in sorted(self.lacking[group]))}
-        others.pop(id(own), None)
-        for other in sorted(others.values(), key=lambda each: (len(each.active), min(each.active))):
+        others = {self.clusters[other] for other in self.lacking[group]} - {own}
+        for other in sorted(others, key=lambda each: (len(each.active), min(each.active))):
             own = self.unite(own, other)
         if self.lacking[group]:
             slot = self.slot_above(own)

@@ -9,6 +9,9 @@ Only events without a number are refused. An event with a number is never refuse
 as the receiver is back, and no two stations wait for each other.
 """
 
+from dataclasses import dataclass, field
+from typing import Any
+
 from seriatim.model import BROKER, Address, Event, Node, Number, Topic, event_bytes
 from seriatim.protocols.atoms.live_messages import Full
 from seriatim.protocols.atoms.messages import Carry, Item
@@ -21,18 +24,16 @@ GATES = ""  # nobody's address
 BELIEVED_MS = 5 * REPORT_MS  # who was full and says nothing for so long may be gone
 
 
+@dataclass(slots=True, eq=False)
 class Burden:
     """The events that are kept for one address. `closed`: topics of which no more may come, as long as it is full."""
 
-    __slots__ = ("_told", "bytes", "closed", "events", "is_full", "topics")
-
-    def __init__(self) -> None:
-        self.events = 0
-        self.bytes = 0
-        self.topics: dict[Topic, int] = {}
-        self.closed: set[Topic] = set()
-        self.is_full = False
-        self._told = 0  # closed topics
+    events: int = 0
+    bytes: int = 0
+    topics: dict[Topic, int] = field(default_factory=dict)
+    closed: set[Topic] = field(default_factory=set)
+    is_full: bool = False
+    _told: int = 0  # closed topics
 
     def add(self, event: Event) -> None:
         self.events += 1
@@ -75,7 +76,7 @@ class Burdens:
         self._options = options
         self._said: dict[Node, tuple[Full, float]] = {}  # by others, and until when it is believed
 
-    def begin(self, links: dict[Address, "Link[Payload]"]) -> None:
+    def begin(self, links: dict[Address, Link[Any]]) -> None:
         """Count again, from the links that a journal gave."""
         for address, burden in self.kept.items():
             if address == GATES:
@@ -99,7 +100,7 @@ class Burdens:
         burden.add(event)
         return burden.weigh(self._options)
 
-    def acknowledged(self, source: Address, link: "Link[Payload]", received: Number) -> bool:
+    def acknowledged(self, source: Address, link: Link[Any], received: Number) -> bool:
         """All up to this number is about to be forgotten. Whether that changes who is full."""
         burden = self.kept.get(source)
         if burden is None:
@@ -145,7 +146,6 @@ class Burdens:
         return ""
 
     def explain(self) -> list[str]:
-        """Which stations keep too much."""
         said = [full for full, _ in self._said.values()]
         return [
             f"no events of {', '.join(sorted(full.topics))} are taken: {full.why}"

@@ -10,37 +10,17 @@ meanwhile.
 from collections.abc import Callable, Iterable
 
 from seriatim.model import APPLICATION, Address, InputError, Node, RemoteError
+from seriatim.protocols.atoms import messages as say
 from seriatim.protocols.atoms.changing import Decay, Growth, Turn, plan_decay, plan_growth
 from seriatim.protocols.atoms.graph import Atom, Route
-from seriatim.protocols.atoms.messages import (
-    Change,
-    Changed,
-    Close,
-    Done,
-    Drained,
-    Enter,
-    Finished,
-    Forget,
-    Gone,
-    Idle,
-    Install,
-    Mark,
-    Notice,
-    Open,
-    Refused,
-    Reroute,
-    Started,
-    Token,
-    Uninstall,
-)
 from seriatim.protocols.atoms.options import AtomsOptions
 from seriatim.protocols.atoms.overlaps import AtomId, Group, group_of, incarnation_of, topic_of
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan, spread
 from seriatim.protocols.atoms.state import CoordinatorState, Work
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 
 
-class Coordinator:
+class Coordinator(Machine):
     """The machine of the coordinator; there is one. It assumes links that neither lose, repeat nor reorder."""
 
     def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: CoordinatorState | None = None) -> None:
@@ -53,39 +33,34 @@ class Coordinator:
         effects = Effects()
         state = self.state
         match message:
-            case Change():
+            case say.Change():
                 self._request(message, effects)
-            case Forget(receiver):
+            case say.Forget(receiver):
                 if receiver in self._machines():
-                    raise InputError("receiver", f"{receiver!r} is not a receiver", "all others need it")
+                    raise InputError("receiver", f"{receiver!r} is not a receiver", "name a receiver")
                 state.forgotten.add(receiver)
                 effects.send.extend((each, message) for each in (*self.plan.ingresses, *self.plan.hosts))
                 for group in sorted(state.unstarted):
                     self._started(group, receiver)
                 for group in sorted(state.unfinished):
                     self._finished(group, receiver)
-            case Started(group):
+            case say.Started(group):
                 self._started(group, source)
-            case Finished(group, mark):
+            case say.Finished(group, mark):
                 if state.last_marks.get(group, "") == mark:
                     self._finished(group, source)
-            case Done(token):
+            case say.Done(token):
                 self._met(token)
-            case Drained(token):
+            case say.Drained(token):
                 self._met(f"{token} drained")
             case _ if source == APPLICATION:
                 raise InputError("command", f"unknown command {message!r}", "see protocols/atoms/messages.py")
             case _:
-                raise RemoteError(f"{source} sent the coordinator what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent the coordinator an unknown message: {message!r}")
         self._go_on(effects)
         return effects
 
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
-
     def explain(self) -> list[str]:
-        """What is being changed, and what that waits for."""
         work = self.state.work
         lines = []
         if work is not None:
@@ -97,14 +72,14 @@ class Coordinator:
 
     # ── what is to be done ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _request(self, change: Change, effects: Effects) -> None:
-        pending = [each for each in self.state.queue if isinstance(each, Change) and each.topic == change.topic]
+    def _request(self, change: say.Change, effects: Effects) -> None:
+        pending = [each for each in self.state.queue if isinstance(each, say.Change) and each.topic == change.topic]
         exists = bool(pending[-1].members) if pending else self._exists(change.topic)
         if not change.members and not exists:
-            effects.notify.append(Refused(change.topic, "a group needs members; give it one, or leave it out"))
+            effects.notify.append(say.Refused(change.topic, "a group needs members; give it one, or leave it out"))
             return
         if wrong := sorted(change.members & self._machines()):
-            effects.notify.append(Refused(change.topic, f"{wrong[0]!r} is not a receiver; leave it out"))
+            effects.notify.append(say.Refused(change.topic, f"{wrong[0]!r} is not a receiver; leave it out"))
             return
         self.state.queue.append(change)
 
@@ -148,7 +123,7 @@ class Coordinator:
                 self.state.ended.discard(group)
                 self.state.queue.append(group)
 
-    def _met(self, token: Token) -> None:
+    def _met(self, token: say.Token) -> None:
         if self.state.work is not None:
             self.state.work.waits_for.discard(token)
 
@@ -185,7 +160,7 @@ class Coordinator:
             self._uninstall,
         ]
 
-    def _begin(self, what: Change | Group) -> Work:
+    def _begin(self, what: say.Change | Group) -> Work:
         state = self.state
         if isinstance(what, str):
             return Work(None, what, decay=plan_decay(state.graph, what))
@@ -215,7 +190,7 @@ class Coordinator:
             graph.atoms[name] = Atom(atom.pair, atom.next, work.hosts[name])
         for name in growth.chain:
             atom = graph.atoms[name]
-            message = Install(self._token(), name, atom.pair, atom.next, self._host(atom.next))
+            message = say.Install(self._token(), name, atom.pair, atom.next, self._host(atom.next))
             self._ask(work, atom.host, message, effects)
 
     def _lead_in(self, work: Work, effects: Effects) -> None:
@@ -236,16 +211,15 @@ class Coordinator:
     def _open(self, work: Work, effects: Effects) -> None:
         growth = _growth(work)
         graph, topic = self.state.graph, topic_of(work.group)
-        overlaps = {}
-        for name, atom in growth.atoms.items():
-            one, other = atom.pair
-            overlaps[name] = graph.groups[one].members & graph.groups[other].members
+        groups = graph.groups
+        pairs = {name: atom.pair for name, atom in growth.atoms.items()}
+        overlaps = {name: groups[one].members & groups[other].members for name, (one, other) in pairs.items()}
         way = tuple(graph.path(work.group))
         members = growth.route.members - self.state.forgotten
-        notice = Notice(opens=True, way=way, members=members, overlaps=overlaps)
+        notice = say.Notice(opens=True, way=way, members=members, overlaps=overlaps)
         entry_host = self._host(growth.route.entry)
         self._ask(
-            work, self.plan.ingress_of(topic), Open(self._token(), topic, work.group, notice, entry_host), effects
+            work, self.plan.ingress_of(topic), say.Open(self._token(), topic, work.group, notice, entry_host), effects
         )
         self._linger(topic)
         for receiver in ("", *sorted(self.state.forgotten & growth.route.members)):
@@ -253,7 +227,7 @@ class Coordinator:
 
     def _close(self, work: Work, effects: Effects) -> None:
         topic = topic_of(work.group)
-        self._ask(work, self.plan.ingress_of(topic), Close(self._token(), topic), effects)
+        self._ask(work, self.plan.ingress_of(topic), say.Close(self._token(), topic), effects)
         self._linger(topic)
 
     def _confirm(self, work: Work, effects: Effects) -> None:
@@ -261,21 +235,20 @@ class Coordinator:
         topic = topic_of(work.group)
         self.state.current.pop(topic, None)
         if work.growth is None:
-            effects.notify.append(Changed(topic, "", frozenset()))
+            effects.notify.append(say.Changed(topic, "", frozenset()))
             return
         self.state.current[topic] = work.group
-        effects.notify.append(Changed(topic, work.group, work.growth.route.members))
+        effects.notify.append(say.Changed(topic, work.group, work.growth.route.members))
 
     def _linger(self, topic: str) -> None:
         """The topic's group is closed now; it is removed when all its members have said so."""
         group = self.state.current.get(topic)
         if group is None:
             return
-        route = self.state.graph.groups[group]
-        route.closed = True
+        self.state.graph.groups[group].closed = True
         self._await_end(group, "")
 
-    def _await_end(self, group: Group, mark: Token) -> None:
+    def _await_end(self, group: Group, mark: say.Token) -> None:
         """All members of a closed group, also those who did before, are to say that they were notified of its end."""
         self.state.graph.groups[group].finished = False
         self.state.ended.discard(group)
@@ -298,8 +271,8 @@ class Coordinator:
         self.state.last_marks.pop(work.group, None)
         for name in decay.idle:
             graph.atoms[name].idle = True
-            self._ask(work, graph.atoms[name].host, Idle(self._token(), name), effects)
-        gone = Gone(work.group, frozenset(decay.idle))
+            self._ask(work, graph.atoms[name].host, say.Idle(self._token(), name), effects)
+        gone = say.Gone(work.group, frozenset(decay.idle))
         ingress = self.plan.ingress_of(topic_of(work.group))
         everyone = [ingress, *self.plan.hosts, *sorted(members - self.state.forgotten)]
         effects.send.extend((address, gone) for address in everyone)
@@ -337,7 +310,7 @@ class Coordinator:
     def _uninstall(self, work: Work, effects: Effects) -> None:
         for name in _decay(work).idle:
             atom = self.state.graph.atoms.pop(name)
-            self._ask(work, atom.host, Uninstall(self._token(), name), effects)
+            self._ask(work, atom.host, say.Uninstall(self._token(), name), effects)
 
     # ── parts of both ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -347,7 +320,7 @@ class Coordinator:
             atom, token = graph.atoms[turn.atom], self._token()
             if atom.next is not None:
                 work.waits_for.add(f"{token} drained")
-            message = Reroute(token, turn.atom, turn.next, self._host(turn.next), turn.rejoin)
+            message = say.Reroute(token, turn.atom, turn.next, self._host(turn.next), turn.rejoin)
             self._ask(work, atom.host, message, effects)
             atom.next = turn.next
 
@@ -358,32 +331,32 @@ class Coordinator:
         way = tuple(self.state.graph.path(group))
         token = self._token()
         members = route.members - self.state.forgotten
-        notice = Notice(
+        notice = say.Notice(
             closes=route.closed, mark=token, way=way, members=members, overlaps={atom: common} if atom else {}
         )
         if route.closed:
             self._await_end(group, token)
         work.waits_for.add(token)
-        message = Mark(group, notice, self._host(route.entry))
+        message = say.Mark(group, notice, self._host(route.entry))
         effects.send.append((self.plan.ingress_of(topic_of(group)), message))
 
     def _send_enter(self, work: Work, group: Group, entry: AtomId | None, effects: Effects) -> None:
         token = self._token()
         work.waits_for.add(f"{token} drained")
-        message = Enter(token, group, entry, self._host(entry))
+        message = say.Enter(token, group, entry, self._host(entry))
         effects.send.append((self.plan.ingress_of(topic_of(group)), message))
 
     def _ask(
         self,
         work: Work,
         target: Address,
-        message: Install | Open | Close | Idle | Uninstall | Reroute,
+        message: say.Install | say.Open | say.Close | say.Idle | say.Uninstall | say.Reroute,
         effects: Effects,
     ) -> None:
         work.waits_for.add(message.token)
         effects.send.append((target, message))
 
-    def _token(self) -> Token:
+    def _token(self) -> say.Token:
         self.state.tokens += 1
         return str(self.state.tokens)
 
@@ -411,6 +384,3 @@ def first_state(plan: Plan) -> CoordinatorState:
         state.incarnations[topic_of(group)] = incarnation_of(group)
         state.current[topic_of(group)] = group
     return state
-
-
-__all__ = ["COORDINATOR", "Coordinator"]

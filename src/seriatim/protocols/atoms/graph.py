@@ -192,19 +192,20 @@ def check(graph: SequencingGraph, threshold: int = 2) -> None:
 
 def check_shape(graph: SequencingGraph) -> None:
     """Refuse a graph that breaks C1, C2 or direction; whether it has the atoms that it needs is not asked."""
-    _refuse(
-        [
-            f"{name}: leads to {atom.next}, which there is not"
-            for name, atom in graph.atoms.items()
-            if atom.next is not None and atom.next not in graph.atoms
-        ]
-    )
+    check_next(graph)
     _refuse(_misfits(graph, [group for group, route in graph.groups.items() if not route.finished]))
+
+
+def check_next(graph: SequencingGraph) -> None:
+    """Refuse a graph with an atom that leads nowhere."""
+    atoms = graph.atoms
+    lost = [(name, each.next) for name, each in atoms.items() if each.next is not None and each.next not in atoms]
+    _refuse([f"{name} leads to {after}, which does not exist" for name, after in lost])
 
 
 def _refuse(found: list[str]) -> None:
     if found:
-        raise GraphError("sequencing graph", "; ".join(found[:5]), "this is a fault of whoever planned it")
+        raise GraphError("sequencing graph", "; ".join(found[:5]), "make the plan anew")
 
 
 def _misfits(graph: SequencingGraph, groups: Iterable[Group]) -> list[str]:

@@ -4,31 +4,15 @@ All incarnations of a topic enter at the same ingress, so the end of one is sent
 """
 
 from seriatim.model import APPLICATION, Address, Event, InputError, RemoteError
-from seriatim.protocols.atoms.messages import (
-    Accepted,
-    Begin,
-    Carry,
-    Close,
-    Done,
-    Drain,
-    Enter,
-    Forget,
-    Gone,
-    Item,
-    Mark,
-    Notice,
-    Open,
-    Publish,
-    Refused,
-)
+from seriatim.protocols.atoms import messages as say
 from seriatim.protocols.atoms.options import AtomsOptions
-from seriatim.protocols.atoms.overlaps import Group, topic_of
+from seriatim.protocols.atoms.overlaps import Group, Members, topic_of
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan
 from seriatim.protocols.atoms.state import IngressState, Inlet
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 
 
-class Ingress:
+class Ingress(Machine):
     """The machine of one ingress. It assumes links that neither lose, repeat nor reorder."""
 
     def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: IngressState | None = None) -> None:
@@ -39,42 +23,37 @@ class Ingress:
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
         match message:
-            case Publish(event, request):
+            case say.Publish(event, request):
                 self._publish(event, request, effects)
-            case Open(token, topic, group, notice, entry_host):
+            case say.Open(token, topic, group, notice, entry_host):
                 self._close(topic, effects)
                 self.state.topics[topic] = group
                 entry = notice.way[0] if notice.way else None
                 self.state.inlets[group] = Inlet(notice.members, entry, entry_host)
                 self._issue(group, None, notice, effects)
-                effects.send.append((COORDINATOR, Done(token)))
-            case Close(token, topic):
+                effects.send.append((COORDINATOR, say.Done(token)))
+            case say.Close(token, topic):
                 self._close(topic, effects)
-                effects.send.append((COORDINATOR, Done(token)))
-            case Mark(group, notice, entry_host):
+                effects.send.append((COORDINATOR, say.Done(token)))
+            case say.Mark(group, notice, entry_host):
                 inlet = self.state.inlets[group]
                 if inlet.entry is None:
                     inlet.entry, inlet.entry_host = notice.way[0], entry_host
                 self._issue(group, None, notice, effects)
-            case Enter():
+            case say.Enter():
                 self._enter(message, effects)
-            case Gone(group):
+            case say.Gone(group):
                 self.state.inlets.pop(group, None)
-            case Forget(receiver):
+            case say.Forget(receiver):
                 for inlet in self.state.inlets.values():
                     inlet.members -= {receiver}
             case _ if source == APPLICATION:
                 raise InputError("command", f"unknown command {message!r}", "see protocols/atoms/messages.py")
             case _:
-                raise RemoteError(f"{source} sent ingress {self.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent ingress {self.name} an unknown message: {message!r}")
         return effects
 
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
-
     def explain(self) -> list[str]:
-        """Nothing ever waits here."""
         return []
 
     def _publish(self, event: Event, request: int, effects: Effects) -> None:
@@ -85,9 +64,9 @@ class Ingress:
         group = self.state.topics.get(event.topic)
         if group is None:
             reason = f"nobody is subscribed to it, as far as ingress {self.name} was told"
-            effects.notify.append(Refused(event.topic, reason))
+            effects.notify.append(say.Refused(event.topic, reason))
             return
-        answer = Accepted(event.id, group, self._issue(group, event, None, effects))
+        answer = say.Accepted(event.id, group, self._issue(group, event, None, effects))
         if request:
             self.state.answers[event.publisher] = request, answer
         effects.notify.append(answer)
@@ -97,28 +76,35 @@ class Ingress:
         group = self.state.topics.pop(topic, None)
         if group is not None:
             self.state.inlets[group].closed = True
-            self._issue(group, None, Notice(closes=True), effects)
+            self._issue(group, None, say.Notice(closes=True), effects)
 
-    def _issue(self, group: Group, event: Event | None, notice: Notice | None, effects: Effects) -> int:
+    def _issue(self, group: Group, event: Event | None, notice: say.Notice | None, effects: Effects) -> int:
         inlet = self.state.inlets[group]
         inlet.issued += 1
-        item = Item(group, inlet.issued, {}, event, notice)
+        item = say.Item(group, inlet.issued, {}, event, notice, self._place(group, event))
         if inlet.entry is None:
-            effects.send.extend((member, item) for member in sorted(inlet.members))
+            self._distribute(item, inlet.members, effects)
         else:
-            effects.send.append((inlet.entry_host, Carry(inlet.entry, group, item)))
+            effects.send.append((inlet.entry_host, say.Carry(inlet.entry, group, item)))
         return inlet.issued
 
-    def _enter(self, message: Enter, effects: Effects) -> None:
+    def _place(self, group: Group, event: Event | None) -> int:
+        """Where it is among its topic's events; 0: nobody counts them."""
+        return 0
+
+    def _distribute(self, item: say.Item, members: Members, effects: Effects) -> None:
+        effects.send.extend((member, item) for member in sorted(members))
+
+    def _enter(self, message: say.Enter, effects: Effects) -> None:
         """Skip atoms that do not number this group. What is still on its way through them comes first."""
         inlet = self.state.inlets[message.group]
         if inlet.entry is not None:
-            drain = Drain(message.token, message.entry)
-            effects.send.append((inlet.entry_host, Carry(inlet.entry, message.group, drain)))
+            drain = say.Drain(message.token, message.entry)
+            effects.send.append((inlet.entry_host, say.Carry(inlet.entry, message.group, drain)))
         inlet.entry, inlet.entry_host = message.entry, message.entry_host
         if message.entry is not None:
-            begin = Begin(message.token, message.entry)
-            effects.send.append((message.entry_host, Carry(message.entry, message.group, begin)))
+            begin = say.Begin(message.token, message.entry)
+            effects.send.append((message.entry_host, say.Carry(message.entry, message.group, begin)))
 
 
 def first_state(plan: Plan, name: Address) -> IngressState:

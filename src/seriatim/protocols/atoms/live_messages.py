@@ -9,25 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from seriatim.model import UNREADABLE, Node, Number, RemoteError, Topic
-from seriatim.protocols.atoms.messages import (
-    Carry,
-    Close,
-    Done,
-    Drained,
-    Enter,
-    Finished,
-    Forget,
-    Gone,
-    Idle,
-    Install,
-    Item,
-    Mark,
-    Open,
-    Publish,
-    Reroute,
-    Started,
-    Uninstall,
-)
+from seriatim.protocols.atoms import messages as say
 from seriatim.protocols.atoms.overlaps import Group, incarnation_of
 
 SLOT_BITS = 36  # of the number of a slot: the item's number in its group; the rest is the group's incarnation
@@ -123,92 +105,36 @@ class Room(Struct, frozen=True, tag=True):
     """To a publisher: try again what was not taken."""
 
 
-# ── told by a station to whoever runs it ──────────────────────────────────────────────────────────────────────────
+# ── what travels where ────────────────────────────────────────────────────────────────────────────────────────────
 
-
-ToStation: TypeAlias = Publish | Withdrawn | Join | Leave | Started | Finished | Forget
-ToClient: TypeAlias = Numbered | Declined | Joined | Left | Gone
-BetweenStations: TypeAlias = (
-    Carry
-    | Install
-    | Reroute
-    | Idle
-    | Uninstall
-    | Open
-    | Close
-    | Mark
-    | Enter
-    | Gone
-    | Forget
-    | Done
-    | Drained
-    | Started
-    | Finished
-    | Out
+ToStation: TypeAlias = say.Publish | Withdrawn | Join | Leave | say.Started | say.Finished | say.Forget
+ToClient: TypeAlias = Numbered | Declined | Joined | Left | say.Gone
+FromCoordinator: TypeAlias = (
+    say.Install | say.Reroute | say.Idle | say.Uninstall | say.Open | say.Close | say.Mark | say.Enter | say.Gone
 )
-Input: TypeAlias = (
-    Place
-    | Publish
-    | Withdrawn
-    | Join
-    | Leave
-    | Started
-    | Finished
-    | Forget
-    | Carry
-    | Install
-    | Reroute
-    | Idle
-    | Uninstall
-    | Open
-    | Close
-    | Mark
-    | Enter
-    | Gone
-    | Done
-    | Drained
-    | Out
-)
-Sent: TypeAlias = (
-    Numbered
-    | Declined
-    | Joined
-    | Left
-    | Gone
-    | Carry
-    | Install
-    | Reroute
-    | Idle
-    | Uninstall
-    | Open
-    | Close
-    | Mark
-    | Enter
-    | Forget
-    | Done
-    | Drained
-    | Out
-    | Item
-)
+ToCoordinator: TypeAlias = say.Done | say.Drained | say.Started | say.Finished
+BetweenStations: TypeAlias = say.Carry | FromCoordinator | say.Forget | ToCoordinator | Out
+Input: TypeAlias = Place | ToStation | BetweenStations
+Sent: TypeAlias = ToClient | BetweenStations | say.Item
 
 
 # ── items on the broker ───────────────────────────────────────────────────────────────────────────────────────────
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Item).decode
+_decode = msgspec.msgpack.Decoder(say.Item).decode
 
 
-def slot_of(item: Item) -> Number:
+def slot_of(item: say.Item) -> Number:
     """Where on the broker an item belongs, within its topic: it can be written there again without any harm."""
     return (incarnation_of(item.group) << SLOT_BITS) + item.number
 
 
-def encode_item(item: Item) -> bytes:
+def encode_item(item: say.Item) -> bytes:
     """An item as the broker keeps it."""
     return _encode(item)
 
 
-def decode_item(data: bytes) -> Item:
+def decode_item(data: bytes) -> say.Item:
     """RemoteError: no station has written this."""
     try:
         item = _decode(data)

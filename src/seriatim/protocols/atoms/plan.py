@@ -8,7 +8,7 @@ from msgspec import Struct
 from seriatim.model import Address, InputError, Node, Topic
 from seriatim.protocols.atoms.building import build
 from seriatim.protocols.atoms.graph import GraphError, SequencingGraph, check
-from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, group_of, topic_of
+from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, group_of
 
 COORDINATOR: Address = "coordinator"
 
@@ -36,19 +36,6 @@ class Plan(Struct, frozen=True):
 
     def host_of(self, atom: AtomId | None) -> Node:
         return "" if atom is None else self.graph.atoms[atom].host
-
-    def matches(self, memberships: Mapping[Topic, Iterable[Address]]) -> None:
-        """Refuse a plan that was made for other members than there are."""
-        planned = {topic_of(group): route.members for group, route in self.graph.groups.items()}
-        live = {topic: frozenset(members) for topic, members in memberships.items()}
-        for topic in sorted({*planned, *live}):
-            if planned.get(topic) != live.get(topic):
-                who = sorted(planned.get(topic, frozenset()) ^ live.get(topic, frozenset()))
-                raise GraphError(
-                    f"topic {topic!r}",
-                    f"the plan and the live membership differ in {', '.join(who[:5]) or 'whether it exists'}",
-                    "plan again from the live subscriptions",
-                )
 
 
 def plan_of(

@@ -12,12 +12,12 @@ from seriatim.model import APPLICATION, Address, Event, Node, RemoteError, Topic
 from seriatim.protocols.atoms.live_messages import Alive, Declined, Forgotten, Full, Numbered, Room, Withdrawn
 from seriatim.protocols.atoms.messages import Publish as Number
 from seriatim.protocols.link import Frame, Link
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.node import JournaledNode
-from seriatim.protocols.tree.messages import EventStored, NotTaken, Publish, Withdraw
+from seriatim.protocols.with_broker import EventStored, NotTaken, Publish, Withdraw
 
 
-class Awaited:
+class Awaited(Machine):
     """The events that no ingress has answered yet. The links of this inner machine are perfect."""
 
     def __init__(self, ingresses: Sequence[Node]) -> None:
@@ -49,9 +49,6 @@ class Awaited:
                 raise RemoteError(f"{source} sent a publisher an unknown message: {message!r}")
         return effects
 
-    def tick(self, now: float) -> Effects:
-        return Effects()
-
     def explain(self) -> list[str]:
         by_topic: dict[Topic, int] = {}
         for event in self.events.values():
@@ -62,15 +59,38 @@ class Awaited:
         ]
 
 
-class AtomsPublisher(JournaledNode):
-    """The machine that a driver runs. `alive_ms`: how often it shows that it is there."""
+class ClientNode(JournaledNode):
+    """A client of a served cluster. It remembers nothing beyond its process.
+
+    Every `alive_ms` it shows each node that has acknowledged something that it is still there.
+    """
+
+    def __init__(self, inner: Any, retry_ms: float, alive_ms: float) -> None:
+        super().__init__(inner, retry_ms, journals=False)
+        self._alive_ms = alive_ms
+        self._alive_due = 0.0
+
+    def tick(self, now: float) -> Effects:
+        effects = super().tick(now)
+        if now >= self._alive_due:
+            self._alive_due = now + self._alive_ms
+            counts = {address: link.acknowledged for address, link in self.state.links.items()}
+            effects.send.extend((address, Alive(count)) for address, count in counts.items() if count)
+        return effects
+
+    def _wishing(self, effects: Effects, *dues: float | None) -> Effects:
+        """Wake it for the next sign of life, at these times too, and at the time that the effects wish for."""
+        effects.wake_at = min(due for due in (self._alive_due, effects.wake_at, *dues) if due is not None)
+        return effects
+
+
+class AtomsPublisher(ClientNode):
+    """The machine that a driver runs for a publisher."""
 
     inner: Awaited
 
     def __init__(self, ingresses: Sequence[Node], retry_ms: float, alive_ms: float) -> None:
-        super().__init__(Awaited(ingresses), retry_ms, journals=False)
-        self._alive_ms = alive_ms
-        self._alive_due = 0.0
+        super().__init__(Awaited(ingresses), retry_ms, alive_ms)
         self._given_up: set[tuple[Address, int]] = set()  # places on links
         self._full: dict[Node, str] = {}  # ingresses that took nothing when they were last heard of, and why
         self._repeated: dict[Node, int] = {}  # the last number sent again, if there is more behind it
@@ -88,20 +108,16 @@ class AtomsPublisher(JournaledNode):
         if isinstance(message, Withdraw):
             self._give_up(message)
         link = self.state.links.get(source)
-        before = _acknowledged(link)
+        before = link.acknowledged if link is not None else 0
         effects = super().step(source, message, now)
-        if link is not None and _acknowledged(link) > before:  # what is behind something kept out is answered too
+        if link is not None and link.acknowledged > before:  # what is behind something kept out is answered too
             self._full.pop(source, None)
             if source in self._repeated:
                 effects.send += self._next_portion(source, link, now)
         return self._wishing(effects)
 
     def tick(self, now: float) -> Effects:
-        effects = super().tick(now)
-        if now >= self._alive_due:
-            self._alive_due = now + self._alive_ms
-            effects.send.extend(signs_of_life(self.state.links))
-        return self._wishing(effects)
+        return self._wishing(super().tick(now))
 
     def explain(self) -> list[str]:
         return self.inner.explain() + [
@@ -124,7 +140,7 @@ class AtomsPublisher(JournaledNode):
 
     def _next_portion(self, ingress: Address, link: Link[Any], now: float) -> list[tuple[Address, Frame[Any]]]:
         """The last portion was acknowledged: send the next one now, not at its next retry."""
-        if _acknowledged(link) < self._repeated[ingress]:
+        if link.acknowledged < self._repeated[ingress]:
             return []
         del self._repeated[ingress]
         return self._send_again(ingress, link, now) if link.unacknowledged else []
@@ -157,18 +173,3 @@ class AtomsPublisher(JournaledNode):
                 waiting[number] = Withdrawn()
                 self._given_up.add((ingress, number))
                 return
-
-    def _wishing(self, effects: Effects) -> Effects:
-        wishes = [self._alive_due] if effects.wake_at is None else [self._alive_due, effects.wake_at]
-        effects.wake_at = min(wishes)
-        return effects
-
-
-def signs_of_life(links: dict[Address, Any]) -> list[tuple[Address, Alive]]:
-    """A sign of life for every node that has acknowledged something."""
-    counts = {address: link.sent - len(link.unacknowledged) for address, link in links.items()}
-    return [(address, Alive(count)) for address, count in counts.items() if count]
-
-
-def _acknowledged(link: Link[Any] | None) -> int:
-    return link.sent - len(link.unacknowledged) if link is not None else 0

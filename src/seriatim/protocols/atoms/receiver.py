@@ -16,10 +16,10 @@ from seriatim.protocols.atoms.options import AtomsOptions
 from seriatim.protocols.atoms.overlaps import Group, groups_of, incarnation_of, topic_of
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan
 from seriatim.protocols.atoms.state import HeldItem, ReceiverState
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 
 
-class Receiver:
+class Receiver(Machine):
     """The machine of one receiver."""
 
     def __init__(self, plan: Plan, name: Address, options: AtomsOptions, state: ReceiverState | None = None) -> None:
@@ -45,15 +45,11 @@ class Receiver:
                 for atom in atoms:
                     self.state.done.pop(atom, None)
             case _:
-                raise RemoteError(f"{source} sent receiver {self.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent receiver {self.name} an unknown message: {message!r}")
         return effects
 
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
-
     def explain(self, most: int | None = None) -> list[str]:
-        """What is held, and what each message waits for; of each group at most so many, and how many there are."""
+        """What is held, and what each message waits for; of each group at most `most`, and how many there are."""
         lines = []
         for group, items in sorted(self.state.held.items()):
             for number, held in sorted(items.items())[:most]:

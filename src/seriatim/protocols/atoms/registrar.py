@@ -43,9 +43,9 @@ class Registrar(Coordinator):
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         match message:
             case Join(topic):
-                effects = self._join(source, topic, now)
+                effects = self._wish(source, topic, True, now)
             case Leave(topic):
-                effects = self._leave(source, topic, now)
+                effects = self._wish(source, topic, False, now)
             case Place(placement) if source == APPLICATION:
                 self.state.placement = placement
                 effects = Effects()
@@ -59,7 +59,7 @@ class Registrar(Coordinator):
         return effects
 
     def members(self, topic: Topic) -> Members:
-        """Of the topic's open group."""
+        """The members of the topic's open group."""
         group = self.state.current.get(topic)
         return self.state.graph.groups[group].members if group is not None else frozenset()
 
@@ -77,21 +77,15 @@ class Registrar(Coordinator):
 
     # ── wishes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _join(self, receiver: Address, topic: Topic, now: float) -> Effects:
+    def _wish(self, receiver: Address, topic: Topic, joins: bool, now: float) -> Effects:
         state = self.state
-        state.wanted.setdefault(topic, set()).add(receiver)
-        _discard(state.leaving, topic, receiver)
-        state.joining.setdefault(topic, set()).add(receiver)
-        effects = Effects()
-        self._settle(topic, now, effects)
-        self._tell_if_settled(topic, effects)
-        return effects
-
-    def _leave(self, receiver: Address, topic: Topic, now: float) -> Effects:
-        state = self.state
-        _discard(state.wanted, topic, receiver)
-        _discard(state.joining, topic, receiver)
-        state.leaving.setdefault(topic, set()).add(receiver)
+        if joins:
+            state.wanted.setdefault(topic, set()).add(receiver)
+        else:
+            _discard(state.wanted, topic, receiver)
+        asked, dropped = (state.joining, state.leaving) if joins else (state.leaving, state.joining)
+        _discard(dropped, topic, receiver)
+        asked.setdefault(topic, set()).add(receiver)
         effects = Effects()
         self._settle(topic, now, effects)
         self._tell_if_settled(topic, effects)
@@ -118,7 +112,7 @@ class Registrar(Coordinator):
         coming = under_way.members if under_way is not None else self.members(topic)
         wanted = frozenset(state.wanted.get(topic, ()))
         if wanted != coming:
-            _extend(effects, super().step(APPLICATION, Change(topic, wanted), now))
+            effects.add(super().step(APPLICATION, Change(topic, wanted), now))
 
     def _under_way(self, topic: Topic) -> Change | None:
         change = self.state.work.change if self.state.work is not None else None
@@ -170,8 +164,3 @@ def _discard(table: dict[Topic, set[Address]], topic: Topic, receiver: Address) 
         found.discard(receiver)
         if not found:
             del table[topic]
-
-
-def _extend(effects: Effects, more: Effects) -> None:
-    effects.send += more.send
-    effects.notify += more.notify

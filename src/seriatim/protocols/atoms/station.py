@@ -15,42 +15,21 @@ from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Event, Node, Number, RemoteError, Topic
 from seriatim.protocols.atoms import host, ingress
+from seriatim.protocols.atoms import messages as say
 from seriatim.protocols.atoms.burden import Burden, event_of
 from seriatim.protocols.atoms.host import AtomHost
 from seriatim.protocols.atoms.ingress import Ingress
 from seriatim.protocols.atoms.live_messages import Declined, Join, Leave, Numbered, Out, Place, Withdrawn
-from seriatim.protocols.atoms.messages import (
-    Carry,
-    Close,
-    Done,
-    Drained,
-    Enter,
-    Finished,
-    Forget,
-    Gone,
-    Idle,
-    Install,
-    Item,
-    Mark,
-    Notice,
-    Open,
-    Passing,
-    Publish,
-    Reroute,
-    Started,
-    Token,
-    Uninstall,
-)
 from seriatim.protocols.atoms.options import AtomsOptions
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, topic_of
 from seriatim.protocols.atoms.plan import COORDINATOR, Plan
 from seriatim.protocols.atoms.registrar import Registrar, RegistrarState
 from seriatim.protocols.atoms.state import HostedAtom, HostState, IngressState
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 
-FOR_INGRESS = (Publish, Withdrawn, Open, Close, Mark, Enter, Out)
-FOR_HOST = (Carry, Install, Reroute, Idle, Uninstall)
-FOR_COORDINATOR = (Done, Drained, Started, Finished, Join, Leave, Place)
+FOR_INGRESS = (say.Publish, Withdrawn, say.Open, say.Close, say.Mark, say.Enter, Out)
+FOR_HOST = (say.Carry, say.Install, say.Reroute, say.Idle, say.Uninstall)
+FOR_COORDINATOR = (say.Done, say.Drained, say.Started, say.Finished, Join, Leave, Place)
 
 IDS_REMEMBERED = 1_024  # of each publisher: far more than it can have tried before it was answered
 
@@ -82,13 +61,13 @@ class StationIngress(Ingress):
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
         match message:
-            case Publish(event):
+            case say.Publish(event):
                 self._take(source, event, effects)
             case Withdrawn():
                 pass
             case Out(group, number):
                 self._left(group, number, effects)
-            case Forget(receiver):
+            case say.Forget(receiver):
                 self.state.recent.pop(receiver, None)
                 for owed in self.state.owed.values():
                     for number in [number for number, each in owed.items() if each.publisher == receiver]:
@@ -142,17 +121,14 @@ class StationIngress(Ingress):
         if found is not None:
             effects.send.append((found.publisher, found.answer))
 
-    def _issue(self, group: Group, event: Event | None, notice: Notice | None, effects: Effects) -> int:
-        inlet, topic = self.state.inlets[group], topic_of(group)
-        inlet.issued += 1
-        place = self.state.places.get(topic, 0) + (event is not None)
-        self.state.places[topic] = place
-        item = Item(group, inlet.issued, {}, event, notice, place)
-        if inlet.entry is not None:
-            effects.send.append((inlet.entry_host, Carry(inlet.entry, group, item)))
-        elif inlet.members:
+    def _place(self, group: Group, event: Event | None) -> int:
+        topic = topic_of(group)
+        place = self.state.places[topic] = self.state.places.get(topic, 0) + (event is not None)
+        return place
+
+    def _distribute(self, item: say.Item, members: Members, effects: Effects) -> None:
+        if members:
             effects.send.append((BROKER, item))
-        return inlet.issued
 
 
 class StationHost(AtomHost):
@@ -167,20 +143,20 @@ class StationHost(AtomHost):
             if event is not None:
                 self.gated.add(event)
 
-    def _arrive(self, name: AtomId, source: str, passing: Passing, effects: Effects) -> None:
+    def _arrive(self, name: AtomId, source: str, passing: say.Passing, effects: Effects) -> None:
         event = event_of(passing)
         if event is not None and self._gate(self.state.atoms[name], source) is not None:
             self.gated.add(event)
         super()._arrive(name, source, passing, effects)
 
-    def _open(self, name: AtomId, atom: HostedAtom, token: Token, effects: Effects) -> None:
+    def _open(self, name: AtomId, atom: HostedAtom, token: say.Token, effects: Effects) -> None:
         gate = next((gate for gate in atom.gates.values() if gate.token == token), None)
         for event in map(event_of, gate.held) if gate is not None else ():
             if event is not None:
                 self.gated.remove(event)
         super()._open(name, atom, token, effects)
 
-    def _distribute(self, item: Item, members: Members, effects: Effects) -> None:
+    def _distribute(self, item: say.Item, members: Members, effects: Effects) -> None:
         if members:
             effects.send.append((BROKER, item))
         if self.options.causal and item.event is not None:
@@ -195,7 +171,7 @@ class StationState(Struct, array_like=True):
     host: HostState | None = None
 
 
-class Station:
+class Station(Machine):
     """The machine of one station. `coordinator`: the station where the coordinator is."""
 
     def __init__(
@@ -223,7 +199,7 @@ class Station:
 
     @property
     def roles(self) -> list[str]:
-        """What is played here."""
+        """The roles that are here."""
         named = (("coordinator", self.registrar), ("ingress", self.ingress), ("host", self.host))
         return [name for name, role in named if role is not None]
 
@@ -239,12 +215,7 @@ class Station:
                 raise RuntimeError(f"the roles of {self.name} do not understand each other: {error}") from error
         return effects
 
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
-
     def explain(self) -> list[str]:
-        """What waits here, and for what."""
         lines = [
             line for role in (self.registrar, self.ingress, self.host) if role is not None for line in role.explain()
         ]
@@ -268,16 +239,16 @@ class Station:
                     effects.send.append((target, each))
 
     def _roles_for(self, source: Address, message: Payload) -> list[Any]:
-        if isinstance(message, Gone):
+        if isinstance(message, say.Gone):
             return [role for role in (self.ingress, self.host) if role is not None]
-        if isinstance(message, Forget):
+        if isinstance(message, say.Forget):
             if self.registrar is not None and source in (APPLICATION, message.receiver):
                 return [self.registrar]
             if source not in (APPLICATION, message.receiver, self._coordinator):
-                raise RemoteError(f"{source} wants {message.receiver} to be forgotten, which is not its own")
+                raise RemoteError(f"{source} may not have {message.receiver} forgotten, only itself")
             return [role for role in (self.ingress, self.host) if role is not None]
         kinds = ((FOR_INGRESS, self.ingress), (FOR_HOST, self.host), (FOR_COORDINATOR, self.registrar))
         for kind, role in kinds:
             if isinstance(message, kind) and role is not None:
                 return [role]
-        raise RemoteError(f"{source} sent station {self.name} a {type(message).__name__}, which is for nobody here")
+        raise RemoteError(f"{source} sent station {self.name} a {type(message).__name__}, which no role here takes")

@@ -29,6 +29,7 @@ class StationNode(JournaledNode):
 
     passes_over = (RemoteError,)
     inner: Station
+    state: LinkedState
 
     def __init__(self, station: Station, retry_ms: float) -> None:
         super().__init__(station, retry_ms)
@@ -41,22 +42,13 @@ class StationNode(JournaledNode):
 
     @classmethod
     def restore(
-        cls,
-        create: Callable[..., Station],
-        retry_ms: float,
-        snapshot: LinkedState | None,
-        records: Iterable[Payload],
+        cls, create: Callable[..., Station], retry_ms: float, snapshot: LinkedState | None, records: Iterable[Payload]
     ) -> Self:
         """Rebuild a station under a new epoch, which is recorded before anything leaves it."""
         node = cls.take_over(create, retry_ms, records, snapshot)
         node.burdens.begin(node.state.links)
         node._reports_due = node.burdens.is_full
         return node
-
-    @property
-    def linked_state(self) -> LinkedState:
-        """For a snapshot."""
-        return self.state
 
     def answer_alive(self, source: Address, message: Alive) -> Forgotten | None:
         """The answer to a sign of life; it changes nothing. None: the client is known."""
@@ -155,7 +147,7 @@ class StationNode(JournaledNode):
     def _resend(self, address: Address, link: "Link[Any]", now: float) -> "list[Frame[Any]]":
         """Acknowledged nothing since the last time: it was away. Send what gathered in portions, as it takes them."""
         frames = super()._resend(address, link, now)
-        have = link.sent - len(link.unacknowledged)
+        have = link.acknowledged
         if frames and self._heard.get(address, have) == have:
             self._portions[address] = frames[-1].number, link.sent
         self._heard[address] = have
@@ -163,7 +155,7 @@ class StationNode(JournaledNode):
 
     def _next_portion(self, address: Address, link: "Link[Any]", now: float) -> "list[Frame[Any]]":
         last, upto = self._portions[address]
-        have = link.sent - len(link.unacknowledged)
+        have = link.acknowledged
         if have < last:
             return []
         if have >= upto:

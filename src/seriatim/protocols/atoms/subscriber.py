@@ -23,23 +23,14 @@ from seriatim.model import (
     Topic,
     event_bytes,
 )
+from seriatim.protocols import with_broker as say
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, Receiver, SequencingGraph
-from seriatim.protocols.atoms.live_messages import (
-    Forgotten,
-    Join,
-    Joined,
-    Leave,
-    Left,
-    decode_item,
-    slot_of,
-)
+from seriatim.protocols.atoms import live_messages as live
+from seriatim.protocols.atoms.live_messages import decode_item, slot_of
 from seriatim.protocols.atoms.messages import Forget, Gone, Item
 from seriatim.protocols.atoms.overlaps import Group, group_of, incarnation_of, topic_of
-from seriatim.protocols.atoms.publisher import signs_of_life
-from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.node import JournaledNode
-from seriatim.protocols.tree.messages import Change, Changed, Ended, Rejected
-from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed, Unlisten, Voids
+from seriatim.protocols.atoms.publisher import ClientNode
+from seriatim.protocols.machine import Effects, Machine, Payload
 
 
 class Depart(Struct, frozen=True):
@@ -90,7 +81,7 @@ class Holding(Struct):
     is_left: bool = False  # the application has left it; the end of its last group is still to come
 
 
-class Membership:
+class Membership(Machine):
     """The machine inside, to which links are perfect."""
 
     def __init__(self, name: Address, coordinator: Node, options: AtomsOptions) -> None:
@@ -132,47 +123,44 @@ class Membership:
         if self._has_departed:
             return effects
         match message:
-            case Delivered() if source == BROKER:
+            case say.Delivered() if source == BROKER:
                 self._on_delivered(message, now, effects)
-            case Change(add, remove) if source == APPLICATION:
+            case say.Change(add, remove) if source == APPLICATION:
                 self._on_change(add, remove, effects)
             case Depart() if source == APPLICATION:
                 self._has_departed = True
                 effects.send.append((self._coordinator, Forget(self.name)))
-            case Listening(topic, version) if source == BROKER:
+            case say.Listening(topic, version) if source == BROKER:
                 holding = self.holdings.get(topic)
                 if holding is not None and holding.version == version and not holding.is_heard:
                     holding.is_heard = True
                     if not holding.is_left:
-                        effects.send.append((self._coordinator, Join(topic)))
-            case Joined(topic, group) if source == self._coordinator:
+                        effects.send.append((self._coordinator, live.Join(topic)))
+            case live.Joined(topic, group) if source == self._coordinator:
                 self._on_joined(topic, group, now, effects)
-            case Left(topic) if source == self._coordinator:
+            case live.Left(topic) if source == self._coordinator:
                 self.leaving.discard(topic)
                 self._let_go(topic, effects)
                 self._finish(effects)
             case Gone() if source == self._coordinator:
                 self._on_gone(message, now, effects)
-            case Voids() if source == BROKER:
+            case say.Voids() if source == BROKER:
                 pass  # atoms count their own items: a position without one says nothing
-            case Trimmed(topic) if source == BROKER:
+            case say.Trimmed(topic) if source == BROKER:
                 if topic in self.holdings:  # whether what is gone was for us cannot be known: it ends
                     lost = f"the broker has dropped items of {topic} before this subscriber had read them"
-                    effects.notify.append(Ended(f"{lost}; read faster, or keep them for longer, and subscribe again"))
+                    effects.notify.append(
+                        say.Ended(f"{lost}; read faster, or keep them for longer, and subscribe again")
+                    )
             case _:
                 raise RemoteError(f"{source} sent a subscriber an unknown message: {message!r}")
         return effects
-
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
 
     def unheard(self) -> list[tuple[Topic, int]]:
         """What the broker has not confirmed: topics, and the version of the request."""
         return [(topic, each.version) for topic, each in sorted(self.holdings.items()) if not each.is_heard]
 
     def explain(self) -> list[str]:
-        """What is held, and what is being joined or left."""
         lines = self.receiver.explain(most=1)
         for topic, each in sorted(self.holdings.items()):
             if not each.is_heard:
@@ -195,19 +183,19 @@ class Membership:
             holding.is_left = True
             if holding.is_heard:
                 self.leaving.add(topic)
-                effects.send.append((self._coordinator, Leave(topic)))
+                effects.send.append((self._coordinator, live.Leave(topic)))
             else:
                 self._take_early(holding)
                 del self.holdings[topic]
-                effects.send.append((BROKER, Unlisten(topic)))
+                effects.send.append((BROKER, say.Unlisten(topic)))
         for topic in sorted(add - self.topics):
             old = self.holdings.get(topic)
             if old is not None:  # still heard, for the end of the group we left
                 old.is_left, old.begins, old.start = False, None, None
-                effects.send.append((self._coordinator, Join(topic)))
+                effects.send.append((self._coordinator, live.Join(topic)))
             else:
                 self.holdings[topic] = Holding(self.version)
-                effects.send.append((BROKER, Listen(topic, None, self.version, tells_losses=True)))
+                effects.send.append((BROKER, say.Listen(topic, None, self.version, tells_losses=True)))
         self._finish(effects)
 
     def _on_joined(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
@@ -231,7 +219,7 @@ class Membership:
         starts = {topic: each.start for topic, each in held.items() if each.start is not None}
         if self._changing and len(starts) == len(held) and not self.leaving:
             self._changing = False
-            effects.notify.append(Changed(self.version, self.topics, starts))
+            effects.notify.append(say.Changed(self.version, self.topics, starts))
 
     def _on_gone(self, message: Gone, now: float, effects: Effects) -> None:
         topic, incarnation = topic_of(message.group), incarnation_of(message.group)
@@ -259,11 +247,11 @@ class Membership:
             self._take_early(holding)
             del self.holdings[topic]
             self._foreign = {group for group in self._foreign if topic_of(group) != topic}
-            effects.send.append((BROKER, Unlisten(topic)))
+            effects.send.append((BROKER, say.Unlisten(topic)))
 
     # ── items ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_delivered(self, message: Delivered, now: float, effects: Effects) -> None:
+    def _on_delivered(self, message: say.Delivered, now: float, effects: Effects) -> None:
         holding = self.holdings.get(message.topic)
         if holding is None or message.event is None:
             return
@@ -272,7 +260,7 @@ class Membership:
             if topic_of(item.group) != message.topic:
                 raise RemoteError(f"an item of {topic_of(item.group)} was written to {message.topic}")
         except RemoteError as error:
-            effects.notify.append(Rejected(message.topic, message.number, message.event.publisher, str(error)))
+            effects.notify.append(say.Rejected(message.topic, message.number, message.event.publisher, str(error)))
             return
         if holding.since is None:
             holding.early.append(item)
@@ -319,15 +307,13 @@ def _bytes_of(item: Item) -> int:
     return event_bytes(item.event.payload, item.event.headers) if item.event is not None else 0
 
 
-class AtomsSubscriber(JournaledNode):
-    """The machine that a driver runs. `alive_ms`: how often it shows that it is there."""
+class AtomsSubscriber(ClientNode):
+    """The machine that a driver runs for a subscriber."""
 
     inner: Membership
 
     def __init__(self, name: Address, coordinator: Node, options: AtomsOptions, *, alive_ms: float) -> None:
-        super().__init__(Membership(name, coordinator, options), options.retry_ms, journals=False)
-        self._alive_ms = alive_ms
-        self._alive_due = 0.0
+        super().__init__(Membership(name, coordinator, options), options.retry_ms, alive_ms)
         self._listen_due: float | None = None
 
     @property
@@ -336,33 +322,30 @@ class AtomsSubscriber(JournaledNode):
         return not any(link.unacknowledged for link in self.state.links.values())
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
-        if isinstance(message, Forgotten):
+        if isinstance(message, live.Forgotten):
             effects = Effects()
             reason = "this subscriber was silent for too long, and the coordinator has forgotten it"
-            effects.notify.append(Ended(f"{reason}; subscribe again"))
+            effects.notify.append(say.Ended(f"{reason}; subscribe again"))
             return effects
-        return self._wishing(super().step(source, message, now), now)
+        return self._wishing_to_listen(super().step(source, message, now), now)
 
     def tick(self, now: float) -> Effects:
         effects = super().tick(now)
-        if now >= self._alive_due:
-            self._alive_due = now + self._alive_ms
-            effects.send.extend(signs_of_life(self.state.links))
         if self._listen_due is not None and now >= self._listen_due:
             self._listen_due = None
             unheard = self.inner.unheard()
-            effects.send.extend((BROKER, Listen(topic, None, version, tells_losses=True)) for topic, version in unheard)
-        return self._wishing(effects, now)
+            effects.send.extend(
+                (BROKER, say.Listen(topic, None, version, tells_losses=True)) for topic, version in unheard
+            )
+        return self._wishing_to_listen(effects, now)
 
     def _send(self, target: Address, message: Payload, now: float) -> Payload:
         """Only the coordinator is at the other end of a link."""
         return message if target == BROKER else super()._send(target, message, now)
 
-    def _wishing(self, effects: Effects, now: float) -> Effects:
+    def _wishing_to_listen(self, effects: Effects, now: float) -> Effects:
         if not self.inner.unheard():
             self._listen_due = None
         elif self._listen_due is None:
             self._listen_due = now + self.retry_ms
-        wishes = (self._alive_due, self._listen_due, effects.wake_at)
-        effects.wake_at = min(wish for wish in wishes if wish is not None)
-        return effects
+        return self._wishing(effects, self._listen_due)

@@ -30,7 +30,16 @@ import msgspec
 from msgspec import Struct
 
 from seriatim.model import Address, Node, Topic
-from seriatim.protocols.atoms.graph import Atom, GraphError, Route, SequencingGraph, check, check_shape, set_routes
+from seriatim.protocols.atoms.graph import (
+    Atom,
+    GraphError,
+    Route,
+    SequencingGraph,
+    check,
+    check_next,
+    check_shape,
+    set_routes,
+)
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, atom_of, group_of, topic_of
 
 ORDER = "atoms"
@@ -108,7 +117,7 @@ def parse(table: Mapping[str, Any]) -> Written:
     """What TOML reads as; a GraphError says what is wrong with it."""
     if not is_atoms(table):
         raise GraphError(
-            "order", f"is {table.get('order')!r}: no plan of atoms", "make one: seriatim plan --order atoms"
+            "order", f"{table.get('order')!r}: this is no plan of atoms", "make one: seriatim plan --order atoms"
         )
     try:
         written = msgspec.convert(table, Written)
@@ -118,7 +127,7 @@ def parse(table: Mapping[str, Any]) -> Written:
         if len(column) != len(written.topics):
             raise GraphError(name, f"there are {len(column)}, for {len(written.topics)} topics", "make the plan anew")
     if len(set(written.topics)) != len(written.topics):
-        raise GraphError("topics", "one of them is there twice", "make the plan anew")
+        raise GraphError("topics", "one is listed twice", "make the plan anew")
     return written
 
 
@@ -141,13 +150,13 @@ def graph_of(written: Written, memberships: Mapping[Topic, Iterable[Address]] | 
         names = [atom_of(*pair) for pair in pairs]
         for name, pair in zip(names, pairs, strict=True):
             if name in graph.atoms:
-                raise GraphError(f"atom {name!r}", "it is there twice", "make the plan anew")
+                raise GraphError(f"atom {name!r}", "it is listed twice", "make the plan anew")
             graph.atoms[name] = Atom(pair, host=chain.host)
         for name, after in pairwise(names):
             graph.atoms[name].next = after
         if chain.next is not None:
             graph.atoms[names[-1]].next = atom_of(*_pair(chain.next, written.topics))
-    _check_next(graph)
+    check_next(graph)
     set_routes(graph)
     check_shape(graph)
     if live is not None:
@@ -178,12 +187,6 @@ def differences(written: Written, live: Mapping[Topic, tuple[int, str]]) -> list
         elif here[1] != there[1]:
             found.append((topic, f"has {there[0]:,} members, but not those of the plan"))
     return found
-
-
-def _check_next(graph: SequencingGraph) -> None:
-    for name, atom in graph.atoms.items():
-        if atom.next is not None and atom.next not in graph.atoms:
-            raise GraphError(f"atom {name!r}", f"leads to {atom.next}, which there is not", "make the plan anew")
 
 
 def _pair(text: str, topics: Sequence[Topic]) -> tuple[Group, Group]:

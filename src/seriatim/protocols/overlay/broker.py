@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from seriatim.filters import FilterError, attributes_of
 from seriatim.model import APPLICATION, Address, Event, InputError, RemoteError
-from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.overlay import messages as say
 from seriatim.protocols.overlay.bounds import forged, too_much
 from seriatim.protocols.overlay.messages import Id, Key, Name, Publication, Where
@@ -24,7 +24,7 @@ from seriatim.protocols.overlay.topology import Place
 CARRYING = (say.Climb, say.Descend, say.Spread)
 
 
-class Broker:
+class Broker(Machine):
     """The machine of one broker."""
 
     orderings: ClassVar[dict[Order, type[Ordering]]] = {
@@ -53,19 +53,14 @@ class Broker:
             self._from_client(source, message, effects)
         return effects
 
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
-
     def explain(self) -> list[str]:
-        """What is unfinished here, and what it waits for."""
         lines = []
         for token, echo in sorted(self.state.echoes.items()):
             waits = sorted(echo.waits_for | echo.keys)
-            lines.append(f"{token} of {echo.source}: waits to be heard by {', '.join(waits)}")
+            lines.append(f"{token} of {echo.source}: waits for an answer from {', '.join(waits)}")
         for client, side in sorted(self.state.clients.items()):
             if side.joining:
-                lines.append(f"{len(side.joining)} subscriptions of {client}: wait for what it was notified of early")
+                lines.append(f"{len(side.joining)} subscriptions of {client}: wait for what it got early to come back")
             if side.queue:
                 lines.append(f"{len(side.queue)} commands of {client}: the first is {type(side.queue[0]).__name__}")
         return lines + self.ordering.explain()
@@ -90,7 +85,7 @@ class Broker:
                 side.queue.append(message)
                 self._serve(client, side, effects)
             case _:
-                raise RemoteError(f"{client} sent {self.place.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{client} sent {self.place.name} an unknown message: {message!r}")
 
     def _serve(self, client: Address, side: ClientSide, effects: Effects) -> None:
         """Carry out what the client asks for, in order, up to the first that has to wait."""
@@ -355,9 +350,11 @@ class Broker:
     # ── what an order uses ────────────────────────────────────────────────────────────────────────────────────────
 
     def deliver(self, client: Address, ids: Iterable[Id], publication: Publication, effects: Effects) -> None:
+        """Number it in these subscriptions of the client and send it."""
         effects.send.append((client, say.Deliver(publication.event, self._numbered(client, ids))))
 
     def miss(self, client: Address, ids: Iterable[Id], reason: str, effects: Effects) -> None:
+        """Number something in these subscriptions that will never come."""
         effects.send.append((client, say.Deliver(None, self._numbered(client, ids), reason)))
 
     def _numbered(self, client: Address, ids: Iterable[Id]) -> dict[Name, int]:
@@ -369,6 +366,7 @@ class Broker:
         return numbers
 
     def returned(self, key: Key, climbing: Climbing, effects: Effects) -> None:
+        """A publication has come back from above: let go what waited for it."""
         clients = self.state.clients
         if climbing.told:
             for token, echo in list(self.state.echoes.items()):
@@ -392,7 +390,7 @@ class Broker:
             case say.Forget(client):
                 self._forget(client, effects)
             case _:
-                raise RemoteError(f"{self.place.name} was told what it does not understand: {message!r}")
+                raise RemoteError(f"{self.place.name} was told something unknown: {message!r}")
 
     def _suspect(self, neighbour: Address, effects: Effects) -> None:
         """It does not answer: tell those that wait for it. What it is owed stays in its link."""

@@ -1,25 +1,12 @@
 """A client of a broker: hands on what its application asks for, and sees that no number is missing."""
 
 from seriatim.model import APPLICATION, Address, Gap, Notification, RemoteError
-from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.overlay.messages import (
-    Advertise,
-    Advertised,
-    Deliver,
-    EventTaken,
-    Publish,
-    Refused,
-    Subscribe,
-    Subscribed,
-    Unadvertise,
-    Unadvertised,
-    Unsubscribe,
-    Unsubscribed,
-)
+from seriatim.protocols.machine import Effects, Machine, Payload
+from seriatim.protocols.overlay import messages as say
 from seriatim.protocols.overlay.state import ClientState
 
 
-class Client:
+class Client(Machine):
     """The machine of one client, at one broker."""
 
     def __init__(self, name: Address, broker: Address, state: ClientState | None = None) -> None:
@@ -29,29 +16,22 @@ class Client:
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
-        match message:
-            case Subscribe() | Unsubscribe() | Advertise() | Unadvertise() | Publish() if source == APPLICATION:
-                effects.send.append((self.broker, message))
-            case Deliver() if source == self.broker:
-                self._deliver(message, effects)
-            case Unsubscribed(name) if source == self.broker:
-                self.state.numbers.pop(name, None)
-                effects.notify.append(message)
-            case Subscribed() | Advertised() | Unadvertised() | EventTaken() | Refused() if source == self.broker:
-                effects.notify.append(message)
-            case _:
-                raise RemoteError(f"{source} sent {self.name} what it does not understand: {message!r}")
+        if source == APPLICATION and isinstance(message, say.Command):
+            effects.send.append((self.broker, message))
+        elif source == self.broker and isinstance(message, say.Deliver):
+            self._deliver(message, effects)
+        elif source == self.broker and isinstance(message, say.Answer):
+            if isinstance(message, say.Unsubscribed):
+                self.state.numbers.pop(message.name, None)
+            effects.notify.append(message)
+        else:
+            raise RemoteError(f"{source} sent {self.name} an unknown message: {message!r}")
         return effects
 
-    def tick(self, now: float) -> Effects:
-        """Nothing here depends on time."""
-        return Effects()
-
     def explain(self) -> list[str]:
-        """Nothing waits here."""
         return []
 
-    def _deliver(self, message: Deliver, effects: Effects) -> None:
+    def _deliver(self, message: say.Deliver, effects: Effects) -> None:
         """Notify, once, and tell first which numbers are missing."""
         done = self.state.numbers
         new = {name: number for name, number in message.numbers.items() if number > done.get(name, 0)}

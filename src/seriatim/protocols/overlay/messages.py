@@ -25,7 +25,7 @@ class Subscribe(Struct, frozen=True, tag=True):
 
 
 class Unsubscribe(Struct, frozen=True, tag=True):
-    """No more of this."""
+    """End the subscription of this name."""
 
     name: Name
 
@@ -162,7 +162,7 @@ class Interest(Struct, frozen=True, tag=True):
 
 
 class Disinterest(Struct, frozen=True, tag=True):
-    """No more of this."""
+    """Stop sending what matches this subscription."""
 
     id: Id
 
@@ -250,21 +250,8 @@ class Promise(Struct, frozen=True, tag=True):
 Command: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Publish
 Answer: TypeAlias = Subscribed | Unsubscribed | Advertised | Unadvertised | EventTaken | Refused
 ToClient: TypeAlias = Answer | Deliver
-Between: TypeAlias = (
-    Advertisement
-    | Late
-    | Withdrawal
-    | Interest
-    | Disinterest
-    | Sound
-    | Heard
-    | Climb
-    | Descend
-    | Turned
-    | Ask
-    | Spread
-    | Inquire
-    | Promise
-)
+Routing: TypeAlias = Advertisement | Late | Withdrawal | Interest | Disinterest | Sound | Heard
+Moving: TypeAlias = Climb | Descend | Turned | Ask | Spread | Inquire | Promise  # publications
+Between: TypeAlias = Routing | Moving
 Told: TypeAlias = Suspect | Answers | Forget
 Input: TypeAlias = Command | Between | Told  # what a broker takes, and its journal keeps

@@ -28,7 +28,7 @@ class OverlayOptions(Struct, frozen=True, kw_only=True):
     """Advertisements of one client; more are refused."""
 
     turned_max: int = 32
-    """rooted: a broker tells a child at once of so many publications that have turned, if nobody asks before."""
+    """rooted: a broker tells a child of publications that have turned when there are this many, or when it is asked."""
 
     retry_ms: float = 500.0
     """A message that is not acknowledged after this time is sent again."""

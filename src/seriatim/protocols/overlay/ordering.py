@@ -4,45 +4,22 @@ A broker keeps the tables and the questions; an `Ordering` moves publications. E
 the checkers can be checked by replacing it.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from seriatim.filters import attributes_of
 from seriatim.model import Address, RemoteError
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.overlay.messages import Clock, Id, Key, Publication, Spread
-from seriatim.protocols.overlay.options import OverlayOptions
-from seriatim.protocols.overlay.state import BrokerState, Climbing
-from seriatim.protocols.overlay.tables import Matching, Tables
-from seriatim.protocols.overlay.topology import Place
+from seriatim.protocols.overlay.messages import Clock, Key, Publication, Spread
+from seriatim.protocols.overlay.tables import Matching
 
-
-class Surroundings(Protocol):
-    """What an order uses of its broker."""
-
-    place: Place
-    neighbours: frozenset[Address]
-    options: OverlayOptions
-    state: BrokerState
-    tables: Tables
-
-    def deliver(self, client: Address, ids: Iterable[Id], publication: Publication, effects: Effects) -> None:
-        """Number it in these subscriptions of the client and send it."""
-        ...
-
-    def returned(self, key: Key, climbing: Climbing, effects: Effects) -> None:
-        """A publication has come back from above: let go what waited for it."""
-        ...
-
-    def miss(self, client: Address, ids: Iterable[Id], reason: str, effects: Effects) -> None:
-        """Number something in these subscriptions that will never come."""
-        ...
+if TYPE_CHECKING:
+    from seriatim.protocols.overlay.broker import Broker
 
 
 class Ordering:
     """Per publisher: everything goes straight to those who want it, and links keep the order."""
 
-    def __init__(self, broker: Surroundings) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self.broker = broker
 
     # ── publications ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -54,7 +31,7 @@ class Ordering:
     def receive(self, source: Address, message: Payload, effects: Effects) -> None:
         """From a neighbour."""
         if not isinstance(message, Spread):
-            raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
+            raise RemoteError(f"{source} sent {self.broker.place.name} an unknown message: {message!r}")
         self._spread(message.publication, source, self._matching(message.publication), effects)
 
     def _spread(self, publication: Publication, source: Address, matching: Matching, effects: Effects) -> None:

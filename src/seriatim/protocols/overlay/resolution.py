@@ -11,13 +11,17 @@ What is notified first is the head of a client's queue: others wait behind it, n
 """
 
 from bisect import insort
+from typing import TYPE_CHECKING
 
 from seriatim.filters import attributes_of
 from seriatim.model import Address, RemoteError
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay.messages import Clock, Id, Inquire, Promise, Publication, Spread
-from seriatim.protocols.overlay.ordering import Ordering, Surroundings
+from seriatim.protocols.overlay.ordering import Ordering
 from seriatim.protocols.overlay.tables import Matching
+
+if TYPE_CHECKING:
+    from seriatim.protocols.overlay.broker import Broker
 
 LATE = "it came after its place: a broker on its way did not answer in time"
 
@@ -25,7 +29,7 @@ LATE = "it came after its place: a broker on its way did not answer in time"
 class ResolutionOrder(Ordering):
     """Order by clocks, with a deterministic merge at every client."""
 
-    def __init__(self, broker: Surroundings) -> None:
+    def __init__(self, broker: "Broker") -> None:
         super().__init__(broker)
         self._sources: dict[Address, dict[Address, set[Address]]] = {}  # by client and direction: publishers
         self._beyond: dict[Address, set[Address]] = {}  # by neighbour: who else can send what it wants
@@ -49,7 +53,7 @@ class ResolutionOrder(Ordering):
                 promised[source] = max(promised.get(source, 0), clock)
                 self._go_on(effects)
             case _:
-                raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent {self.broker.place.name} an unknown message: {message!r}")
 
     def _spread(self, publication: Publication, source: Address, matching: Matching, effects: Effects) -> None:
         """To neighbours at once; for clients it waits for its place."""
@@ -198,9 +202,8 @@ class ResolutionOrder(Ordering):
         lines = []
         for client, queue in sorted(merge.waiting.items()):
             ways = ", ".join(self._open_ways(client, queue[0]))
-            lines.append(
-                f"{queue[0].event.id} for {client}, and {len(queue) - 1} more: may something come from {ways}?"
-            )
+            which = f"{queue[0].event.id} for {client}, and {len(queue) - 1} more"
+            lines.append(f"{which}: wait to know that nothing earlier comes from {ways}")
         lines += [f"{neighbour} asks about clock {max(clocks)}" for neighbour, clocks in sorted(merge.asked.items())]
         return lines
 

@@ -13,20 +13,23 @@ and a broker that waits asks.
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seriatim.model import Address, RemoteError
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay.messages import Ask, Climb, Descend, Id, Key, Publication, Turned
-from seriatim.protocols.overlay.ordering import Ordering, Surroundings
+from seriatim.protocols.overlay.ordering import Ordering
 from seriatim.protocols.overlay.state import Climbing
 from seriatim.protocols.overlay.tables import Matching
+
+if TYPE_CHECKING:
+    from seriatim.protocols.overlay.broker import Broker
 
 
 class RootedOrder(Ordering):
     """Order where interests meet."""
 
-    def __init__(self, broker: Surroundings) -> None:
+    def __init__(self, broker: "Broker") -> None:
         super().__init__(broker)
         self._parent, self._children = broker.place.parent, frozenset(broker.place.children)
         # Counted beside the state, so that a publication costs what it matches and not what is under way.
@@ -58,18 +61,12 @@ class RootedOrder(Ordering):
         elif type(message) is Ask and source in self._children:
             self._asked(source, effects)
         else:
-            raise RemoteError(f"{source} sent {self.broker.place.name} what it does not understand: {message!r}")
+            raise RemoteError(f"{source} sent {self.broker.place.name} an unknown message: {message!r}")
 
     # ── up ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _climb(
-        self,
-        publication: Publication,
-        source: Address,
-        wanted: bool,
-        asks: bool,
-        here: Matching,
-        effects: Effects,
+        self, publication: Publication, source: Address, wanted: bool, asks: bool, here: Matching, effects: Effects
     ) -> None:
         """It goes on to the parent, or turns here. `wanted`: somebody below, on its way so far, waits for it."""
         origin, parent = publication.origin, self._parent

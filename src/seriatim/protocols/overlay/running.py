@@ -94,7 +94,7 @@ class ClientNode(ConnectedNode):
     def is_known(self) -> bool:
         """Whether its broker must know it: it has acknowledged or sent something."""
         link = self.state.links.get(self.inner.broker)
-        return link is not None and (link.received > 0 or link.sent > len(link.unacknowledged))
+        return link is not None and (link.received > 0 or link.acknowledged > 0)
 
 
 class BrokerNode(ConnectedNode):
@@ -102,11 +102,7 @@ class BrokerNode(ConnectedNode):
 
     passes_over = (RemoteError, InputError)  # an InputError: of a filter that nobody can read, say
     inner: Broker
-
-    @property
-    def linked_state(self) -> LinkedState:
-        """For a snapshot."""
-        return self.state
+    state: LinkedState
 
     def knows(self, client: Address) -> bool:
         """Whether it is a client that was not forgotten."""

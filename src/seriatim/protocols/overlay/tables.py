@@ -52,17 +52,11 @@ class Tables:
 
     def matching(self, attributes: Attributes) -> Matching:
         """The subscriptions that match, by direction."""
-        found: Matching = {}
-        for direction, id in self._matches.match(attributes):
-            found.setdefault(direction, []).append(id)
-        return found
+        return _by_direction(self._matches.match(attributes))
 
     def wanting(self, where: Where) -> Matching:
         """The subscriptions that can match something of this, by direction."""
-        found: Matching = {}
-        for direction, id in self._wanted.intersecting(filter_of(where)):
-            found.setdefault(direction, []).append(id)
-        return found
+        return _by_direction(self._wanted.intersecting(filter_of(where)))
 
     def offers(self, neighbour: Address, where: Where) -> bool:
         """Whether something advertised from there can match this."""
@@ -70,8 +64,7 @@ class Tables:
 
     def owners(self, where: Where) -> set[Address]:
         """Whose advertisements can match this."""
-        offered = self.routes.offered
-        return {offered[direction][id].owner for direction, id in self._offered.intersecting(filter_of(where))}
+        return {owner for _, owner in self.offers_by_owner(where)}
 
     def offers_by_owner(self, where: Where) -> set[tuple[Address, Address]]:
         """From which directions, and by whom, something can come that matches this."""
@@ -187,3 +180,10 @@ class Tables:
         self._offered.add((direction, id), filter)
         if direction in self._offered_by:
             self._offered_by[direction].add(id, filter)
+
+
+def _by_direction(found: Iterable[tuple[Address, Id]]) -> Matching:
+    ids: Matching = {}
+    for direction, id in found:
+        ids.setdefault(direction, []).append(id)
+    return ids

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from seriatim.model import Address, InputError
+from seriatim.order.tree import check_shape
 
 
 class OverlayError(InputError):
@@ -32,7 +33,7 @@ class Overlay:
 
     def __init__(self, parents: Mapping[Address, Address | None]) -> None:
         self.parents = dict(parents)
-        self.root = _check(self.parents)
+        self.root = check_shape(self.parents, "brokers", "broker {!r}".format, OverlayError)
         children: dict[Address, list[Address]] = {broker: [] for broker in self.parents}
         for broker, parent in self.parents.items():
             if parent is not None:
@@ -51,66 +52,12 @@ class Overlay:
             parents[broker] = parent
         return cls(parents)
 
-    @classmethod
-    def linked(cls, root: Address, links: Iterable[tuple[Address, Address]]) -> "Overlay":
-        """From undirected links between brokers, and the name of the root."""
-        neighbours: dict[Address, list[Address]] = {root: []}
-        for one, other in links:
-            if one == other or other in neighbours.get(one, ()):
-                raise OverlayError(f"link from {one} to {other}", "it closes a cycle", "leave it out")
-            neighbours.setdefault(one, []).append(other)
-            neighbours.setdefault(other, []).append(one)
-        parents: dict[Address, Address | None] = {root: None}
-        work = [root]
-        while work:
-            broker = work.pop()
-            for neighbour in neighbours[broker]:
-                if neighbour == parents[broker]:
-                    continue
-                if neighbour in parents:
-                    raise OverlayError(
-                        f"link from {broker} to {neighbour}", "it closes a cycle", "leave one link of it out"
-                    )
-                parents[neighbour] = broker
-                work.append(neighbour)
-        for broker in neighbours:
-            if broker not in parents:
-                raise OverlayError(f"broker {broker!r}", f"no links lead to it from {root!r}", "add a link")
-        return cls(parents)
-
     def path(self, broker: Address) -> Sequence[Address]:
         """The way up from this broker to the root, both included."""
-        found, above = [], broker
-        while True:
+        found = [broker]
+        while (above := self.parents[found[-1]]) is not None:
             found.append(above)
-            parent = self.parents[above]
-            if parent is None:
-                return found
-            above = parent
+        return found
 
     def __repr__(self) -> str:
         return f"Overlay({self.parents!r})"
-
-
-def _check(parents: Mapping[Address, Address | None]) -> Address:
-    """The root of what is a tree; raises an error that says why it is not one."""
-    if not parents:
-        raise OverlayError("brokers", "no broker was given", "name at least one, with parent None")
-    for broker, parent in parents.items():
-        if not broker:
-            raise OverlayError("brokers", "one has an empty name", "give every broker a name")
-        if parent is not None and parent not in parents:
-            raise OverlayError(
-                f"broker {broker!r}", f"its parent {parent!r} is unknown", f"add {parent!r} or correct the name"
-            )
-    for start in parents:
-        climbed = [start]
-        while (above := parents[climbed[-1]]) is not None:
-            if above in climbed:
-                cycle = " → ".join([*climbed[climbed.index(above) :], above])
-                raise OverlayError(f"broker {start!r}", f"cycle {cycle}", "give one of them another parent, or none")
-            climbed.append(above)
-    roots = [broker for broker, parent in parents.items() if parent is None]
-    if len(roots) > 1:
-        raise OverlayError("brokers", f"more than one root: {', '.join(roots)}", "give all but one of them a parent")
-    return roots[0]

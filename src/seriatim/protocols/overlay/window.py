@@ -14,7 +14,7 @@ from seriatim.protocols.overlay.messages import Climb, Deliver, Descend, Publish
 
 UNDER_WAY_MESSAGES_MAX = 4096
 UNDER_WAY_BYTES_MAX = 4 * 1024 * 1024  # of events; small beside what a connection can hold
-SILENT_MOST = 16  # with nothing acknowledged, every so many times it is repeated in any case
+SILENT_MOST = 16  # while nothing is acknowledged, every 16th retry repeats in any case
 
 
 class Window:
@@ -23,7 +23,7 @@ class Window:
     __slots__ = ("_bytes", "_heard", "_silent", "_sizes", "posted")
 
     def __init__(self, link: Link[Any]) -> None:
-        self.posted = acknowledged(link)  # up to this number all is under way, or came over
+        self.posted = link.acknowledged  # up to this number all is under way, or came over
         self._sizes: deque[tuple[int, int]] = deque()  # of what is under way, by number
         self._bytes = 0
         self._heard = self.posted  # acknowledged when it was last time to repeat
@@ -38,7 +38,7 @@ class Window:
 
     def go_on(self, link: Link[Any], epoch: int) -> list[Frame[Any]]:
         """What there is room for since the last acknowledgement."""
-        have = acknowledged(link)
+        have = link.acknowledged
         while self._sizes and self._sizes[0][0] <= have:
             self._bytes -= self._sizes.popleft()[1]
         self.posted = max(self.posted, have)
@@ -56,7 +56,7 @@ class Window:
 
         Waits longer each time: a slow connection must not carry the same messages over and over.
         """
-        have = acknowledged(link)
+        have = link.acknowledged
         if have > self._heard:
             self._heard, self._silent = have, 0
             return self.go_on(link, epoch)
@@ -75,11 +75,6 @@ class Window:
         self._sizes.append((number, size))
         self._bytes += size
         return True
-
-
-def acknowledged(link: Link[Any]) -> int:
-    """The other side has the messages up to this number."""
-    return link.sent - len(link.unacknowledged)
 
 
 def bytes_of(body: Payload) -> int:

@@ -2,21 +2,18 @@
 
 from seriatim.protocols.tree.node import SequencerNode, SequencerNodeState
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.publisher import Publisher, PublisherState
+from seriatim.protocols.tree.publisher import Publisher
 from seriatim.protocols.tree.sequencer import Sequencer
-from seriatim.protocols.tree.state import SequencerState
+from seriatim.protocols.tree.state import SequencerState, Waiting
 from seriatim.protocols.tree.subscriber import Subscriber
-from seriatim.protocols.tree.subscriber_state import SubscriberState, Waiting
 
 __all__ = [
     "Publisher",
-    "PublisherState",
     "Sequencer",
     "SequencerNode",
     "SequencerNodeState",
     "SequencerState",
     "Subscriber",
-    "SubscriberState",
     "TreeOptions",
     "Waiting",
 ]

@@ -4,34 +4,46 @@ A subscriber that adds topic T asks home(T). Phase one: the home has every other
 topic it ever left, *announced* up to where it meets T. Phase two, when all have reported: a *cut* climbs and collects
 the floor. So every event of T after the cut comes after everything the subscriber may have seen, or may still see
 unstamped, on its other topics. Nothing is published and nobody else waits.
+
+Log mode: the cut waits until the broker has told how long the topic's log is, once *in this epoch*. The log may be long
+before anybody here has watched it: a topic that the tree does not list is not watched until somebody wants it, and
+after a restart it is not known what was appended meanwhile. A join that did not wait would begin at too low a number,
+and give a new subscriber all of that as if it were news. Waiting costs little: a node that starts has all its logs
+watched again anyway. The answer is an input like any other, so it is in the journal; which questions are open is known
+to this process only.
 """
 
-from seriatim.model import Address, Entries, Node, Topic
-from seriatim.order import Shift
+from collections.abc import Iterable
+
+from seriatim.model import BROKER, Address, Entries, Node, Topic
+from seriatim.order import SequencingTree, Shift
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import (
-    Announce,
-    Announced,
-    Cut,
-    CutDone,
-    Forget,
-    Joined,
-    JoinId,
-    Refresh,
-    Refreshed,
-    Subscribe,
-    Tell,
-    Update,
-    Updated,
-)
-from seriatim.protocols.tree.state import Home, Join
-from seriatim.protocols.tree.watching import Watching
+from seriatim.protocols.tree import messages as say
+from seriatim.protocols.tree.core import SequencerCore
+from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.state import Home, Join, SequencerState
+from seriatim.protocols.with_broker import Watch
+
+PUT_OFF_MAX = 8  # retries for which the question is not repeated while answers come in
 
 
-class Joining(Watching):
+class Joining(SequencerCore):
     """The part of a sequencer that starts, changes and ends subscriptions."""
 
-    def _on_subscribe(self, source: Address, message: Subscribe, now: float, effects: Effects) -> None:
+    def __init__(
+        self, tree: SequencingTree, node: Node, options: TreeOptions, state: SequencerState | None = None
+    ) -> None:
+        super().__init__(tree, node, options, state)
+        self._unanswered: set[Topic] = set()
+        self._watched_at = 0.0
+        self._watch_due: float | None = None
+        self._unmeasured_joins: dict[Topic, set[Address]] = {}  # who waits for the length of which log
+        for subscriber, joins in self.state.joins.items():
+            for topic, join in joins.items():
+                if topic in join.unannounced:
+                    self._unmeasured_joins.setdefault(topic, set()).add(subscriber)
+
+    def _on_subscribe(self, source: Address, message: say.Subscribe, now: float, effects: Effects) -> None:
         topic = message.topic
         problem = self._problem_with(message)
         if problem is not None:
@@ -52,9 +64,9 @@ class Joining(Watching):
             join.unannounced.add(topic)
             self._unmeasured_joins.setdefault(topic, set()).add(source)
         self.state.joins.setdefault(source, {})[topic] = join
-        self._await_announcements(JoinId(source, message.version, topic), join, now, effects)
+        self._await_announcements(say.JoinId(source, message.version, topic), join, now, effects)
 
-    def _problem_with(self, message: Subscribe) -> str | None:
+    def _problem_with(self, message: say.Subscribe) -> str | None:
         if not self._is_home(message.topic):
             return self._why_not_home(message.topic)
         if message.topic not in message.topics:
@@ -65,7 +77,7 @@ class Joining(Watching):
         unknown = sorted(topic for topic in topics if not self.tree.knows(topic))
         return f"no node is home to {', '.join(unknown)}" if unknown else None
 
-    def _await_announcements(self, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
+    def _await_announcements(self, join_id: say.JoinId, join: Join, now: float, effects: Effects) -> None:
         """Phase one: have the other topics announced where they meet this one. The cut waits for all of them."""
         lasting = self.state.couplings.holders[join_id.subscriber].lasting
         by_node: dict[Node, set[Topic]] = {}
@@ -74,28 +86,25 @@ class Joining(Watching):
         if not join.unannounced:
             self._cut(join_id, join, now, effects)
         for node, about in sorted(by_node.items()):
-            self._route(node, Tell(join_id, join.topics, frozenset(about), lasting), now, effects)
+            self._route(node, say.Tell(join_id, join.topics, frozenset(about), lasting), now, effects)
 
-    def _on_tell(self, message: Tell, now: float, effects: Effects) -> None:
+    def _on_tell(self, message: say.Tell, now: float, effects: Effects) -> None:
         join = message.join
         self._watch(message.about, now, effects)
         self._apply(join.subscriber, join.version, message.topics, message.lasting, now)
         for topic in sorted(message.about):
             to = self.tree.meet(join.topic, topic)
             issued = self._home(topic).issued
-            self._on_announce(self.node, Announce(topic, issued, to, join), now, effects)
+            self._on_announce(self.node, say.Announce(topic, issued, to, join), now, effects)
 
-    def _on_announce(self, source: Address, message: Announce, now: float, effects: Effects) -> None:
+    def _on_announce(self, source: Address, message: say.Announce, now: float, effects: Effects) -> None:
         self._passages.raise_to(message.topic, message.number)
         if message.to == self.node:
             home = self.tree.home(message.join.topic)
-            self._route(home, Announced(message.join, message.topic), now, effects)
+            self._route(home, say.Announced(message.join, message.topic), now, effects)
         else:
             assert self._parent is not None, "a meeting point is above the home"
             effects.send.append((self._parent, message))
-
-    def _on_announced(self, message: Announced, now: float, effects: Effects) -> None:
-        self._wait_no_longer(message.join, message.topic, now, effects)
 
     def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
         """The broker told how long the log is: joins that waited for it start after what is there."""
@@ -105,9 +114,9 @@ class Joining(Watching):
         for subscriber in sorted(self._unmeasured_joins.pop(topic, ())):
             join = self.state.joins.get(subscriber, {}).get(topic)
             if join is not None:
-                self._wait_no_longer(JoinId(subscriber, join.version, topic), topic, now, effects)
+                self._wait_no_longer(say.JoinId(subscriber, join.version, topic), topic, now, effects)
 
-    def _wait_no_longer(self, join_id: JoinId, topic: Topic, now: float, effects: Effects) -> None:
+    def _wait_no_longer(self, join_id: say.JoinId, topic: Topic, now: float, effects: Effects) -> None:
         join = self._join(join_id)
         if join is None or topic not in join.unannounced:
             return
@@ -115,28 +124,28 @@ class Joining(Watching):
         if not join.unannounced:
             self._cut(join_id, join, now, effects)
 
-    def _cut(self, join_id: JoinId, join: Join, now: float, effects: Effects) -> None:
+    def _cut(self, join_id: say.JoinId, join: Join, now: float, effects: Effects) -> None:
         """Phase two: fix where the topic starts for this subscriber, and collect its floor on the way up."""
         topic = join_id.topic
         if left := self._left_topics(join):
             self._regrouping(topic).once |= left
         members = join.topics - {topic}
-        message = Cut(join_id, self._home(topic).issued, self._top(topic, set(members)), {}, members)
+        message = say.Cut(join_id, self._home(topic).issued, self._top(topic, set(members)), {}, members)
         self._on_cut(self.node, message, now, effects)
 
     def _left_topics(self, join: Join) -> frozenset[Topic]:
         """The subscriber has seen events of topics it left: the next event of the new topic comes after them."""
         return join.left
 
-    def _on_cut(self, source: Address, message: Cut, now: float, effects: Effects) -> None:
+    def _on_cut(self, source: Address, message: say.Cut, now: float, effects: Effects) -> None:
         topic = message.join.topic
         self._passages.raise_to(topic, message.start)
         floor = {**message.floor, **self._floor(topic, message.members)}
         if message.to == self.node:
-            self._route(self.tree.home(topic), CutDone(message.join, message.start, floor), now, effects)
+            self._route(self.tree.home(topic), say.CutDone(message.join, message.start, floor), now, effects)
         else:
             assert self._parent is not None, "a meeting point is above the home"
-            onwards = Cut(message.join, message.start, message.to, floor, message.members)
+            onwards = say.Cut(message.join, message.start, message.to, floor, message.members)
             effects.send.append((self._parent, onwards))
 
     def _floor(self, topic: Topic, members: frozenset[Topic]) -> Entries:
@@ -144,7 +153,7 @@ class Joining(Watching):
         here = sorted(self._meeting_here(topic, members))
         return {other: passed for other in here if (passed := self._passages.passed(other))}
 
-    def _on_cut_done(self, message: CutDone, now: float, effects: Effects) -> None:
+    def _on_cut_done(self, message: say.CutDone, now: float, effects: Effects) -> None:
         join = self._join(message.join)
         if join is not None:
             join.start, join.floor = message.start, message.floor
@@ -153,20 +162,20 @@ class Joining(Watching):
     def _answer_join(self, subscriber: Address, topic: Topic, join: Join, effects: Effects) -> None:
         assert join.start is not None, "only a complete join is answered"
         acquaintance = self._couplings.acquaintance(subscriber)
-        answer = Joined(join.version, topic, join.start, join.floor, self.state.epoch, acquaintance)
+        answer = say.Joined(join.version, topic, join.start, join.floor, self.state.epoch, acquaintance)
         effects.send.append((subscriber, answer))
 
-    def _join(self, join_id: JoinId) -> Join | None:
+    def _join(self, join_id: say.JoinId) -> Join | None:
         join = self.state.joins.get(join_id.subscriber, {}).get(join_id.topic)
         return join if join is not None and join.version == join_id.version else None
 
-    def _on_update(self, source: Address, message: Update, now: float, effects: Effects) -> None:
+    def _on_update(self, source: Address, message: say.Update, now: float, effects: Effects) -> None:
         problem = self._problem_with_topics(message.topics)
         if problem is not None:
             self._refuse(source, message.version, "", problem, effects)
             return
         self._apply(source, message.version, message.topics, message.lasting, now)
-        effects.send.append((source, Updated(message.version, self.node, self.state.epoch)))
+        effects.send.append((source, say.Updated(message.version, self.node, self.state.epoch)))
 
     def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], lasting: bool, now: float) -> None:
         if version > self._couplings.version(subscriber):
@@ -190,7 +199,7 @@ class Joining(Watching):
         if regrouping.is_empty():
             del self.state.regroupings[shift.topic]
 
-    def _on_refresh(self, source: Address, message: Refresh, now: float, effects: Effects) -> None:
+    def _on_refresh(self, source: Address, message: say.Refresh, now: float, effects: Effects) -> None:
         holder = self.state.couplings.holders.get(source)
         if holder is not None:
             holder.heard_at = now
@@ -198,9 +207,48 @@ class Joining(Watching):
             if joins is not None and message.version >= holder.version:
                 del self.state.joins[source]
         version, acquaintance = self._couplings.version(source), self._couplings.acquaintance(source)
-        effects.send.append((source, Refreshed(version, self.node, message.at, acquaintance)))
+        effects.send.append((source, say.Refreshed(version, self.node, message.at, acquaintance)))
 
-    def _on_forget(self, source: Address, message: Forget, now: float, effects: Effects) -> None:
+    def _on_forget(self, source: Address, message: say.Forget, now: float, effects: Effects) -> None:
         self.state.joins.pop(message.subscriber, None)
         for shift in self._couplings.forget(message.subscriber):
             self._shift(shift)
+
+    # ── lengths of logs ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_measured(self, topic: Topic) -> bool:
+        """Whether the broker has told in this epoch how long the log is. In ticket mode there is none."""
+        if self.options.mode != "log":
+            return True
+        home = self.state.homes.get(topic)
+        return home is not None and home.measured == self.state.epoch
+
+    def _watch(self, topics: Iterable[Topic], now: float, effects: Effects) -> None:
+        """Have these logs watched, unless that is known, or asked already."""
+        new = frozenset(topic for topic in topics if topic not in self._unanswered and not self._is_measured(topic))
+        if new:
+            self._unanswered |= new
+            if self._watch_due is None:
+                self._watched_at = now
+                self._watch_due = now + self.options.retry_ms
+            effects.send.append((BROKER, Watch(new)))
+
+    def _watch_everything(self, now: float, effects: Effects) -> None:
+        """A process starts: whatever an earlier one asked or was told, ask for every log."""
+        self._unanswered.clear()
+        self._watch_due = None
+        listed = (topic for topic, node in self.tree.homes.items() if node == self.node)
+        self._watch((*listed, *self.state.homes, *self._unmeasured_joins), now, effects)
+
+    def _answered(self, topic: Topic, now: float) -> None:
+        """One answer less to wait for. Others may be on their way, so there is no hurry to ask again."""
+        self._unanswered.discard(topic)
+        retry_ms = self.options.retry_ms
+        put_off = min(now + retry_ms, self._watched_at + PUT_OFF_MAX * retry_ms)
+        self._watch_due = put_off if self._unanswered else None
+
+    def _watch_again(self, now: float, effects: Effects) -> None:
+        if self._watch_due is not None and now >= self._watch_due:
+            self._watched_at = now
+            self._watch_due = now + self.options.retry_ms
+            effects.send.append((BROKER, Watch(frozenset(self._unanswered))))

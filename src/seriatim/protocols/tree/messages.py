@@ -7,73 +7,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from seriatim.model import Address, Entries, Event, Node, Number, Topic
+from seriatim.model import Address, Entries, Node, Number, Topic
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.with_broker import Grown, Kept, Trimmed, Written
-
-# ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
-
-
-class Publish(Struct, frozen=True, tag=True):
-    """To a publisher: publish these events in this order. Those of a topic may share a request for numbers."""
-
-    events: tuple[Event, ...]
-
-
-class EventStored(Struct, frozen=True, tag=True):
-    """From a publisher: the event is on the broker under this number."""
-
-    event: Event
-    number: Number
-    entries: Entries
-
-
-class Withdraw(Struct, frozen=True, tag=True):
-    """To a publisher: give up on this event. It may still be on the broker; it is not tried again."""
-
-    topic: Topic
-    event_id: str
-
-
-class Change(Struct, frozen=True, tag=True):
-    """To a subscriber: add these topics, and remove those."""
-
-    add: frozenset[Topic] = frozenset()
-    remove: frozenset[Topic] = frozenset()
-
-
-class Changed(Struct, frozen=True, tag=True):
-    """From a subscriber: the change is complete; `start` says after which number each new topic begins."""
-
-    version: int
-    topics: frozenset[Topic]
-    start: dict[Topic, Number]
-
-
-class Rejected(Struct, frozen=True, tag=True):
-    """From a subscriber: what the broker delivered under this number is not believed. It counts as not received.
-
-    `publisher` is the name it came under, for a log; whoever sent it may have lied about that too. No name: a void.
-    """
-
-    topic: Topic
-    number: Number
-    publisher: str | None
-    reason: str
-
-
-class NotTaken(Struct, frozen=True):
-    """From a publisher on sequencing atoms: the cluster does not take this event."""
-
-    event_id: str
-    reason: str
-
-
-class Ended(Struct, frozen=True):
-    """From a subscriber on sequencing atoms: it cannot go on."""
-
-    reason: str
-
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -328,19 +264,7 @@ class Forget(Struct, frozen=True, tag=True):
     subscriber: Address
 
 
-Input: TypeAlias = (  # what a node takes, and its journal keeps
-    Ticket
-    | Settled
-    | Grown
-    | Kept
-    | Trimmed
-    | Written
-    | Subscribe
-    | Update
-    | Refresh
-    | Pass
-    | Announce
-    | Cut
-    | Routed
-    | Forget
-)
+FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
+FromBroker: TypeAlias = Grown | Kept | Trimmed | Written
+BetweenNodes: TypeAlias = Pass | Announce | Cut | Routed
+Input: TypeAlias = FromClients | FromBroker | BetweenNodes | Forget  # what a node takes, and its journal keeps

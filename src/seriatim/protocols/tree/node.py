@@ -4,23 +4,21 @@ Clients are answered without a link: they repeat what was not answered. The sequ
 it knows which of them change it; so a record need not say that it came on a link.
 """
 
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections.abc import Container, Iterable
+from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.model import Address, Node
+from seriatim.model import Address, InputError, Node, Topic
+from seriatim.model.topics import check_topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import LinkedNode, Stepped
-from seriatim.protocols.tree.accepting import refusal
-from seriatim.protocols.tree.messages import Announce, Cut, Pass, Routed
+from seriatim.protocols.tree.messages import BetweenNodes, Refused, Subscribe, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState
-
-BetweenNodes: TypeAlias = Pass | Announce | Cut | Routed
 
 
 class SequencerNodeState(Struct, array_like=True):
@@ -94,3 +92,27 @@ class SequencerNode(LinkedNode):
 
     def _was_framed(self, record: Stepped[Any]) -> bool:
         return record.source in self.state.links
+
+
+def refusal(message: Payload, known: Container[Topic]) -> Refused | None:
+    """The answer to a client's message with a topic name that not every broker accepts; None: every name is fine.
+
+    It is refused before it reaches the journal: it would be asked for on the broker for ever. What is in a journal was
+    accepted when it came, so replaying does not ask again. `known`: accepted before.
+    """
+    if type(message) is Ticket:
+        if message.topic in known:  # nearly always
+            return None
+        named, request = frozenset({message.topic}), message.request
+    elif type(message) is Subscribe:
+        named, request = message.topics | message.left | {message.topic}, message.version
+    elif type(message) is Update:
+        named, request = message.topics, message.version
+    else:
+        return None
+    for topic in named:
+        try:
+            check_topic(topic)
+        except InputError as error:
+            return Refused(request, topic, str(error))
+    return None

@@ -12,6 +12,8 @@ stamp.
 from bisect import bisect_right
 from collections import OrderedDict, deque
 
+from msgspec import structs
+
 from seriatim.model import BROKER, Address, Entries, Node, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
@@ -107,16 +109,8 @@ class Numbering(SequencerCore):
             top = self._top(topic, group | regrouping.uncouple | regrouping.once)
             if self.options.full_stamps:  # what was collected once is collected always
                 top = self.tree.highest({top, home.top or self.node}, self.node)
-            message = Pass(
-                topic,
-                range_.first,
-                range_.last,
-                top,
-                {},
-                frozenset(regrouping.couple),
-                frozenset(regrouping.uncouple),
-                frozenset(regrouping.once),
-            )
+            regrouped = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
+            message = Pass(topic, range_.first, range_.last, top, {}, *regrouped)
             lasting = top if self.options.full_stamps else self._top(topic, group)
             home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)
@@ -135,28 +129,14 @@ class Numbering(SequencerCore):
             finished = Finished(message.topic, message.first, message.last, entries)
             self._route(self.tree.home(message.topic), finished, now, effects)
         else:
-            onwards = Pass(
-                message.topic,
-                message.first,
-                message.last,
-                message.top,
-                entries,
-                message.couple,
-                message.uncouple,
-                message.once,
-            )
-            effects.send.append((self._next_stop(message), onwards))
+            effects.send.append((self._next_stop(message), structs.replace(message, entries=entries)))
 
     def _collect(self, message: Pass) -> Entries:
         """Entries of the topics that meet here; one that is being uncoupled is collected this last time."""
         if not (message.couple or message.uncouple or message.once):
             return self._passages.collect(message.topic)
-        return self._passages.collect(
-            message.topic,
-            self._meeting_here(message.topic, message.couple),
-            self._meeting_here(message.topic, message.uncouple),
-            self._meeting_here(message.topic, message.once),
-        )
+        told = (message.couple, message.uncouple, message.once)
+        return self._passages.collect(message.topic, *(self._meeting_here(message.topic, each) for each in told))
 
     def _next_stop(self, message: Pass) -> Node:
         """Through every node on the way, also those where nothing is collected: no pass may overtake another."""

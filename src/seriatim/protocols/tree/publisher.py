@@ -20,12 +20,12 @@ from msgspec import Struct, field
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.node import is_current
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.queue import Queue
-from seriatim.protocols.tree.epochs import is_current
-from seriatim.protocols.tree.messages import EventStored, Granted, Publish, Refused, Settled, Ticket, Withdraw
+from seriatim.protocols.tree.messages import Granted, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.with_broker import Append, Appended, Write, Written
+from seriatim.protocols.with_broker import Append, Appended, EventStored, Publish, Withdraw, Write, Written
 
 ALL_TOPICS = ""  # the name of the only lane in causal mode
 
@@ -145,7 +145,6 @@ class Publisher:
         return effects
 
     def explain(self) -> list[str]:
-        """What is not published yet, and who has to answer."""
         lines = []
         for _, lane in sorted(self.state.lanes.items()):
             if lane.asked:

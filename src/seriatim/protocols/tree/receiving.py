@@ -15,10 +15,10 @@ from seriatim.model import Address, Entries, Event, Gap, Notification, Number, T
 from seriatim.order import HoldBack, Lane, Released, SequencingTree
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.proofs import is_proven
-from seriatim.protocols.tree.messages import Done, Rejected
+from seriatim.protocols.tree.messages import Done
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.subscriber_state import Arrived, Holding, SubscriberState
-from seriatim.protocols.with_broker import Delivered, Stamped, Voids
+from seriatim.protocols.tree.state import Arrived, Holding, SubscriberState
+from seriatim.protocols.with_broker import Delivered, Rejected, Stamped, Voids
 
 MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
 

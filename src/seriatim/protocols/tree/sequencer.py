@@ -15,24 +15,8 @@ from seriatim.model import BROKER, Address, Node
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
+from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.joining import Joining
-from seriatim.protocols.tree.messages import (
-    Announce,
-    Announced,
-    Cut,
-    CutDone,
-    Finished,
-    Forget,
-    Inquire,
-    Pass,
-    Refresh,
-    Routed,
-    Settled,
-    Subscribe,
-    Tell,
-    Ticket,
-    Update,
-)
 from seriatim.protocols.tree.numbering import Numbering
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import SequencerState
@@ -52,20 +36,20 @@ class Sequencer(Numbering, Joining):
         broker, itself = frozenset({BROKER}), frozenset({node})
         # What each message is handled by, and who may send it; None: any client.
         self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], frozenset[Address] | None]] = {
-            Announce: (self._on_announce, neighbours),
-            Cut: (self._on_cut, neighbours),
-            Forget: (self._on_forget, itself),
+            say.Announce: (self._on_announce, neighbours),
+            say.Cut: (self._on_cut, neighbours),
+            say.Forget: (self._on_forget, itself),
             Grown: (self._on_grown, broker),
-            Inquire: (self._on_inquire, None),
+            say.Inquire: (self._on_inquire, None),
             Kept: (self._on_kept, broker),
-            Pass: (self._on_pass, neighbours),
-            Refresh: (self._on_refresh, None),
-            Routed: (self._on_routed, neighbours),
-            Settled: (self._on_settled, None),
-            Subscribe: (self._on_subscribe, None),
-            Ticket: (self._on_ticket, None),
+            say.Pass: (self._on_pass, neighbours),
+            say.Refresh: (self._on_refresh, None),
+            say.Routed: (self._on_routed, neighbours),
+            say.Settled: (self._on_settled, None),
+            say.Subscribe: (self._on_subscribe, None),
+            say.Ticket: (self._on_ticket, None),
             Trimmed: (self._on_trimmed, broker),
-            Update: (self._on_update, None),
+            say.Update: (self._on_update, None),
             Written: (self._on_written, broker),
         }
 
@@ -74,7 +58,7 @@ class Sequencer(Numbering, Joining):
         handler, sources = self._handlers.get(type(message), (None, None))
         if handler is None or (sources is not None and source not in sources):
             return self.idle()  # not for a node, or not for this sender to say
-        if type(message) is not Inquire:
+        if type(message) is not say.Inquire:
             effects.persist.append(Stepped(source, message, now))
         handler(source, message, now, effects)
         self._wish(effects)
@@ -131,7 +115,7 @@ class Sequencer(Numbering, Joining):
         holders = self.state.couplings.holders.items()
         silent = [name for name, holder in holders if holder.heard_at <= long_ago and not holder.lasts]
         for subscriber in sorted(silent):
-            forgotten = self.step(self.node, Forget(subscriber), now)
+            forgotten = self.step(self.node, say.Forget(subscriber), now)
             effects.persist.extend(forgotten.persist)
 
     def _wish(self, effects: Effects) -> None:
@@ -142,16 +126,16 @@ class Sequencer(Numbering, Joining):
             wish = self._expiry_due
         effects.wake_at = wish
 
-    def _on_routed(self, source: Address, message: Routed, now: float, effects: Effects) -> None:
+    def _on_routed(self, source: Address, message: say.Routed, now: float, effects: Effects) -> None:
         self._route(message.to, message.body, now, effects)
 
-    def _take(self, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
+    def _take(self, body: say.Finished | say.Tell | say.Announced | say.CutDone, now: float, effects: Effects) -> None:
         match body:
-            case Finished():
+            case say.Finished():
                 self._on_finished(body, now, effects)
-            case Tell():
+            case say.Tell():
                 self._on_tell(body, now, effects)
-            case Announced():
-                self._on_announced(body, now, effects)
-            case CutDone():
+            case say.Announced():
+                self._wait_no_longer(body.join, body.topic, now, effects)
+            case say.CutDone():
                 self._on_cut_done(body, now, effects)

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from seriatim.model import APPLICATION, BROKER, Address, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.tree.epochs import is_current
+from seriatim.protocols.node import is_current
 from seriatim.protocols.tree.gaps import Gaps
-from seriatim.protocols.tree.messages import Answer, Began, Change, Done, Joined, Refreshed, Refused, Updated
+from seriatim.protocols.tree.messages import Answer, Began, Done, Joined, Refreshed, Refused, Updated
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.subscriber_state import Waiting
-from seriatim.protocols.with_broker import Delivered, Listening, Stamped, Trimmed, Voids
+from seriatim.protocols.tree.state import Waiting
+from seriatim.protocols.with_broker import Change, Delivered, Listening, Stamped, Trimmed, Voids
 
 
 class Subscriber(Gaps):
@@ -118,7 +118,7 @@ class Subscriber(Gaps):
         return effects
 
     def explain(self) -> list[Waiting]:
-        """Which events are held, waiting for what, since when, at whose door."""
+        """Which events are held, waiting for what, since when, and which node to ask."""
         waits = []
         for topic, lane in sorted(self.state.lanes.items()):
             for number, held in sorted(lane.held.items()):

@@ -9,20 +9,10 @@ A subscriber with a lease has its nodes confirm that they know it, and begins an
 
 from seriatim.model import BROKER, Gap, InputError, Number, Topic
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import (
-    Began,
-    Change,
-    Changed,
-    Joined,
-    Refresh,
-    Refreshed,
-    Subscribe,
-    Update,
-    Updated,
-)
+from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.receiving import Receiving, told, told_from
-from seriatim.protocols.tree.subscriber_state import Changing, Holding
-from seriatim.protocols.with_broker import Listen, Listening, Unlisten
+from seriatim.protocols.tree.state import Changing, Holding
+from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Unlisten
 
 BEGAN_ANEW = "the topic began anew"  # the reason of a gap behind which a topic was joined again
 
@@ -45,7 +35,7 @@ class Subscribing(Receiving):
             remove = change.remove & self.topics
             if add or remove:
                 self._flush(now, effects)
-                effects.persist.extend([Began(self.state.version + 1, add, remove)] if self.options.durable else [])
+                effects.persist.extend([say.Began(self.state.version + 1, add, remove)] if self.options.durable else [])
                 self._begin(add, remove, now, effects)
                 self._ask(effects)
             else:
@@ -88,11 +78,11 @@ class Subscribing(Receiving):
         for topic in sorted(changing.join - changing.listen):
             self._ask_to_join(topic, effects)
         for node in sorted(changing.update):
-            effects.send.append((node, Update(self.state.version, self.topics, self.options.durable)))
+            effects.send.append((node, say.Update(self.state.version, self.topics, self.options.durable)))
 
     def _ask_to_join(self, topic: Topic, effects: Effects) -> None:
         left, lasting = frozenset(self.state.left), self.options.durable
-        request = Subscribe(self.state.version, topic, self.topics, left, lasting)
+        request = say.Subscribe(self.state.version, topic, self.topics, left, lasting)
         effects.send.append((self.tree.home(topic), request))
 
     def _on_listening(self, message: Listening, effects: Effects) -> None:
@@ -103,7 +93,7 @@ class Subscribing(Receiving):
             changing.listen.discard(message.topic)
             self._ask_to_join(message.topic, effects)
 
-    def _on_joined(self, message: Joined, now: float, effects: Effects) -> None:
+    def _on_joined(self, message: say.Joined, now: float, effects: Effects) -> None:
         changing = self.state.changing
         if changing is None or message.version != self.state.version or message.topic not in changing.join:
             return
@@ -135,7 +125,7 @@ class Subscribing(Receiving):
                 for _, arrived in sorted(early.items()):
                     self._on_delivered(arrived.delivered, now, effects)
 
-    def _on_updated(self, message: Updated, now: float, effects: Effects) -> None:
+    def _on_updated(self, message: say.Updated, now: float, effects: Effects) -> None:
         changing = self.state.changing
         if changing is not None and message.version == self.state.version and message.node in changing.update:
             changing.update.discard(message.node)
@@ -151,7 +141,7 @@ class Subscribing(Receiving):
         nodes = {self.tree.home(topic) for topic in self.topics}
         self.state.confirmed = {node: self.state.confirmed[node] for node in sorted(nodes)}
         for node in sorted({self.tree.home(topic) for topic in changing.add}):
-            effects.send.append((node, Refresh(self.state.version, now)))
+            effects.send.append((node, say.Refresh(self.state.version, now)))
         self._next_change(now, effects)
 
     def _rejoin(self, topics: frozenset[Topic], now: float, effects: Effects) -> None:
@@ -168,9 +158,9 @@ class Subscribing(Receiving):
             self.state.refresh_due = None
             complete = self.state.version - (self.state.changing is not None)
             for node in self.state.confirmed:
-                effects.send.append((node, Refresh(complete, now)))
+                effects.send.append((node, say.Refresh(complete, now)))
 
-    def _on_refreshed(self, message: Refreshed, now: float, effects: Effects) -> None:
+    def _on_refreshed(self, message: say.Refreshed, now: float, effects: Effects) -> None:
         confirmed = self.state.confirmed
         if self._lease_ms is None or message.at <= confirmed.get(message.node, message.at):
             return  # nobody asked, or an old answer

@@ -3,6 +3,5 @@
 from seriatim.protocols.vcube.cube import Cube, address_of
 from seriatim.protocols.vcube.options import VCubeOptions
 from seriatim.protocols.vcube.peer import Peer
-from seriatim.protocols.vcube.state import PeerState
 
-__all__ = ["Cube", "Peer", "PeerState", "VCubeOptions", "address_of"]
+__all__ = ["Cube", "Peer", "VCubeOptions", "address_of"]

@@ -9,27 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from seriatim.model import Topic
 from seriatim.protocols.machine import Effects
+from seriatim.protocols.vcube import messages as say
 from seriatim.protocols.vcube.cube import Id, Life, births_of, id_of
-from seriatim.protocols.vcube.messages import (
-    Answer,
-    Census,
-    Counts,
-    Entry,
-    Greet,
-    Pub,
-    Publish,
-    Ready,
-    Rejoined,
-    Spare,
-    Stage,
-    Stranger,
-    Sub,
-    Subscribe,
-    Subscribed,
-    Uns,
-    Unsubscribe,
-    Unsubscribed,
-)
 from seriatim.protocols.vcube.orphans import Orphans
 from seriatim.protocols.vcube.state import Flow, Group, Task
 
@@ -44,19 +25,19 @@ class Joining(Orphans):
         group = self.group(topic)
         while group.queue:
             match group.queue.first, group.part:
-                case (Publish() as command, "in") if len(group.unacknowledged) < self.options.window:
+                case (say.Publish() as command, "in") if len(group.unacknowledged) < self.options.window:
                     group.queue.take()
                     self.publish(topic, group, command, now, effects)
-                case (Subscribe(), "in"):
+                case (say.Subscribe(), "in"):
                     group.queue.take()
-                    effects.notify.append(Subscribed(topic))
-                case (Unsubscribe(), "in") if not group.unacknowledged and not self.has_custody(topic):
+                    effects.notify.append(say.Subscribed(topic))
+                case (say.Unsubscribe(), "in") if not group.unacknowledged and not self.has_custody(topic):
                     group.queue.take()
                     self._leave(topic, group, now, effects)
-                case (Unsubscribe(), "out"):
+                case (say.Unsubscribe(), "out"):
                     group.queue.take()
-                    effects.notify.append(Unsubscribed(topic))
-                case (Publish() | Subscribe(), "out"):
+                    effects.notify.append(say.Unsubscribed(topic))
+                case (say.Publish() | say.Subscribe(), "out"):
                     self.join(topic, group, now, effects)
                     return
                 case _:
@@ -69,13 +50,13 @@ class Joining(Orphans):
         group.part = "announcing"
         group.skipped, group.census, group.counted = [], None, None
         group.entry = self._next_entry(group, "joining")
-        announcement = Sub(topic, group.entry, dict(self.state.statuses))
+        announcement = say.Sub(topic, group.entry, dict(self.state.statuses))
         task, _ = self.cast(announcement, effects, self.cube.height)
         self.close_if_done(task, now, effects)
 
     def on_announced(self, task: Task, now: float, effects: Effects) -> None:
         """Everybody knows us: from here on we know every member, also those to come. Second round."""
-        assert isinstance(task.content, Sub)
+        assert isinstance(task.content, say.Sub)
         topic = task.content.topic
         group = self.group(topic)
         if group.part != "announcing" or group.entry != task.content.entry:
@@ -109,27 +90,27 @@ class Joining(Orphans):
                 for id in found:
                     life = self.life_now(id)
                     assert life is not None and group.entry is not None
-                    self.send(life, Greet(topic, group.entry), effects)
+                    self.send(life, say.Greet(topic, group.entry), effects)
 
     def overlooked(self, group: Group) -> list[Id]:
         """Those who live, but were presumed dead when we announced that we come."""
         return [id for id in group.skipped if id != self.id and self.life_now(id) is not None]
 
-    def on_greet(self, sender: Life, message: Greet, effects: Effects) -> None:
+    def on_greet(self, sender: Life, message: say.Greet, effects: Effects) -> None:
         group = self.state.groups.get(message.topic)
         if group is not None and group.part in ("opening", "in"):
             known = group.view.get(id_of(sender))
             if known is None or known.life != sender:
-                self.send(sender, Stranger(message.topic), effects)
+                self.send(sender, say.Stranger(message.topic), effects)
 
-    def on_stranger(self, message: Stranger, now: float, effects: Effects) -> None:
+    def on_stranger(self, message: say.Stranger, now: float, effects: Effects) -> None:
         """There is a member who does not know us: only joining again brings us together, with a new frontier."""
         if self.group(message.topic).part == "in":
             self.begin_anew(births_of(self.life) + 1, now, effects)
 
     def on_counted(self, number: int, task: Task, now: float, effects: Effects) -> None:
         """A census is complete."""
-        assert isinstance(task.content, Census)
+        assert isinstance(task.content, say.Census)
         topic = task.content.topic
         group = self.group(topic)
         if number != group.census:
@@ -143,11 +124,11 @@ class Joining(Orphans):
         elif group.part == "in":
             self.resolve(topic, group, task.answer.held, effects)
 
-    def with_own(self, topic: Topic, group: Group, answer: Answer) -> Answer:
+    def with_own(self, topic: Topic, group: Group, answer: say.Answer) -> say.Answer:
         """The asker answers too: what we still hand on since an earlier stay, and what was left of that."""
         for source, pubs in self.kept(topic, group).items():
             group.early.setdefault(source, {}).update(pubs)
-            answer.add(Answer(held={source: sorted(pubs)}))
+            answer.add(say.Answer(held={source: sorted(pubs)}))
         return answer
 
     def open_if_complete(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
@@ -158,14 +139,14 @@ class Joining(Orphans):
             group.counted = None
             self._open(topic, group, answer, now, effects)
 
-    def not_come(self, group: Group, answer: Answer) -> Iterator[tuple[Life, int]]:
+    def not_come(self, group: Group, answer: say.Answer) -> Iterator[tuple[Life, int]]:
         """What members have of the dead, and we have not received yet."""
         frontier = self.start(answer, group.past)
         for source, numbers in answer.held.items():
             come, start = group.early.get(source, {}), frontier.get(source, 0)
             yield from ((source, number) for number in numbers if number > start and number not in come)
 
-    def _open(self, topic: Topic, group: Group, answer: Answer, now: float, effects: Effects) -> None:
+    def _open(self, topic: Topic, group: Group, answer: say.Answer, now: float, effects: Effects) -> None:
         """We know where we begin. What came meanwhile is taken, but of the dead only what some member has too: that
         member also has, or is past, what was received by all who have died since."""
         frontier = self.start(answer, group.past)
@@ -185,7 +166,7 @@ class Joining(Orphans):
         self.entrust_all(topic, group, now, effects)
         if group.rejoining:
             group.rejoining = False
-            effects.notify.append(Rejoined(topic))
+            effects.notify.append(say.Rejoined(topic))
         self.pump(topic, now, effects)
 
     def take_up(self, group: Group) -> None:
@@ -200,25 +181,25 @@ class Joining(Orphans):
         """Only a member relays: who does not know where it begins may not have what must come before what it hands
         on. If all who had that died, the effect would go on through it, and the cause perhaps through another."""
         group.entry = self._next_entry(group, "ready")
-        task, _ = self.cast(Ready(topic, group.entry), effects, self.cube.height)
+        task, _ = self.cast(say.Ready(topic, group.entry), effects, self.cube.height)
         self.close_if_done(task, now, effects)
 
-    def witnessed(self, source: Life, numbers: Iterable[int], answer: Answer) -> set[int]:
+    def witnessed(self, source: Life, numbers: Iterable[int], answer: say.Answer) -> set[int]:
         """Of a dead source, only what some member has."""
         return set(numbers) & set(answer.held.get(source, ())) if self.is_dead(source) else set(numbers)
 
-    def start(self, answer: Answer, past: Counts) -> Counts:
+    def start(self, answer: say.Answer, past: say.Counts) -> say.Counts:
         """The frontier: the furthest that anybody is, with each source. It is closed: whoever notified something had
         notified all that it depends on, so below the frontier nothing depends on anything above it."""
-        whole = Answer(frontier=dict(answer.frontier))
-        whole.add(Answer(frontier=past))
+        whole = say.Answer(frontier=dict(answer.frontier))
+        whole.add(say.Answer(frontier=past))
         return whole.frontier
 
-    def full_counts(self, frontier: Counts, answer: Answer) -> Counts:
+    def full_counts(self, frontier: say.Counts, answer: say.Answer) -> say.Counts:
         """Our first publication comes after all that an earlier stay or life of ours may have notified: that is what
         lies below the frontier, and whatever there still is of the dead."""
-        whole = Answer(frontier=dict(frontier))
-        whole.add(Answer(frontier={source: max(numbers) for source, numbers in answer.held.items() if numbers}))
+        whole = say.Answer(frontier=dict(frontier))
+        whole.add(say.Answer(frontier={source: max(numbers) for source, numbers in answer.held.items() if numbers}))
         return {source: count for source, count in whole.frontier.items() if source != self.life}
 
     # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,42 +211,42 @@ class Joining(Orphans):
         group.flows, group.waiting, group.barrier = {}, {}, {}
         group.census = None
         group.entry = self._next_entry(group, "left")
-        task, _ = self.cast(Uns(topic, group.entry), effects, self.cube.height)
+        task, _ = self.cast(say.Uns(topic, group.entry), effects, self.cube.height)
         self.close_if_done(task, now, effects)
 
     def on_left(self, task: Task, now: float, effects: Effects) -> None:
-        assert isinstance(task.content, Uns)
+        assert isinstance(task.content, say.Uns)
         topic = task.content.topic
         group = self.group(topic)
         if group.part == "leaving":
             group.part = "out"  # the view stays: we may still have to reach past somebody who dies
-            effects.notify.append(Unsubscribed(topic))
+            effects.notify.append(say.Unsubscribed(topic))
             self.pump(topic, now, effects)
 
-    def _next_entry(self, group: Group, stage: Stage) -> Entry:
-        return Entry(self.life, 1 if group.entry is None else group.entry.version + 1, stage)
+    def _next_entry(self, group: Group, stage: say.Stage) -> say.Entry:
+        return say.Entry(self.life, 1 if group.entry is None else group.entry.version + 1, stage)
 
     # ── answering others ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def progress(self, group: Group) -> Counts:
+    def progress(self, group: Group) -> say.Counts:
         """How far we are with each source, or were when we left."""
         counts = dict(group.past)
         for source, flow in group.flows.items():
             counts[source] = max(flow.delivered, counts.get(source, 0))
         return counts
 
-    def answer_sub(self, message: Sub) -> Answer:
+    def answer_sub(self, message: say.Sub) -> say.Answer:
         group = self.state.groups.get(message.topic)
         if group is None or group.entry is None or group.part in ("out", "leaving"):
-            return Answer()
+            return say.Answer()
         self.note(message.topic, message.entry)
-        return Answer(entries=[group.entry])
+        return say.Answer(entries=[group.entry])
 
-    def answer_census(self, message: Census, effects: Effects) -> Answer:
+    def answer_census(self, message: say.Census, effects: Effects) -> say.Answer:
         """How far we are; and what we have of dead sources, which the asker is sent if it lacks it."""
         group = self.state.groups.get(message.topic)
         if group is None:
-            return Answer()
+            return say.Answer()
         if group.part not in ("out", "leaving"):
             self.note(message.topic, message.entry)
         progress = self.progress(group)
@@ -274,10 +255,10 @@ class Joining(Orphans):
         for source, pubs in kept.items():
             for number in sorted(pubs):
                 if number > has.get(source, 0):
-                    self.send(message.entry.life, Spare(pubs[number]), effects)
-        return Answer(frontier=progress, held={source: sorted(pubs) for source, pubs in kept.items()})
+                    self.send(message.entry.life, say.Spare(pubs[number]), effects)
+        return say.Answer(frontier=progress, held={source: sorted(pubs) for source, pubs in kept.items()})
 
-    def kept(self, topic: Topic, group: Group) -> dict[Life, dict[int, Pub]]:
+    def kept(self, topic: Topic, group: Group) -> dict[Life, dict[int, say.Pub]]:
         """What we have of the dead, or had when we left, or are just handing on."""
         kept = in_hand(group)
         for pub in self.handed_on(topic):
@@ -286,18 +267,18 @@ class Joining(Orphans):
             kept.setdefault(source, {}).update(pubs)
         return {source: pubs for source, pubs in kept.items() if self.is_dead(source)}
 
-    def handed_on(self, topic: Topic) -> list[Pub]:
+    def handed_on(self, topic: Topic) -> list[say.Pub]:
         """What we send down a tree, for ourselves or for others, and not all below us have acknowledged."""
         contents = [task.content for task in self.state.tasks.values()]
-        return [content for content in contents if isinstance(content, Pub) and content.topic == topic]
+        return [content for content in contents if isinstance(content, say.Pub) and content.topic == topic]
 
-    def what_remains(self, group: Group) -> dict[Life, dict[int, Pub]]:
+    def what_remains(self, group: Group) -> dict[Life, dict[int, say.Pub]]:
         """What we name, when we have left, for as long as we live or until we return: all that is not known to have
         reached everybody. We may have sent it to somebody who was asked before it came and we are asked after it did;
-        if neither named it, the asker would hold it for lost, and later be brought it."""
+        if neither named it, the asker would take it for lost, and get it later."""
         return in_hand(group)
 
 
-def in_hand(group: Group) -> dict[Life, dict[int, Pub]]:
+def in_hand(group: Group) -> dict[Life, dict[int, say.Pub]]:
     """The publications that a member has not forgotten yet."""
     return {source: dict(flow.pubs) for source, flow in group.flows.items() if flow.pubs}

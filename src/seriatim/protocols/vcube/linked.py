@@ -18,6 +18,7 @@ something we sent it is not acknowledged, and nothing comes from it.
 is under way to one peer, first sent or repeated, is bounded in bytes too; the rest is kept until its turn comes.
 """
 
+from dataclasses import dataclass, field
 from math import inf
 
 from msgspec import Struct
@@ -78,49 +79,31 @@ class LinkOptions(Struct, frozen=True, kw_only=True):
                 raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
 
 
+@dataclass(slots=True, eq=False)
 class _Line:
     """Our end of the link to one life of another peer."""
 
-    __slots__ = (
-        "acknowledge_due",
-        "life",
-        "link",
-        "lost",
-        "owed",
-        "portion_bytes",
-        "portion_first",
-        "repeated",
-        "retry_ms",
-        "silent_since",
-    )
-
-    def __init__(self, life: Life, retry_ms: float) -> None:
-        self.life = life
-        self.link: Link[Body] = Link()
-        self.owed = 0  # frames that came since anything went the other way
-        self.acknowledge_due = inf
-        self.retry_ms = retry_ms
-        self.lost = 0  # up to this number frames may have been lost, or were not sent yet: their turn comes
-        self.repeated = 0  # up to this number it has come
-        self.portion_first = 0  # when this number is acknowledged, a new portion begins
-        self.portion_bytes = 0  # went out since the present one began
-        self.silent_since = inf  # it was heard then, or the oldest frame that it does not acknowledge was sent
+    life: Life
+    retry_ms: float
+    link: Link[Body] = field(default_factory=Link)
+    owed: int = 0  # frames that came since anything went the other way
+    acknowledge_due: float = inf
+    lost: int = 0  # up to this number frames may have been lost, or were not sent yet: their turn comes
+    repeated: int = 0  # up to this number it has come
+    portion_first: int = 0  # when this number is acknowledged, a new portion begins
+    portion_bytes: int = 0  # went out since the present one began
+    silent_since: float = inf  # it was heard then, or the oldest frame that it does not acknowledge was sent
 
     @property
     def is_behind(self) -> bool:
         """There are frames whose turn comes, and the other side takes nothing younger before it has them all."""
         return self.repeated < self.lost
 
-    @property
-    def acknowledged(self) -> int:
-        """The other side has the frames up to this number."""
-        return self.link.sent - len(self.link.unacknowledged)
-
     def send(self, body: Body, epoch: Life, now: float) -> Frame[Body] | None:
         """Number it and keep it. None: too much is under way, and its turn comes."""
         if not self.link.unacknowledged:
             self.silent_since = now
-        if self.acknowledged >= self.portion_first:
+        if self.link.acknowledged >= self.portion_first:
             self.portion_first, self.portion_bytes = self.link.sent + 1, 0
         frame = self.link.send(body, epoch, now, self.retry_ms)
         if not self.is_behind:
@@ -209,7 +192,7 @@ class LinkedPeer:
         if sender < 0 or id_at(source) != id_of(sender):
             raise RemoteError(f"{source} sent something in the name of peer {id_of(sender)}")
         if id_of(sender) not in peer.cube or id_of(sender) == peer.id:
-            raise RemoteError(f"peer {name_of(sender)} is not one that peer {peer.id} talks to")
+            raise RemoteError(f"peer {name_of(sender)} is unknown to peer {peer.id}")
         if frame.number == 0 and body is not None and not isinstance(body, LOOSE):
             raise RemoteError(f"{type(body).__name__} of peer {name_of(sender)} has no number")
         if body is not None:
@@ -230,7 +213,7 @@ class LinkedPeer:
             line.retry_ms = self.options.retry_ms
             line.link.resend_due = now + line.retry_ms if line.link.unacknowledged else None
         effects = Effects()
-        if line.is_behind and line.acknowledged >= line.repeated:  # the next portion
+        if line.is_behind and line.link.acknowledged >= line.repeated:  # the next portion
             self._repeat(line, now, effects)
         if frame.number > 0:
             line.owed += 1
@@ -244,7 +227,7 @@ class LinkedPeer:
         return self._finish(effects, now)
 
     def _hand_over(self, source: Address, sender: Life, receiver: Life, body: Body | None, now: float) -> Effects:
-        """To the peer, if there is something."""
+        """Give the body to the peer, if there is one."""
         if body is None:
             return Effects()
         return self._carry_out(self.peer.step(source, Packet(sender, receiver, body), now), now)
@@ -255,7 +238,7 @@ class LinkedPeer:
         match body:
             case Cast(_, height, content):
                 if not 0 <= height <= self.peer.cube.height:
-                    raise RemoteError(f"a tree of height {height}, and there are {self.peer.cube.height} clusters")
+                    raise RemoteError(f"a tree of height {height}, but there are only {self.peer.cube.height} clusters")
                 lives = [content.source] if isinstance(content, Pub) else [content.entry.life]
                 if isinstance(content, Pub):
                     _check_number(content)
@@ -269,7 +252,7 @@ class LinkedPeer:
                 lives = [entry.life] if isinstance(entry, Entry) else []
         for life in lives:
             if life < 0 or id_of(life) not in self.peer.cube:
-                raise RemoteError(f"{type(body).__name__} tells of peer {id_of(life)}, which does not exist")
+                raise RemoteError(f"{type(body).__name__} names peer {id_of(life)}, which does not exist")
 
     # ── from the driver ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -371,7 +354,7 @@ class LinkedPeer:
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _serve(self, now: float, effects: Effects) -> None:
-        """Whatever is due."""
+        """Acknowledge, repeat and tell whatever is due."""
         for id, line in list(self._lines.items()):
             if self.peer.is_dead(line.life):
                 self._bury(id, line, now, effects)
@@ -408,9 +391,7 @@ class LinkedPeer:
             return
         del self._lines[id]
         more = self._carry_out(self.peer.step(APPLICATION, Suspect(id), now), now)
-        effects.persist += more.persist
-        effects.send += more.send
-        effects.notify += more.notify
+        effects.add(more)
 
     def _bury(self, id: Id, line: _Line, now: float, effects: Effects) -> None:
         """Nothing is kept for the dead. If it was born again, news that may have been lost goes to its new life."""

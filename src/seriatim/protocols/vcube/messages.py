@@ -204,7 +204,7 @@ class News(Struct, frozen=True, tag=True):
 
 
 class Alive(Struct, frozen=True, tag=True):
-    """I am."""
+    """A sign of life."""
 
 
 class Orphan(Struct, frozen=True, tag=True):

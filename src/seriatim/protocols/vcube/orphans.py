@@ -94,13 +94,10 @@ class Orphans(Flowing):
         self.close_if_done(task, now, effects)
 
     def _custody_of(self, pub: Pub) -> int | None:
+        wanted = (pub.topic, pub.source, pub.number)
         for task in self.state.custody:
             content = self.state.tasks[task].content
-            if isinstance(content, Pub) and (content.topic, content.source, content.number) == (
-                pub.topic,
-                pub.source,
-                pub.number,
-            ):
+            if isinstance(content, Pub) and (content.topic, content.source, content.number) == wanted:
                 return task
         return None
 
@@ -187,8 +184,6 @@ class Orphans(Flowing):
         for source in sorted(dead):
             flow = group.flows.setdefault(source, Flow())
             flow.resolved = True
-            flow.awaited = {
-                number for number in held.get(source, ()) if number > flow.delivered and number not in flow.pubs
-            }
+            flow.awaited = {each for each in held.get(source, ()) if each > flow.delivered and each not in flow.pubs}
         freed = [waiter for source in sorted(dead) for waiter in group.waiting.pop(source, ())]
         self.advance(topic, group, [*freed, *sorted(dead)], effects)

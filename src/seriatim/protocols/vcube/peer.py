@@ -9,36 +9,9 @@ from collections.abc import Iterable, Mapping
 from seriatim.model import APPLICATION, Address, InputError, RemoteError, Topic
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.queue import Queue
+from seriatim.protocols.vcube import messages as say
 from seriatim.protocols.vcube.cube import Cube, Id, Life, births_of, id_at, id_of, life_of, name_of
 from seriatim.protocols.vcube.joining import JOINING, Joining
-from seriatim.protocols.vcube.messages import (
-    Ack,
-    Alive,
-    Answer,
-    Body,
-    Born,
-    Cast,
-    Census,
-    Entry,
-    Greet,
-    News,
-    Orphan,
-    Packet,
-    Past,
-    Pub,
-    Publish,
-    Ready,
-    Spare,
-    Statuses,
-    Stranger,
-    Sub,
-    Subscribe,
-    Suspect,
-    Uns,
-    Unsettled,
-    Unsubscribe,
-    Unsubscribed,
-)
 from seriatim.protocols.vcube.options import VCubeOptions
 from seriatim.protocols.vcube.state import Flow, Group, PeerState, Task
 
@@ -49,7 +22,7 @@ class Peer(Joining):
     @classmethod
     def restart(cls, cube: Cube, id: Id, options: VCubeOptions, journal: Iterable[Payload]) -> "Peer":
         """The process died and another one takes its place: a new life, that knows nothing. The first tick says so."""
-        births = max((record.births for record in journal if isinstance(record, Born)), default=0) + 1
+        births = max((record.births for record in journal if isinstance(record, say.Born)), default=0) + 1
         peer = cls(cube, id, options, PeerState(life=life_of(id, births), statuses={id: 2 * births}))
         peer.state.forgot = True
         return peer
@@ -62,7 +35,7 @@ class Peer(Joining):
         """
         peer = cls(cube, id, options)
         for topic, ids in members.items():
-            entries = {other: Entry(other, 1, "ready") for other in ids}
+            entries = {other: say.Entry(other, 1, "ready") for other in ids}
             if (own := entries.pop(id, None)) is not None:
                 peer.state.groups[topic] = Group(part="in", entry=own, view=entries)
         return peer
@@ -78,10 +51,10 @@ class Peer(Joining):
             self._announce(now, effects)
             if source == APPLICATION:
                 self._command(message, now, effects)
-            elif isinstance(message, Packet) and id_at(source) == id_of(message.sender):
+            elif isinstance(message, say.Packet) and id_at(source) == id_of(message.sender):
                 self._packet(message, now, effects)
             else:
-                raise RemoteError(f"{source} sent a peer what it does not understand: {message!r}")
+                raise RemoteError(f"{source} sent a peer an unknown message: {message!r}")
             self._look_for_lost(now, effects)
         effects.wake_at = None if self.state.replaced else self.state.beat_due
         return effects
@@ -99,9 +72,9 @@ class Peer(Joining):
 
     def _command(self, command: Payload, now: float, effects: Effects) -> None:
         match command:
-            case Subscribe(topic) | Unsubscribe(topic):
+            case say.Subscribe(topic) | say.Unsubscribe(topic):
                 self.group(topic).queue.append(command)
-            case Publish(event):
+            case say.Publish(event):
                 topic = event.topic
                 if not command.join and not self._will_hold(topic):
                     raise InputError(
@@ -110,7 +83,7 @@ class Peer(Joining):
                         "subscribe first, or publish with join=True",
                     )
                 self.group(topic).queue.append(command)
-            case Suspect(peer):
+            case say.Suspect(peer):
                 if peer not in self.cube:
                     raise InputError("peer", f"there is no peer {peer}", "name one of the peers of this system")
                 self.suspect(peer, now, effects)
@@ -124,71 +97,71 @@ class Peer(Joining):
         if group is None:
             return False
         for command in reversed(list(group.queue)):
-            if not isinstance(command, Publish) or command.join:
-                return not isinstance(command, Unsubscribe)
+            if not isinstance(command, say.Publish) or command.join:
+                return not isinstance(command, say.Unsubscribe)
         return group.part in (*JOINING, "in")
 
     # ── from other peers ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _packet(self, packet: Packet, now: float, effects: Effects) -> None:
+    def _packet(self, packet: say.Packet, now: float, effects: Effects) -> None:
         sender = packet.sender
         if id_of(sender) not in self.cube or id_of(sender) == self.id:
-            raise RemoteError(f"peer {name_of(sender)} is not one that peer {self.id} talks to")
-        if isinstance(packet.body, News):  # true whoever says it, and to whichever life: two may suspect each other
+            raise RemoteError(f"peer {name_of(sender)} is unknown to peer {self.id}")
+        if isinstance(packet.body, say.News):  # true whoever says it, and to whichever life: two may suspect each other
             self.learn(packet.body.statuses, now, effects)
         elif self.is_dead(sender):
             if births_of(sender) * 2 + 1 == self.state.statuses[id_of(sender)]:  # it lives, and does not know
-                self.send(sender, News({id_of(sender): self.state.statuses[id_of(sender)]}), effects)
+                self.send(sender, say.News({id_of(sender): self.state.statuses[id_of(sender)]}), effects)
         else:
             self.hear(sender, now, effects)
             if packet.receiver == self.life:
                 self._body(sender, packet.body, now, effects)
 
-    def _body(self, sender: Life, body: Body, now: float, effects: Effects) -> None:
+    def _body(self, sender: Life, body: say.Body, now: float, effects: Effects) -> None:
         if (dead := _dead_by(body)) and not self._survives(dead, now, effects):
             return
         match body:
-            case Cast():
+            case say.Cast():
                 self._cast(sender, body, now, effects)
-            case Ack(hop, answer):
+            case say.Ack(hop, answer):
                 if hop in self.state.submissions:
                     self.on_submission(hop, None, True, now, effects)
                 else:
                     self.acknowledged(hop, answer, now, effects)
-            case Past(hop, entry):
+            case say.Past(hop, entry):
                 if hop in self.state.submissions:
                     self.on_submission(hop, entry, False, now, effects)
                 else:
                     self.reach_past(hop, entry, now, effects)
-            case Orphan():
+            case say.Orphan():
                 self.on_orphan(sender, body, now, effects)
-            case Spare(pub):
+            case say.Spare(pub):
                 self.receive(pub, now, effects)
-            case Greet():
+            case say.Greet():
                 self.on_greet(sender, body, effects)
-            case Stranger():
+            case say.Stranger():
                 self.on_stranger(body, now, effects)
-            case Alive() | News():
+            case say.Alive() | say.News():
                 pass
 
-    def _survives(self, dead: Statuses, now: float, effects: Effects) -> bool:
+    def _survives(self, dead: say.Statuses, now: float, effects: Effects) -> bool:
         """Take in whom the sender presumes dead. False: us."""
         life = self.life
         self.learn(dead, now, effects)
         return self.life == life and not self.state.replaced
 
-    def _cast(self, sender: Life, message: Cast, now: float, effects: Effects) -> None:
+    def _cast(self, sender: Life, message: say.Cast, now: float, effects: Effects) -> None:
         content, life = message.content, self.life
-        if isinstance(content, Sub | Census):
+        if isinstance(content, say.Sub | say.Census):
             self.learn(content.statuses, now, effects)
-        if not isinstance(content, Pub):
+        if not isinstance(content, say.Pub):
             self.hear(content.entry.life, now, effects)
         if self.life != life or self.state.replaced:
             return
         match content:
-            case Sub():
+            case say.Sub():
                 answer = self.answer_sub(content)
-            case Census():
+            case say.Census():
                 answer = self.answer_census(content, effects)
             case _:
                 self._cast_to_members(sender, message, now, effects)
@@ -197,14 +170,14 @@ class Peer(Joining):
         task.answer.add(answer)
         self.close_if_done(number, now, effects)
 
-    def _cast_to_members(self, sender: Life, message: Cast, now: float, effects: Effects) -> None:
+    def _cast_to_members(self, sender: Life, message: say.Cast, now: float, effects: Effects) -> None:
         """Take it, and hand it on if we may."""
         content = message.content
         group = self.group(content.topic)
-        if isinstance(content, Ready | Uns):
+        if isinstance(content, say.Ready | say.Uns):
             if group.part not in ("out", "leaving"):
                 self.note(content.topic, content.entry)
-        elif isinstance(content, Pub):
+        elif isinstance(content, say.Pub):
             self.receive(content, now, effects)
         is_leaf = message.height == 0
         if group.part in ("out", "leaving") or (not is_leaf and not self.may_relay(group)):
@@ -215,17 +188,17 @@ class Peer(Joining):
 
     def finish(self, number: int, task: Task, now: float, effects: Effects) -> None:
         match task.content:
-            case Sub():
+            case say.Sub():
                 self.on_announced(task, now, effects)
-            case Census():
+            case say.Census():
                 self.on_counted(number, task, now, effects)
-            case Uns():
+            case say.Uns():
                 self.on_left(task, now, effects)
-            case Ready():
+            case say.Ready():
                 pass
-            case Pub() as pub if pub.source == self.life:
+            case say.Pub() as pub if pub.source == self.life:
                 self.published(pub, now, effects)
-            case Pub():
+            case say.Pub():
                 self.relinquish(number, task, now, effects)
 
     def _look_for_lost(self, now: float, effects: Effects) -> None:
@@ -251,9 +224,9 @@ class Peer(Joining):
                 rejoining.append(topic)
             flow = group.flows.get(old.life, Flow())
             for number in range(flow.stable + 1, flow.delivered + 1):
-                effects.notify.append(Unsettled(flow.pubs[number].event.id))
+                effects.notify.append(say.Unsettled(flow.pubs[number].event.id))
             if group.part == "leaving":
-                effects.notify.append(Unsubscribed(topic))
+                effects.notify.append(say.Unsubscribed(topic))
         state.rejoining = tuple(rejoining)
         self._announce(now, effects)
 
@@ -266,7 +239,7 @@ class Peer(Joining):
         births = births_of(state.life)
         if not births:
             return
-        record = Born(births, state.rejoining, state.forgot)
+        record = say.Born(births, state.rejoining, state.forgot)
         effects.persist.append(record)
         effects.notify.append(record)
         self.spread_birth(effects)
@@ -286,22 +259,22 @@ class Peer(Joining):
                 yield f"{topic}: {group.part}"
             if group.counted is not None:
                 for source, number in self.not_come(group, group.counted):
-                    yield f"{topic}: to begin, publication {number} of {name_of(source)} is waited for"
+                    yield f"{topic}: joining waits for publication {number} of {name_of(source)}"
             for missing, sources in sorted(group.waiting.items()):
                 names = ", ".join(name_of(source) for source in sources)
-                yield f"{topic}: the next of {names} waits for one of {name_of(missing)}"
+                yield f"{topic}: the next publication of {names} waits for one of {name_of(missing)}"
         for task in self.state.tasks.values():
             doors = ", ".join(name_of(self.state.hops[hop].target) for hop in sorted(task.hops))
             kind = type(task.content).__name__
             yield f"{task.content.topic}: {kind} is not acknowledged by {doors}"
 
 
-def _dead_by(body: Body) -> Statuses:
+def _dead_by(body: say.Body) -> say.Statuses:
     """The peers that may lack what this says all have received."""
     match body:
-        case Cast(content=Pub(dead=dead)) | Orphan(pub=Pub(dead=dead)) | Spare(pub=Pub(dead=dead)):
-            return dead
-        case Ack(answer=Answer(dead=dead)):
+        case say.Cast(content=say.Pub() as pub) | say.Orphan(pub=pub) | say.Spare(pub=pub):
+            return pub.dead
+        case say.Ack(answer=say.Answer(dead=dead)):
             return dead
         case _:
             return {}

@@ -20,9 +20,9 @@ from seriatim.lab.papers.paper003.broker import PrintedOrder
 from seriatim.lab.papers.paper003.messages import Carry
 from seriatim.model import Address
 from seriatim.protocols.machine import Effects
-from seriatim.protocols.overlay import Order, OverlayOptions, Place
+from seriatim.protocols.overlay import Broker, Order, OverlayOptions, Place
 from seriatim.protocols.overlay.messages import Id, Interest, Publication, Where
-from seriatim.protocols.overlay.ordering import Ordering, Surroundings
+from seriatim.protocols.overlay.ordering import Ordering
 from seriatim.protocols.overlay.tables import Sends, Tables, filter_of
 
 Matching = dict[Address, list[Id]]
@@ -32,7 +32,7 @@ Attributes = tuple[tuple[str, str], ...]
 class FastOrder(PrintedOrder):
     """Fast detection and progressive delivery (§IV, Optimizations)."""
 
-    def __init__(self, broker: Surroundings) -> None:
+    def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self.rows = 0
         self._matches: dict[Attributes, Matching] = {}

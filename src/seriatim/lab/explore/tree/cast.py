@@ -18,15 +18,19 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Change, Changed, EventStored, Publish, Refresh, Subscribe, Ticket, Update
+from seriatim.protocols.tree.messages import Refresh, Subscribe, Ticket, Update
 from seriatim.protocols.with_broker import (
     Append,
     Appended,
+    Change,
+    Changed,
     Delivered,
+    EventStored,
     Grown,
     Kept,
     Listen,
     Listening,
+    Publish,
     Stamped,
     Trimmed,
     Unlisten,

@@ -8,8 +8,8 @@ from seriatim.model import BROKER, Address, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Granted, Publish
-from seriatim.protocols.with_broker import Stamped
+from seriatim.protocols.tree.messages import Granted
+from seriatim.protocols.with_broker import Publish, Stamped
 
 
 class TreeChecks(OrderChecks):

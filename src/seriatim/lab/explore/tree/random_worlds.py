@@ -11,8 +11,8 @@ from seriatim.model import Address, Event, Node, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Change, Pass, Publish
-from seriatim.protocols.with_broker import Delivered, Grown, Stamped, Trimmed, Voids, Watch
+from seriatim.protocols.tree.messages import Pass
+from seriatim.protocols.with_broker import Change, Delivered, Grown, Publish, Stamped, Trimmed, Voids, Watch
 
 NODES_MAX = 7
 TOPICS = "ABCDEF"

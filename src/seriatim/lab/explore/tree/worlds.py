@@ -7,7 +7,7 @@ from seriatim.lab.explore.tree.cast import Cast, TreeWorld, change, publish
 from seriatim.model import Address
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Change, Publish
+from seriatim.protocols.with_broker import Change, Publish
 
 Script = Mapping[Address, Sequence[Publish | Change]]
 
