@@ -63,7 +63,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if getattr(session.config.option, "loadgroup", False):  # set by pytest-xdist in the processes that run tests
         alone = [item.nodeid for item in session.items if "@" not in item.nodeid]
         if alone:
-            raise pytest.UsageError(f"pytest-xdist ignores groups of tests, for instance of {alone[0]}: pin its versions")
+            raise pytest.UsageError(f"pytest-xdist ignores the group of {alone[0]}: pin versions that fit")
 
 
 def limit_of(item: pytest.Item) -> float | None:
