@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from seriatim.lab.experiments.experiment import Experiment, split_measure
-from seriatim.lab.experiments.results import Measurement, Results, sample_of
+from seriatim.lab.experiments.results import Measurement, NotMeasuredError, Results, sample_of
 
 
 class Comparison(Struct, frozen=True):
@@ -36,7 +36,6 @@ def measurements(experiment: Experiment, results: Results) -> list[Measurement]:
     rows = []
     for key, given in sorted(values.items(), key=lambda item: order.get(item[0][0], len(order))):
         sample = sample_of(given)
-        assert sample is not None, "a key has at least one value"
         rows.append(Measurement(experiment.id, *key, sample.mean, sample.std, sample.count, stated[key]))
     return rows
 
@@ -45,11 +44,12 @@ def comparisons(experiment: Experiment, results: Results) -> list[Comparison]:
     """Every statement of the paper about this experiment."""
     rows = []
     for fact in experiment.facts:
-        judged = fact.judge(results)
-        verdict = {True: "within", False: "outside", None: "not measured"}[judged.is_within]
-        reason = fact.reason if judged.is_within is False else ""
+        try:
+            ours, is_within = fact.judge(results)
+        except NotMeasuredError:
+            ours, is_within = "not measured", None
+        verdict = {True: "within", False: "outside", None: "not measured"}[is_within]
+        reason = fact.reason if is_within is False else ""
         citation = fact.citation or experiment.citation
-        rows.append(
-            Comparison(experiment.id, fact.point, fact.paper, judged.ours, fact.band, verdict, reason, citation)
-        )
+        rows.append(Comparison(experiment.id, fact.point, fact.paper, ours, fact.band, verdict, reason, citation))
     return rows
