@@ -1,82 +1,17 @@
 """SRPT-B beside SRPT-S and VCube-PS (paper 001 §4.6): trees of few brokers, each with many subscribers.
 
-All three are computed by models; BrokerWorld plays SRPT-B with its own machines, and tests compare the two.
+All three are computed by models; tests compare them with SRPT-B's own machines.
 """
 
 from random import Random
 
 from seriatim.lab.experiments.experiment import Measures, Parameters
-from seriatim.lab.experiments.paper001.broker_model import TREE_AND_CLIENTS, Brokers, Latencies, latencies
+from seriatim.lab.experiments.paper001.broker_model import TREE_AND_CLIENTS, Brokers, latencies
 from seriatim.lab.experiments.paper001.static_trees import SRPT, VCUBE
 from seriatim.lab.experiments.paper001.tree_model import Model, Planned, on_tick, run
-from seriatim.lab.experiments.paper001.tree_worlds import THE_PAPERS, TreeWorld, is_srpt_pub
-from seriatim.lab.papers.srpt import Broker, Client, Overlay
-from seriatim.lab.papers.srpt import messages as srpt
-from seriatim.lab.papers.srpt.broker import Audience, Holding
-from seriatim.lab.sim.process import Observe
-from seriatim.model import Address, Event
-from seriatim.protocols.machine import Payload
 
-TOPIC = "T"
 SRPT_B = "SRPT-B"
 MESSAGES = 128
-
-
-class BrokerWorld(TreeWorld):
-    """Brokers 0 … brokers - 1, and clients from there on, dealt out to the brokers in turn; all of them subscribe."""
-
-    def __init__(self, brokers: int, clients: int, root: int) -> None:
-        self.brokers = brokers
-        self.overlay = Overlay(range(brokers), {TOPIC: root}, prefix="broker")
-        super().__init__(THE_PAPERS, self._address)
-        audiences = {id: Audience() for id in range(brokers)}
-        for id in range(brokers, brokers + clients):
-            broker = self.broker_of(id)
-            client = Client(self.overlay.address(broker))
-            client.holdings[TOPIC] = Holding(1, 0)
-            audiences[broker].members[self._address(id)] = 1
-            self.add(id, client, is_srpt_pub, self._observer(id))
-        machines = {id: Broker(self.overlay, id) for id in range(brokers)}
-        for id, machine in machines.items():
-            machine.audiences[TOPIC] = audiences[id]
-            branch = machine.branch(TOPIC)
-            branch.subscribed = branch.attached = True
-            parent = self.overlay.parent(TOPIC, id)
-            if parent is not None:
-                machines[parent].branch(TOPIC).children[self.overlay.address(id)] = 1
-        for id, machine in machines.items():
-            machine.sort_children(machine.branch(TOPIC))
-            self.add(id, machine, is_srpt_pub, self._observer(id))
-
-    def broker_of(self, client: int) -> int:
-        return (client - self.brokers) % self.brokers
-
-    def publication(self, event: Event) -> Payload:
-        return srpt.Publish(event)
-
-    def latencies(self) -> Latencies:
-        """Of what has been played."""
-        tree, last, count = 0.0, 0.0, 0
-        for seen in self.seen.values():
-            for id, time in seen.received.items():
-                if id >= self.brokers and id != seen.source:
-                    at_broker = seen.received[self.broker_of(id)]
-                    tree += at_broker - seen.at
-                    last += time - at_broker
-                    count += 1
-        return Latencies(tree / count, last / count)
-
-    def _address(self, id: int) -> Address:
-        return self.overlay.address(id) if id < self.brokers else f"client{id}"
-
-    def _observer(self, id: int) -> Observe:
-        is_root = id == self.overlay.root(TOPIC)
-
-        def observe(source: Address, message: Payload, now: float) -> None:
-            if type(message) is srpt.Pub or (is_root and type(message) is srpt.Request):
-                self.on_received(id, message.event.id, now)
-
-        return observe
 
 
 def draw_messages(random: Random, sources: list[int], interval: float) -> list[Planned]:
