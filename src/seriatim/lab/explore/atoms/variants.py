@@ -5,13 +5,12 @@ README, with `no-` in front.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
 
 from seriatim.lab.explore.atoms.cast import PROPER, Cast
-from seriatim.lab.explore.engine.plan import broken, gives
+from seriatim.lab.explore.engine.plan import cast_with, gives
 from seriatim.model import Node
 from seriatim.protocols.atoms import AtomHost, AtomsOptions, Coordinator, Ingress, Receiver
 from seriatim.protocols.atoms.messages import Begin, Carry, Enter, Item, Passing, Token
@@ -24,8 +23,7 @@ VARIANTS: dict[str, tuple[str, Cast]] = {}
 
 def breaks(name: str, text: str, role: str, **methods: Callable[..., Any]) -> None:
     """The machine of this role, with these methods in place of its own."""
-    machine: Any = broken(getattr(PROPER, role), **methods)
-    VARIANTS[name] = text, replace(PROPER, **{role: machine})
+    VARIANTS[name] = text, cast_with(PROPER, role, **methods)
 
 
 # ── hosts and ingresses ───────────────────────────────────────────────────────────────────────────────────────────

@@ -5,12 +5,11 @@ in the protocol's README, with `no-` in front.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from seriatim.lab.explore.engine.plan import broken, gives
+from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
 from seriatim.model import Address, Entries, Node
 from seriatim.order import HoldBack, Shift
@@ -26,8 +25,7 @@ VARIANTS: dict[str, tuple[str, Cast]] = {}
 
 def breaks(name: str, text: str, role: str = "sequencer", **methods: Callable[..., Any]) -> None:
     """The machine of this role, with these methods in place of its own."""
-    machine: Any = broken(getattr(PROPER, role), **methods)
-    VARIANTS[name] = text, replace(PROPER, **{role: machine})
+    VARIANTS[name] = text, cast_with(PROPER, role, **methods)
 
 
 def holds_back(name: str, text: str, blocks: Callable[..., bool]) -> None:
