@@ -1,4 +1,4 @@
-"""A process: one machine running at one address, from its start to its crash.
+"""A process: one machine running at one address, from its start to its crash, and its journal, which survives it.
 
 The machine is pure; everything that makes it a process in a world is here: its journal, its timer, its queues.
 """
@@ -10,10 +10,46 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from seriatim.lab.sim.journal import Journal
 from seriatim.lab.sim.network import Route
 from seriatim.model import Address, InputError
 from seriatim.protocols.machine import Machine, Payload
+
+
+class Opened(Struct, frozen=True):
+    """Marks where a new epoch begins."""
+
+    epoch: int
+
+
+class Journal:
+    """Survives the crash of every process that writes it."""
+
+    def __init__(self) -> None:
+        self.entries: list[Payload] = []
+        self.epoch = 0
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the last entry; 0 when empty."""
+        return len(self.entries)
+
+    def open(self) -> int:
+        """Begin a new epoch, and return it."""
+        self.epoch += 1
+        self.entries.append(Opened(self.epoch))
+        return self.epoch
+
+    def append(self, records: Sequence[Payload], expected_last: int) -> bool:
+        """All of the records or none. False: somebody else has written since; you have been replaced."""
+        if expected_last != len(self.entries):
+            return False
+        self.entries.extend(records)
+        return True
+
+    def records(self) -> list[Payload]:
+        """What machines wrote, oldest first."""
+        return [entry for entry in self.entries if type(entry) is not Opened]
+
 
 # Builds the machine of an address from what its journal holds (nothing, the first time) and the new epoch.
 Restore: TypeAlias = Callable[[Sequence[Payload], int], Machine]

@@ -22,8 +22,7 @@ from seriatim.lab.experiments.facts import (
     values,
 )
 from seriatim.lab.experiments.paper000.choices import CHOICES, FORWARDS, like_the_papers
-from seriatim.lab.experiments.paper000.interest import TOPICS
-from seriatim.lab.experiments.paper000.stamp_sizes import run_sizes
+from seriatim.lab.experiments.paper000.interest import TOPICS, run_sizes
 from seriatim.lab.experiments.paper000.stamping import run_stamping
 from seriatim.lab.experiments.results import Results, Where
 

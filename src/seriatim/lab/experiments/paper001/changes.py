@@ -14,7 +14,7 @@ from seriatim.lab.experiments.facts import (
     shape,
     values,
 )
-from seriatim.lab.experiments.paper001.broker_trees import SRPT_B, run_brokers
+from seriatim.lab.experiments.paper001.broker_model import SRPT_B, run_brokers
 from seriatim.lab.experiments.paper001.changing import PRINTED, PRINTED_VIEWS, run_churn, run_one_change
 from seriatim.lab.experiments.paper001.statements import LATENCY
 from seriatim.lab.experiments.paper001.static_trees import SRPT, VCUBE, VCUBE_WINDOW

@@ -6,9 +6,7 @@ of the paper need different values of it.
 
 from seriatim.lab.experiments.experiment import Axis, Experiment, Parameters
 from seriatim.lab.experiments.facts import Fact, Judge, Judgement, at, at_most, is_near, ratio, same, shape, values
-from seriatim.lab.experiments.paper001.broker_model import TREE_AND_CLIENTS, TREE_BESIDE_CLIENTS
-from seriatim.lab.experiments.paper001.broker_trees import SRPT_B, run_brokers
-from seriatim.lab.experiments.paper001.change_load import run_change_load
+from seriatim.lab.experiments.paper001.broker_model import SRPT_B, TREE_AND_CLIENTS, TREE_BESIDE_CLIENTS, run_brokers
 from seriatim.lab.experiments.paper001.changes import (
     BROKER_UNITS,
     FEW,
@@ -23,7 +21,7 @@ from seriatim.lab.experiments.paper001.changing import PRINTED, PRINTED_VIEWS, S
 from seriatim.lab.experiments.paper001.discussion import ALL_QUEUE, run_discussion
 from seriatim.lab.experiments.paper001.discussion import STATED as STATED_READING
 from seriatim.lab.experiments.paper001.statements import LATENCY
-from seriatim.lab.experiments.paper001.static_trees import SRPT, VCUBE, run_publishers
+from seriatim.lab.experiments.paper001.static_trees import SRPT, VCUBE, run_change_load, run_publishers
 from seriatim.lab.experiments.results import NotMeasuredError, Results, Where
 
 # ── Fig. 5a at 4,096 nodes: when do publishers publish, what counts? ──────────────────────────────────────────────

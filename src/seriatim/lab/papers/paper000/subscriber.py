@@ -23,6 +23,7 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.vcube.messages import Subscribe, Subscribed, Unsubscribe
 
 NOT_BEGUN: Number = -1  # the clock has no pair for a topic whose subscription is not complete
 
@@ -46,7 +47,7 @@ class SubscriberState(Struct):
     clock: Entries  # sub_LC: the number reached in each topic held
     buffer: list[say.EnsNotify] = field(default_factory=list)  # to_deliver
     opening: Topic | None = None  # the subscribe operation under way
-    waiting: list[say.Subscribe | say.Unsubscribe] = field(default_factory=list)  # operations called meanwhile
+    waiting: list[Subscribe | Unsubscribe] = field(default_factory=list)  # operations called meanwhile
 
 
 class Subscriber:
@@ -63,7 +64,7 @@ class Subscriber:
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
         match message:
-            case say.Subscribe() | say.Unsubscribe() if source == APPLICATION:
+            case Subscribe() | Unsubscribe() if source == APPLICATION:
                 self._check(message)
                 self.state.waiting.append(message)
             case say.EnsSubscribed(topic) if topic == self.state.opening:
@@ -132,24 +133,24 @@ class Subscriber:
 
     # ── subscribe, Fig. 18(a), and unsubscribe, Fig. 19(a) ────────────────────────────────────────────────────────
 
-    def _check(self, command: say.Subscribe | say.Unsubscribe) -> None:
+    def _check(self, command: Subscribe | Unsubscribe) -> None:
         self.ranks.check(command.topic)
         will_hold = command.topic in self.state.topics or command.topic == self.state.opening
         for earlier in self.state.waiting:
             if earlier.topic == command.topic:
-                will_hold = isinstance(earlier, say.Subscribe)
-        if will_hold and isinstance(command, say.Subscribe):
+                will_hold = isinstance(earlier, Subscribe)
+        if will_hold and isinstance(command, Subscribe):
             raise InputError("topic", f"{self.name} already holds {command.topic!r}", "subscribe to it once")
-        if not will_hold and isinstance(command, say.Unsubscribe):
+        if not will_hold and isinstance(command, Unsubscribe):
             raise InputError("topic", f"{self.name} does not hold {command.topic!r}", "unsubscribe from a held topic")
 
     def _next_operation(self, effects: Effects) -> None:
         while self.state.waiting and self.state.opening is None:
             match self.state.waiting.pop(0):
-                case say.Subscribe(topic):
+                case Subscribe(topic):
                     self.state.opening = topic
                     effects.send.append((BROKER, say.EnsSubscribe(topic)))
-                case say.Unsubscribe(topic):
+                case Unsubscribe(topic):
                     self._leave(topic, effects)
 
     def _ask_for_clock(self, topic: Topic, effects: Effects) -> None:
@@ -170,7 +171,7 @@ class Subscriber:
         ]
         for held in state.topics:
             effects.send.append((BROKER, say.EnsPublish(held, None, timestamp)))
-        effects.notify.append(say.Subscribed(topic))
+        effects.notify.append(Subscribed(topic))
 
     def _leave(self, topic: Topic, effects: Effects) -> None:
         """Fig. 19(a). The clock keeps a pair for each topic held, so the left one's pair goes."""
