@@ -1,19 +1,7 @@
 """The experiments of papers 001 and 002 with churn (Fig. 8, Table II) and with brokers (Fig. 9)."""
 
 from seriatim.lab.experiments.experiment import Axis, Experiment
-from seriatim.lab.experiments.facts import (
-    BAND,
-    Fact,
-    Judge,
-    Judgement,
-    at,
-    at_most,
-    means,
-    ratio,
-    same,
-    shape,
-    values,
-)
+from seriatim.lab.experiments.facts import BAND, Fact, Judge, Judgement, at, at_most, means, ratio, same, shape, values
 from seriatim.lab.experiments.paper001.broker_model import SRPT_B, run_brokers
 from seriatim.lab.experiments.paper001.changing import PRINTED, PRINTED_VIEWS, run_churn, run_one_change
 from seriatim.lab.experiments.paper001.statements import LATENCY

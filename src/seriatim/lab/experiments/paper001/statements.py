@@ -4,18 +4,7 @@ Paper 001 is the longer and later one; what only 002 states is cited as such. Ti
 """
 
 from seriatim.lab.experiments.experiment import Axis, Experiment, Parameters
-from seriatim.lab.experiments.facts import (
-    BAND,
-    Fact,
-    Judge,
-    Judgement,
-    at,
-    curves,
-    means,
-    ratio,
-    same,
-    shape,
-)
+from seriatim.lab.experiments.facts import BAND, Fact, Judge, Judgement, at, curves, means, ratio, same, shape
 from seriatim.lab.experiments.paper001.discussion import run_discussion
 from seriatim.lab.experiments.paper001.static_trees import (
     RANDOM,

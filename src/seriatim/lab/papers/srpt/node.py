@@ -94,7 +94,9 @@ class SrptNode:
             case Publish(event):
                 self.request(Request(event), effects)
             case _:
-                raise InputError("command", f"{command!r} is none of a node's", "see messages.py")
+                raise InputError(
+                    "command", f"a node does not take {command!r}", "give Subscribe, Unsubscribe or Publish"
+                )
 
     def request(self, request: Request, effects: Effects) -> None:
         """Have it published: by us, if we are the root."""
