@@ -13,6 +13,8 @@ from functools import partial
 from random import Random
 
 from seriatim.lab.experiments.paper000.interest import (
+    FULL_SAMPLED,
+    IDS,
     MEAN_ENTRIES,
     SKEW,
     Popularity,
@@ -21,8 +23,7 @@ from seriatim.lab.experiments.paper000.interest import (
     interest_drawn,
     mean_group,
 )
-from seriatim.lab.experiments.paper000.stamp_sizes import FULL_SAMPLED, IDS
-from seriatim.lab.experiments.paper000.stamp_sizes import NAMES as TOPICS
+from seriatim.lab.experiments.paper000.interest import NAMES as TOPICS
 from seriatim.order import SequencingTree
 from seriatim.order.stamp import encode_entries
 from seriatim.protocols.tree import Sequencer, TreeOptions

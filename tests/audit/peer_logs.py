@@ -8,7 +8,7 @@ from msgspec import structs
 from seriatim.audit import audit
 from seriatim.lab.explore.engine.checks import Stopped
 from seriatim.lab.explore.engine.run import Run
-from seriatim.lab.explore.vcube.explorable import VCUBE
+from seriatim.lab.explore.registry import VCUBE
 from seriatim.lab.explore.vcube.plots import PLOTS
 from seriatim.lab.explore.vcube.plotting import PlotWalk, plotted_world
 from seriatim.lab.explore.vcube.random_worlds import PeerWalk

@@ -3,7 +3,7 @@
 import pytest
 
 from seriatim.audit import audit
-from seriatim.lab.explore.vcube.explorable import VCUBE
+from seriatim.lab.explore.registry import VCUBE
 from seriatim.lab.sim.peer_recorder import PeerRecorder
 from seriatim.model import Event, Notification
 from seriatim.protocols.vcube import Peer

@@ -3,12 +3,18 @@
 from random import Random
 
 import pytest
+from tests.lab.experiments.srpt_worlds import BrokerWorld
 
 from seriatim.lab.experiments import Results, Trial, comparisons, find
 from seriatim.lab.experiments.experiment import Experiment, Parameters
-from seriatim.lab.experiments.paper001.broker_model import TREE_AND_CLIENTS, TREE_BESIDE_CLIENTS, Brokers, latencies
-from seriatim.lab.experiments.paper001.broker_trees import BrokerWorld, draw_messages, run_brokers
-from seriatim.lab.experiments.paper001.change_load import run_change_load
+from seriatim.lab.experiments.paper001.broker_model import (
+    TREE_AND_CLIENTS,
+    TREE_BESIDE_CLIENTS,
+    Brokers,
+    draw_messages,
+    latencies,
+    run_brokers,
+)
 from seriatim.lab.experiments.paper001.changing import PRINTED, PRINTED_VIEWS, UNDER_WAY, run_churn, run_one_change
 from seriatim.lab.experiments.paper001.discussion import ALL_QUEUE, STATED, Discussion, run_discussion
 from seriatim.lab.experiments.paper001.static_trees import (
@@ -17,6 +23,7 @@ from seriatim.lab.experiments.paper001.static_trees import (
     SRPT,
     VCUBE,
     VCUBE_WINDOW,
+    run_change_load,
     run_one_message,
     run_topics,
 )

@@ -3,17 +3,16 @@
 from random import Random
 
 import pytest
+from tests.lab.experiments.srpt_worlds import SrptWorld
 
 from seriatim.lab.experiments.paper001 import tree_model
-from seriatim.lab.experiments.paper001.settled import settled_nodes, settled_peers
 from seriatim.lab.experiments.paper001.tree_model import Model, Outcome, Planned, on_tick, run
-from seriatim.lab.experiments.paper001.tree_worlds import SrptWorld, TreeWorld, VCubeWorld
+from seriatim.lab.experiments.paper001.tree_worlds import TreeWorld, VCubeWorld, settled_nodes, settled_peers
 from seriatim.lab.papers.srpt import Overlay, SrptNode
-from seriatim.lab.papers.srpt.messages import Subscribe
 from seriatim.lab.sim import Constant, Link, PacketDelays, Simulator
 from seriatim.model import InputError
 from seriatim.protocols.vcube import Peer, VCubeOptions
-from seriatim.protocols.vcube.messages import Subscribe as Join
+from seriatim.protocols.vcube.messages import Subscribe
 
 SIZES = [2, 8, 16, 64, 128]
 
@@ -125,7 +124,7 @@ def test_settled_peers_are_as_if_they_had_joined() -> None:
     for id, peer in settled_peers(ids, {}, options).items():
         simulator.add(f"peer{id}", lambda records, epoch, peer=peer: peer)  # type: ignore[misc]
     for id in members:
-        simulator.command(f"peer{id}", Join("T"))
+        simulator.command(f"peer{id}", Subscribe("T"))
         simulator.run(steps_max=10_000)
     settled = settled_peers(ids, {"T": members}, options)
     for id in members:

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from seriatim.cli.explore import command
 from seriatim.lab.explore.atoms.cast import AtomsWorld
-from seriatim.lab.explore.atoms.explorable import ATOMS
 from seriatim.lab.explore.engine.search import SearchOptions, search
 from seriatim.lab.explore.engine.space import Space
+from seriatim.lab.explore.registry import ATOMS
 from seriatim.lab.explore.swarm import Swarm, SwarmOptions, walk_world
 from seriatim.model import InputError
 from seriatim.protocols import atoms

@@ -10,7 +10,7 @@ from seriatim.cli.explore import command
 from seriatim.lab.explore.engine.search import SearchOptions, search
 from seriatim.lab.explore.engine.space import Space
 from seriatim.lab.explore.overlay.cast import OverlayWorld
-from seriatim.lab.explore.overlay.explorable import OVERLAY
+from seriatim.lab.explore.registry import OVERLAY
 from seriatim.lab.explore.swarm import Swarm, SwarmOptions, walk_world
 from seriatim.model import InputError
 from seriatim.protocols.overlay.messages import Forget, Suspect, Unadvertise, Unsubscribe

@@ -10,8 +10,8 @@ import pytest
 from seriatim.lab.explore.engine.plan import Journey, walk_plan
 from seriatim.lab.explore.engine.walk import PATIENCE
 from seriatim.lab.explore.engine.world import Budget
+from seriatim.lab.explore.registry import TREE
 from seriatim.lab.explore.tree.cast import TreeWorld, change, publish
-from seriatim.lab.explore.tree.explorable import TREE
 from seriatim.lab.explore.tree.random_worlds import TreeWalk, may_lose
 from seriatim.model import Address, InputError
 from seriatim.order import SequencingTree

@@ -9,9 +9,9 @@ from seriatim.cli.explore import command
 from seriatim.lab.explore.engine.search import SearchOptions, search
 from seriatim.lab.explore.engine.space import Space
 from seriatim.lab.explore.engine.trace import shrink, transcript
+from seriatim.lab.explore.registry import VCUBE
 from seriatim.lab.explore.swarm import Swarm, SwarmOptions, walk_world
 from seriatim.lab.explore.vcube.cast import VCubeWorld
-from seriatim.lab.explore.vcube.explorable import VCUBE
 from seriatim.model import InputError
 
 SMALL = [name for name in VCUBE.worlds if name != "join-late"]

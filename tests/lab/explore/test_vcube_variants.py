@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from seriatim.lab.explore.engine.run import Run
+from seriatim.lab.explore.registry import VCUBE
 from seriatim.lab.explore.swarm import walk_world
 from seriatim.lab.explore.vcube.cast import VCubeWorld
-from seriatim.lab.explore.vcube.explorable import VCUBE
 from seriatim.lab.explore.vcube.plots import PLOTS
 from seriatim.lab.explore.vcube.plotting import Plot, PlotWalk, plotted_world
 from seriatim.lab.explore.vcube.random_worlds import PeerWalk

@@ -7,8 +7,8 @@ import pytest
 from seriatim.lab.explore.engine.search import SearchOptions, SearchResult, search
 from seriatim.lab.explore.engine.space import Space
 from seriatim.lab.explore.engine.trace import shrink, transcript
+from seriatim.lab.explore.registry import TREE
 from seriatim.lab.explore.tree.cast import TreeWorld
-from seriatim.lab.explore.tree.explorable import TREE
 from seriatim.model import InputError
 
 

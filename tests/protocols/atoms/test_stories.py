@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.lab.explore.atoms.explorable import ATOMS
 from seriatim.lab.explore.atoms.worlds import OwnIngresses, own_ingresses
+from seriatim.lab.explore.registry import ATOMS
 from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, check
 from seriatim.protocols.atoms.messages import Stray
 from tests.protocols.atoms.net import Net

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.lab.explore.overlay.explorable import OVERLAY
+from seriatim.lab.explore.registry import OVERLAY
 from seriatim.model import Address, Gap
 from seriatim.protocols.overlay import OverlayOptions
 from seriatim.protocols.overlay.messages import EventTaken, Subscribed

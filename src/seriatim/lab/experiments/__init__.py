@@ -1,8 +1,15 @@
 """Experiments of the papers: what they state, and ours beside it. Pure Python; pipeline/sweep.py runs them on Spark."""
 
-from seriatim.lab.experiments.experiment import Axis, Experiment, Measures, Parameters
-from seriatim.lab.experiments.facts import Fact, Judgement, at_least, at_most, same, shape
-from seriatim.lab.experiments.measurements import Comparison, comparisons, measurements
+from seriatim.lab.experiments.experiment import (
+    Axis,
+    Comparison,
+    Experiment,
+    Measures,
+    Parameters,
+    comparisons,
+    measurements,
+)
+from seriatim.lab.experiments.facts import Fact, at_least, at_most, same, shape
 from seriatim.lab.experiments.registry import experiments, find
 from seriatim.lab.experiments.results import Measurement, Results, Sample, Trial
 
@@ -11,7 +18,6 @@ __all__ = [
     "Comparison",
     "Experiment",
     "Fact",
-    "Judgement",
     "Measurement",
     "Measures",
     "Parameters",

@@ -5,23 +5,18 @@ lacks its points. Where ours is outside, `reason` says why; docs/figures.md show
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from seriatim.lab.experiments.results import Results, Sample, Where
+from seriatim.lab.experiments.results import NotMeasuredError, Results, Sample, Where
 
 BAND = 0.10  # "same" unless the fact says otherwise
 
-
-class Judgement(Struct, frozen=True):
-    """Ours beside the paper's. `is_within` is None where nothing was measured."""
-
-    ours: str
-    is_within: bool | None
-
-
+# Ours as a text, and whether it is within the paper's statement; None where the paper states nothing to compare with.
+Judgement: TypeAlias = tuple[str, bool | None]
 Judge: TypeAlias = Callable[[Results], Judgement]
+Verdict: TypeAlias = Callable[..., Judgement]  # of numbers that were measured
 
 
 class Fact(Struct, frozen=True, kw_only=True):
@@ -43,9 +38,6 @@ class Fact(Struct, frozen=True, kw_only=True):
         return self.value if is_this else None
 
 
-NOT_MEASURED = Judgement("not measured", None)
-
-
 def shown(sample: Sample) -> str:
     """Mean ± half the width of its 95 % interval over seeds."""
     if sample.count == 1:
@@ -59,35 +51,28 @@ def _number(value: float) -> str:
 
 def same(point: str, value: float, measure: str, where: Where, *, band: float = BAND, **more: str) -> Fact:
     """The paper states a number, and ours must be within `band` of it."""
-
-    def judge(results: Results) -> Judgement:
-        sample = results.sample(measure, where)
-        if sample is None:
-            return NOT_MEASURED
-        return Judgement(shown(sample), abs(sample.mean - value) <= band * abs(value))
-
-    text = f"± {band:.0%}" if value else "exactly"
-    return _fact(point, _number(value), text, judge, measure, where, value, more)
+    judge = _sample(measure, where, lambda mean: is_near(mean, value, band))
+    text, paper = f"± {band:.0%}" if value else "exactly", _number(value)
+    return Fact(point=point, paper=paper, band=text, judge=judge, measure=measure, where=where, value=value, **more)
 
 
 def at_least(point: str, bound: float, measure: str, where: Where, **more: str) -> Fact:
     """The paper states that it is more than this."""
-
-    def judge(results: Results) -> Judgement:
-        sample = results.sample(measure, where)
-        return NOT_MEASURED if sample is None else Judgement(shown(sample), sample.mean >= bound)
-
-    return _fact(point, f"> {_number(bound)}", "at least", judge, measure, where, None, more)
+    return shape(point, f"> {_number(bound)}", "at least", _sample(measure, where, lambda mean: mean >= bound), **more)
 
 
 def at_most(point: str, bound: float, measure: str, where: Where, **more: str) -> Fact:
     """The paper states that it is less than this."""
+    return shape(point, f"< {_number(bound)}", "at most", _sample(measure, where, lambda mean: mean <= bound), **more)
 
-    def judge(results: Results) -> Judgement:
-        sample = results.sample(measure, where)
-        return NOT_MEASURED if sample is None else Judgement(shown(sample), sample.mean <= bound)
 
-    return _fact(point, f"< {_number(bound)}", "at most", judge, measure, where, None, more)
+def shape(point: str, paper: str, band: str, judge: Judge, *, citation: str = "", reason: str = "") -> Fact:
+    """The paper states how a curve runs; `judge` says whether ours does."""
+    return Fact(point=point, paper=paper, band=band, judge=judge, citation=citation, reason=reason)
+
+
+def is_near(ours: float, value: float, band: float = BAND) -> bool:
+    return abs(ours - value) <= band * abs(value)
 
 
 def at(**point: str | int | float) -> Where:
@@ -95,27 +80,33 @@ def at(**point: str | int | float) -> Where:
     return point
 
 
-# A judge looks at what was measured and answers with a text and whether that is within the paper's statement.
-Verdict: TypeAlias = Callable[..., tuple[str, bool]]
+def _sample(measure: str, where: Where, is_within: Callable[[float], bool]) -> Judge:
+    def judge(results: Results) -> Judgement:
+        sample = results.sample(measure, where)
+        return shown(sample), is_within(sample.mean)
+
+    return judge
 
 
 def means(measure: str, points: Sequence[Where], verdict: Verdict) -> Judge:
     """Judge the means at these points, which `verdict` gets one by one."""
+    return lambda results: verdict(*(results.mean(measure, point) for point in points))
 
-    def judge(results: Results) -> Judgement:
-        found = [sample.mean for point in points if (sample := results.sample(measure, point)) is not None]
-        return NOT_MEASURED if len(found) < len(points) else Judgement(*verdict(*found))
 
-    return judge
+def values(measure: str, where: Where, verdict: Verdict) -> Judge:
+    """Judge the values of all runs at a point."""
+    return lambda results: verdict(results.values(measure, where))
 
 
 def curve(measure: str, x: str, where: Where, needs: Collection[float] | int, verdict: Verdict) -> Judge:
     """Judge a curve that has these values of x, or so many of any."""
 
     def judge(results: Results) -> Judgement:
-        found: dict[Any, float] = results.curve(measure, x, where)
+        found = results.curve(measure, x, where)
         is_there = len(found) >= needs if isinstance(needs, int) else found.keys() >= set(needs)
-        return Judgement(*verdict(found)) if is_there else NOT_MEASURED
+        if not is_there:
+            raise NotMeasuredError
+        return verdict(found)
 
     return judge
 
@@ -126,7 +117,9 @@ def curves(measure: str, x: str, one: Where, other: Where, verdict: Verdict) -> 
     def judge(results: Results) -> Judgement:
         first, second = results.curve(measure, x, one), results.curve(measure, x, other)
         both = [at for at in first if second.get(at, 0.0) > 0.0]
-        return Judgement(*verdict([first[at] for at in both], [second[at] for at in both])) if both else NOT_MEASURED
+        if not both:
+            raise NotMeasuredError
+        return verdict([first[at] for at in both], [second[at] for at in both])
 
     return judge
 
@@ -134,30 +127,10 @@ def curves(measure: str, x: str, one: Where, other: Where, verdict: Verdict) -> 
 def ratio(measure: str, of: Where, to: Where, value: float, *, less_one: bool = False) -> Judge:
     """One point's mean as a multiple of another's; `less_one`: by how much it is more."""
 
-    def judge(results: Results) -> Judgement:
-        above, below = results.sample(measure, of), results.sample(measure, to)
-        if above is None or below is None or not below.mean:
-            return NOT_MEASURED
-        ours = above.mean / below.mean
-        text = f"{ours - 1.0:+.1%}" if less_one else f"{ours:.2f} times"
-        return Judgement(text, abs(ours - value) <= BAND * value)
+    def verdict(above: float, below: float) -> Judgement:
+        if not below:
+            raise NotMeasuredError
+        ours = above / below
+        return f"{ours - 1.0:+.1%}" if less_one else f"{ours:.2f} times", is_near(ours, value)
 
-    return judge
-
-
-def shape(point: str, paper: str, band: str, judge: Judge, *, citation: str = "", reason: str = "") -> Fact:
-    """The paper states how a curve runs; `judge` says whether ours does."""
-    return Fact(point=point, paper=paper, band=band, judge=judge, citation=citation, reason=reason)
-
-
-def _fact(
-    point: str,
-    paper: str,
-    band: str,
-    judge: Judge,
-    measure: str,
-    where: Where,
-    value: float | None,
-    more: dict[str, str],
-) -> Fact:
-    return Fact(point=point, paper=paper, band=band, judge=judge, measure=measure, where=where, value=value, **more)
+    return means(measure, [of, to], verdict)

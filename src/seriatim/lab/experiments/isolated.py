@@ -1,7 +1,7 @@
 """One run in a process of its own: a run that is slow, crashes or uses up all memory fails alone.
 
-The parent writes one JSON line to the child and keeps the pipe open; a child whose parent is gone sees its end and
-stops. The child answers with one JSON line on its standard output.
+The parent keeps a pipe to the child open; a child whose parent is gone sees its end and stops. What to run is the
+child's argument, and it answers on its standard output; both are JSON.
 """
 
 import json
@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import redirect_stdout, suppress
-from typing import IO, Any
+from contextlib import redirect_stdout
+from typing import Any
 
 from seriatim.lab.experiments.experiment import Parameters
 from seriatim.lab.experiments.registry import find
@@ -28,24 +28,25 @@ def run_isolated(
     """Run one point in a child process, for at most so long. Never raises for what the run does."""
     began = time.monotonic()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    work = {"experiment": experiment, "parameters": parameters, "seed": seed, "memory_mb": memory_mb}
+    ending, open_end = os.pipe()
     child = subprocess.Popen(
-        [sys.executable, "-m", "seriatim.lab.experiments.isolated"],
-        stdin=subprocess.PIPE,
+        [sys.executable, "-m", "seriatim.lab.experiments.isolated", json.dumps(work)],
+        stdin=ending,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
         start_new_session=True,  # so that what the run starts can be ended with it
     )
-    work = {"experiment": experiment, "parameters": parameters, "seed": seed, "memory_mb": memory_mb}
-    assert child.stdin is not None
+    is_late = False
     try:
-        with suppress(BrokenPipeError):  # a child that dies at once: its exit code tells
-            child.stdin.write(json.dumps(work).encode() + b"\n")
-            child.stdin.flush()
-        answer, complaint, is_late = _await(child, limit_s)
+        answer, complaint = child.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        is_late = True
     finally:
         _end(child)
-        _close(child)
+        os.close(ending)
+        os.close(open_end)
     elapsed_s = time.monotonic() - began
 
     def failed(error: str) -> Trial:
@@ -63,46 +64,14 @@ def run_isolated(
     return Trial(parameters=parameters, seed=seed, measures=measures, elapsed_s=elapsed_s)
 
 
-def _await(child: "subprocess.Popen[bytes]", limit_s: float) -> tuple[bytes, bytes, bool]:
-    """What the child wrote, and whether it was still running at the limit.
-
-    Its input stays open, so `communicate`, which closes it, cannot be used.
-    """
-    written: dict[str, bytes] = {}
-
-    def read(name: str, pipe: IO[bytes] | None) -> None:
-        assert pipe is not None
-        written[name] = pipe.read()
-
-    readers = [
-        threading.Thread(target=read, args=(name, pipe), daemon=True)
-        for name, pipe in (("answer", child.stdout), ("complaint", child.stderr))
-    ]
-    for reader in readers:
-        reader.start()
-    is_late = False
-    try:
-        child.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        is_late = True
-        _end(child)
-    for reader in readers:
-        reader.join(END_S)
-    return written.get("answer", b""), written.get("complaint", b""), is_late
-
-
 def _end(child: "subprocess.Popen[bytes]") -> None:
     """With everything it started. A child that has ended is left alone: its id may be another's by now."""
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait(END_S)
-
-
-def _close(child: "subprocess.Popen[bytes]") -> None:
-    for pipe in (child.stdin, child.stdout, child.stderr):
+    for pipe in (child.stdout, child.stderr):
         if pipe is not None:
-            with suppress(BrokenPipeError):
-                pipe.close()
+            pipe.close()
 
 
 def _how_it_ended(code: int) -> str:
@@ -115,8 +84,8 @@ def _how_it_ended(code: int) -> str:
 
 
 def main() -> None:
-    """Run what the first line of the input says, and write its measures."""
-    work = json.loads(_first_line())
+    """Run what the argument says, and write its measures."""
+    work = json.loads(sys.argv[1])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if work["memory_mb"] is not None:
         _bound_memory(work["memory_mb"])
@@ -125,14 +94,6 @@ def main() -> None:
         measures = experiment.run(experiment.check(work["parameters"]), work["seed"])
     sys.stdout.write(json.dumps(_numbers(measures)))
     sys.stdout.flush()
-
-
-def _first_line() -> bytes:
-    """Read from the descriptor itself: a buffered reader that a thread still waits in would stop us from ending."""
-    line = b""
-    while not line.endswith(b"\n") and (more := os.read(sys.stdin.fileno(), 1 << 16)):
-        line += more
-    return line
 
 
 def _end_with_parent() -> None:

@@ -1,9 +1,9 @@
 """Results of runs: one row per (parameters, seed), samples over seeds, and the table that reports draw."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from statistics import fmean, stdev
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -15,6 +15,8 @@ _STUDENT = (
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 _NORMAL = 1.96
+
+Found = TypeVar("Found")
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -56,12 +58,12 @@ class Measurement(Struct, frozen=True):
     paper: float | None
 
 
-def sample_of(values: Iterable[float]) -> Sample | None:
-    """None if there are no values."""
-    given = list(values)
-    if not given:
-        return None
-    return Sample(fmean(given), stdev(given) if len(given) > 1 else 0.0, len(given))
+def sample_of(values: Sequence[float]) -> Sample:
+    return Sample(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
+
+
+class NotMeasuredError(Exception):
+    """The grid that was run lacks a point that is asked for."""
 
 
 class Results:
@@ -72,22 +74,31 @@ class Results:
         self.failures = [run for run in self.runs if run.measures is None]
 
     def measures(self, where: Where) -> list[dict[str, float]]:
-        """Those of each run that has these parameters, and maybe others."""
+        """Those of each run that has these parameters, and maybe others; there must be one."""
         runs = (run for run in self.runs if where.items() <= run.parameters.items())
-        return [run.measures for run in runs if run.measures is not None]
+        return _measured([run.measures for run in runs if run.measures is not None])
 
     def values(self, measure: str, where: Where) -> list[float]:
-        """One number per run."""
-        return [measures[measure] for measures in self.measures(where) if measure in measures]
+        """One number per run; there must be one."""
+        return _measured([measures[measure] for measures in self.measures(where) if measure in measures])
 
-    def sample(self, measure: str, where: Where) -> Sample | None:
+    def sample(self, measure: str, where: Where) -> Sample:
         """Over seeds. The parameters must name one point."""
         return sample_of(self.values(measure, where))
 
-    def curve(self, measure: str, x: str, where: Where) -> dict[str | int | float, float]:
-        """Means by the parameter `x`, in its order, for the other parameters given."""
+    def mean(self, measure: str, where: Where) -> float:
+        return self.sample(measure, where).mean
+
+    def curve(self, measure: str, x: str, where: Where) -> dict[Any, float]:
+        """Means by the parameter `x`, in its order, for the other parameters given; it may have no point."""
         points: dict[str | int | float, list[float]] = {}
         for run in self.runs:
             if run.measures is not None and measure in run.measures and where.items() <= run.parameters.items():
                 points.setdefault(run.parameters[x], []).append(run.measures[measure])
         return {at: fmean(points[at]) for at in sorted(points, key=lambda at: (isinstance(at, str), at))}
+
+
+def _measured(found: list[Found]) -> list[Found]:
+    if not found:
+        raise NotMeasuredError
+    return found

@@ -5,7 +5,6 @@ definitions, against which it can be compared.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import combinations
 
 from msgspec import Struct
 
@@ -63,25 +62,6 @@ def check_owed(history: History, gaps: Mapping[str, Iterable[Gap]] | None = None
                 continue
             sentence = f"{stay.subscriber} was not notified of {stay.topic} {number} ({event_id})"
             violations.append(Violation("lost", stay.subscriber, sentence))
-    return violations
-
-
-def check_order(history: History) -> list[Violation]:
-    """Any two subscribers see their common events in the same order (TNO). Events tagged out of order do not count."""
-    sequences: dict[str, list[str]] = {}
-    for row in history.deliveries:
-        if not row.out_of_order:
-            sequences.setdefault(row.subscriber, []).append(row.event_id)
-    violations = []
-    for (one, left), (other, right) in combinations(sorted(sequences.items()), 2):
-        common = set(left) & set(right)
-        mine = [event_id for event_id in left if event_id in common]
-        theirs = [event_id for event_id in right if event_id in common]
-        differing = next(((a, b) for a, b in zip(mine, theirs, strict=False) if a != b), None)
-        if differing is not None:
-            a, b = differing
-            sentence = f"{one} was notified of {a} before {b}, {other} of {b} before {a}"
-            violations.append(Violation("inversion", one, sentence))
     return violations
 
 

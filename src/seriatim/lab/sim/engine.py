@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from seriatim.lab.sim.journal import Journal
 from seriatim.lab.sim.network import Link, Network, Pair, Route
-from seriatim.lab.sim.process import NEVER, Cost, Doom, Observe, Process, QueueStatistics, Restore
+from seriatim.lab.sim.process import NEVER, Cost, Doom, Journal, Observe, Process, QueueStatistics, Restore
 from seriatim.model import APPLICATION, Address, InputError, Message, SeriatimError
 from seriatim.protocols.machine import Effects, Machine, Payload
 

@@ -1,19 +1,55 @@
-"""A process: one machine running at one address, from its start to its crash.
+"""A process: one machine running at one address, from its start to its crash, and its journal, which survives it.
 
 The machine is pure; everything that makes it a process in a world is here: its journal, its timer, its queues.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import ceil
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from seriatim.lab.sim.journal import Journal
 from seriatim.lab.sim.network import Route
 from seriatim.model import Address, InputError
 from seriatim.protocols.machine import Machine, Payload
+
+
+class Opened(Struct, frozen=True):
+    """Marks where a new epoch begins."""
+
+    epoch: int
+
+
+class Journal:
+    """Survives the crash of every process that writes it."""
+
+    def __init__(self) -> None:
+        self.entries: list[Payload] = []
+        self.epoch = 0
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the last entry; 0 when empty."""
+        return len(self.entries)
+
+    def open(self) -> int:
+        """Begin a new epoch, and return it."""
+        self.epoch += 1
+        self.entries.append(Opened(self.epoch))
+        return self.epoch
+
+    def append(self, records: Sequence[Payload], expected_last: int) -> bool:
+        """All of the records or none. False: somebody else has written since; you have been replaced."""
+        if expected_last != len(self.entries):
+            return False
+        self.entries.extend(records)
+        return True
+
+    def records(self) -> list[Payload]:
+        """What machines wrote, oldest first."""
+        return [entry for entry in self.entries if type(entry) is not Opened]
+
 
 # Builds the machine of an address from what its journal holds (nothing, the first time) and the new epoch.
 Restore: TypeAlias = Callable[[Sequence[Payload], int], Machine]
@@ -57,17 +93,12 @@ class QueueStatistics(Struct):
     messages: int = 0
     waited_ms: float = 0.0  # sum over messages, without their own transmission
     waited_ms_max: float = 0.0
-    length_max: int = 0  # messages ahead of a new one
     places: int = 0  # sum over messages: the place each took, itself counted and the one being transmitted not
 
     @property
     def mean_place(self) -> float:
         """The place in the queue that a message took when it came, in the mean; 0: there were none."""
         return self.places / self.messages if self.messages else 0.0
-
-    def mean_length(self, duration_ms: float) -> float:
-        """Mean number of waiting messages over a time span (Little's law: total waiting per unit of time)."""
-        return self.waited_ms / duration_ms if duration_ms > 0.0 else 0.0
 
 
 class Doom(Struct, frozen=True):
@@ -77,56 +108,30 @@ class Doom(Struct, frozen=True):
     sends: int
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Process:
     """One life of one address."""
 
-    __slots__ = (
-        "address",
-        "cost",
-        "doom",
-        "epoch",
-        "inbox",
-        "journal",
-        "journal_last",
-        "machine",
-        "observe",
-        "queue",
-        "restless",
-        "routes",
-        "running",
-        "ticked_at",
-        "timer_at",
-        "transmits_until",
-        "wake_at",
-    )
+    address: Address
+    machine: Machine
+    journal: Journal
+    routes: dict[Address, Route]
+    cost: Cost
+    queue: QueueStatistics
+    observe: Observe | None
+    journal_last: int = field(init=False)
+    epoch: int = field(init=False)
+    running: bool = True
+    doom: Doom | None = None
+    wake_at: float | None = None  # what the machine last wished
+    timer_at: float = NEVER  # the earliest wake-up that is on the heap
+    ticked_at: float = -1.0
+    restless: int = 0  # how often it was woken again without time passing
+    inbox: deque[tuple[Address, Payload]] = field(default_factory=deque)  # waiting to be processed, the first in work
+    transmits_until: float = 0.0
 
-    def __init__(
-        self,
-        address: Address,
-        machine: Machine,
-        journal: Journal,
-        routes: dict[Address, Route],
-        cost: Cost,
-        queue: QueueStatistics,
-        observe: Observe | None,
-    ) -> None:
-        self.address = address
-        self.machine = machine
-        self.journal = journal
-        self.journal_last = journal.last
-        self.epoch = journal.epoch
-        self.routes = routes
-        self.cost = cost
-        self.queue = queue
-        self.observe = observe
-        self.running = True
-        self.doom: Doom | None = None
-        self.wake_at: float | None = None  # what the machine last wished
-        self.timer_at = NEVER  # the earliest wake-up that is on the heap
-        self.ticked_at = -1.0
-        self.restless = 0  # how often it was woken again without time passing
-        self.inbox: deque[tuple[Address, Payload]] = deque()  # waiting to be processed, the first one in work
-        self.transmits_until = 0.0
+    def __post_init__(self) -> None:
+        self.journal_last, self.epoch = self.journal.last, self.journal.epoch
 
     def persist(self, records: Sequence[Payload]) -> bool:
         """Write to the journal. False: somebody else has taken over, and this process has stopped."""
@@ -151,7 +156,6 @@ class Process:
         queue.places += 1 + int(waited_ms / transmission_ms + 1e-9)
         if waited_ms > queue.waited_ms_max:
             queue.waited_ms_max = waited_ms
-            queue.length_max = ceil(waited_ms / transmission_ms - 1e-9)
         self.transmits_until = start + transmission_ms
         return self.transmits_until
 

@@ -4,42 +4,22 @@ Safety: whatever happens, nobody sees another order, nothing twice, nothing that
 faults have ended, everything owed arrives within a bound; what does not is named, with what it waits for.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from msgspec import Struct
 
 from seriatim.audit import audit
 from seriatim.lab.sim.checkers import Violation, check_integrity, check_owed
-from seriatim.lab.sim.engine import Counts, MachineFailed, Simulator
+from seriatim.lab.sim.engine import Counts, MachineFailed
 from seriatim.lab.sim.network import between
 from seriatim.lab.sim.paper_world import PaperWorld
-from seriatim.lab.sim.recorder import Recorder
-from seriatim.lab.sim.scenario import Changing, Crash, Partition, Publishing, Replacement, Scenario
+from seriatim.lab.sim.scenario import Act, Changing, Crash, Fault, Partition, Publishing, Replacement, Scenario
 from seriatim.lab.sim.tree_world import TreeWorld
-from seriatim.model import Gap, History, Number
+from seriatim.model import Gap, History
 
 LIVENESS_MS = 60_000.0  # simulated time for everything owed to arrive, once healed
 QUIET_MS = 2_000.0  # simulated time after that, in which nothing wrong may happen any more
 STEPS_MAX = 20_000_000  # per slice of time
-
-
-class World(Protocol):
-    """A scenario in the words of one protocol: what `run` needs of it."""
-
-    simulator: Simulator
-    recorder: Recorder
-
-    def publish(self, act: Publishing) -> None: ...
-    def change(self, act: Changing) -> None: ...
-    def crash(self, fault: Crash) -> None: ...
-    def replace(self, fault: Replacement) -> None: ...
-    def heal(self) -> None: ...
-    def numbers(self) -> dict[str, Number]: ...
-    def unfinished(self) -> list[str]: ...
-    def explain(self, subscriber: str) -> list[str]: ...
-    def explain_nodes(self) -> list[str]: ...
 
 
 class Outcome(Struct, frozen=True):
@@ -59,7 +39,7 @@ class Outcome(Struct, frozen=True):
         return not self.violations and not self.missing
 
 
-_WORLDS: dict[str, Callable[[Scenario, bool], World]] = {"tree": TreeWorld, "paper000": PaperWorld}
+_WORLDS: dict[str, type[TreeWorld | PaperWorld]] = {"tree": TreeWorld, "paper000": PaperWorld}
 
 
 def run(scenario: Scenario, record_messages: bool = False) -> Outcome:
@@ -72,15 +52,13 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, record_messages: bool = False) -> None:
         self.scenario = scenario
-        self.world: World = _WORLDS[scenario.protocol](scenario, record_messages)
+        self.world = _WORLDS[scenario.protocol](scenario, record_messages)
         self.healed_at_ms = scenario.duration_ms
         self.complete_at_ms: float | None = None
         self._failures: list[Violation] = []
         self._is_over = False
-        for act in scenario.acts:
-            self._plan(act)
-        for fault in scenario.faults:
-            self._plan(fault)
+        for what in (*scenario.acts, *scenario.faults):
+            self._plan(what)
 
     def finish(self) -> Outcome:
         """Both phases. A machine that fails ends the run, and is a violation."""
@@ -119,7 +97,7 @@ class Simulation:
             self.complete_at_ms,
         )
 
-    def _plan(self, what: Publishing | Changing | Crash | Replacement | Partition) -> None:
+    def _plan(self, what: Act | Fault) -> None:
         world = self.world
         match what:
             case Publishing():

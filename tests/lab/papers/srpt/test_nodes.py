@@ -4,20 +4,10 @@ import pytest
 from tests.nonsense import Nonsense
 
 from seriatim.lab.papers.srpt import Broker, Client, Overlay, SrptNode
-from seriatim.lab.papers.srpt.messages import (
-    Join,
-    Joined,
-    Leave,
-    Pub,
-    Publish,
-    Request,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
-    Unsubscribed,
-)
+from seriatim.lab.papers.srpt.messages import Join, Joined, Leave, Pub, Request
 from seriatim.model import APPLICATION, Event, InputError, Notification, RemoteError
 from seriatim.protocols.vcube.cube import cluster_of, nearest
+from seriatim.protocols.vcube.messages import Publish, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 
 EVENT = Event("e1", "T", "somebody")
 
@@ -49,7 +39,6 @@ def test_a_publication_goes_to_the_root_and_down_in_the_order_of_clusters() -> N
     assert [target for target, _ in sent.send] == ["node1", "node2", "node4"]
     assert sorted([1, 2, 4], key=lambda id: cluster_of(0, id)) == [1, 2, 4]
     assert sent.notify == []
-    assert root.forwarded == 1
 
 
 def test_a_forwarder_joins_for_others_and_leaves_after_them() -> None:
@@ -62,7 +51,6 @@ def test_a_forwarder_joins_for_others_and_leaves_after_them() -> None:
     assert passed.notify == []
     assert forwarder.step("node7", Leave("T"), 0.0).send == [("node4", Leave("T"))]
     assert forwarder.step("node4", Pub(11, EVENT), 0.0).send == []
-    assert forwarder.forwarded == 2
 
 
 def test_an_answer_to_a_join_that_was_taken_back_is_ignored() -> None:
@@ -108,7 +96,7 @@ def test_what_is_refused_and_why() -> None:
         node.step("node1", Pub(1, EVENT), 0.0)
     with pytest.raises(RemoteError, match="wants to be below node 4"):
         node.step("node1", Join("T", 1), 0.0)
-    with pytest.raises(InputError, match="none of a node's"):
+    with pytest.raises(InputError, match="a node does not take"):
         node.step(APPLICATION, Nonsense(), 0.0)
     with pytest.raises(RemoteError, match="does not understand"):
         node.step("node0", Nonsense(), 0.0)

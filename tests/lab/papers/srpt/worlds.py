@@ -3,7 +3,6 @@
 from random import Random
 
 from seriatim.lab.papers.srpt import Broker, Client, Overlay, SrptNode
-from seriatim.lab.papers.srpt.messages import Publish, Subscribe, Subscribed, Unsubscribe
 from seriatim.lab.sim.delays import Uniform
 from seriatim.lab.sim.engine import Simulator
 from seriatim.lab.sim.network import Link
@@ -11,6 +10,7 @@ from seriatim.lab.sim.process import Restore
 from seriatim.lab.sim.recorder import Recorder
 from seriatim.model import Event, History, Notification
 from seriatim.protocols.machine import Payload
+from seriatim.protocols.vcube.messages import Publish, Subscribe, Subscribed, Unsubscribe
 
 TOPICS = ("A", "B")
 

@@ -4,8 +4,10 @@ An experiment here shows whether a choice matters: only the one we made agrees w
 results do not hinge on it.
 """
 
+from statistics import fmean
+
 from seriatim.lab.experiments.experiment import Axis, Experiment, Measures, Parameters
-from seriatim.lab.experiments.facts import NOT_MEASURED, Judgement, shape
+from seriatim.lab.experiments.facts import Judgement, at, shape
 from seriatim.lab.experiments.paper000.interest import EXPONENTS, zipf
 from seriatim.lab.experiments.paper000.sites import RANKING, RANKINGS, SERVERS, SHAPE, SITES, populate, site_of_topic
 from seriatim.lab.experiments.paper000.stamping import (
@@ -17,7 +19,7 @@ from seriatim.lab.experiments.paper000.stamping import (
     StampingWorld,
     paper_route,
 )
-from seriatim.lab.experiments.results import Results
+from seriatim.lab.experiments.results import NotMeasuredError, Results, Where
 
 FORWARDS = 0.10  # a server that forwards no more than this part of what it handles is one that hardly forwards
 
@@ -68,38 +70,29 @@ def like_the_papers(measures: Measures) -> bool:
     return max(shares[:3]) <= FORWARDS < min(shares[3:])
 
 
+def _geographic(ranking: str) -> Where:
+    return at(pattern="geographic", ranking=ranking)
+
+
 def _rankings_that_fit(results: Results) -> Judgement:
-    alike = {}
-    for ranking in RANKINGS:
-        systems = results.measures({"pattern": "geographic", "ranking": ranking})
-        if not systems:
-            return NOT_MEASURED
-        alike[ranking] = sum(map(like_the_papers, systems)) / len(systems)
-    best = max(alike.values())
+    alike = {ranking: fmean(map(like_the_papers, results.measures(_geographic(ranking)))) for ranking in RANKINGS}
     others = max(part for ranking, part in alike.items() if ranking != RANKING)
-    return Judgement(
-        ", ".join(f"{ranking}: {part:.0%}" for ranking, part in alike.items()), alike[RANKING] == best >= 2 * others
-    )
+    is_ours = alike[RANKING] == max(alike.values()) >= 2 * others
+    return ", ".join(f"{ranking}: {part:.0%}" for ranking, part in alike.items()), is_ours
 
 
 def _both_services_agree(results: Results) -> Judgement:
-    curves = [results.curve("stamps_per_s", "subscriptions", {"service": name}) for name in SERVICES]
-    both = [at for at in curves[0] if at in curves[1] and float(at) <= 10_000]
-    if not both:
-        return NOT_MEASURED
-    ratios = [curves[1][at] / curves[0][at] for at in both]
-    return Judgement(f"{min(ratios):.2f} to {max(ratios):.2f} of it", all(abs(ratio - 1) <= 0.1 for ratio in ratios))
+    per_stamp, per_entry = (results.curve("stamps_per_s", "subscriptions", at(service=name)) for name in SERVICES)
+    ratios = [per_entry[count] / per_stamp[count] for count in per_stamp if count in per_entry and count <= 10_000]
+    if not ratios:
+        raise NotMeasuredError
+    return f"{min(ratios):.2f} to {max(ratios):.2f} of it", all(abs(ratio - 1) <= 0.1 for ratio in ratios)
 
 
 def _waiting_bounds_latency(results: Results) -> Judgement:
-    shown, is_below = [], []
-    for clients in CLIENTS_MAY:
-        sample = results.sample("latency_ms", {"clients": clients, "rate": 10_000})
-        if sample is None:
-            return NOT_MEASURED
-        shown.append(f"{clients}: {sample.mean:,.0f} ms")
-        is_below.append(sample.mean < 300.0)
-    return Judgement(", ".join(shown), is_below == [True, False])
+    latency = {clients: results.mean("latency_ms", at(clients=clients, rate=10_000)) for clients in CLIENTS_MAY}
+    text = ", ".join(f"{clients}: {mean:,.0f} ms" for clients, mean in latency.items())
+    return text, [mean < 300.0 for mean in latency.values()] == [True, False]
 
 
 PATTERNS = tuple(SHAPE)

@@ -8,7 +8,6 @@ from statistics import fmean, median
 
 from seriatim.lab.experiments.experiment import Axis, Experiment
 from seriatim.lab.experiments.facts import (
-    NOT_MEASURED,
     Fact,
     Judge,
     Judgement,
@@ -20,10 +19,10 @@ from seriatim.lab.experiments.facts import (
     means,
     same,
     shape,
+    values,
 )
 from seriatim.lab.experiments.paper000.choices import CHOICES, FORWARDS, like_the_papers
-from seriatim.lab.experiments.paper000.interest import TOPICS
-from seriatim.lab.experiments.paper000.stamp_sizes import run_sizes
+from seriatim.lab.experiments.paper000.interest import TOPICS, run_sizes
 from seriatim.lab.experiments.paper000.stamping import run_stamping
 from seriatim.lab.experiments.results import Results, Where
 
@@ -51,7 +50,7 @@ SIZES_UNITS = {
 
 
 def _saturates(shape_name: str) -> Judge:
-    def verdict(mean: float) -> tuple[str, bool]:
+    def verdict(mean: float) -> Judgement:
         return f"{mean / (TOPICS - 1):.1%} of {TOPICS - 1} at 200 topics each", mean >= 0.95 * TOPICS
 
     return means("entries", [at(shape=shape_name, subscribed=MOST)], verdict)
@@ -60,7 +59,7 @@ def _saturates(shape_name: str) -> Judge:
 def _below(bound: float) -> Verdict:
     """One curve is below so much of the other at every point."""
 
-    def verdict(ones: list[float], others: list[float]) -> tuple[str, bool]:
+    def verdict(ones: list[float], others: list[float]) -> Judgement:
         ratios = [one / other for one, other in zip(ones, others, strict=True)]
         return f"{min(ratios):.2f} to {max(ratios):.2f} of it", max(ratios) < bound
 
@@ -90,11 +89,8 @@ FIG7 = Experiment(
 
 
 def _deviation_is_shown(results: Results) -> Judgement:
-    parts = []
-    for name in (SKEWED, FLAT):
-        curve = results.curve("entries_std", "subscribed", {"shape": name})
-        parts.append(f"{name}: " + ", ".join(f"{value:.0f}" for value in curve.values()))
-    return Judgement("; ".join(parts), None)
+    curves = {name: results.curve("entries_std", "subscribed", at(shape=name)).values() for name in (SKEWED, FLAT)}
+    return "; ".join(f"{name}: {', '.join(f'{each:.0f}' for each in curve)}" for name, curve in curves.items()), None
 
 
 FIG8 = FIG7.again(
@@ -130,17 +126,14 @@ def _paper(pattern: str, **more: int) -> Where:
     return at(layout="paper", pattern=pattern, **more)
 
 
-def _peaks(rates: dict[int, float]) -> tuple[str, bool]:
+def _peaks(rates: dict[int, float]) -> Judgement:
     part = rates[PEAK_RATE] / max(rates.values())
     return f"{rates[PEAK_RATE]:,.0f}/s, {part:.1%} of the most", part >= 0.9
 
 
-def _typical_peak(results: Results) -> Judgement:
+def _typical_peak(peaks: list[float]) -> Judgement:
     """The paper measured one system. Ours differ by what happens to be coupled with server 1: a typical one counts."""
-    peaks = results.values("stamps_per_s", _paper(GEOGRAPHIC, rate=PEAK_RATE))
-    if not peaks:
-        return NOT_MEASURED
-    return Judgement(f"median {median(peaks):,.0f}, mean {fmean(peaks):,.0f}", median(peaks) > 4_000.0)
+    return f"median {median(peaks):,.0f}, mean {fmean(peaks):,.0f}", median(peaks) > 4_000.0
 
 
 def _most_at_peak(pattern: str) -> Fact:
@@ -148,7 +141,14 @@ def _most_at_peak(pattern: str) -> Fact:
     return shape(f"{pattern}, most stamps", "at 5,000 requests/s", "there ≥ 90 % of the most at any rate", judge)
 
 
+TYPICAL_PEAK = values("stamps_per_s", _paper(GEOGRAPHIC, rate=PEAK_RATE), _typical_peak)
 WELL_BELOW = curves("latency_ms", "rate", _paper(GEOGRAPHIC), _paper(SPRAY), _below(0.5))
+
+
+def _fast(rate: int) -> Fact:
+    where = _paper(GEOGRAPHIC, rate=rate)
+    return at_most(f"geographic, {rate:,} requests/s", 300.0, "latency_ms", where, citation="paper 000, §1")
+
 
 FIG9 = Experiment(
     id="000-fig9",
@@ -159,16 +159,7 @@ FIG9 = Experiment(
     axes=RATE_AXES,
     run=run_stamping,
     facts=(
-        *(
-            at_most(
-                f"geographic, {rate:,} requests/s",
-                300.0,
-                "latency_ms",
-                _paper(GEOGRAPHIC, rate=rate),
-                citation="paper 000, §1",
-            )
-            for rate in (10_000, 5_000)
-        ),
+        *map(_fast, (10_000, 5_000)),
         shape("geographic against spray", "well below", "< 0.5 of it at every rate", WELL_BELOW),
     ),
 )
@@ -178,7 +169,7 @@ FIG10 = FIG9.again(
     "paper 000, Fig. 10 and §5.4",
     THROUGHPUT_UNITS,
     facts=(
-        shape("geographic, 5,000 requests/s (calibrated)", "> 4,000", "half of the seeds", _typical_peak),
+        shape("geographic, 5,000 requests/s (calibrated)", "> 4,000", "half of the seeds", TYPICAL_PEAK),
         _most_at_peak(GEOGRAPHIC),
         _most_at_peak(SPRAY),
     ),
@@ -201,23 +192,17 @@ def _forwarding_axes(pattern: str) -> tuple[Axis, ...]:
 def _share(server: int, pattern: str, is_right: str, low: float, high: float, band: str) -> Fact:
     """What a typical system forwards: the paper measured one, and a mean over many is swayed by a few."""
 
-    def judge(results: Results) -> Judgement:
-        shares = results.values(f"forwarded[{server}]", _paper(pattern))
-        if not shares:
-            return NOT_MEASURED
-        typical = median(shares)
-        return Judgement(f"median {typical:.1%}, mean {fmean(shares):.1%}", low <= typical <= high)
+    def verdict(shares: list[float]) -> Judgement:
+        return f"median {median(shares):.1%}, mean {fmean(shares):.1%}", low <= median(shares) <= high
 
-    return shape(f"server {server}", is_right, band, judge)
+    return shape(f"server {server}", is_right, band, values(f"forwarded[{server}]", _paper(pattern), verdict))
 
 
 def _like_the_papers(results: Results) -> Judgement:
     """Single subscriptions decide which topics are coupled across sites, so systems differ; the paper had one."""
     systems = results.measures(_paper(GEOGRAPHIC))
-    if not systems:
-        return NOT_MEASURED
     alike = sum(map(like_the_papers, systems))
-    return Judgement(f"{alike} of {len(systems)} seeds", alike >= 0.1 * len(systems))
+    return f"{alike} of {len(systems)} seeds", alike >= 0.1 * len(systems)
 
 
 FIG11 = Experiment(
@@ -240,11 +225,8 @@ FIG11 = Experiment(
 
 
 def _more_than_geographic(results: Results) -> Judgement:
-    shares = [results.sample(f"forwarded[{server}]", _paper(SPRAY)) for server in range(2, 6)]
-    known = [share.mean for share in shares if share is not None]
-    if len(known) < 4:
-        return NOT_MEASURED
-    return Judgement(", ".join(f"{share:.0%}" for share in known), min(known) > 0.5)
+    shares = [results.mean(f"forwarded[{server}]", _paper(SPRAY)) for server in range(2, 6)]
+    return ", ".join(f"{share:.0%}" for share in shares), min(shares) > 0.5
 
 
 FIG12 = Experiment(
@@ -277,13 +259,13 @@ FLAT_PART = 0.5
 _GEOGRAPHIC, _SPRAY = ([_paper(pattern, subscriptions=each) for each in (2_000, PAPER_UP_TO)] for pattern in PATTERNS)
 
 
-def _stays(few: float, many: float, spray_few: float, spray_many: float) -> tuple[str, bool]:
+def _stays(few: float, many: float, spray_few: float, spray_many: float) -> Judgement:
     part = (many - few) / (spray_many - spray_few)
     return f"{few:,.0f} to {many:,.0f}, {part:.0%} of spray's change", part < FLAT_PART
 
 
 def _degrades(bound: float) -> Verdict:
-    def verdict(few: float, many: float) -> tuple[str, bool]:
+    def verdict(few: float, many: float) -> Judgement:
         times = many / few
         return f"{few:,.0f} to {many:,.0f}, {times:.2g} times", times > bound if bound > 1 else times < bound
 

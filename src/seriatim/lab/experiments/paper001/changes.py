@@ -1,30 +1,18 @@
 """The experiments of papers 001 and 002 with churn (Fig. 8, Table II) and with brokers (Fig. 9)."""
 
 from seriatim.lab.experiments.experiment import Axis, Experiment
-from seriatim.lab.experiments.facts import (
-    BAND,
-    NOT_MEASURED,
-    Fact,
-    Judge,
-    Judgement,
-    at,
-    at_most,
-    means,
-    ratio,
-    same,
-    shape,
-)
-from seriatim.lab.experiments.paper001.broker_trees import SRPT_B, run_brokers
+from seriatim.lab.experiments.facts import BAND, Fact, Judge, Judgement, at, at_most, means, ratio, same, shape, values
+from seriatim.lab.experiments.paper001.broker_model import SRPT_B, run_brokers
 from seriatim.lab.experiments.paper001.changing import PRINTED, PRINTED_VIEWS, run_churn, run_one_change
 from seriatim.lab.experiments.paper001.statements import LATENCY
 from seriatim.lab.experiments.paper001.static_trees import SRPT, VCUBE, VCUBE_WINDOW
-from seriatim.lab.experiments.results import Results, Where
+from seriatim.lab.experiments.results import Where
 
 # ── Fig. 8: churn ─────────────────────────────────────────────────────────────────────────────────────────────────
 # A session has the median t_med, so ln 2 / t_med of the members leave per second: 1.16 % with one minute. The paper's
 # pairs (69 s, 17 s and 7 s; "1 %, 4 % and 10 % per minute") are this formula's per second, and so is its "46
 # unsubscriptions" of 4,000 members: its minutes are seconds. What the paper says of 1,000 and more members is load,
-# and is judged in 001-load (paper001_choices.py); here the machines themselves change.
+# and is judged in 001-load (choices.py); here the machines themselves change.
 
 ONE_MINUTE, HALF_HOUR, HOUR = 1.155, 0.0385, 0.01925
 CHURN_UNITS = LATENCY | {
@@ -50,7 +38,7 @@ def _at(system: str, churn: float) -> Where:
 def at_most_more(points: list[Where], share: float) -> Judge:
     """With changes, latency is at most so much more than without."""
 
-    def verdict(static: float, changing: float) -> tuple[str, bool]:
+    def verdict(static: float, changing: float) -> Judgement:
         return f"{changing / static - 1.0:+.1%}", changing / static - 1.0 <= share
 
     return means("latency", points, verdict)
@@ -60,12 +48,13 @@ def _over_static(system: str, share: float) -> Judge:
     return at_most_more([_at(system, churn) for churn in (0.0, ONE_MINUTE)], share)
 
 
-def _nothing_lost(results: Results) -> Judgement:
-    lost = results.values("lost", {})
-    return Judgement(f"{sum(lost):,.0f} in {len(lost)} runs", not sum(lost)) if lost else NOT_MEASURED
+def none_in_any_run(counts: list[float]) -> Judgement:
+    return f"{sum(counts):,.0f} in {len(counts)} runs", not sum(counts)
 
 
-NOTHING_LOST = shape("who stays misses", "nothing", "in every run", _nothing_lost, citation="what ours promises")
+NOTHING_LOST = shape(
+    "who stays misses", "nothing", "in every run", values("lost", {}, none_in_any_run), citation="what ours promises"
+)
 
 FIG8A = Experiment(
     id="001-fig8a",
@@ -108,13 +97,7 @@ _FEW = (
 )
 
 
-def _changed(churn: float, size: int) -> tuple[Fact, ...]:
-    false_positives, deliveries = {
-        (12.5, 512): (2_433.0, 97_446.0),
-        (25.0, 512): (3_476.0, 96_194.0),
-        (12.5, 1_024): (10_526.0, 194_507.0),
-        (25.0, 1_024): (14_590.0, 191_706.0),
-    }[churn, size]
+def _changed(churn: float, size: int, false_positives: float, deliveries: float) -> tuple[Fact, ...]:
     where = at(system=VCUBE, churn=churn, size=size, messages=256)
     name = f"{size:,} nodes, {churn:g} %"
     return (
@@ -142,10 +125,11 @@ TABLE2 = Experiment(
     ),
     run=run_one_change,
     limit_s=1_200.0,
-    facts=tuple(
-        fact
-        for churn, size in ((12.5, 512), (25.0, 512), (12.5, 1_024), (25.0, 1_024))
-        for fact in _changed(churn, size)
+    facts=(
+        *_changed(12.5, 512, false_positives=2_433.0, deliveries=97_446.0),
+        *_changed(25.0, 512, false_positives=3_476.0, deliveries=96_194.0),
+        *_changed(12.5, 1_024, false_positives=10_526.0, deliveries=194_507.0),
+        *_changed(25.0, 1_024, false_positives=14_590.0, deliveries=191_706.0),
     ),
 )
 
@@ -164,17 +148,17 @@ def _of(*systems: str) -> list[Where]:
     return [at(system=system, interval=STATED) for system in systems]
 
 
-def _lowest(*latencies: float) -> tuple[str, bool]:
+def _lowest(*latencies: float) -> Judgement:
     found = dict(zip(FIVE, latencies, strict=True))
     best = min(found, key=lambda system: found[system])
     return f"{best}, {found[best]:,.0f} (VCube-PS {found[VCUBE]:,.0f})", found[VCUBE] <= 1.02 * found[best]
 
 
-def _less(vcube: float, brokers: float) -> tuple[str, bool]:
+def _less(vcube: float, brokers: float) -> Judgement:
     return f"{1.0 - vcube / brokers:.1%} less", abs(1.0 - vcube / brokers - 0.22) <= BAND
 
 
-def _lower(many: float, srpt: float) -> tuple[str, bool]:
+def _lower(many: float, srpt: float) -> Judgement:
     return f"{many:,.0f} against {srpt:,.0f}", many < srpt
 
 

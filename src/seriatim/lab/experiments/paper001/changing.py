@@ -1,29 +1,33 @@
 """Members that come and go (paper 001 §4.5, paper 002 Table II), played by the machines of three systems.
 
-VCube-PS as printed (protocols/paper001), ours (protocols/vcube, stop-and-wait or with a window), and SRPT-S. Times are
+VCube-PS as printed (lab/papers/paper001), ours (protocols/vcube, stop-and-wait or with a window), and SRPT-S. Times are
 in units of time; for the churn of paper 001 one unit is a millisecond.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
 
 from seriatim.lab.experiments.experiment import Measures, Parameters
-from seriatim.lab.experiments.paper001.settled import settled_nodes, settled_peers
-from seriatim.lab.experiments.paper001.stale_views import ViewsInAcknowledgements
 from seriatim.lab.experiments.paper001.static_trees import SRPT, VCUBE
-from seriatim.lab.experiments.paper001.tree_worlds import STOP_AND_WAIT, THE_PAPERS, TreeWorld, is_cast, is_srpt_pub
-from seriatim.lab.papers import paper001
-from seriatim.lab.papers.paper001 import messages as printed
-from seriatim.lab.papers.paper001.node import CubeNodeState, NodeTopic
+from seriatim.lab.experiments.paper001.tree_worlds import (
+    STOP_AND_WAIT,
+    THE_PAPERS,
+    TreeWorld,
+    is_cast,
+    is_srpt_pub,
+    settled_nodes,
+    settled_peers,
+)
+from seriatim.lab.papers.paper001.messages import Ack, Operation
+from seriatim.lab.papers.paper001.node import CubeNode, CubeNodeState, NodeTopic
 from seriatim.lab.papers.srpt import Overlay
-from seriatim.lab.papers.srpt import messages as srpt
-from seriatim.lab.sim.process import Observe
-from seriatim.model import Address, Event
-from seriatim.protocols.machine import Machine, Payload
+from seriatim.model import Address
+from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.vcube import Cube, VCubeOptions, address_of
-from seriatim.protocols.vcube import messages as vcube
+from seriatim.protocols.vcube.cube import Id
+from seriatim.protocols.vcube.messages import Subscribe, Subscribed, Unsubscribe
 
 TOPIC = "T"
 INTERVAL = 500.0
@@ -51,72 +55,77 @@ class ChangingWorld(TreeWorld):
         self.changes = 0
         waits = is_srpt_pub if system == SRPT else _is_no_ack if system in (PRINTED, PRINTED_VIEWS) else is_cast
         for id, machine in self._machines(system, size).items():
-            self.add(id, machine, waits, self._observer(id))
+            self.add(id, machine, waits)
 
-    def _machines(self, system: str, size: int) -> dict[int, Machine]:
-        machines: dict[int, Machine] = {}
+    def _machines(self, system: str, size: int) -> Mapping[int, Machine]:
         if system == SRPT:
-            root = self.random.randrange(size)
-            overlay = Overlay(range(size), {TOPIC: root}, prefix="peer")
-            machines.update(settled_nodes(overlay, {TOPIC: self.founders}))
-            return machines
+            overlay = Overlay(range(size), {TOPIC: self.random.randrange(size)}, prefix="peer")
+            return settled_nodes(overlay, {TOPIC: self.founders})
         if system not in (PRINTED, PRINTED_VIEWS):
             options = STOP_AND_WAIT if system == VCUBE else WINDOW
-            machines.update(settled_peers(range(size), {TOPIC: self.founders}, options))
-            return machines
-        cube = Cube(range(size))
-        operations = {id: printed.Operation(id, True, 0) for id in self.founders}
+            return settled_peers(range(size), {TOPIC: self.founders}, options)
+        cube, machines = Cube(range(size)), {}
+        operations = {id: Operation(id, True, 0) for id in self.founders}
         for id in cube.ids:
             topics = {TOPIC: NodeTopic(view=dict(operations))} if id in operations else {}
-            node = ViewsInAcknowledgements if system == PRINTED_VIEWS else paper001.CubeNode
+            node = ViewsInAcknowledgements if system == PRINTED_VIEWS else CubeNode
             machines[id] = node(cube, id, state=CubeNodeState(1 if self.founders else 0, topics))
         return machines
 
-    def publication(self, event: Event) -> Payload:
-        return srpt.Publish(event) if self.system == SRPT else vcube.Publish(event)
-
     def subscribe(self, id: int) -> None:
         """Of one that is counted as a member before it is one."""
-        self.simulator.command(address_of(id), vcube.Subscribe(TOPIC))
+        self.simulator.command(address_of(id), Subscribe(TOPIC))
 
     def leave(self, id: int) -> None:
-        """Now."""
         self.members.remove(id)
         self.left.add(id)
         self.changes += 1
         self.others.append(id)
-        command = srpt.Unsubscribe(TOPIC) if self.system == SRPT else vcube.Unsubscribe(TOPIC)
-        self.simulator.command(address_of(id), command)
+        self.simulator.command(address_of(id), Unsubscribe(TOPIC))
 
     def join(self, id: int) -> None:
-        """Begin to, now."""
+        """Begin to."""
         self.others.remove(id)
         self.joining.add(id)
-        command = srpt.Subscribe(TOPIC) if self.system == SRPT else vcube.Subscribe(TOPIC)
-        self.simulator.command(address_of(id), command)
+        self.subscribe(id)
 
     def on_notification(self, id: int, payload: Payload, now: float) -> None:
         super().on_notification(id, payload, now)
-        if isinstance(payload, vcube.Subscribed | srpt.Subscribed) and id in self.joining:
+        if type(payload) is Subscribed and id in self.joining:
             self.joining.discard(id)
             self.members.append(id)
 
-    def _observer(self, id: int) -> Observe:
-        def observe(source: Address, message: Payload, now: float) -> None:
-            body = message.body if type(message) is vcube.Packet else message
-            content = body.content if type(body) is vcube.Cast else body
-            if isinstance(content, vcube.Pub | printed.Pub | srpt.Pub):
-                self.receptions += 1
-                self.handed_by[id] = source
-                self.on_received(id, content.event.id, now)
-                if id not in self.joining and id in self.others:
-                    self.late[id] += 1
+    def on_received(self, id: int, event_id: str, source: Address, now: float) -> None:
+        super().on_received(id, event_id, source, now)
+        self.receptions += 1
+        self.handed_by[id] = source
+        if id not in self.joining and id in self.others:
+            self.late[id] += 1
 
-        return observe
+
+class ViewsInAcknowledgements(CubeNode):
+    """A node as printed, but for acknowledgements, which are as the papers' text describes them (001 §3.3).
+
+    Line 97 of the printed algorithm, as lab/papers/paper001 reads it, has a node put its own subscription into an
+    acknowledgement. The text beside it says that each subscriber "includes in the message its current view". A view may
+    still name a member that has left; a joiner that is told so keeps it forever, because the peer that left does not
+    know the joiner and never tells it.
+    """
+
+    def _send_ack(self, topic: NodeTopic, target: Id, message: Ack, effects: Effects) -> None:
+        if self.id in topic.view and message.source not in topic.first_received:
+            known = {operation.node: operation for operation in message.members}
+            for operation in topic.view.values():
+                told = known.get(operation.node)
+                if operation.is_subscription and (told is None or told.counter < operation.counter):
+                    known[operation.node] = operation
+            members = tuple(known[node] for node in sorted(known))
+            message = Ack(message.source, message.topic, message.counter, members)
+        super()._send_ack(topic, target, message, effects)
 
 
 def _is_no_ack(message: Payload) -> bool:
-    return type(message) is not printed.Ack
+    return type(message) is not Ack
 
 
 def run_one_change(parameters: Parameters, seed: int) -> Measures:

@@ -5,17 +5,24 @@ of the paper need different values of it.
 """
 
 from seriatim.lab.experiments.experiment import Axis, Experiment, Parameters
-from seriatim.lab.experiments.facts import BAND, NOT_MEASURED, Fact, Judge, Judgement, at, at_most, ratio, same, shape
-from seriatim.lab.experiments.paper001.broker_model import TREE_AND_CLIENTS, TREE_BESIDE_CLIENTS
-from seriatim.lab.experiments.paper001.broker_trees import SRPT_B, run_brokers
-from seriatim.lab.experiments.paper001.change_load import run_change_load
-from seriatim.lab.experiments.paper001.changes import BROKER_UNITS, FEW, FIVE, MANY, ONE_MINUTE, SOME, at_most_more
+from seriatim.lab.experiments.facts import Fact, Judge, Judgement, at, at_most, is_near, ratio, same, shape, values
+from seriatim.lab.experiments.paper001.broker_model import SRPT_B, TREE_AND_CLIENTS, TREE_BESIDE_CLIENTS, run_brokers
+from seriatim.lab.experiments.paper001.changes import (
+    BROKER_UNITS,
+    FEW,
+    FIVE,
+    MANY,
+    ONE_MINUTE,
+    SOME,
+    at_most_more,
+    none_in_any_run,
+)
 from seriatim.lab.experiments.paper001.changing import PRINTED, PRINTED_VIEWS, SETTLED, UNDER_WAY, run_one_change
 from seriatim.lab.experiments.paper001.discussion import ALL_QUEUE, run_discussion
 from seriatim.lab.experiments.paper001.discussion import STATED as STATED_READING
 from seriatim.lab.experiments.paper001.statements import LATENCY
-from seriatim.lab.experiments.paper001.static_trees import SRPT, VCUBE, run_publishers
-from seriatim.lab.experiments.results import Results, Where
+from seriatim.lab.experiments.paper001.static_trees import SRPT, VCUBE, run_change_load, run_publishers
+from seriatim.lab.experiments.results import NotMeasuredError, Results, Where
 
 # ── Fig. 5a at 4,096 nodes: when do publishers publish, what counts? ──────────────────────────────────────────────
 
@@ -70,8 +77,10 @@ COUNTING = Experiment(
 # ── Fig. 6 and delays: which pause, which queues? ─────────────────────────────────────────────────────────────────
 
 SHARES = {  # of the paper, in %, by messages waited for
-    1: {"exactly": 19.9, "below": 51.6, "none": 87.2, "below_10": 95.1},
-    10: {"exactly": 35.2, "below": 79.7, "none": 84.2},
+    "exactly": {1: 19.9, 10: 35.2},
+    "below": {1: 51.6, 10: 79.7},
+    "none": {1: 87.2, 10: 84.2},
+    "below_10": {1: 95.1},
 }
 BARRIERS, DELAYS = ("exactly", "below"), ("none", "below_10")
 UNIFORM = "uniform 100"
@@ -85,22 +94,21 @@ def _is_a_reading(point: Parameters) -> bool:
 def _pauses_that_fit(measures: tuple[str, ...]) -> Judge:
     """With which pauses all of the paper's shares are met, for both numbers of messages."""
 
+    def fits(results: Results, pause: str) -> bool:
+        """All that was measured."""
+        curves = {
+            measure: results.curve(measure, "waits", at(pause=pause, reading=STATED_READING)) for measure in measures
+        }
+        known = [(curves[measure], *share) for measure in measures for share in SHARES[measure].items()]
+        is_within = [is_near(curve[waits], value) for curve, waits, value in known if waits in curve]
+        return bool(is_within) and all(is_within)
+
     def judge(results: Results) -> Judgement:
         pauses = sorted({str(run.parameters["pause"]) for run in results.runs})
-        fitting = []
-        for pause in pauses:
-            is_within = []
-            for waits, shares in SHARES.items():
-                where = at(pause=pause, waits=waits, reading=STATED_READING)
-                for measure, value in shares.items():
-                    sample = results.sample(measure, where) if measure in measures else None
-                    if sample is not None:
-                        is_within.append(abs(sample.mean - value) <= BAND * value)
-            if is_within and all(is_within):
-                fitting.append(pause)
         if not pauses:
-            return NOT_MEASURED
-        return Judgement(", ".join(fitting) or "none", bool(fitting))
+            raise NotMeasuredError
+        fitting = [pause for pause in pauses if fits(results, pause)]
+        return ", ".join(fitting) or "none", bool(fitting)
 
     return judge
 
@@ -220,38 +228,28 @@ def _is_one_of_two(point: Parameters) -> bool:
     return point["queues"] == TREE_AND_CLIENTS or str(point["system"]).startswith(SRPT_B)
 
 
-def _holding(results: Results, queues: str, interval: int) -> list[str] | None:
+def _holding(results: Results, queues: str, interval: int) -> list[str]:
     """Which of the paper's statements hold at this load."""
-    found: dict[str, tuple[float, float, float]] = {}
-    for system in FIVE:
-        kind = queues if system in (FEW, SOME, MANY) else TREE_AND_CLIENTS
-        where = at(system=system, interval=interval, queues=kind)
-        samples = [results.sample(measure, where) for measure in ("latency", "tree", "broker_to_subscriber")]
-        if None in samples:
-            return None
-        latency, tree, last = (sample.mean for sample in samples if sample is not None)
-        found[system] = latency, tree, last
-    lowest = min(latency for latency, _, _ in found.values())
+    kinds = {system: queues if system in (FEW, SOME, MANY) else TREE_AND_CLIENTS for system in FIVE}
+    latency, tree, last = (
+        {system: results.mean(each, at(system=system, interval=interval, queues=kinds[system])) for system in FIVE}
+        for each in ("latency", "tree", "broker_to_subscriber")
+    )
     statements = {
-        "VCube-PS lowest": found[VCUBE][0] == lowest,
-        "22 % below 256 brokers": abs(1.0 - found[VCUBE][0] / found[SOME][0] - 0.22) <= BAND * 0.22,
-        "4 times from 32 brokers": abs(found[FEW][2] / found[SOME][2] - 4.0) <= BAND * 4.0,
-        "2,048 brokers below SRPT": found[MANY][0] < found[SRPT][0],
-        "fewer brokers, faster tree": found[FEW][1] < found[SOME][1] < found[MANY][1],
+        "VCube-PS lowest": latency[VCUBE] == min(latency.values()),
+        "22 % below 256 brokers": is_near(1.0 - latency[VCUBE] / latency[SOME], 0.22),
+        "4 times from 32 brokers": is_near(last[FEW] / last[SOME], 4.0),
+        "2,048 brokers below SRPT": latency[MANY] < latency[SRPT],
+        "fewer brokers, faster tree": tree[FEW] < tree[SOME] < tree[MANY],
     }
     return [statement for statement, holds in statements.items() if holds]
 
 
 def _all_at_one_load(queues: str) -> Judge:
     def judge(results: Results) -> Judgement:
-        texts, best = [], 0
-        for interval in INTERVALS:
-            holding = _holding(results, queues, interval)
-            if holding is None:
-                return NOT_MEASURED
-            best = max(best, len(holding))
-            texts.append(f"every {interval}: {', '.join(holding) or 'none'}")
-        return Judgement("; ".join(texts), best == 5)
+        holding = {interval: _holding(results, queues, interval) for interval in INTERVALS}
+        text = "; ".join(f"every {interval}: {', '.join(each) or 'none'}" for interval, each in holding.items())
+        return text, max(map(len, holding.values())) == 5
 
     return judge
 
@@ -296,37 +294,25 @@ def _is_a_change(point: Parameters) -> bool:
     return point["start"] == SETTLED or point["within"] == 0
 
 
-def _kept(results: Results, size: int) -> dict[str, tuple[float, float]]:
-    """By reading, how many leavers still receive with the small and with the large change."""
-    found = {}
-    for reading, (system, start, within) in READINGS.items():
-        where = at(system=system, start=start, within=within, size=size)
-        small, large = (results.sample("kept", {**where, "churn": churn}) for churn in (12.5, 25.0))
-        if small is not None and large is not None:
-            found[reading] = small.mean, large.mean
-    return found
-
-
 def _as_many_kept(size: int) -> Judge:
-    paper = KEPT[size, 12.5], KEPT[size, 25.0]
+    """By reading, how many leavers still receive with the small and with the large change."""
+    churns = (12.5, 25.0)
 
     def judge(results: Results) -> Judgement:
-        found = _kept(results, size)
+        curves = {
+            reading: results.curve("kept", "churn", at(system=system, start=start, within=within, size=size))
+            for reading, (system, start, within) in READINGS.items()
+        }
+        found = {reading: curve for reading, curve in curves.items() if curve.keys() >= set(churns)}
         if not found:
-            return NOT_MEASURED
-        is_met = any(
-            all(abs(ours - theirs) <= BAND * theirs for ours, theirs in zip(pair, paper, strict=True))
-            for pair in found.values()
-        )
-        return Judgement("; ".join(f"{reading}: {a:,.1f}, {b:,.1f}" for reading, (a, b) in found.items()), is_met)
+            raise NotMeasuredError
+        is_met = any(all(is_near(curve[each], KEPT[size, each]) for each in churns) for curve in found.values())
+        return "; ".join(f"{reading}: {each[12.5]:,.1f}, {each[25.0]:,.1f}" for reading, each in found.items()), is_met
 
     return judge
 
 
-def _nobody_kept(results: Results) -> Judgement:
-    kept = results.values("kept", {"system": VCUBE})
-    return Judgement(f"{sum(kept):,.0f} in {len(kept)} runs", not sum(kept)) if kept else NOT_MEASURED
-
+NOBODY_KEPT = values("kept", at(system=VCUBE), none_in_any_run)
 
 LEAVERS = Experiment(
     id="002-leavers",
@@ -358,7 +344,7 @@ LEAVERS = Experiment(
             )
             for size in (512, 1_024)
         ),
-        shape("ours keeps", "nobody", "in every run", _nobody_kept, citation="what ours promises"),
+        shape("ours keeps", "nobody", "in every run", NOBODY_KEPT, citation="what ours promises"),
     ),
 )
 

@@ -4,19 +4,7 @@ Paper 001 is the longer and later one; what only 002 states is cited as such. Ti
 """
 
 from seriatim.lab.experiments.experiment import Axis, Experiment, Parameters
-from seriatim.lab.experiments.facts import (
-    BAND,
-    NOT_MEASURED,
-    Fact,
-    Judge,
-    Judgement,
-    at,
-    curves,
-    means,
-    ratio,
-    same,
-    shape,
-)
+from seriatim.lab.experiments.facts import BAND, Fact, Judge, Judgement, at, curves, means, ratio, same, shape
 from seriatim.lab.experiments.paper001.discussion import run_discussion
 from seriatim.lab.experiments.paper001.static_trees import (
     RANDOM,
@@ -28,7 +16,7 @@ from seriatim.lab.experiments.paper001.static_trees import (
     run_publishers,
     run_topics,
 )
-from seriatim.lab.experiments.results import Results, Where
+from seriatim.lab.experiments.results import NotMeasuredError, Results, Where
 
 SYSTEMS = (VCUBE, SRPT)
 LARGE = (8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096)
@@ -48,19 +36,17 @@ def _one_hop_more(results: Results) -> Judgement:
     vcube, srpt = (results.curve("latency", "size", at(system=system, subscribers=100)) for system in SYSTEMS)
     hops = [(srpt[size] - vcube[size]) / 102.0 for size in vcube if size in srpt and int(size) >= 64]
     if not hops:
-        return NOT_MEASURED
-    return Judgement(f"{min(hops):.2f} to {max(hops):.2f} hops more", min(hops) >= 0.9 and max(hops) <= 1.1)
+        raise NotMeasuredError
+    return f"{min(hops):.2f} to {max(hops):.2f} hops more", min(hops) >= 0.9 and max(hops) <= 1.1
 
 
 def _one_for_each(results: Results) -> Judgement:
-    runs = results.measures({"system": VCUBE, "subscribers": 25})
-    if not runs:
-        return NOT_MEASURED
+    runs = results.measures(at(system=VCUBE, subscribers=25))
     exact = sum(measures["messages"] == measures["deliveries"] for measures in runs)
-    return Judgement(f"{exact} of {len(runs)} runs", exact == len(runs))
+    return f"{exact} of {len(runs)} runs", exact == len(runs)
 
 
-def _fewer(vcube: list[float], srpt: list[float]) -> tuple[str, bool]:
+def _fewer(vcube: list[float], srpt: list[float]) -> Judgement:
     saved = [1.0 - one / other for one, other in zip(vcube, srpt, strict=True)]
     return f"{min(saved):.1%} to {max(saved):.1%} fewer", min(saved) >= 0.43 * (1.0 - BAND)
 
@@ -129,7 +115,7 @@ def _more_publishers(size: int, more: float, **cited: str) -> Fact:
 def _grows_linearly(of: int, to: int) -> Judge:
     """Twice the nodes are twice the messages, of one more copy each: the root's backlog doubles, and VCube-PS stays."""
 
-    def verdict(srpt_of: float, vcube_of: float, srpt_to: float, vcube_to: float) -> tuple[str, bool]:
+    def verdict(srpt_of: float, vcube_of: float, srpt_to: float, vcube_to: float) -> Judgement:
         small, large = srpt_of / vcube_of, srpt_to / vcube_to
         return f"{small:.2f} times at {of:,}, {large:.2f} at {to:,}", 3.0 <= large / small <= 5.0
 
@@ -194,7 +180,7 @@ FIG5B = Experiment(
 
 
 def _in_row(system: str, upto: int, low: float, high: float, paper: str, band: str) -> Fact:
-    def verdict(nodes: float) -> tuple[str, bool]:
+    def verdict(nodes: float) -> Judgement:
         return f"{nodes:,.1f}", low <= nodes <= high
 
     return shape(f"{system}, queues up to {upto}", paper, band, means(f"nodes[{upto}]", [at(system=system)], verdict))

@@ -1,7 +1,7 @@
 """Experiments that vary one assumption each, where ours differs from paper 003 (docs/figures.md)."""
 
 from seriatim.lab.experiments.experiment import Axis, Experiment
-from seriatim.lab.experiments.facts import BAND, Fact, at, means, shape
+from seriatim.lab.experiments.facts import BAND, Fact, Judgement, at, means, shape
 from seriatim.lab.experiments.paper003.overlay_runs import run_comparison, run_detection
 from seriatim.lab.experiments.paper003.overlay_worlds import FAST, PROGRESSIVE
 from seriatim.lab.experiments.paper003.statements import CONFLICTS, DETECTION, two_six_nine
@@ -38,7 +38,7 @@ TRAFFIC = Experiment(
 
 
 def _growth(handle_ms: float) -> Fact:
-    def verdict(few: float, many: float) -> tuple[str, bool]:
+    def verdict(few: float, many: float) -> Judgement:
         return f"{many / few:.2f} times", many / few <= 4.0 * (1.0 + BAND)
 
     return shape(

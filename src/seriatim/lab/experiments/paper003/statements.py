@@ -7,13 +7,13 @@ docs/figures.md.
 from seriatim.lab.experiments.experiment import Axis, Experiment, Parameters
 from seriatim.lab.experiments.facts import (
     BAND,
-    NOT_MEASURED,
     Judge,
     Judgement,
     at,
     at_least,
     at_most,
     curve,
+    is_near,
     means,
     same,
     shape,
@@ -29,7 +29,7 @@ from seriatim.lab.experiments.paper003.overlay_worlds import (
     ROOTED,
     SEQUENCER,
 )
-from seriatim.lab.experiments.results import Results, Where
+from seriatim.lab.experiments.results import NotMeasuredError, Results, Where
 
 CONFLICTS = (25, 50, 100)
 SIZES = (100, 150, 200, 250, 300)
@@ -54,17 +54,23 @@ def _axes(system: str, seconds: int) -> tuple[Axis, ...]:
     )
 
 
+def _lines(results: Results, system: str, measure: str) -> list[list[float]]:
+    """From the fewest to the most entries, for each share of conflicts."""
+    curves = (results.curve(measure, "entries", at(system=system, conflict=share)) for share in CONFLICTS)
+    lines = [list(curve.values()) for curve in curves]
+    if min(map(len, lines)) < 2:
+        raise NotMeasuredError
+    return lines
+
+
 def _grows(system: str, measure: str) -> Judge:
     """With the entries, at each share of conflicts; and with that share, at the most entries."""
 
     def judge(results: Results) -> Judgement:
-        curves = [results.curve(measure, "entries", {"system": system, "conflict": share}) for share in CONFLICTS]
-        if any(len(curve) < 2 for curve in curves):
-            return NOT_MEASURED
-        lines = [list(curve.values()) for curve in curves]
+        lines = _lines(results, system, measure)
         ends = [line[-1] for line in lines]
         is_growing = all(line == sorted(line) for line in [*lines, ends])
-        return Judgement(", ".join(f"{line[0]:.3g} to {line[-1]:.3g}" for line in lines), is_growing)
+        return ", ".join(f"{line[0]:.3g} to {line[-1]:.3g}" for line in lines), is_growing
 
     return judge
 
@@ -73,32 +79,24 @@ def _stays(system: str, measure: str, factor: float) -> Judge:
     """From the fewest to the most entries, whatever the share."""
 
     def judge(results: Results) -> Judgement:
-        ratios = []
-        for share in CONFLICTS:
-            values = list(results.curve(measure, "entries", {"system": system, "conflict": share}).values())
-            if len(values) < 2:
-                return NOT_MEASURED
-            ratios.append(values[-1] / values[0])
-        return Judgement(
-            ", ".join(f"{ratio:.2f}" for ratio in ratios) + " times",
-            all(1.0 / factor <= ratio <= factor for ratio in ratios),
-        )
+        ratios = [line[-1] / line[0] for line in _lines(results, system, measure)]
+        is_within = all(1.0 / factor <= ratio <= factor for ratio in ratios)
+        return ", ".join(f"{ratio:.2f}" for ratio in ratios) + " times", is_within
 
     return judge
 
 
-def two_six_nine(quarter: float, half: float, whole: float) -> tuple[str, bool]:
+def two_six_nine(quarter: float, half: float, whole: float) -> Judgement:
     """2 : 6 : 9 for 25, 50 and 100 %."""
     quarter, half = 9.0 * quarter / whole, 9.0 * half / whole
-    is_within = abs(quarter - 2.0) <= BAND * 2.0 and abs(half - 6.0) <= BAND * 6.0
-    return f"{quarter:.1f} : {half:.1f} : 9", is_within
+    return f"{quarter:.1f} : {half:.1f} : 9", is_near(quarter, 2.0) and is_near(half, 6.0)
 
 
-def _more(of: float, than: float) -> tuple[str, bool]:
+def _more(of: float, than: float) -> Judgement:
     return f"{of:.3g} against {than:.3g}", of > than
 
 
-def _in_proportion(rows: dict[int, float]) -> tuple[str, bool]:
+def _in_proportion(rows: dict[int, float]) -> Judgement:
     """Rows for each entry and matching subscription, the same at every size: time follows what is scanned."""
     shares = [value / (float(entries) * float(entries)) for entries, value in rows.items()]
     text = f"{rows[min(rows)]:,.0f} to {rows[max(rows)]:,.0f} rows"
@@ -207,15 +205,15 @@ def _linear(results: Results) -> Judgement:
     for system in BASELINES:
         curve = results.curve("latency_ms", "publishers", {"system": system})
         if len(curve) < 2:
-            return NOT_MEASURED
+            raise NotMeasuredError
         points = list(curve.items())
         (few, first), (many, last) = points[0], points[-1]
         texts.append(f"{last / first:.2f} times")
         is_within = is_within and last / first <= (1.0 + BAND) * float(many) / float(few)
-    return Judgement(", ".join(texts), is_within)
+    return ", ".join(texts), is_within
 
 
-def _slowest(*delays: float) -> tuple[str, bool]:
+def _slowest(*delays: float) -> Judgement:
     return " ms, ".join(f"{each:.3g}" for each in delays) + " ms", delays[-1] == max(delays)
 
 

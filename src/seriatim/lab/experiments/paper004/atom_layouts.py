@@ -6,14 +6,15 @@ wants them, and nodes and places both ours. The graph itself is always ours: the
 A group without any overlap has an *ingress-only* node, as in the paper; it is placed as all nodes are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from msgspec import Struct
 
 from seriatim.lab.experiments.paper004.memberships import Memberships
 from seriatim.lab.experiments.paper004.transit_stub import Router, Topology
-from seriatim.model import Address, Topic
+from seriatim.model import Address, Node, Topic
+from seriatim.protocols.atoms import Plan
 from seriatim.protocols.atoms.building import build
 from seriatim.protocols.atoms.colocation import colocate_along_paths, colocate_by_overlaps, loads
 from seriatim.protocols.atoms.graph import SequencingGraph, check
@@ -99,3 +100,26 @@ def table_site(topology: Topology, hosts: Mapping[Address, Router], machines: Se
     """A site of few machines, all delays between which are looked up once."""
     table = {one: {other: topology.delay(one, other) for other in machines} for one in machines}
     return Site(machines, hosts, lambda one, other: table[one][other])
+
+
+class PlacedPlan(Plan, frozen=True):
+    """A plan in which every topic enters where its path begins."""
+
+    entries: dict[Topic, Address]
+
+    def ingress_of(self, topic: Topic) -> Address:
+        return self.entries[topic]
+
+
+def placed_plan(layout: AtomLayout) -> PlacedPlan:
+    """What the machines are given: atoms on their nodes, and an ingress beside the first node of each path."""
+    for name, atom in layout.graph.atoms.items():
+        atom.host = f"node {layout.nodes[name]}"
+    hosts = _names("node", layout.nodes.values()) or _names("node", [min(layout.places)])
+    firsts = {topic: path[0] for topic, path in layout.paths.items()}
+    entries = {topic: f"ingress {node}" for topic, node in firsts.items()}
+    return PlacedPlan(layout.graph, hosts, _names("ingress", firsts.values()), entries)
+
+
+def _names(kind: str, nodes: Iterable[int]) -> tuple[Node, ...]:
+    return tuple(f"{kind} {node}" for node in sorted(set(nodes)))

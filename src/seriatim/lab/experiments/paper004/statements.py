@@ -1,13 +1,13 @@
 """The experiments of paper 004, Figs. 3 to 8: what it states, and how ours is compared with it.
 
 The paper draws curves and states few numbers. Where it uses words, the band is ours. What it leaves open, and what
-we chose, is in docs/figures.md; `paper004_choices` varies the choices one by one.
+we chose, is in docs/figures.md; choices.py varies the choices one by one.
 """
 
 from itertools import pairwise
 
 from seriatim.lab.experiments.experiment import Axis, Experiment
-from seriatim.lab.experiments.facts import NOT_MEASURED, Judge, Judgement, at, at_most, curve, means, same, shape
+from seriatim.lab.experiments.facts import Judge, Judgement, at, at_most, curve, means, same, shape
 from seriatim.lab.experiments.paper004.atom_counts import BY_CHANCE, IN_MOST, run_nodes, run_occupancy
 from seriatim.lab.experiments.paper004.atom_latency import BINS, run_penalty, run_stretch
 from seriatim.lab.experiments.paper004.atom_layouts import LAYOUTS, OURS, PRINTED
@@ -30,7 +30,7 @@ _BY_CHANCE = (
 
 
 def _grows_less(measure: str) -> Judge:
-    def verdict(few: float, many: float) -> tuple[str, bool]:
+    def verdict(few: float, many: float) -> Judgement:
         return f"{few:.2f} to {many:.2f}, {many / few:.2f} times", many / few < 8.0
 
     return means(measure, [at(layout=PRINTED, groups=groups) for groups in (8, 64)], verdict)
@@ -56,7 +56,7 @@ FIG3 = Experiment(
 
 
 def _worst_are_close(layout: str) -> Judge:
-    def verdict(share: float) -> tuple[str, bool]:
+    def verdict(share: float) -> Judgement:
         return f"{share:.1%} of the highest hundredth", share >= 0.95
 
     return means("highest_among_close", [at(layout=layout)], verdict)
@@ -64,12 +64,9 @@ def _worst_are_close(layout: str) -> Judge:
 
 def _falls(results: Results) -> Judgement:
     """Tenth by tenth of the pairs, the closest first."""
-    tenths = [results.sample(f"penalty[{place}]", {"layout": PRINTED}) for place in range(1, BINS + 1)]
-    found = [tenth.mean for tenth in tenths if tenth is not None]
-    if len(found) < BINS:
-        return NOT_MEASURED
+    found = [results.mean(f"penalty[{place}]", at(layout=PRINTED)) for place in range(1, BINS + 1)]
     is_falling = all(after <= before for before, after in pairwise(found))
-    return Judgement(f"{found[0]:.0f}, then {found[1]:.1f} down to {found[-1]:.1f}", is_falling)
+    return f"{found[0]:.0f}, then {found[1]:.1f} down to {found[-1]:.1f}", is_falling
 
 
 FIG4 = Experiment(
@@ -103,7 +100,7 @@ def _by_groups(measure: str, *groups: int) -> tuple[str, list[Where]]:
     return measure, [at(nodes=PRINTED, groups=each) for each in groups]
 
 
-def _slower_after_30(one: float, thirty: float, most: float) -> tuple[str, bool]:
+def _slower_after_30(one: float, thirty: float, most: float) -> Judgement:
     before, after = (thirty - one) / 29, (most - thirty) / 34
     return f"{before:.2f} nodes for a group, then {after:.2f}", thirty > one and after < before / 2
 
@@ -124,13 +121,13 @@ FIG5 = Experiment(
 )
 
 
-def _settles(stress: dict[int, float]) -> tuple[str, bool]:
+def _settles(stress: dict[int, float]) -> Judgement:
     settled = [value for groups, value in stress.items() if groups >= 16]
     text = f"{stress[8]:.2f}, then {min(settled):.2f} to {max(settled):.2f}"
     return text, min(settled) >= 0.15 and max(settled) <= 0.25
 
 
-def _rises_slightly(thirty: float, most: float) -> tuple[str, bool]:
+def _rises_slightly(thirty: float, most: float) -> Judgement:
     return f"{thirty:.3f} to {most:.3f}, {most / thirty:.2f} times", 1.0 < most / thirty < 1.5
 
 
@@ -178,13 +175,13 @@ _NOT_IN_ALL = (
 )
 
 
-def _peak(nodes: dict[float, float]) -> tuple[str, bool]:
+def _peak(nodes: dict[float, float]) -> Judgement:
     top = max(nodes, key=nodes.__getitem__)
     falls = all(later <= earlier for earlier, later in pairwise(nodes[at] for at in nodes if at >= top))
     return f"{nodes[top]:.0f} at {top}, then falls", 0.1 <= top <= 0.3 and falls
 
 
-def _overlaps_rise(overlaps: dict[float, float]) -> tuple[str, bool]:
+def _overlaps_rise(overlaps: dict[float, float]) -> Judgement:
     part = overlaps[0.2] / max(overlaps.values())
     return f"{part:.0%} of the most there", part >= 0.9
 

@@ -1,12 +1,14 @@
 """Random worlds of sequencing atoms: any memberships, topics that come, change and go, hosts that crash."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from seriatim.lab.explore.atoms.cast import AtomsWorld, Command, publish
 from seriatim.lab.explore.engine.walk import PATIENCE, client_budget, server_budget
 from seriatim.lab.explore.engine.world import Budget
 from seriatim.model import Address, Topic
-from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, plan_of
+from seriatim.protocols.atoms import COORDINATOR, AtomsOptions, Plan, plan_of
 from seriatim.protocols.atoms.messages import Change, Forget
 from seriatim.protocols.atoms.overlaps import Members
 
@@ -27,26 +29,11 @@ def random_atoms(random: Random, name: str) -> AtomsWorld:
     memberships = {topic: _members(random, receivers, share) for topic in topics if random.random() < 0.7}
     plan = plan_of(memberships, hosts, ingresses, options.threshold)
     faulty = random.random() < 0.4
-    scripts: dict[Address, list[Command]] = {
-        COORDINATOR: _changes(random, topics, receivers, set(memberships), share, random.choice([0, 1, 2, 3, 4, 6]))
-    }
+    script = _changes(random, topics, receivers, set(memberships), share, random.choice([0, 1, 2, 3, 4, 6]))
     busy = random.choice([4, 8, 16, 32, 48])
-    for ingress in ingresses:
-        mine = [topic for topic in topics if plan.ingress_of(topic) == ingress]
-        if mine:
-            scripts[ingress] = _publications(random, ingress, mine, random.randint(1, busy))
-    return AtomsWorld(
-        name=name,
-        plan=plan,
-        receivers=receivers,
-        options=options,
-        scripts=scripts,
-        one_at_a_time=frozenset({COORDINATOR} if random.random() < 0.5 else ()),
-        budgets=_budgets(random, scripts, hosts, ingresses, receivers) if faulty else {},
-        readers={ingress: random.choice(receivers) for ingress in ingresses},
-        with_links=faulty,
-        patience=PATIENCE if faulty else 0,
-    )
+    scripts = _scripts(random, plan, topics, script, lambda: random.randint(1, busy))
+    world = AtomsWorld(name=name, plan=plan, receivers=receivers, options=options, scripts=scripts)
+    return _troubled(random, world, script, faulty, 0.5)
 
 
 def random_retirement(random: Random, name: str) -> AtomsWorld:
@@ -62,11 +49,7 @@ def random_retirement(random: Random, name: str) -> AtomsWorld:
     memberships = {topic: _members(random, receivers, 0.9) for topic in topics}
     plan = plan_of(memberships, hosts, ingresses, options.threshold)
     script = _changes(random, topics, receivers, set(topics), 0.9, random.choice([1, 2, 3]))
-    scripts: dict[Address, list[Command]] = {COORDINATOR: script}
-    for ingress in ingresses:
-        mine = [topic for topic in topics if plan.ingress_of(topic) == ingress]
-        if mine:
-            scripts[ingress] = _publications(random, ingress, mine, random.randint(10, 40))
+    scripts = _scripts(random, plan, topics, script, lambda: random.randint(10, 40))
     return AtomsWorld(name=name, plan=plan, receivers=receivers, options=options, scripts=scripts)
 
 
@@ -93,24 +76,10 @@ def random_forest(random: Random, name: str) -> AtomsWorld:
     if random.random() < 0.3:
         place = random.randint(0, len(script))
         script[place:place] = [Forget(each) for each in sorted(_side_by_side(random, receivers))]
-    scripts: dict[Address, list[Command]] = {COORDINATOR: script}
-    for ingress in ingresses:
-        mine = [topic for topic in topics if plan.ingress_of(topic) == ingress]
-        if mine:
-            scripts[ingress] = _publications(random, ingress, mine, random.choice([8, 16, 32]))
+    scripts = _scripts(random, plan, topics, script, lambda: random.choice([8, 16, 32]))
     faulty = random.random() < 0.3
-    return AtomsWorld(
-        name=name,
-        plan=plan,
-        receivers=receivers,
-        options=options,
-        scripts=scripts,
-        one_at_a_time=frozenset({COORDINATOR} if random.random() < 0.3 else ()),
-        budgets=_budgets(random, scripts, hosts, ingresses, receivers) if faulty else {},
-        readers={ingress: random.choice(receivers) for ingress in ingresses},
-        with_links=faulty,
-        patience=PATIENCE if faulty else 0,
-    )
+    world = AtomsWorld(name=name, plan=plan, receivers=receivers, options=options, scripts=scripts)
+    return _troubled(random, world, script, faulty, 0.3)
 
 
 def _members(random: Random, receivers: list[Address], share: float) -> Members:
@@ -138,25 +107,38 @@ def _changes(
     return script
 
 
-def _publications(random: Random, ingress: Address, topics: list[Topic], count: int) -> list[Command]:
-    script: list[Command] = []
-    for i in range(1, count + 1):
-        script.extend(publish(ingress, random.choice(topics), f"{ingress}.{i}"))
-    return script
+def _scripts(
+    random: Random, plan: Plan, topics: list[Topic], changes: list[Command], count: Callable[[], int]
+) -> dict[Address, list[Command]]:
+    """The changes, and at each ingress that has topics so many publications on any of them."""
+    scripts = {COORDINATOR: changes}
+    for ingress in plan.ingresses:
+        mine = [topic for topic in topics if plan.ingress_of(topic) == ingress]
+        if mine:
+            numbers = range(1, count() + 1)
+            scripts[ingress] = [
+                command for i in numbers for command in publish(ingress, random.choice(mine), f"{ingress}.{i}")
+            ]
+    return scripts
 
 
-def _budgets(
-    random: Random,
-    scripts: dict[Address, list[Command]],
-    hosts: list[Address],
-    ingresses: list[Address],
-    receivers: list[Address],
-) -> dict[Address, Budget]:
+def _troubled(random: Random, world: AtomsWorld, changes: list[Command], faulty: bool, patient: float) -> AtomsWorld:
+    """The same world with readers, in part with changes one at a time, and with faults if it is to have any."""
+    return replace(
+        world,
+        one_at_a_time=frozenset({COORDINATOR} if random.random() < patient else ()),
+        budgets=_budgets(random, world, changes) if faulty else {},
+        readers={ingress: random.choice(world.receivers) for ingress in world.plan.ingresses},
+        with_links=faulty,
+        patience=PATIENCE if faulty else 0,
+    )
+
+
+def _budgets(random: Random, world: AtomsWorld, changes: list[Command]) -> dict[Address, Budget]:
     """Hosts crash or are taken over, and so do the others; messages are lost; receivers die, and most are forgotten."""
-    budgets = {machine: server_budget(random) for machine in (COORDINATOR, *hosts, *ingresses)}
-    for receiver in receivers:
+    budgets = {machine: server_budget(random) for machine in (COORDINATOR, *world.plan.hosts, *world.plan.ingresses)}
+    for receiver in world.receivers:
         budgets[receiver] = client_budget(random)
         if budgets[receiver].deaths and random.random() < 0.7:
-            script = scripts[COORDINATOR]
-            script.insert(random.randint(0, len(script)), Forget(receiver))
+            changes.insert(random.randint(0, len(changes)), Forget(receiver))
     return budgets

@@ -5,13 +5,12 @@ README, with `no-` in front.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
 
 from seriatim.lab.explore.atoms.cast import PROPER, Cast
-from seriatim.lab.explore.engine.plan import broken, gives
+from seriatim.lab.explore.engine.plan import cast_with, gives
 from seriatim.model import Node
 from seriatim.protocols.atoms import AtomHost, AtomsOptions, Coordinator, Ingress, Receiver
 from seriatim.protocols.atoms.messages import Begin, Carry, Enter, Item, Passing, Token
@@ -24,8 +23,7 @@ VARIANTS: dict[str, tuple[str, Cast]] = {}
 
 def breaks(name: str, text: str, role: str, **methods: Callable[..., Any]) -> None:
     """The machine of this role, with these methods in place of its own."""
-    machine: Any = broken(getattr(PROPER, role), **methods)
-    VARIANTS[name] = text, replace(PROPER, **{role: machine})
+    VARIANTS[name] = text, cast_with(PROPER, role, **methods)
 
 
 # ── hosts and ingresses ───────────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +150,7 @@ def finish_when_sent(self: Coordinator, group: Group, mark: Token) -> None:
         self._finished(group, receiver)
 
 
-def begin_without_closed(self: Coordinator, what: Any) -> Work:
+def begin_past_closed(self: Coordinator, what: Any) -> Work:
     """The last messages of a closed group are still on their way."""
     closed = [route for route in self.state.graph.groups.values() if route.closed and not route.finished]
     for route in closed:
@@ -176,7 +174,7 @@ def turn_undrained(self: Coordinator, work: Work, turns: Any, effects: Effects) 
     work.waits_for = {token for token in work.waits_for if token in before or not token.endswith("drained")}
 
 
-def begin_at_its_own_atom(self: Coordinator, what: Any) -> Work:
+def begin_at_own(self: Coordinator, what: Any) -> Work:
     work = Coordinator._begin(self, what)
     if work.growth is not None and work.growth.chain:
         work.growth.route.entry = work.growth.chain[0]
@@ -195,9 +193,7 @@ coordinator_breaks(
     _close=close_unheard,
 )
 coordinator_breaks("no-lingering", "a closed group is removed at once", _await_end=finish_when_sent)
-coordinator_breaks(
-    "no-coupling-with-closed", "a new group is not ordered after closed ones", _begin=begin_without_closed
-)
+coordinator_breaks("no-coupling-with-closed", "a new group is not ordered after closed ones", _begin=begin_past_closed)
 coordinator_breaks(
     "no-started-neighbours",
     "a group is gone before its neighbours have begun everywhere",
@@ -205,6 +201,4 @@ coordinator_breaks(
 )
 coordinator_breaks("no-flush", "edges are cut while messages go over them", _flush=gives(None))
 coordinator_breaks("no-drain-report", "atoms vanish while messages go through them", _turn=turn_undrained)
-coordinator_breaks(
-    "no-inherited-entry", "a topic's new group enters where the old one does not", _begin=begin_at_its_own_atom
-)
+coordinator_breaks("no-inherited-entry", "a topic's new group enters where the old one does not", _begin=begin_at_own)

@@ -1,12 +1,12 @@
 """What the explorer must know about a protocol: small worlds by name, random worlds, and variants that break a rule.
 
-Each protocol's folder fills in one `Explorable`; `explore/registry.py` lists them. The command line, the swarm and the
+`explore/registry.py` has one `Explorable` for each protocol. The command line, the swarm and the
 tests ask the registry and know no protocol by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -128,6 +128,11 @@ def broken(machine: type[MachineT], **methods: Callable[..., Any]) -> type[Machi
     for name in methods:
         getattr(machine, name)  # a rule that has moved is not broken by replacing nothing
     return type(f"Broken{machine.__name__}", (machine,), methods)
+
+
+def cast_with(proper: CastT, role: str, **methods: Callable[..., Any]) -> CastT:
+    """The cast whose machine of this role has these methods in place of its own."""
+    return replace(proper, **{role: broken(getattr(proper, role), **methods)})  # type: ignore[type-var]
 
 
 def gives(result: Any) -> Callable[..., Any]:

@@ -4,54 +4,38 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from seriatim.lab.explore.engine.world import NO_BUDGET, Budget, Channel, Stateful, Transition, World
+from seriatim.lab.explore.engine.world import Budget, Channel, Stateful, Transition, World
 from seriatim.model import APPLICATION, Address
 from seriatim.protocols.machine import Effects, Payload
 
 
+@dataclass(slots=True)
 class Zombie:
     """A process that was replaced and does not know it yet: its machine, and how much of the journal it has seen."""
 
-    __slots__ = ("journal_last", "lives", "machine", "wake_at")
-
-    def __init__(self, machine: Stateful, journal_last: int, wake_at: float | None) -> None:
-        self.machine = machine
-        self.journal_last = journal_last
-        self.wake_at = wake_at
-        self.lives = 8  # how often it may still act
+    machine: Stateful
+    journal_last: int
+    wake_at: float | None
+    lives: int = 8  # how often it may still act
 
 
+@dataclass(slots=True)
 class Process:
     """One machine with all that is its own. Time is the machine's own clock: only its own ticks move it."""
 
-    __slots__ = (
-        "address",
-        "answered",
-        "budget",
-        "clock",
-        "issued",
-        "journal",
-        "log",
-        "machine",
-        "wake_at",
-        "world",
-        "zombie",
-    )
-
-    def __init__(self, world: World, address: Address) -> None:
-        self.world = world
-        self.address = address
-        self.machine: Stateful | None = world.roles[address].create()
-        self.zombie: Zombie | None = None
-        self.issued = 0
-        self.answered = 0
-        self.clock = 0.0
-        self.wake_at: float | None = None
-        self.journal: list[Payload] = []
-        self.log: list[Payload] = []
-        self.budget: Budget = world.budgets.get(address, NO_BUDGET)
+    world: World
+    address: Address
+    machine: Stateful | None
+    budget: Budget
+    issued: int = 0
+    answered: int = 0
+    clock: float = 0.0
+    wake_at: float | None = None
+    journal: list[Payload] = field(default_factory=list)
+    log: list[Payload] = field(default_factory=list)
+    zombie: Zombie | None = None
 
     @property
     def script(self) -> Sequence[Payload]:

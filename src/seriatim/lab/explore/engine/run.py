@@ -39,7 +39,10 @@ class Run:
         if processes is not None:
             self.processes = processes
             return
-        self.processes = {address: Process(world, address) for address in world.roles}
+        self.processes = {
+            address: Process(world, address, role.create(), world.budgets.get(address, NO_BUDGET))
+            for address, role in world.roles.items()
+        }
         for address in self.processes:
             self.pass_time(address)
         self.drain()

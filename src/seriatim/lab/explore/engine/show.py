@@ -8,33 +8,30 @@ from seriatim.lab.explore.engine.world import Transition
 from seriatim.model import Event, Gap, Notification
 from seriatim.protocols.machine import Payload
 
+# What happens to a machine without a message, and with one.
+ALONE = {
+    "issue": "{target} is told: {message}",
+    "tick": "{target}: time passes",
+    "crash": "{target} crashes and restarts from its journal",
+    "die": "{target} dies",
+    "suspect": "{target} is told that {lane} is gone",
+    "replace": "{target} is replaced, but goes on",
+    "haunt": "the replaced {target}: time passes",
+}
+WITH_MESSAGE = {
+    "deliver": "{source} → {target}: {message}",
+    "crash": "{target} crashes over {message} from {source}, and restarts from its journal",
+    "lose": "{source} → {target}: {message} is lost",
+    "haunt": "{source} → the replaced {target}: {message}",
+}
+
 
 def show_transition(transition: Transition, message: Payload | None) -> str:
     """One line for one step."""
-    source, target = transition.source, transition.target
-    match transition.kind:
-        case "deliver":
-            return f"{source} → {target}: {show(message)}"
-        case "issue":
-            return f"{target} is told: {show(message)}"
-        case "tick":
-            return f"{target}: time passes"
-        case "crash" if source:
-            return f"{target} crashes over {show(message)} from {source}, and restarts from its journal"
-        case "crash":
-            return f"{target} crashes and restarts from its journal"
-        case "die":
-            return f"{target} dies"
-        case "suspect":
-            return f"{target} is told that {transition.lane} is gone"
-        case "lose":
-            return f"{source} → {target}: {show(message)} is lost"
-        case "replace":
-            return f"{target} is replaced, but goes on"
-        case "haunt" if source:
-            return f"{source} → the replaced {target}: {show(message)}"
-        case "haunt":
-            return f"the replaced {target}: time passes"
+    kind, target, source, lane, _ = transition
+    return (WITH_MESSAGE if source else ALONE)[kind].format(
+        target=target, source=source, lane=lane, message=show(message)
+    )
 
 
 def show(value: Any) -> str:

@@ -178,15 +178,11 @@ class Space:
 
     def thaw(self, local: Local) -> Process:
         """The process again, ready to step."""
-        process = Process.__new__(Process)
-        process.world, process.address = self.world, local.address
-        process.machine = None if local.snapshot is None else self._thaw_machine(local.address, local.snapshot)
-        process.issued, process.answered = local.issued, local.answered
-        process.clock, process.wake_at = local.clock, local.wake_at
+        machine = None if local.snapshot is None else self._thaw_machine(local.address, local.snapshot)
+        process = Process(self.world, local.address, machine, local.budget, local.issued, local.answered, local.clock)
+        process.wake_at = local.wake_at
         process.journal = [self.messages.values[record] for record in local.journal]
         process.log = self.log_payloads(local.log)
-        process.budget = local.budget
-        process.zombie = None
         return process
 
     # ── freezing and thawing ──────────────────────────────────────────────────────────────────────────────────────

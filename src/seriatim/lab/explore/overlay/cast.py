@@ -15,23 +15,11 @@ from seriatim.lab.explore.engine.world import Role, World
 from seriatim.lab.explore.overlay.checks import OverlayChecks
 from seriatim.model import Address, Event
 from seriatim.protocols.overlay import Broker, Client, Overlay, OverlayOptions
-from seriatim.protocols.overlay.messages import (
-    Advertise,
-    Advertised,
-    EventTaken,
-    Forget,
-    Publish,
-    Refused,
-    Subscribe,
-    Subscribed,
-    Suspect,
-    Unadvertise,
-    Unadvertised,
-    Unsubscribe,
-    Unsubscribed,
-)
+from seriatim.protocols.overlay import messages as say
 
-Command: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Publish | Suspect | Forget
+Command: TypeAlias = (
+    say.Subscribe | say.Unsubscribe | say.Advertise | say.Unadvertise | say.Publish | say.Suspect | say.Forget
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +38,10 @@ class OverlayWorld(Plan[type[Broker]]):
         return self.world(
             roles,
             OverlayChecks(self.options, self.clients, self.setup, self.scripts),
-            answers=one_answer_except(Suspect, Forget),
-            is_answer=instances_of(Subscribed, Unsubscribed, Advertised, Unadvertised, EventTaken, Refused),
+            answers=one_answer_except(say.Suspect, say.Forget),
+            is_answer=instances_of(
+                say.Subscribed, say.Unsubscribed, say.Advertised, say.Unadvertised, say.EventTaken, say.Refused
+            ),
         )
 
     def _role(self, create: Any, journals: bool = True) -> Role:
@@ -60,6 +50,6 @@ class OverlayWorld(Plan[type[Broker]]):
         return role_with_links(create, self.options.retry_ms, journals)
 
 
-def publish(client: Address, id: str, **attributes: Value) -> Publish:
+def publish(client: Address, id: str, **attributes: Value) -> say.Publish:
     """The command to publish an event with these attributes."""
-    return Publish(Event(id, "", client, headers=headers_of(attributes)))
+    return say.Publish(Event(id, "", client, headers=headers_of(attributes)))

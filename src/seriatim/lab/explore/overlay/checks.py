@@ -7,17 +7,7 @@ from seriatim.lab.explore.engine.checks import OrderChecks, Stopped, Violation, 
 from seriatim.model import Address, Event, Gap, Notification
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.overlay import OverlayOptions
-from seriatim.protocols.overlay.messages import (
-    Advertised,
-    EventTaken,
-    Forget,
-    Publish,
-    Subscribe,
-    Subscribed,
-    Suspect,
-    Unsubscribe,
-    Unsubscribed,
-)
+from seriatim.protocols.overlay import messages as say
 
 
 class OverlayChecks(OrderChecks):
@@ -39,12 +29,12 @@ class OverlayChecks(OrderChecks):
         self.setup = setup
         commands = [(address, command) for address, script in scripts.items() for command in script]
         self.commands = [*setup, *commands]
-        self.forgotten = frozenset(each.client for _, each in commands if isinstance(each, Forget))
-        self.suspicious = any(isinstance(each, Suspect) for _, each in commands)
+        self.forgotten = frozenset(each.client for _, each in commands if isinstance(each, say.Forget))
+        self.suspicious = any(isinstance(each, say.Suspect) for _, each in commands)
         self.published: dict[Address, list[str]] = {}
         self.events: dict[str, Event] = {}
         for address, command in self.commands:
-            if isinstance(command, Publish):
+            if isinstance(command, say.Publish):
                 self.published.setdefault(address, []).append(command.event.id)
                 self.events[command.event.id] = command.event
 
@@ -65,7 +55,7 @@ class OverlayChecks(OrderChecks):
         done: dict[str, int] = {}
         for payload in log:
             match payload:
-                case Unsubscribed(name):
+                case say.Unsubscribed(name):
                     done.pop(name, None)
                 case Gap(name, first, last, reason):
                     if not self.suspicious:
@@ -102,7 +92,10 @@ class OverlayChecks(OrderChecks):
     def _losses(self, world: Stopped) -> Iterator[Violation]:
         """A client that had a subscription when a matching event was published, and keeps it, is notified of it."""
         accepted = {
-            payload.event_id for client in self.clients for payload in world.log(client) if type(payload) is EventTaken
+            payload.event_id
+            for client in self.clients
+            for payload in world.log(client)
+            if type(payload) is say.EventTaken
         }
         seen = {client: set(ids_of(world.log(client))) for client in self.clients}
         missing: dict[Address, list[str]] = {}
@@ -124,25 +117,25 @@ class OverlayChecks(OrderChecks):
         ]
         wheres: dict[tuple[Address, str], set[str]] = {}
         for address, command in self.commands:
-            if isinstance(command, Subscribe):
+            if isinstance(command, say.Subscribe):
                 wheres.setdefault((address, command.name), set()).add(command.where)
-        left = {(address, each.name) for address, each in self.commands if isinstance(each, Unsubscribe)}
+        left = {(address, each.name) for address, each in self.commands if isinstance(each, say.Unsubscribe)}
         issued = [(each.address, each.command, each.notified) for each in world.issued]
         moments = [
             (command.event, notified)
             for address, command, notified in issued
-            if isinstance(command, Publish) and address not in doubtful
+            if isinstance(command, say.Publish) and address not in doubtful
         ]
         if not issued:
-            moments = [(each.event, {}) for _, each in self.commands if isinstance(each, Publish)]
+            moments = [(each.event, {}) for _, each in self.commands if isinstance(each, say.Publish)]
         for event, notified in moments:
             attributes = attributes_of(event.headers)
             for client in listeners:
                 if issued:
                     log = world.log(client)[: notified[client]]
-                    names = {payload.name for payload in log if type(payload) is Subscribed}
+                    names = {payload.name for payload in log if type(payload) is say.Subscribed}
                 else:
-                    names = {each.name for at, each in self.setup if at == client and isinstance(each, Subscribe)}
+                    names = {each.name for at, each in self.setup if at == client and isinstance(each, say.Subscribe)}
                 for name in names:
                     texts = wheres[client, name]
                     if (client, name) not in left and len(texts) == 1 and parse(min(texts)).matches(attributes):
@@ -151,4 +144,4 @@ class OverlayChecks(OrderChecks):
 
     def _is_doubtful(self, log: Sequence[Payload]) -> bool:
         """Whether it was told that not everybody has heard of it."""
-        return any(isinstance(payload, Subscribed | Advertised) and payload.unreachable for payload in log)
+        return any(isinstance(payload, say.Subscribed | say.Advertised) and payload.unreachable for payload in log)

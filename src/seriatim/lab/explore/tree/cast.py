@@ -19,26 +19,7 @@ from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Refresh, Subscribe, Ticket, Update
-from seriatim.protocols.with_broker import (
-    Append,
-    Appended,
-    Change,
-    Changed,
-    Delivered,
-    EventStored,
-    Grown,
-    Kept,
-    Listen,
-    Listening,
-    Publish,
-    Stamped,
-    Trimmed,
-    Unlisten,
-    Voids,
-    Watch,
-    Write,
-    Written,
-)
+from seriatim.protocols.with_broker import Append, Change, Changed, EventStored, Publish, Stamped, Watch
 
 
 @dataclass(frozen=True)
@@ -142,28 +123,10 @@ def wipe_timers(machine: Any) -> None:
         state.passages.moment = len(rank) - 1
 
 
-def topic_of(message: Payload) -> Topic:
+def topic_of(message: Any) -> Topic:
     """The topic of what goes to or comes from the broker, `Watch` aside."""
-    match message:
-        case Append(event):
-            return event.topic
-        case (
-            Write(topic)
-            | Listen(topic)
-            | Unlisten(topic)
-            | Listening(topic)
-            | Appended(topic)
-            | Grown(topic)
-            | Kept(topic)
-            | Trimmed(topic)
-            | Voids(topic)
-            | Written(topic)
-            | Delivered(topic)
-            | Stamped(topic)
-        ):
-            return topic
-        case _:
-            raise ValueError(f"neither to nor from the broker: {message!r}")
+    topic: Topic = message.event.topic if type(message) is Append else message.topic
+    return topic
 
 
 def lane(source: Address, target: Address, message: Payload) -> str:

@@ -5,12 +5,11 @@ in the protocol's README, with `no-` in front.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from seriatim.lab.explore.engine.plan import broken, gives
+from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
 from seriatim.model import Address, Entries, Node
 from seriatim.order import HoldBack, Shift
@@ -26,8 +25,7 @@ VARIANTS: dict[str, tuple[str, Cast]] = {}
 
 def breaks(name: str, text: str, role: str = "sequencer", **methods: Callable[..., Any]) -> None:
     """The machine of this role, with these methods in place of its own."""
-    machine: Any = broken(getattr(PROPER, role), **methods)
-    VARIANTS[name] = text, replace(PROPER, **{role: machine})
+    VARIANTS[name] = text, cast_with(PROPER, role, **methods)
 
 
 def holds_back(name: str, text: str, blocks: Callable[..., bool]) -> None:
@@ -60,12 +58,12 @@ def cut_at_once(self: Sequencer, join_id: JoinId, join: Join, now: float, effect
         self._cut(join_id, join, now, effects)
 
 
-def collect_without_uncoupled(self: Sequencer, message: Pass) -> Entries:
+def without_uncoupled(self: Sequencer, message: Pass) -> Entries:
     entries = Sequencer._collect(self, message)
     return {topic: number for topic, number in entries.items() if topic not in message.uncouple}
 
 
-def shift_without_once(self: Sequencer, shift: Shift) -> None:
+def without_once(self: Sequencer, shift: Shift) -> None:
     known = self.state.regroupings.get(shift.topic)
     was_new = not shift.coupled and known is not None and shift.other in known.couple
     Sequencer._shift(self, shift)
@@ -113,12 +111,7 @@ holds_back(
 )
 breaks("no-floor", "a joining topic gets no floor", _floor=gives({}))
 breaks("no-left-topics", "topics left in the past are forgotten", _left_topics=gives(frozenset()))
-breaks(
-    "no-closing",
-    "an uncoupled topic is not collected once more",
-    _collect=collect_without_uncoupled,
-    _shift=shift_without_once,
-)
+breaks("no-closing", "an uncoupled topic is not collected once more", _collect=without_uncoupled, _shift=without_once)
 breaks("no-base", "a newly coupled topic gives no base", _collect=collect_without_base)
 holds_back(  # as the paper prints it
     "no-at-least", "an event waits for equality", lambda self, lane, needed: not lane.open or lane.done != needed

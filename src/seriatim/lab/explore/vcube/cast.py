@@ -11,22 +11,10 @@ from seriatim.lab.explore.vcube.checks import VCubeChecks
 from seriatim.model import Address, Event, Topic
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.vcube import Cube, Peer, VCubeOptions, address_of
+from seriatim.protocols.vcube import messages as say
 from seriatim.protocols.vcube.cube import id_at
-from seriatim.protocols.vcube.messages import (
-    Cast,
-    EventReceived,
-    Packet,
-    Pub,
-    Publish,
-    Subscribe,
-    Subscribed,
-    Suspect,
-    Unsettled,
-    Unsubscribe,
-    Unsubscribed,
-)
 
-Command: TypeAlias = Subscribe | Unsubscribe | Publish | Suspect
+Command: TypeAlias = say.Subscribe | say.Unsubscribe | say.Publish | say.Suspect
 
 # What overtakes what between two peers. one: nothing. kind: almost everything. content: everything but what is about
 # the same event.
@@ -53,28 +41,28 @@ class VCubeWorld(Plan[type[Peer]]):
             VCubeChecks(self.accurate, founders_of(self.setup)),
             lane=LANES[self.lanes],
             lost_with=is_lost_with,
-            suspicion=lambda address: Suspect(id_at(address) or 0),
-            answers=one_answer_except(Suspect),
-            is_answer=instances_of(Subscribed, Unsubscribed, EventReceived, Unsettled),
+            suspicion=lambda address: say.Suspect(id_at(address) or 0),
+            answers=one_answer_except(say.Suspect),
+            is_answer=instances_of(say.Subscribed, say.Unsubscribed, say.EventReceived, say.Unsettled),
         )
 
 
 def founders_of(setup: Sequence[tuple[Address, Payload]]) -> set[tuple[Address, Topic]]:
     """Who holds which topic before anything else happens."""
-    return {(address, command.topic) for address, command in setup if isinstance(command, Subscribe)}
+    return {(address, command.topic) for address, command in setup if isinstance(command, say.Subscribe)}
 
 
 def kind_lane(source: Address, target: Address, message: Payload) -> str:
     """Everything overtakes everything, except within a few lanes: more of them make no other worlds."""
-    body = message.body if isinstance(message, Packet) else message
-    return f"{type(body).__name__} {body.hop % 4}" if isinstance(body, Cast) else type(body).__name__
+    body = message.body if isinstance(message, say.Packet) else message
+    return f"{type(body).__name__} {body.hop % 4}" if isinstance(body, say.Cast) else type(body).__name__
 
 
 def content_lane(source: Address, target: Address, message: Payload) -> str:
     """The id of the event that a message carries, or else its kind: each overtakes all others."""
-    body = message.body if isinstance(message, Packet) else message
-    content = body.content if isinstance(body, Cast) else getattr(body, "pub", body)
-    return content.event.id if isinstance(content, Pub) else type(content).__name__
+    body = message.body if isinstance(message, say.Packet) else message
+    content = body.content if isinstance(body, say.Cast) else getattr(body, "pub", body)
+    return content.event.id if isinstance(content, say.Pub) else type(content).__name__
 
 
 LANES: dict[Lanes, Callable[[Address, Address, Payload], str]] = {
@@ -86,9 +74,9 @@ LANES: dict[Lanes, Callable[[Address, Address, Payload], str]] = {
 
 def is_lost_with(sender: Any, message: Payload) -> bool:
     """What a peer sent arrives, unless that life is over."""
-    return sender is None or (isinstance(message, Packet) and sender.life != message.sender)
+    return sender is None or (isinstance(message, say.Packet) and sender.life != message.sender)
 
 
 def publish(id: int, topic: Topic, *ids: str) -> list[Command]:
     """The commands to publish events with these ids, after subscribing if need be."""
-    return [Publish(Event(event_id, topic, address_of(id)), join=True) for event_id in ids]
+    return [say.Publish(Event(event_id, topic, address_of(id)), join=True) for event_id in ids]

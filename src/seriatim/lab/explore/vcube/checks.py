@@ -7,15 +7,7 @@ from seriatim.audit import audit
 from seriatim.lab.explore.engine.checks import Checks, Issued, Stopped, Violation, first_duplicate, ids_of, stuck
 from seriatim.model import Address, Delivery, Event, History, Notification, Publication, Topic
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.vcube.messages import (
-    Born,
-    EventReceived,
-    Publish,
-    Rejoined,
-    Subscribed,
-    Unsubscribe,
-    Unsubscribed,
-)
+from seriatim.protocols.vcube import messages as say
 
 
 class Stay(NamedTuple):
@@ -66,7 +58,7 @@ def lives(log: Sequence[Payload]) -> list[list[Payload]]:
     """A log cut where a process died and forgot. A process that was only presumed dead goes on in the same life."""
     found: list[list[Payload]] = [[]]
     for payload in log:
-        if type(payload) is Born and payload.forgot:
+        if type(payload) is say.Born and payload.forgot:
             found.append([])
         found[-1].append(payload)
     return found
@@ -89,11 +81,11 @@ def stays(log: Sequence[Payload], leaves: Mapping[Topic, int]) -> Iterator[Stay]
     held: dict[Topic, int] = {}
     for place, payload in enumerate(log):
         match payload:
-            case Subscribed(topic) | Rejoined(topic):
+            case say.Subscribed(topic) | say.Rejoined(topic):
                 held.setdefault(topic, place)
-            case Unsubscribed(topic):
+            case say.Unsubscribed(topic):
                 held.pop(topic, None)
-            case Born():
+            case say.Born():
                 held.clear()
     for topic, since in held.items():
         if leaves.get(topic, -1) < since:
@@ -107,16 +99,16 @@ def losses(world: Stopped, accurate: bool) -> list[Violation]:
     """
     leaves: dict[Address, dict[Topic, int]] = {}
     for address, command, notified in world.issued:
-        if isinstance(command, Unsubscribe):
+        if isinstance(command, say.Unsubscribe):
             leaves.setdefault(address, {})[command.topic] = notified[address]
     staying: dict[Topic, list[tuple[Address, int, set[str]]]] = {}
     published = set()
     for address in world.addresses:
         log = world.log(address)
-        last_birth = max((place for place, payload in enumerate(log) if type(payload) is Born), default=0)
+        last_birth = max((place for place, payload in enumerate(log) if type(payload) is say.Born), default=0)
         if accurate or world.machine(address) is not None:
             trusted = log if accurate else log[last_birth:]
-            published |= {payload.event_id for payload in trusted if type(payload) is EventReceived}
+            published |= {payload.event_id for payload in trusted if type(payload) is say.EventReceived}
         if world.machine(address) is None:
             continue
         seen = set(ids_of(log))
@@ -124,7 +116,7 @@ def losses(world: Stopped, accurate: bool) -> list[Violation]:
             staying.setdefault(stay.topic, []).append((address, stay.since, seen))
     found: list[Violation] = []
     for issued in world.issued:
-        if isinstance(issued.command, Publish):
+        if isinstance(issued.command, say.Publish):
             found.extend(_lost(issued.command.event, issued, staying, published))
     return found
 
@@ -148,7 +140,7 @@ def losses_of_founders(world: Stopped, founders: Iterable[tuple[Address, Topic]]
         payload.event_id: address
         for address in world.addresses
         for payload in world.log(address)
-        if type(payload) is EventReceived
+        if type(payload) is say.EventReceived
     }
     topics = {
         payload.event.id: payload.event.topic
@@ -158,7 +150,7 @@ def losses_of_founders(world: Stopped, founders: Iterable[tuple[Address, Topic]]
     }
     for address, topic in sorted(founders):
         log = world.log(address)
-        if world.machine(address) is None or any(isinstance(payload, Born | Unsubscribed) for payload in log):
+        if world.machine(address) is None or any(isinstance(payload, say.Born | say.Unsubscribed) for payload in log):
             continue
         seen = set(ids_of(log))
         for event_id, publisher in published.items():

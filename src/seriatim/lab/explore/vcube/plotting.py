@@ -132,22 +132,29 @@ def _numbers(words: Sequence[str]) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
+def scripts_of(steps: Iterable[Step]) -> dict[Address, list[Command]]:
+    """What each peer is told, one after the other."""
+    scripts: dict[Address, list[Command]] = {}
+    for step in steps:
+        if isinstance(step, Tell):
+            scripts.setdefault(address_of(step.peer), []).append(step.command)
+    return scripts
+
+
+def founded_by(members: Iterable[int]) -> list[tuple[Address, Command]]:
+    """They hold the topic before anything else happens."""
+    return [(address_of(id), Subscribe(TOPIC)) for id in members]
+
+
 def plotted_world(name: str, plot: Plot) -> VCubeWorld:
     """The world of a plot: commands become scripts, and whoever dies in it may."""
-    scripts: dict[Address, list[Command]] = {}
-    dying: set[int] = set()
-    for step in plot.steps:
-        match step:
-            case Tell(peer, command):
-                scripts.setdefault(address_of(peer), []).append(command)
-            case Die(peers):
-                dying |= set(peers)
+    dying = {peer for step in plot.steps if isinstance(step, Die) for peer in step.peers}
     return VCubeWorld(
         name=name,
         ids=sorted(plot.ids),
         options=VCubeOptions(window=4, heartbeat_ms=100.0, suspect_after_ms=950.0),
-        scripts=scripts,
-        setup=[(address_of(id), Subscribe(TOPIC)) for id in sorted(plot.members)],
+        scripts=scripts_of(plot.steps),
+        setup=founded_by(sorted(plot.members)),
         budgets={address_of(id): Budget(losses=LOSSES, deaths=int(id in dying)) for id in plot.ids},
         lanes="content",
         accurate=plot.accurate,

@@ -1,86 +1,89 @@
 """Stories: small worlds of VCube-PS, each about one or two rules, that a random walk meets soon.
+`plotting.plot` says how they are told.
 
 Tests catch every rule that is switched off in its own story, and the swarm walks through all of them.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
 from seriatim.lab.explore.engine.world import Budget
-from seriatim.lab.explore.vcube.cast import Command, VCubeWorld, publish
+from seriatim.lab.explore.vcube.cast import VCubeWorld
+from seriatim.lab.explore.vcube.plotting import founded_by, plot, scripts_of
 from seriatim.lab.explore.vcube.random_worlds import HEARTBEAT_MS
 from seriatim.protocols.vcube import VCubeOptions, address_of
-from seriatim.protocols.vcube.messages import Subscribe, Suspect, Unsubscribe
-
-JOIN, LEAVE = Subscribe("A"), Unsubscribe("A")
 
 
 def story(
-    ids: Iterable[int],
-    scripts: dict[int, list[Command]],
-    setup: Iterable[int],
-    dying: Iterable[int] = (),
-    crashing: Iterable[int] = (),
-    ticks: int = 4,
-    window: int = 4,
+    ids: str, members: str, told: str, dying: str = "", crashing: str = "", ticks: int = 4, window: int = 4
 ) -> VCubeWorld:
-    """Peers, what they are told, who holds the topic at first, and who may die or restart."""
-    ids, dying, crashing = list(ids), set(dying), set(crashing)
+    """Peers, who holds the topic at first, what they are told, and who may die or restart."""
+    plan = plot(ids, members, told)
     fails = bool(dying or crashing or ticks > 4)
-    budgets = {}
-    for id in ids if fails else ():
-        budgets[address_of(id)] = Budget(ticks=ticks, losses=99, deaths=int(id in dying), crashes=int(id in crashing))
+    budgets = {
+        address_of(id): Budget(
+            ticks=ticks, losses=99, deaths=int(str(id) in dying.split()), crashes=int(str(id) in crashing.split())
+        )
+        for id in plan.ids
+    }
     return VCubeWorld(
         name="story",
-        ids=ids,
+        ids=plan.ids,
         options=VCubeOptions(
             window=window, heartbeat_ms=HEARTBEAT_MS if fails else None, suspect_after_ms=450.0 if ticks > 4 else 950.0
         ),
-        scripts={address_of(id): script for id, script in scripts.items()},
-        setup=[(address_of(id), JOIN) for id in setup],
-        budgets=budgets,
+        scripts=scripts_of(plan.steps),
+        setup=founded_by(plan.members),
+        budgets=budgets if fails else {},
         lanes="kind",
         accurate=ticks <= 4,
         patience=300 if fails else 0,
     )
 
 
-def events(id: int, count: int = 2) -> list[Command]:
-    """One event after the other."""
-    return publish(id, "A", *(f"{id}.{i}" for i in range(1, count + 1)))
+FOUR = "0 1 2 3"
 
-
-JOINING = story([0, 4, 5], {4: [JOIN], 0: events(0, 3), 5: events(5)}, setup=[0, 5])
-MOVING = story([0, 1, 2, 3], {3: [JOIN], 0: events(0), 1: [*events(1), LEAVE], 2: events(2)}, setup=[0, 1, 2])
-LEAVING = story(range(4), {0: events(0, 3), 2: [LEAVE]}, setup=range(4))
-WANDERING = story(
-    [0, 1, 2], {0: [*events(0), LEAVE, JOIN, *publish(0, "A", "0.3")], 1: [LEAVE], 2: [JOIN]}, setup=[0, 1]
+JOINING = story("0 4 5", "0 5", "4 joins; 0 publishes 0.1, 0.2, 0.3; 5 publishes 5.1, 5.2")
+MOVING = story(FOUR, "0 1 2", "3 joins; 0 publishes 0.1, 0.2; 1 publishes 1.1, 1.2; 1 leaves; 2 publishes 2.1, 2.2")
+LEAVING = story(FOUR, FOUR, "0 publishes 0.1, 0.2, 0.3; 2 leaves")
+WANDERING = story("0 1 2", "0 1", "0 publishes 0.1, 0.2; 0 leaves; 0 joins; 0 publishes 0.3; 1 leaves; 2 joins")
+RETURNING = story(
+    "0 1 2", "0 1 2", "0 leaves; 0 joins; 0 publishes 0.1, 0.2; 1 publishes 1.1, 1.2; 2 publishes 2.1, 2.2"
 )
-RETURNING = story([0, 1, 2], {0: [LEAVE, JOIN, *events(0)], 1: events(1), 2: events(2)}, setup=[0, 1, 2])
-DYING = story(range(4), {0: events(0), 1: events(1), 3: events(3)}, setup=range(4), dying=[0, 2])
+DYING = story(FOUR, FOUR, "0 publishes 0.1, 0.2; 1 publishes 1.1, 1.2; 3 publishes 3.1, 3.2", dying="0 2")
 DYING_TOGETHER = story(
-    range(4), {0: events(0), 1: events(1, 3), 2: events(2), 3: events(3)}, setup=range(4), dying=[1, 2]
+    FOUR,
+    FOUR,
+    "0 publishes 0.1, 0.2; 1 publishes 1.1, 1.2, 1.3; 2 publishes 2.1, 2.2; 3 publishes 3.1, 3.2",
+    dying="1 2",
 )
 JOINING_WHILE_DYING = story(
-    range(4), {0: events(0, 3), 1: [*events(1), LEAVE, JOIN], 2: events(2), 3: [JOIN]}, setup=range(3), dying=[0, 2]
+    FOUR,
+    "0 1 2",
+    "0 publishes 0.1, 0.2, 0.3; 1 publishes 1.1, 1.2; 1 leaves; 1 joins; 2 publishes 2.1, 2.2; 3 joins",
+    dying="0 2",
 )
 SUSPECTING = story(
-    range(4),
-    {0: [Suspect(1), *events(0, 3)], 1: events(1, 3), 2: [Suspect(0), *events(2)], 3: events(3)},
-    setup=range(4),
+    FOUR,
+    FOUR,
+    """
+    0 suspects 1; 0 publishes 0.1, 0.2, 0.3; 1 publishes 1.1, 1.2, 1.3
+    2 suspects 0; 2 publishes 2.1, 2.2; 3 publishes 3.1, 3.2
+    """,
     ticks=99,
 )
 RESTARTING = story(
-    range(4), {0: [JOIN, *events(0)], 1: [JOIN, *events(1)], 2: events(2), 3: events(3)}, setup=[2, 3], crashing=[0, 1]
+    FOUR,
+    "2 3",
+    "0 1 join; 0 publishes 0.1, 0.2; 1 publishes 1.1, 1.2; 2 publishes 2.1, 2.2; 3 publishes 3.1, 3.2",
+    crashing="0 1",
 )
-
 ALL_GONE = story(  # of those who were members at the same time, nobody is left
-    range(4),
-    {0: events(0), 1: events(1), 2: [LEAVE, JOIN], 3: events(3, 1)},
-    setup=range(4),
-    dying=[0, 3],
-    crashing=[1],
+    FOUR,
+    FOUR,
+    "0 publishes 0.1, 0.2; 1 publishes 1.1, 1.2; 2 leaves; 2 joins; 3 publishes 3.1",
+    dying="0 3",
+    crashing="1",
     window=1,
 )
 

@@ -125,17 +125,13 @@ breaks(
 )
 
 
-def kept_while_handing_on(self: Peer, topic: Topic, group: Group) -> dict[int, dict[int, Pub]]:
+def kept_meanwhile(self: Peer, topic: Topic, group: Group) -> dict[int, dict[int, Pub]]:
     if not self.handed_on(topic):
         group.remains = {}
     return Peer.kept(self, topic, group)
 
 
-breaks(
-    "no-lasting-remains",
-    "a peer that has left forgets what it had once it hands nothing on",
-    kept=kept_while_handing_on,
-)
+breaks("no-lasting-remains", "a peer that has left forgets what it had once it hands nothing on", kept=kept_meanwhile)
 breaks(
     "no-taking-up",
     "a peer that returns forgets what it had when it left",

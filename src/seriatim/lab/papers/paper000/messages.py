@@ -1,38 +1,13 @@
 """Every message of paper 000's algorithm. README.md beside this file has the same list as a table.
 
+The application's commands are those of protocols.vcube, as for all papers.
+
 A timestamp is an `Entries`: topic → sequence number, highest rank first; 0 is the paper's ⊥.
 """
 
 from msgspec import Struct
 
 from seriatim.model import Address, Entries, Event, Topic
-
-# ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
-
-
-class Publish(Struct, frozen=True, tag=True):
-    """To a publisher: publish this event on its topic."""
-
-    event: Event
-
-
-class Subscribe(Struct, frozen=True, tag=True):
-    """To a subscriber: hold this topic too."""
-
-    topic: Topic
-
-
-class Subscribed(Struct, frozen=True, tag=True):
-    """From a subscriber: the topic is held from here on (subscribeReturn)."""
-
-    topic: Topic
-
-
-class Unsubscribe(Struct, frozen=True, tag=True):
-    """To a subscriber: hold this topic no longer."""
-
-    topic: Topic
-
 
 # ── with the event notification service (ENS) ─────────────────────────────────────────────────────────────────────
 

@@ -2,10 +2,11 @@
 
 from msgspec import Struct, field
 
-from seriatim.lab.papers.paper000.messages import CreateTimestamp, EnsPublish, EventTimestamp, Publish
+from seriatim.lab.papers.paper000.messages import CreateTimestamp, EnsPublish, EventTimestamp
 from seriatim.lab.papers.paper000.ranks import Ranks, manager_of
 from seriatim.model import APPLICATION, BROKER, Address, Event, InputError, RemoteError
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.vcube.messages import Publish
 
 
 class Outgoing(Struct):

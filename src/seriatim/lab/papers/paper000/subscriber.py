@@ -8,19 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from seriatim.lab.papers.paper000.messages import (
-    CompletedSubscription,
-    EnsNotify,
-    EnsPublish,
-    EnsSubscribe,
-    EnsSubscribed,
-    EnsUnsubscribe,
-    FillInSubscription,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
-    UpdateSubscription,
-)
+from seriatim.lab.papers.paper000 import messages as say
 from seriatim.lab.papers.paper000.ranks import Ranks, manager_of
 from seriatim.model import (
     APPLICATION,
@@ -35,6 +23,7 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.vcube.messages import Subscribe, Subscribed, Unsubscribe
 
 NOT_BEGUN: Number = -1  # the clock has no pair for a topic whose subscription is not complete
 
@@ -56,7 +45,7 @@ class Held(Struct, frozen=True):
 class SubscriberState(Struct):
     topics: tuple[Topic, ...]  # subs
     clock: Entries  # sub_LC: the number reached in each topic held
-    buffer: list[EnsNotify] = field(default_factory=list)  # to_deliver
+    buffer: list[say.EnsNotify] = field(default_factory=list)  # to_deliver
     opening: Topic | None = None  # the subscribe operation under way
     waiting: list[Subscribe | Unsubscribe] = field(default_factory=list)  # operations called meanwhile
 
@@ -78,11 +67,11 @@ class Subscriber:
             case Subscribe() | Unsubscribe() if source == APPLICATION:
                 self._check(message)
                 self.state.waiting.append(message)
-            case EnsSubscribed(topic) if topic == self.state.opening:
+            case say.EnsSubscribed(topic) if topic == self.state.opening:
                 self._ask_for_clock(topic, effects)
-            case CompletedSubscription(timestamp) if self.state.opening is not None:
+            case say.CompletedSubscription(timestamp) if self.state.opening is not None:
                 self._complete(timestamp, effects)
-            case EnsNotify(topic, event):
+            case say.EnsNotify(topic, event):
                 if event is None and self._dummy_fits(message):  # lines 01-05
                     self._update_clock(message)
                 elif event is None or topic in self.state.topics:  # lines 06 and 09-17: `_flush` looks at once
@@ -112,13 +101,13 @@ class Subscriber:
                 effects.notify.append(Notification(notice.event, number, notice.timestamp))
             self._update_clock(notice)
 
-    def _update_clock(self, notice: EnsNotify) -> None:
+    def _update_clock(self, notice: say.EnsNotify) -> None:
         """updateSubLC: the larger number wins, for every topic of the clock that the timestamp mentions."""
         clock = self.state.clock
         for topic in clock:
             clock[topic] = max(clock[topic], notice.timestamp.get(topic, 0))
 
-    def _dummy_fits(self, notice: EnsNotify) -> bool:
+    def _dummy_fits(self, notice: say.EnsNotify) -> bool:
         """Line 02. It asks about all topics of the clock but the dummy's own, also those the dummy does not mention."""
         return all(
             notice.timestamp.get(topic) == reached + 1
@@ -126,7 +115,7 @@ class Subscriber:
             if topic != notice.topic
         )
 
-    def _mismatch(self, notice: EnsNotify) -> tuple[Topic, Number, Number] | None:
+    def _mismatch(self, notice: say.EnsNotify) -> tuple[Topic, Number, Number] | None:
         """isNext, with its reason: a topic, the number it must be at and the number it is at; None if all are equal."""
         clock, timestamp = self.state.clock, notice.timestamp
         own = notice.topic
@@ -137,7 +126,7 @@ class Subscriber:
                 return topic, wanted, clock[topic]
         return None
 
-    def _explain(self, notice: EnsNotify) -> Held:
+    def _explain(self, notice: say.EnsNotify) -> Held:
         mismatch = self._mismatch(notice)
         assert mismatch is not None, "what is next does not stay in the buffer"
         return Held(notice.event, notice.topic, notice.timestamp[notice.topic], *mismatch)
@@ -160,7 +149,7 @@ class Subscriber:
             match self.state.waiting.pop(0):
                 case Subscribe(topic):
                     self.state.opening = topic
-                    effects.send.append((BROKER, EnsSubscribe(topic)))
+                    effects.send.append((BROKER, say.EnsSubscribe(topic)))
                 case Unsubscribe(topic):
                     self._leave(topic, effects)
 
@@ -169,7 +158,7 @@ class Subscriber:
         topics = tuple(self.ranks.ordered({*self.state.topics, topic}))
         self.state.topics = topics
         lowest = manager_of(topics[-1])
-        effects.send.append((lowest, FillInSubscription(dict.fromkeys(topics, 0), topics, self.name)))
+        effects.send.append((lowest, say.FillInSubscription(dict.fromkeys(topics, 0), topics, self.name)))
 
     def _complete(self, timestamp: Entries, effects: Effects) -> None:
         """Fig. 18(a), lines 09-12. The whole clock is replaced, not only the new topic's entry."""
@@ -181,7 +170,7 @@ class Subscriber:
             notice for notice in state.buffer if notice.topic != topic or notice.timestamp[topic] > timestamp[topic]
         ]
         for held in state.topics:
-            effects.send.append((BROKER, EnsPublish(held, None, timestamp)))
+            effects.send.append((BROKER, say.EnsPublish(held, None, timestamp)))
         effects.notify.append(Subscribed(topic))
 
     def _leave(self, topic: Topic, effects: Effects) -> None:
@@ -190,6 +179,6 @@ class Subscriber:
         state.topics = tuple(other for other in state.topics if other != topic)
         state.clock.pop(topic, None)
         for held in state.topics:
-            effects.send.append((manager_of(held), UpdateSubscription(self.name, state.topics)))
-        effects.send.append((manager_of(topic), UpdateSubscription(self.name, ())))
-        effects.send.append((BROKER, EnsUnsubscribe(topic)))
+            effects.send.append((manager_of(held), say.UpdateSubscription(self.name, state.topics)))
+        effects.send.append((manager_of(topic), say.UpdateSubscription(self.name, ())))
+        effects.send.append((BROKER, say.EnsUnsubscribe(topic)))

@@ -10,14 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from seriatim.lab.papers.paper000.messages import (
-    CompletedSubscription,
-    CreateTimestamp,
-    EventTimestamp,
-    FillInSubscription,
-    FillInTimestamp,
-    UpdateSubscription,
-)
+from seriatim.lab.papers.paper000 import messages as say
 from seriatim.lab.papers.paper000.ranks import Ranks, manager_of
 from seriatim.model import Address, Entries, Number, RemoteError, Topic
 from seriatim.protocols.machine import Effects, Payload
@@ -47,13 +40,13 @@ class TopicManager:
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
         match message:
-            case CreateTimestamp(event_id, publisher, topic) if topic == self.topic:
+            case say.CreateTimestamp(event_id, publisher, topic) if topic == self.topic:
                 self._forward_event(self._create(), event_id, publisher, effects)
-            case FillInTimestamp(timestamp, event_id, publisher):
+            case say.FillInTimestamp(timestamp, event_id, publisher):
                 self._forward_event(self._fill_in(timestamp), event_id, publisher, effects)
-            case FillInSubscription(timestamp, topics, subscriber):
+            case say.FillInSubscription(timestamp, topics, subscriber):
                 self._subscribe(timestamp, topics, subscriber, effects)
-            case UpdateSubscription(subscriber, topics):
+            case say.UpdateSubscription(subscriber, topics):
                 self._update(subscriber, topics)
             case _:
                 raise RemoteError(f"{source} sent {manager_of(self.topic)} what it does not understand: {message!r}")
@@ -80,9 +73,9 @@ class TopicManager:
     def _forward_event(self, timestamp: Entries, event_id: str, publisher: Address, effects: Effects) -> None:
         following = self.ranks.next(timestamp, self.topic)
         if following is None:
-            effects.send.append((publisher, EventTimestamp(timestamp, event_id)))
+            effects.send.append((publisher, say.EventTimestamp(timestamp, event_id)))
         else:
-            effects.send.append((manager_of(following), FillInTimestamp(timestamp, event_id, publisher)))
+            effects.send.append((manager_of(following), say.FillInTimestamp(timestamp, event_id, publisher)))
 
     def _subscribe(self, timestamp: Entries, topics: tuple[Topic, ...], subscriber: Address, effects: Effects) -> None:
         """Fig. 18(b): take the subscription into the table; it counts like an event."""
@@ -96,9 +89,9 @@ class TopicManager:
         timestamp = timestamp | {self.topic: state.clock}
         following = self.ranks.next(timestamp, self.topic)
         if following is None:
-            effects.send.append((subscriber, CompletedSubscription(timestamp, topics)))
+            effects.send.append((subscriber, say.CompletedSubscription(timestamp, topics)))
         else:
-            effects.send.append((manager_of(following), FillInSubscription(timestamp, topics, subscriber)))
+            effects.send.append((manager_of(following), say.FillInSubscription(timestamp, topics, subscriber)))
 
     def _update(self, subscriber: Address, topics: tuple[Topic, ...]) -> None:
         """Fig. 19(b): a subscription shrank; what left the group is forgotten at once."""

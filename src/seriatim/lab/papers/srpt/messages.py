@@ -1,41 +1,8 @@
-"""Every message of SRPT. README.md beside this file has the same list as a table."""
+"""The messages of SRPT. README.md beside this file has them as a table. Commands and answers are those of VCube-PS."""
 
 from msgspec import Struct
 
 from seriatim.model import Event, Number, Topic
-
-# ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
-
-
-class Subscribe(Struct, frozen=True, tag=True):
-    """To a node or a client: hold this topic."""
-
-    topic: Topic
-
-
-class Unsubscribe(Struct, frozen=True, tag=True):
-    """To a node or a client: hold this topic no longer."""
-
-    topic: Topic
-
-
-class Publish(Struct, frozen=True, tag=True):
-    """To a node or a client: publish this. It need not hold the topic."""
-
-    event: Event
-
-
-class Subscribed(Struct, frozen=True, tag=True):
-    """From a node or a client: what the root numbers from here on is notified."""
-
-    topic: Topic
-
-
-class Unsubscribed(Struct, frozen=True, tag=True):
-    """From a node or a client: nothing of the topic is notified any more."""
-
-    topic: Topic
-
 
 # ── towards the root ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,24 +4,16 @@ It assumes links that are first in, first out, and lose nothing. Order rests on 
 root to a node, so what the root numbered first arrives first, everywhere.
 """
 
+from math import inf
+
 from msgspec import Struct, field
 
-from seriatim.lab.papers.srpt.messages import (
-    Join,
-    Joined,
-    Leave,
-    Pub,
-    Publish,
-    Request,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
-    Unsubscribed,
-)
+from seriatim.lab.papers.srpt.messages import Join, Joined, Leave, Pub, Request
 from seriatim.lab.papers.srpt.overlay import Overlay
 from seriatim.model import APPLICATION, Address, InputError, Notification, Number, RemoteError, Topic
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.vcube.cube import Id, cluster_of
+from seriatim.protocols.vcube.messages import Publish, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 
 
 class Branch(Struct):
@@ -46,13 +38,12 @@ class SrptNode:
         self.overlay = overlay
         self.id = id
         self.branches: dict[Topic, Branch] = {}
-        self.forwarded = 0  # publications that came here though our application does not hold their topic
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
         match message:
             case Pub(number, event):
-                self.hand_on(source, number, message, self.branch(event.topic), effects)
+                self._hand_on(source, number, message, self.branch(event.topic), effects)
             case Request(event):
                 self._number(message, self.branch(event.topic), effects)
             case Join(topic, attempt):
@@ -63,7 +54,7 @@ class SrptNode:
                 branch = self.branch(topic)
                 branch.children.pop(source, None)
                 branch.waiting.pop(source, None)
-                self.prune(topic, branch, effects)
+                self._prune(topic, branch, effects)
             case _ if source == APPLICATION:
                 self.command(message, effects)
             case _:
@@ -76,10 +67,13 @@ class SrptNode:
     def branch(self, topic: Topic) -> Branch:
         branch = self.branches.get(topic)
         if branch is None:
-            parent = self.overlay.parent(topic, self.id)
-            at = None if parent is None else self.overlay.address(parent)
-            branch = self.branches[topic] = Branch(at, attached=at is None)
+            parent = self.parent(topic)
+            branch = self.branches[topic] = Branch(parent, attached=parent is None)
         return branch
+
+    def parent(self, topic: Topic) -> Address | None:
+        parent = self.overlay.parent(topic, self.id)
+        return None if parent is None else self.overlay.address(parent)
 
     # ── the application ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,16 +85,18 @@ class SrptNode:
                 if branch.attached:
                     effects.notify.append(Subscribed(topic))
                 else:
-                    self.attach(topic, branch, effects)
+                    self._attach(topic, branch, effects)
             case Unsubscribe(topic):
                 branch = self.branch(topic)
                 branch.subscribed = False
                 effects.notify.append(Unsubscribed(topic))
-                self.prune(topic, branch, effects)
+                self._prune(topic, branch, effects)
             case Publish(event):
                 self.request(Request(event), effects)
             case _:
-                raise InputError("command", f"{command!r} is none of a node's", "see messages.py")
+                raise InputError(
+                    "command", f"a node does not take {command!r}", "give Subscribe, Unsubscribe or Publish"
+                )
 
     def request(self, request: Request, effects: Effects) -> None:
         """Have it published: by us, if we are the root."""
@@ -118,12 +114,11 @@ class SrptNode:
             raise RemoteError(f"node {self.id} was asked to publish on {request.event.topic!r} but is not its root")
         self._pass(Pub(branch.number + 1, request.event), branch, effects)
 
-    def hand_on(self, source: Address, number: Number, pub: Pub, branch: Branch, effects: Effects) -> None:
+    def _hand_on(self, source: Address, number: Number, pub: Pub, branch: Branch, effects: Effects) -> None:
         if source != branch.parent:
             raise RemoteError(f"{source} sent node {self.id} a publication, but is not its parent")
         if not branch.attached:
-            self.forwarded += 1  # it was on its way when we left
-            return
+            return  # it was on its way when we left
         if number != branch.number + 1:
             raise RemoteError(f"{source} sent publication {number} of {pub.event.topic!r} after {branch.number}")
         self._pass(pub, branch, effects)
@@ -132,22 +127,12 @@ class SrptNode:
         branch.number = pub.number
         for child in branch.children:
             effects.send.append((child, pub))
-        self.take(pub, branch, effects)
-
-    def take(self, pub: Pub, branch: Branch, effects: Effects) -> None:
-        """A publication is here."""
         if branch.subscribed:
             effects.notify.append(Notification(pub.event, pub.number, {}))
-        else:
-            self.forwarded += 1
 
     # ── the tree ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def is_needed(self, branch: Branch) -> bool:
-        """Somebody here or below us wants the topic."""
-        return branch.subscribed or bool(branch.children) or bool(branch.waiting)
-
-    def attach(self, topic: Topic, branch: Branch, effects: Effects) -> None:
+    def _attach(self, topic: Topic, branch: Branch, effects: Effects) -> None:
         """Have the tree reach us."""
         if branch.attached or branch.joining:
             return
@@ -157,14 +142,17 @@ class SrptNode:
         effects.send.append((branch.parent, Join(topic, branch.attempt)))
 
     def _add(self, child: Address, attempt: int, topic: Topic, branch: Branch, effects: Effects) -> None:
-        id = self.overlay.id_at(child)
-        if id is None or self.overlay.parent(topic, id) != self.id:
+        if not self.may_be_below(child, topic):
             raise RemoteError(f"{child} wants to be below node {self.id} in the tree of {topic!r}, but is not")
         if branch.attached:
             self._accept(child, attempt, topic, branch, effects)
         else:
             branch.waiting[child] = attempt
-            self.attach(topic, branch, effects)
+            self._attach(topic, branch, effects)
+
+    def may_be_below(self, child: Address, topic: Topic) -> bool:
+        id = self.overlay.id_at(child)
+        return id is not None and self.overlay.parent(topic, id) == self.id
 
     def _accept(self, child: Address, attempt: int, topic: Topic, branch: Branch, effects: Effects) -> None:
         branch.children[child] = attempt
@@ -172,13 +160,12 @@ class SrptNode:
         effects.send.append((child, Joined(topic, attempt, branch.number)))
 
     def sort_children(self, branch: Branch) -> None:
-        """In the order in which copies leave: nearest cluster first."""
+        """In the order in which copies leave: nearest cluster first, then clients in the order they came."""
         branch.children = dict(sorted(branch.children.items(), key=lambda item: self._cluster(item[0])))
 
-    def _cluster(self, child: Address) -> int:
+    def _cluster(self, child: Address) -> float:
         id = self.overlay.id_at(child)
-        assert id is not None, "only nodes are children"
-        return cluster_of(self.id, id)
+        return inf if id is None else cluster_of(self.id, id)
 
     def _joined(self, attempt: int, number: Number, topic: Topic, branch: Branch, effects: Effects) -> None:
         if not branch.joining or attempt != branch.attempt:
@@ -187,24 +174,13 @@ class SrptNode:
         waiting, branch.waiting = branch.waiting, {}
         for child, asked in waiting.items():
             self._accept(child, asked, topic, branch, effects)
-        self.reached(topic, branch, effects)
-
-    def reached(self, topic: Topic, branch: Branch, effects: Effects) -> None:
-        """The tree reaches us from here on."""
         if branch.subscribed:
             effects.notify.append(Subscribed(topic))
 
-    def prune(self, topic: Topic, branch: Branch, effects: Effects) -> None:
+    def _prune(self, topic: Topic, branch: Branch, effects: Effects) -> None:
         """Leave the tree if nobody here or below us wants the topic any more."""
-        if branch.parent is None or self.is_needed(branch) or not (branch.attached or branch.joining):
+        is_needed = branch.subscribed or branch.children or branch.waiting
+        if branch.parent is None or is_needed or not (branch.attached or branch.joining):
             return
         branch.attached = branch.joining = False
         effects.send.append((branch.parent, Leave(topic)))
-
-    def explain(self) -> list[str]:
-        """What waits for what."""
-        return [
-            f"{topic}: not yet reached, asked {branch.parent}"
-            for topic, branch in sorted(self.branches.items())
-            if branch.joining
-        ]
