@@ -304,7 +304,6 @@ OWN_LOOPS = {
     "pipeline/streams.py": "blocking calls, for tests of Spark, which blocks",
     "runtime/journal/child.py": "a process of its own",
     "runtime/journal/test_segment.py": "what becomes of a thread when its loop is gone",
-    "runtime/journal/test_writer.py": "what becomes of a thread when its loop is gone",
 }
 
 

@@ -15,8 +15,10 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from seriatim.model import Closed, JournalError
 from seriatim.runtime.journal.interface import Recovered
@@ -36,13 +38,14 @@ from seriatim.runtime.journal.layout import (
     write_all,
 )
 from seriatim.runtime.journal.segment import Feed, Segment
-from seriatim.runtime.journal.writer import Writer
 
 logger = logging.getLogger(__name__)
 
 LOCK = "lock"
 _NAME = re.compile(r"(segment|snapshot)-(\d{8,})\.(log|bin)")
 _NOT_OURS = {"lost+found"}  # what may be in a folder before a journal begins there
+
+Result = TypeVar("Result")
 
 
 class FileJournal:
@@ -51,7 +54,7 @@ class FileJournal:
     def __init__(self, folder: Path, fsync: bool = True) -> None:
         self.folder = Path(folder)
         self._fsync = fsync
-        self._writer: Writer | None = None
+        self._writer: ThreadPoolExecutor | None = None  # one thread: blocking work in order
         self._lock: int | None = None
         self._segment: Segment | None = None
         self._feed: Feed | None = None  # of that segment, once something is appended
@@ -70,9 +73,9 @@ class FileJournal:
         if self._writer is not None:
             raise JournalError(f"{self.folder}: this journal is open already; close it first")
         self._broken = None
-        self._writer = Writer(f"journal {self.folder}")
+        self._writer = ThreadPoolExecutor(1, f"journal {self.folder}")
         try:
-            return await self._writer.submit(self._open)
+            return await asyncio.shield(self._submit(self._open))
         except JournalError:
             await self.close()
             raise
@@ -82,7 +85,6 @@ class FileJournal:
         self._check_usable()
         if not records:
             return
-        assert self._writer is not None, "opened first"
         feed = self._feed or self._begin_feed()
         data = frame(self._next_number, list(records))
         self._next_number += 1
@@ -90,7 +92,7 @@ class FileJournal:
         if feed.takes(data):
             self._under_way = feed.append(data)
         else:
-            self._under_way = self._writer.submit(lambda: self._append(data))
+            self._under_way = self._submit(lambda: self._append(data))
         await asyncio.shield(self._under_way)
 
     async def snapshot(self, state: bytes) -> None:
@@ -98,8 +100,7 @@ class FileJournal:
         await self._until_snapshot_is_written()
         await self._until_nothing_is_under_way()
         self._check_usable()
-        assert self._writer is not None, "opened first"
-        self._under_way = self._writer.submit(self._begin_segment)
+        self._under_way = self._submit(self._begin_segment)
         await asyncio.shield(self._under_way)
         self._bytes = 0
         snapshot = SnapshotFile(self._next_number, state)
@@ -108,10 +109,10 @@ class FileJournal:
     async def close(self) -> None:
         await self._until_snapshot_is_written()
         if self._writer is not None:
-            writer, self._writer = self._writer, None
-            released = writer.submit(self._release)  # after what it still writes
-            writer.end()
-            await released
+            released = self._submit(self._release)  # after what it still writes
+            self._writer.shutdown(wait=False)
+            self._writer = None
+            await asyncio.shield(released)
 
     # ── on the event loop ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,6 +122,11 @@ class FileJournal:
             raise JournalError(f"{self.folder}: takes nothing more since an earlier failure: {broken}")
         if self._writer is None:
             raise Closed(f"{self.folder}: the journal is not open")
+
+    def _submit(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
+        """Do this in the writer's thread. Shield what waits for it: work that has its place is done."""
+        assert self._writer is not None, "opened first"
+        return asyncio.get_running_loop().run_in_executor(self._writer, work)
 
     async def _until_nothing_is_under_way(self) -> None:
         """Cancelling a caller does not stop the work; the next caller waits for it."""
