@@ -14,11 +14,11 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from msgspec import Struct
 
-from seriatim.model import InputError, RemoteError
+from seriatim.model import UNREADABLE, InputError, RemoteError
 from seriatim.runtime.net.wire import (
     FRAME_BYTES_MAX,
     UNWRITABLE,
@@ -40,6 +40,13 @@ THROTTLE_POLL_S = 0.002
 # Why a connection is not being read; bits of one number.
 OUTPUT_FULL = 1
 BEHIND = 2
+
+
+def check_positive(options: Struct, *names: str) -> None:
+    """Check these fields of options."""
+    for name in names:
+        if not getattr(options, name) > 0:
+            raise InputError(name, f"{getattr(options, name)} is not positive", "give a number above 0")
 
 
 class TransportOptions(Struct, frozen=True, kw_only=True):
@@ -70,18 +77,26 @@ class TransportOptions(Struct, frozen=True, kw_only=True):
     """Unsent output above this: the peer is disconnected at once."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not getattr(self, name) > 0:
-                raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
+        check_positive(self, *self.__struct_fields__)
         if self.silence_s < 2 * self.ping_s:
             problem = f"{self.silence_s} s of silence, and a ping every {self.ping_s} s"
             raise InputError("silence_s", problem, "give at least twice ping_s, or one late ping ends a connection")
 
 
 class Connection(asyncio.Protocol, ABC):
-    """Both ends have one. A subclass says what a frame means (`take`) and what the end means (`ended`)."""
+    """Both ends have one. A subclass says what a frame means (`take`) and what the end means (`ended`).
 
-    def __init__(self, options: TransportOptions, *, body_bytes_max: int, throttle: "Throttle | None" = None) -> None:
+    `read`: how frames are decoded, until the subclass replaces it.
+    """
+
+    def __init__(
+        self,
+        options: TransportOptions,
+        read: Callable[[bytes], Any],
+        *,
+        body_bytes_max: int,
+        throttle: "Throttle | None" = None,
+    ) -> None:
         self.peer = "unknown"
         self.open = False
         self.received = 0  # frames
@@ -89,6 +104,7 @@ class Connection(asyncio.Protocol, ABC):
         self.stops_reading_when_full = False
         self.post_bytes_max = FRAME_BYTES_MAX
         self._options = options
+        self._read = read
         self._loop = asyncio.get_running_loop()
         self._framing = Framing(body_bytes_max)
         self._throttle = throttle
@@ -107,7 +123,7 @@ class Connection(asyncio.Protocol, ABC):
         """The connection is there."""
 
     @abstractmethod
-    def take(self, body: bytes) -> None:
+    def take(self, frame: Any) -> None:
         """One frame. RemoteError: the other side broke the protocol."""
 
     def violated(self, reason: str) -> None:
@@ -206,7 +222,11 @@ class Connection(asyncio.Protocol, ABC):
             for body in bodies:
                 if not self.open:
                     return
-                self.take(body)
+                try:
+                    frame = self._read(body)
+                except UNREADABLE as error:
+                    raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+                self.take(frame)
         except RemoteError as error:
             self.violated(str(error))
             return

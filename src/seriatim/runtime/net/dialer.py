@@ -8,6 +8,7 @@ growing pauses. Nothing is queued for a node that is not connected: machines rep
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -18,10 +19,10 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from seriatim.model import UNREADABLE, Address, ConnectionFailed, InputError, Node, RemoteError
+from seriatim.model import Address, ConnectionFailed, InputError, Node
 from seriatim.protocols.machine import Payload
 from seriatim.runtime.net.addresses import split_address
-from seriatim.runtime.net.connection import Connection, Throttle, TransportOptions
+from seriatim.runtime.net.connection import Connection, Throttle, TransportOptions, check_positive
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.switchboard import Outlet, Switchboard
 from seriatim.runtime.net.wire import (
@@ -70,17 +71,14 @@ class DialerOptions(Struct, frozen=True, kw_only=True):
     transport: TransportOptions = TransportOptions()
 
     def __post_init__(self) -> None:
-        for name in ("retry_min_s", "retry_max_s", "refused_s"):
-            if not getattr(self, name) > 0:
-                raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
+        check_positive(self, "retry_min_s", "retry_max_s", "refused_s")
 
 
 class Dialer:
     """Keeps the nodes of `peers` plugged into the switchboard while they can be reached.
 
     `name`: who connects. In the role "client", all its addresses here must be the name or begin with `name/`; in the
-    role "node" it is the node, in its present `epoch`. `on_connect(node)` and `on_disconnect(node)` must not block and
-    must not raise.
+    role "node" it is the node, in its present `epoch`. `on_connect(node)` must not block and must not raise.
 
     A subclass may say who we are at each connection (`greeting`), check the server that answers (`welcomed`), and
     explain why we are not let in (`refusal`).
@@ -100,7 +98,6 @@ class Dialer:
         options: DialerOptions | None = None,
         throttle: Throttle | None = None,
         on_connect: Callable[[Node], None] | None = None,
-        on_disconnect: Callable[[Node], None] | None = None,
     ) -> None:
         security = security if security is not None else SecurityOptions()
         self.switchboard = switchboard
@@ -112,7 +109,6 @@ class Dialer:
         self.deliver: Deliver = switchboard.deliver  # may raise RemoteError, which ends the connection
         self._peers = {peer.node: peer for peer in peers}
         self._on_connect = on_connect
-        self._on_disconnect = on_disconnect
         self._lines: dict[str, Line] = {}
         self._searches: dict[Node, Search] = {}
         self._plugged: dict[Node, tuple[Dialed, Outlet]] = {}
@@ -252,8 +248,6 @@ class Dialer:
         if (search := self._searches.get(node)) is not None:
             search.lost()
         logger.info("disconnected: node=%s address=%s reason=%s", node, dialed.line.address, dialed.line.reason)
-        if self._on_disconnect is not None:
-            self._on_disconnect(node)
 
     def _only_source(self) -> Address | None:
         return self.hello.name if self.hello.role == "node" else None
@@ -324,20 +318,17 @@ class Search:
             if self.found.is_set():
                 self._next = index
                 return
+        self.refused.clear()
         if any(line.refused for line in self._lines()):
             self.refused.set()
-        else:
-            self.refused.clear()
 
     async def _pause(self) -> None:
         """Wait: longer with every failure, and only until some connection finds the node."""
         options = self._dialer.options
         pause_s = min(options.retry_max_s, options.retry_min_s * 2 ** min(self._failures - 1, 30))
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s * random.uniform(0.5, 1.0)):
                 await self.found.wait()
-        except TimeoutError:
-            return
 
 
 class Line:
@@ -408,25 +399,22 @@ class Dialed(Connection):
     """One connection that we made."""
 
     def __init__(self, dialer: Dialer, line: Line) -> None:
-        super().__init__(dialer.options.transport, body_bytes_max=FRAME_BYTES_MAX, throttle=dialer.throttle)
+        super().__init__(
+            dialer.options.transport, dialer.decode, body_bytes_max=FRAME_BYTES_MAX, throttle=dialer.throttle
+        )
         self.line = line
         self.nodes: frozenset[Node] = frozenset()
         self.answered = asyncio.Event()
         self.welcomed_at = 0.0
         self._dialer = dialer
         self._is_client = dialer.hello.role == "client"
-        self._decode = dialer.decode
         self._deliver = dialer.deliver
 
     def begun(self) -> None:
         self.line.connection = self
         self.post(self._dialer.greeting())
 
-    def take(self, body: bytes) -> None:
-        try:
-            frame = self._decode(body)
-        except UNREADABLE as error:
-            raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+    def take(self, frame: Ping | Envelope[Any] | Welcome | Refusal) -> None:
         if type(frame) is Envelope:
             if frame.source in self.nodes and (self._is_client or frame.target == self._dialer.hello.name):
                 self._deliver(frame.source, frame.target, frame.message)

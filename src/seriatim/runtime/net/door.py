@@ -18,7 +18,7 @@ from seriatim.protocols.machine import Payload
 from seriatim.runtime.net.addresses import bound_address, listen_on, split_address
 from seriatim.runtime.net.connection import Connection, Throttle, TransportOptions
 from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.wire import HELLO_BYTES_MAX, Envelope, Refusal
+from seriatim.runtime.net.wire import HELLO_BYTES_MAX, Envelope, Refusal, decode_hello
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,6 @@ class Door(ABC):
         self._context = self.security.server_context()
         self._sockets = self._bind()
         self._running = True
-        self.opened()
         for listening in self._sockets:
             self._watch(listening)
         tls, token = self._context is not None, bool(self.security.token)
@@ -88,7 +87,6 @@ class Door(ABC):
         if not self._running:
             return
         self._running = False
-        self.closing()
         for listening in self._sockets:
             asyncio.get_running_loop().remove_reader(listening)
             listening.close()
@@ -105,14 +103,6 @@ class Door(ABC):
         await asyncio.gather(*(visitor.wait_closed() for visitor in visitors))
 
     # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
-
-    @abstractmethod
-    def opened(self) -> None:
-        """The sockets exist; no connection is accepted yet."""
-
-    @abstractmethod
-    def closing(self) -> None:
-        """No more connections are accepted."""
 
     @abstractmethod
     def visitor(self) -> "Visitor":
@@ -216,7 +206,7 @@ class Visitor(Connection):
     refusals_are = logging.INFO
 
     def __init__(self, door: Door, throttle: Throttle | None) -> None:
-        super().__init__(door.transport, body_bytes_max=HELLO_BYTES_MAX, throttle=throttle)
+        super().__init__(door.transport, decode_hello, body_bytes_max=HELLO_BYTES_MAX, throttle=throttle)
         self.role = ""
         self.name = ""
         self.stops_reading_when_full = True

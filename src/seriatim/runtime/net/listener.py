@@ -10,13 +10,14 @@ connected is told; with none left, everybody is sent away to try elsewhere.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
-from seriatim.model import APPLICATION, BROKER, UNREADABLE, Address, InputError, Node, RemoteError
+from seriatim.model import APPLICATION, BROKER, Address, Node, RemoteError
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
-from seriatim.runtime.net.connection import Throttle, TransportOptions
+from seriatim.runtime.net.connection import Throttle, TransportOptions, check_positive
 from seriatim.runtime.net.door import Door, Problem, Visitor
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.switchboard import Outlet, Switchboard
@@ -26,9 +27,9 @@ from seriatim.runtime.net.wire import (
     Decoders,
     Envelope,
     Hello,
+    Ping,
     Refusal,
     Welcome,
-    decode_hello,
 )
 
 logger = logging.getLogger(__name__)
@@ -59,9 +60,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True):
     transport: TransportOptions = TransportOptions()
 
     def __post_init__(self) -> None:
-        for name in ("clients_max", "strangers_max", "addresses_max", "client_frame_bytes_max", "backlog_max"):
-            if getattr(self, name) < 1:
-                raise InputError(name, f"{getattr(self, name)} is below 1", "give a number above 0")
+        check_positive(self, "clients_max", "strangers_max", "addresses_max", "client_frame_bytes_max", "backlog_max")
 
 
 class Listener(Door):
@@ -118,12 +117,15 @@ class Listener(Door):
         """Nodes that are connected."""
         return sorted(guest.name for guest in self.guests if guest.role == "node")
 
-    def opened(self) -> None:
+    async def start(self) -> None:
+        await super().start()
         self.switchboard.watch(self._nodes_changed)
         self._nodes_changed()
 
-    def closing(self) -> None:
-        self.switchboard.unwatch(self._nodes_changed)
+    async def stop(self) -> None:
+        if self._running:
+            self.switchboard.unwatch(self._nodes_changed)
+        await super().stop()
 
     def visitor(self) -> "Guest":
         return Guest(self)
@@ -214,27 +216,19 @@ class Guest(Visitor):
         self._outlets: dict[Address, Outlet] = {}
         self._deliver = listener.switchboard.deliver
 
-    def take(self, body: bytes) -> None:
-        role = self.role
-        try:
-            if role == "client":
-                frame = self._listener.decoders.from_client(body)
-            elif role == "node":
-                self._from_node(body)
-                return
-            else:
-                self._introduce(decode_hello(body))
-                return
-        except UNREADABLE as error:
-            raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+    def take(self, frame: Hello | Ping | Envelope[Any]) -> None:
         if type(frame) is Envelope:
-            source = frame.source
+            source, target, listener = frame.source, frame.target, self._listener
             if source not in self._outlets:
                 self._claim(source)
-            if frame.target not in self._listener.nodes:
-                self._misdirected(frame.target)
+            if target not in listener.nodes:
+                self._misdirected(target)
                 return
-            self._deliver(source, frame.target, frame.message)
+            if self.role == "node" and target not in listener.neighbours_of[self.name]:
+                raise RemoteError(f"node {self.name!r} speaks to {target!r}, which is not its neighbour")
+            self._deliver(source, target, frame.message)
+        elif type(frame) is Hello:
+            self._introduce(frame)
 
     def welcome(self) -> None:
         """Tell it which nodes run here now."""
@@ -265,27 +259,17 @@ class Guest(Visitor):
         self.role, self.name, self._prefix = hello.role, hello.name, hello.name + "/"
         if hello.role == "node":
             self._framing.body_bytes_max = FRAME_BYTES_MAX
+            self._read = listener.decoders.from_node
             self._plug(hello.name)
         else:
             self._framing.body_bytes_max = listener.options.client_frame_bytes_max
+            self._read = listener.decoders.from_client
         self.welcome()
         logger.info("connected: peer=%s role=%s who=%s", self.peer, self.role, self.name)
 
-    def _from_node(self, body: bytes) -> None:
-        frame = self._listener.decoders.from_node(body)
-        if type(frame) is Envelope:
-            if frame.source != self.name:
-                raise RemoteError(f"node {self.name!r} speaks for {frame.source[:SHOWN_MAX]!r}")
-            if frame.target not in self._listener.nodes:
-                self._misdirected(frame.target)
-            elif frame.target not in self._listener.neighbours_of[self.name]:
-                raise RemoteError(f"node {self.name!r} speaks to {frame.target!r}, which is not its neighbour")
-            else:
-                self._deliver(frame.source, frame.target, frame.message)
-
     def _claim(self, source: Address) -> None:
-        if source != self.name and not source.startswith(self._prefix):
-            raise RemoteError(f"client {self.name!r} speaks for {source[:SHOWN_MAX]!r}")
+        if source != self.name and (self.role == "node" or not source.startswith(self._prefix)):
+            raise RemoteError(f"{self.role} {self.name!r} speaks for {source[:SHOWN_MAX]!r}")
         if len(self._outlets) >= self._listener.options.addresses_max:
             raise RemoteError(f"more than {self._listener.options.addresses_max} addresses on one connection")
         self._listener.claim(self, source)

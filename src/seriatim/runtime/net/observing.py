@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from seriatim.model import UNREADABLE, ConnectionFailed, RemoteError
+from seriatim.model import ConnectionFailed
 from seriatim.runtime.net.addresses import split_address
 from seriatim.runtime.net.connection import Connection, TransportOptions
 from seriatim.runtime.net.dialer import explain_failure
 from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Hello, Refusal, Welcome, decode_answer
+from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Hello, Ping, Refusal, Welcome, decode_answer
 
 Report = TypeVar("Report")
 
@@ -40,7 +40,7 @@ class _Observer(Connection, Generic[Report]):
     """One question."""
 
     def __init__(self, security: SecurityOptions, kind: str, decode: Callable[[bytes], Report]) -> None:
-        super().__init__(TransportOptions(), body_bytes_max=FRAME_BYTES_MAX)
+        super().__init__(TransportOptions(), decode_answer, body_bytes_max=FRAME_BYTES_MAX)
         self.answer: asyncio.Future[Report] = self._loop.create_future()
         self._token = security.token_of("observer")
         self._kind = kind
@@ -49,11 +49,7 @@ class _Observer(Connection, Generic[Report]):
     def begun(self) -> None:
         self.post(Hello(VERSION, "", "observer", "observer", self._token))
 
-    def take(self, body: bytes) -> None:
-        try:
-            frame = decode_answer(body)
-        except UNREADABLE as error:
-            raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+    def take(self, frame: Ping | Welcome | Refusal) -> None:
         if self.answer.done():
             return
         if isinstance(frame, Refusal):
