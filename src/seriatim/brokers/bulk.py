@@ -85,31 +85,24 @@ class BulkReader(Protocol):
     @property
     def cluster(self) -> str:
         """The cluster's name."""
-        ...
 
     def catalogue(self, topics: str = "") -> Catalogue:
         """Which streams there are. `topics`: names that may be in streams of somebody else."""
-        ...
 
     def read(self, stream: Stream, first: int, last: int) -> Iterator[Messages]:
         """The messages at these positions, each once, and the holes between them."""
-        ...
 
     def log_subject(self, log: Topic) -> str:
         """The subject of events in this log that have no topic of their own."""
-        ...
 
     def head(self, headers: bytes) -> Head:
         """What the headers of an event say."""
-        ...
 
     def slot(self, body: bytes, topic: Topic, names: TopicNames | None = None) -> Delivered:
         """What a message of a stream of slots holds. RemoteError: it cannot be read."""
-        ...
 
     def stamps(self, body: bytes, topic: Topic, names: TopicNames) -> list[Stamped]:
         """The stamps in a message of a stream of stamps. RemoteError: it cannot be read."""
-        ...
 
 
 def patterns(topics: str) -> list[str]:

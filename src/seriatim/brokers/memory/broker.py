@@ -12,7 +12,6 @@ Everything is gone when the last connection is closed.
 
 import asyncio
 import heapq
-import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,7 +19,7 @@ from itertools import count
 
 from seriatim.brokers.capabilities import Requests
 from seriatim.brokers.naming import check_buckets, check_topic, ordered_topic
-from seriatim.brokers.seam import Broker, Deliver, HomeOf, Mode, OnError
+from seriatim.brokers.seam import Broker, BufferingPort, Deliver, HomeOf, Mode, OnError
 from seriatim.model import (
     APPLICATION,
     Address,
@@ -37,8 +36,6 @@ from seriatim.protocols.broker import Erase, Trim
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import Append, Delivered, Listen, Stamped, Unlisten, Voids, Write
 
-logger = logging.getLogger(__name__)
-
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
 OVERTAKEN_MS = 5.0  # how long a delivery is held back at most so that others overtake it, beyond the usual delay
 
@@ -51,6 +48,9 @@ class MemoryBroker(Broker):
     `buckets`: how many logs topics share; 0: each has its own. `markers`: how many positions without an event follow
     each event in a log.
     """
+
+    knows_repeats = True
+    payload_bytes_max = PAYLOAD_BYTES_MAX
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class MemoryBroker(Broker):
             raise InputError("markers", f"{markers} is not from 0 to 1000", "give a count")
         check_buckets(buckets)
         self._buckets = buckets
-        self._markers = markers
-        self._keeps_log = keeps_log
-        self._loss = loss
+        self.keeps_log = keeps_log
+        self.lossy = loss > 0.0
+        self.is_dense = not markers
         machine = BrokerMachine(replays=keeps_log, markers=markers)
         self._hub = _Hub(machine, random.Random(seed), loss, duplication, reordering, delay_ms)
         self._ports: set[MemoryPort] = set()
@@ -89,32 +89,12 @@ class MemoryBroker(Broker):
 
     def connect_to(self, other: "MemoryBroker") -> None:
         """Become a connection to the other one's broker, before anything is attached here."""
-        self._hub, self._keeps_log, self._loss = other._hub, other._keeps_log, other._loss
-        self._buckets, self._markers = other._buckets, other._markers
-
-    @property
-    def keeps_log(self) -> bool:
-        return self._keeps_log
-
-    @property
-    def lossy(self) -> bool:
-        return self._loss > 0.0
-
-    @property
-    def knows_repeats(self) -> bool:
-        return True
-
-    @property
-    def is_dense(self) -> bool:
-        return not self._markers
+        self._hub, self._buckets = other._hub, other._buckets
+        self.keeps_log, self.lossy, self.is_dense = other.keeps_log, other.lossy, other.is_dense
 
     @property
     def requests(self) -> Requests:
         return self
-
-    @property
-    def payload_bytes_max(self) -> int:
-        return PAYLOAD_BYTES_MAX
 
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
@@ -179,25 +159,20 @@ class MemoryBroker(Broker):
         self._answering.clear()
 
 
-class MemoryPort:
+class MemoryPort(BufferingPort):
     """The broker as one machine sees it."""
 
     def __init__(self, broker: MemoryBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
-        self.address = address
+        super().__init__(address, deliver, on_error)
         self._broker = broker
         self._hub = broker._hub
-        self._deliver = deliver
-        self._on_error = on_error
         self._topics: set[Topic] = set()
-        self._paused = False
-        self._waiting: deque[Payload] = deque()  # deliveries that came while paused
-        self._closed = False
 
     def send(self, message: Payload) -> None:
         if self._closed:
             return
         if problem := self._problem_with(message):
-            asyncio.get_running_loop().call_soon(self.refuse, message, problem)
+            self._refuse_soon(message, problem)
             return
         if isinstance(message, Listen):
             self._topics.add(message.topic)
@@ -205,18 +180,10 @@ class MemoryPort:
             self._topics.discard(message.topic)
         self._hub.send(self.address, message)
 
-    def pause(self, topic: Topic | None = None) -> None:
-        self._paused |= topic is None
-
-    def resume(self, topic: Topic | None = None) -> None:
-        if self._paused and topic is None:
-            self._paused = False
-            asyncio.get_running_loop().call_soon(self._let_go)
-
     async def close(self) -> None:
         if self._closed:
             return
-        self._closed = True
+        await super().close()
         self._broker._ports.discard(self)
         if self._hub.ports.get(self.address) is self:
             del self._hub.ports[self.address]
@@ -224,26 +191,11 @@ class MemoryPort:
                 self._hub.send(self.address, Unlisten(topic))
 
     def receive(self, message: Payload) -> None:
-        """Take a message from the broker, in a separate turn of the loop."""
-        if self._closed:
-            return
-        if (self._paused or self._waiting) and isinstance(message, Delivered | Stamped | Voids):
-            self._waiting.append(message)
+        """Take a message from the broker, in a separate turn of the loop. Answers do not wait while paused."""
+        if isinstance(message, Delivered | Stamped | Voids):
+            super().receive(message)
         else:
             self._deliver(message)
-
-    def refuse(self, message: Payload, error: SeriatimError) -> None:
-        """Tell the sender that a message cannot be carried out."""
-        if self._closed:
-            return
-        if self._on_error is not None:
-            self._on_error(message, error)
-        else:
-            logger.warning("request refused by the broker: at=%s reason=%s", self.address, error)
-
-    def _let_go(self) -> None:
-        while self._waiting and not self._paused and not self._closed:
-            self._deliver(self._waiting.popleft())
 
     def _problem_with(self, message: Payload) -> SeriatimError | None:
         if isinstance(message, Append) and not self._broker.keeps_log:
@@ -303,7 +255,7 @@ class _Hub:
                 effects = self._machine.step(source, message, 0.0)
             except RemoteError as error:
                 if (port := self.ports.get(source)) is not None:
-                    port.refuse(message, error)
+                    port._refuse(message, error)
                 continue
             for target, answer in effects.send:
                 self._hand_over(target, answer)

@@ -1,7 +1,5 @@
 """What both NATS brokers have in common: one connection, its ports, and questions on plain subjects."""
 
-import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -11,45 +9,14 @@ from seriatim.brokers.capabilities import Requests
 from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.link import NatsLink, no_responders
-from seriatim.brokers.seam import Broker, Deliver, HomeOf, Mode, OnError
-from seriatim.model import Address, Closed, InputError, Node, RequestRefused, SeriatimError, Topic
+from seriatim.brokers.seam import Broker, HomeOf, MachinePort, Mode
+from seriatim.model import Closed, InputError, Node, RequestRefused, Topic
 from seriatim.order import TopicNames
-from seriatim.protocols.machine import Payload
-
-logger = logging.getLogger(__name__)
 
 CONNECT_S_MAX = 1e6
 RESERVE_BYTES = 16 * 1024  # of a message, for headers, ids and entries
 
-P = TypeVar("P", bound="NatsPort")
-
-
-class NatsPort:
-    """The server as one machine sees it. Nothing is delivered from inside `send`, and nothing after `close`."""
-
-    def __init__(self, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
-        self.address = address
-        self._deliver_to = deliver
-        self._error_to = on_error
-        self._closed = False
-
-    async def close(self) -> None:
-        self._closed = True
-
-    def _deliver(self, message: Payload) -> None:
-        if not self._closed:
-            self._deliver_to(message)
-
-    def _refuse(self, message: Payload, error: SeriatimError) -> None:
-        if self._closed:
-            return
-        if self._error_to is not None:
-            self._error_to(message, error)
-        else:
-            logger.error("request refused by the broker: at=%s reason=%s", self.address, error)
-
-    def _refuse_soon(self, message: Payload, error: SeriatimError) -> None:
-        asyncio.get_running_loop().call_soon(self._refuse, message, error)
+P = TypeVar("P", bound=MachinePort)
 
 
 class NatsBroker(Broker, Generic[P]):

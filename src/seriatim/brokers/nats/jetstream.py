@@ -22,17 +22,17 @@ from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats.api import (
     EXPECTED,
     STORE_FAILED,
-    STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
     Api,
     ApiRefused,
     PubAck,
+    StreamNotFound,
     decode_ack,
     failure,
 )
-from seriatim.brokers.nats.base import NatsBroker, NatsPort
+from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.credentials import NatsCredentials
-from seriatim.brokers.nats.journal.journals import NatsJournals
+from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, headers_size, written
@@ -42,7 +42,7 @@ from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stamps import StampChannel
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS, Watcher
-from seriatim.brokers.seam import Deliver, OnError
+from seriatim.brokers.seam import Deliver, MachinePort, OnError
 from seriatim.model import (
     Address,
     ConnectionFailed,
@@ -68,6 +68,10 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
     `streams`: "topic", or the number of buckets that topics share. `cluster` keeps systems on one server apart.
     `pace_ms`: the shortest time between two questions of a home about the length of a log.
     """
+
+    keeps_log = True
+    lossy = False
+    knows_repeats = True
 
     def __init__(
         self,
@@ -96,18 +100,6 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         self.readers = Readers(self.api, cluster)
         self.pace_ms = pace_ms
 
-    @property
-    def keeps_log(self) -> bool:
-        return True
-
-    @property
-    def lossy(self) -> bool:
-        return False
-
-    @property
-    def knows_repeats(self) -> bool:
-        return True
-
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
         return NatsJournals(self.link.servers, self.link.credentials, cluster=cluster, replicas=replicas)
 
@@ -134,16 +126,15 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         if self.names.buckets and self.mode == "log":
             for name in names:
                 topic = super().ordered_topic(name)
-                if self.streams.want(topic, name):
-                    await self.streams.log(topic)
+                while self.streams.want(topic, name):
+                    if (problem := (await self.streams.capture(topic)).get(name)) is not None:
+                        raise problem
 
     async def stamped_epoch(self, node: Node) -> int | None:
         stream = self.names.stamps_stream(node)
         try:
             position = (await self.api.info(stream)).state.last_seq
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
+        except StreamNotFound:
             return None
         if not position:
             return None
@@ -164,7 +155,7 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         self.streams.close()
 
 
-class JetStreamPort(NatsPort):
+class JetStreamPort(MachinePort):
     """The server as one machine sees it."""
 
     def __init__(self, broker: JetStreamBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
@@ -281,14 +272,13 @@ class JetStreamPort(NatsPort):
     # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _append(self, message: Append) -> None:
-        event = message.event
-        subject = event.subject if event.subject is not None else self._names.log_subject(event.topic)
+        event, subject = message.event, self._subject_of(message)
         waiting = self._preparing.get(("log", event.topic))
         if waiting is not None:
             waiting.append(message)
             return
         try:
-            self._check(message, subject)
+            self._check(message)
             headers = event_headers(event)
         except SeriatimError as error:
             self._refuse_soon(message, error)
@@ -302,7 +292,11 @@ class JetStreamPort(NatsPort):
             del self._first_sent[next(iter(self._first_sent))]
         self._link.ask(subject, event.payload, lambda reply: self._on_append_reply(message, reply), headers)
 
-    def _check(self, message: Append, subject: str) -> None:
+    def _subject_of(self, message: Append) -> str:
+        event = message.event
+        return event.subject if event.subject is not None else self._names.log_subject(event.topic)
+
+    def _check(self, message: Append) -> None:
         event = message.event
         if event.subject is not None:
             check_topic(event.subject)
@@ -426,7 +420,7 @@ class JetStreamPort(NatsPort):
                 self.send(message)
                 return None
         self._sent_again.discard(name)
-        return decode_ack(reply) if not no_responders(reply) else None
+        return decode_ack(reply.data) if not no_responders(reply) else None
 
     def _prepare(self, kind: Literal["log", "slots"], message: Append | Write) -> None:
         topic = message.event.topic if isinstance(message, Append) else message.topic
@@ -436,15 +430,20 @@ class JetStreamPort(NatsPort):
     async def _prepare_stream(self, kind: Literal["log", "slots"], topic: Topic) -> None:
         """Make the stream, then send what has waited for it, in its order."""
         error: SeriatimError | None = None
+        refused: dict[str, InputError] = {}  # by subject
         try:
-            await (self._streams.log(topic) if kind == "log" else self._streams.slots(topic))
+            if kind == "log":
+                refused = await self._streams.capture(topic)
+            else:
+                await self._streams.slots(topic)
         except ConnectionFailed:
             del self._preparing[kind, topic]
             return  # asked again
         except SeriatimError as problem:
             error = problem
         for message in self._preparing.pop((kind, topic)):
-            if error is not None:
-                self._refuse(message, error)
+            subject = self._subject_of(message) if isinstance(message, Append) else ""
+            if (why := error or refused.get(subject)) is not None:
+                self._refuse(message, why)
             else:
                 self.send(message)

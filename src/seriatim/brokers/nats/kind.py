@@ -117,10 +117,10 @@ class JetStreamKind(Kind):
             chosen.get("connect_timeout_s", CONNECT_S),
         )
 
-    def server(self, folder: Path, port: int = 0, *, config: str = "", ends_with_parent: bool = False) -> "NatsServer":
+    def server(self, folder: Path, port: int = 0, *, config: str = "") -> "NatsServer":
         from seriatim.brokers.nats.server import NatsServer
 
-        return NatsServer(folder, port, config=config, ends_with_parent=ends_with_parent)
+        return NatsServer(folder, port, config=config)
 
 
 class CoreKind(Kind):

@@ -27,7 +27,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats.api import STREAM_NOT_FOUND, Api, ApiRefused, Stored, StreamAnswer
+from seriatim.brokers.nats.api import Api, Stored, StreamAnswer, StreamNotFound
 from seriatim.brokers.nats.identity import Sighting, difference
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, event_of
 from seriatim.brokers.nats.readers import Reader, Readers
@@ -130,7 +130,7 @@ class TopicListening(ABC):
     def _read(
         self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None], created: str = ""
     ) -> Reader:
-        reader = self._all_readers.read(stream, subject, position, take, self._on_error, created)
+        reader = Reader(self._all_readers, stream, subject, position, take, self._on_error, created)
         if self._paused or (self._is_held and not self._readers):
             reader.pause()
         self._readers.append(reader)
@@ -249,9 +249,7 @@ class LogListening(TopicListening):
         """
         try:
             last = await self._api.message(stream, {"last_by_subj": subject})
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
+        except StreamNotFound:
             return 1, None  # the home has not made its stream yet
         if last is None:
             return 1, None

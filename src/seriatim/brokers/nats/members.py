@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from seriatim.brokers.naming import Names, escape, unescape
-from seriatim.brokers.nats.api import EXPECTED, SUBJECTS_OVERLAP, WRONG_LAST_SEQUENCE, Api, ApiRefused
+from seriatim.brokers.nats.api import EXPECTED, Api, SubjectsOverlap, WrongLastSequence
 from seriatim.model import RequestRefused, Topic
 
 logger = logging.getLogger(__name__)
@@ -100,9 +100,7 @@ class Members:
         try:
             headers = {EXPECTED: str(position)}
             return (await self._api.publish(f"{self._claims}.{bucket}", " ".join(tokens).encode(), headers)).seq
-        except ApiRefused as refused:
-            if refused.number != WRONG_LAST_SEQUENCE:
-                raise
+        except WrongLastSequence:
             return None
 
     async def _take_turn(self, bucket: Topic, position: int, dead: list[str]) -> bool:
@@ -122,7 +120,7 @@ class Members:
             is_under_way = False
         except RequestRefused as refused:
             is_under_way = False
-            if not isinstance(refused, ApiRefused) or refused.number != SUBJECTS_OVERLAP:
+            if not isinstance(refused, SubjectsOverlap):
                 raise
             # We were presumed dead, or another stream has just begun to capture one of the names.
         finally:
@@ -151,9 +149,6 @@ class Members:
     async def _rule_out(self, bucket: Topic, token: str) -> None:
         """When this returns, the update of this turn has been carried out, or never will be."""
         config = {"name": self._tombstone(bucket, token), "subjects": [self._marker(bucket, token)]}
-        try:
+        with contextlib.suppress(SubjectsOverlap):  # it has been carried out
             await self._api.create_stream(config)
             await asyncio.sleep(GRACE_S)
-        except ApiRefused as refused:
-            if refused.number != SUBJECTS_OVERLAP:
-                raise

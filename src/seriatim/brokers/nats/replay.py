@@ -31,11 +31,11 @@ from seriatim.brokers.capabilities import IN_FLIGHT, Reached, ReplayedEvent
 from seriatim.brokers.naming import check_topic, escape
 from seriatim.brokers.nats.api import (
     NANOSECONDS,
-    STREAM_NOT_FOUND,
-    SUBJECTS_OVERLAP,
-    WRONG_LAST_SEQUENCE,
     Api,
     ApiRefused,
+    StreamNotFound,
+    SubjectsOverlap,
+    WrongLastSequence,
     ack_of,
 )
 from seriatim.brokers.nats.link import Reply
@@ -104,12 +104,10 @@ class NatsReplay:
             return None
         try:
             return await self._end_of_stream()
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
-        await self._create()
-        self._next = 0
-        return None
+        except StreamNotFound:
+            await self._create()
+            self._next = 0
+            return None
 
     async def _end_of_stream(self) -> Reached | None:
         info = await self._api.info(self._stream)
@@ -134,9 +132,7 @@ class NatsReplay:
         }
         try:
             await self._api.create_stream(config)
-        except ApiRefused as refused:
-            if refused.number != SUBJECTS_OVERLAP:
-                raise
+        except SubjectsOverlap:
             others = ", ".join(await self._api.streams_with(f"{self._prefix}.>"))
             problem = f"the subjects {self._prefix}.> are captured by {others} already"
             raise InputError(f"prefix {self._prefix}", problem, "choose a prefix that nobody uses") from None
@@ -205,19 +201,16 @@ class NatsReplay:
         try:
             ack_of(reply, f"publishing {sent.event.topic} {sent.event.event_id} again")
             sent.is_stored = True
-        except ConnectionFailed:
+        except (ConnectionFailed, WrongLastSequence):
             self._is_broken = True
-        except RequestRefused as refused:
-            number = refused.number if isinstance(refused, ApiRefused) else 0
-            if number == WRONG_LAST_SEQUENCE:
-                self._is_broken = True
-            elif number != STREAM_NOT_FOUND:
-                self._refusal = refused
-            elif self._prefix is not None:  # our stream is there; the server, or its leader, is not ready
+        except StreamNotFound:
+            if self._prefix is not None:  # our stream is there; the server, or its leader, is not ready
                 self._is_broken = True
             else:
                 fix = "make a stream for it, or replay into a stream of its own"
                 self._refusal = RequestRefused(f"no stream captures the subject {subject}; {fix}")
+        except RequestRefused as refused:
+            self._refusal = refused
 
     def _settle(self) -> None:
         """Count the stored messages at the beginning of the window."""
@@ -238,11 +231,11 @@ class NatsReplay:
                 found = await self._end_of_stream()
                 for sent in self._window:
                     sent.is_stored = found is not None and sent.event.order_key <= found.order_key
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
+        except StreamNotFound:
             fix = "start the replay again for all of it"
             raise RequestRefused(f"the stream {self._stream} was removed during the replay; {fix}") from None
+        except ApiRefused:
+            raise
         except (ConnectionFailed, RequestRefused):  # nobody answers, or nobody who knows of streams yet
             await asyncio.sleep(RETRY_S)
             return

@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections import deque
 
-from seriatim.brokers.nats.api import STREAM_NOT_FOUND, ApiRefused
+from seriatim.brokers.nats.api import StreamNotFound
 from seriatim.brokers.nats.messages import MESSAGE_ID
 from seriatim.brokers.nats.streams import Streams
 from seriatim.model import LogError, SeriatimError
@@ -61,10 +61,8 @@ class NatsRowChannel:
         while True:
             try:
                 message = await api.message(stream, {"seq": position, "next_by_subj": self._subject})
-            except ApiRefused as refused:
-                if refused.number == STREAM_NOT_FOUND:
-                    return []
-                raise
+            except StreamNotFound:
+                return []
             if message is None:
                 return found
             found.append(message.data)
@@ -112,9 +110,8 @@ class NatsRowChannel:
         stream = await self._streams.logs(self._table)
         try:
             await self._streams.api.publish(self._subject, data, {MESSAGE_ID: message_id})
-        except ApiRefused as refused:
-            if refused.number == STREAM_NOT_FOUND:  # it is made again
-                self._streams.forget_other(stream)
+        except StreamNotFound:  # it is made again
+            self._streams.forget_other(stream)
             raise
 
 

@@ -18,14 +18,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.brokers.nats.api import (
-    EXPECTED,
-    STREAM_NOT_FOUND,
-    WRONG_LAST_SEQUENCE,
-    ApiRefused,
-    Stored,
-    ack_of,
-)
+from seriatim.brokers.nats.api import EXPECTED, Stored, StreamNotFound, WrongLastSequence, ack_of
 from seriatim.brokers.nats.identity import Sighting, earlier
 from seriatim.brokers.nats.link import Reply
 from seriatim.brokers.nats.messages import decode_stamps, encode_stamps, stored_headers
@@ -159,16 +152,13 @@ class StampChannel:
             return
         try:
             lane.position, lane.kept_to = ack_of(reply, f"keeping stamps of {topic}").seq, batch[-1].last
-        except ConnectionFailed:
-            lane.kept_to = None  # it may or may not have arrived
+        except (ConnectionFailed, WrongLastSequence):
+            lane.kept_to = None  # it may or may not have arrived; or an earlier attempt has
+        except StreamNotFound:
+            self._streams.forget_other(self._streams.names.stamps_stream(self._node))
+            lane.kept_to = None
         except RequestRefused as refused:
-            number = refused.number if isinstance(refused, ApiRefused) else 0
-            if number == STREAM_NOT_FOUND:
-                self._streams.forget_other(self._streams.names.stamps_stream(self._node))
-            if number in (STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE):  # the latter: an earlier attempt has arrived
-                lane.kept_to = None
-            else:
-                self._give_up(lane, batch, refused)
+            self._give_up(lane, batch, refused)
         self._pump(topic, lane)
 
     def _give_up(self, lane: Lane, batch: list[Stamped], error: SeriatimError) -> None:
@@ -208,11 +198,9 @@ class StampChannel:
         subject = self._streams.names.stamps_subject(self._node, topic)
         try:
             last = await self._streams.api.message(stream, {"last_by_subj": subject})
-        except ApiRefused as refused:
-            if refused.number == STREAM_NOT_FOUND:
-                self._streams.forget_other(stream)
-                raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
-            raise
+        except StreamNotFound:
+            self._streams.forget_other(stream)
+            raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
         if last is None:
             lane.position, lane.kept_to = 0, 0
         else:

@@ -18,12 +18,11 @@ from msgspec import Struct
 from seriatim.brokers.naming import Names, check_topic, is_bucket
 from seriatim.brokers.nats.api import (
     NANOSECONDS,
-    STREAM_NAME_IN_USE,
-    STREAM_NOT_FOUND,
-    SUBJECTS_OVERLAP,
     Api,
-    ApiRefused,
     StreamConfig,
+    StreamNameInUse,
+    StreamNotFound,
+    SubjectsOverlap,
 )
 from seriatim.brokers.nats.members import Members
 from seriatim.model import InputError, Node, SeriatimError, Topic
@@ -105,7 +104,7 @@ class Streams:
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def want(self, topic: Topic, subject: str) -> bool:
-        """Note that a name of a bucket is in use. True: its stream may not capture the name yet, so call `log`."""
+        """Note that a name of a bucket is in use. True: its stream may not capture it yet, so call `capture`."""
         self._wanted.setdefault(topic, set()).add(subject)
         return subject not in self._captured.get(topic, ())
 
@@ -117,20 +116,23 @@ class Streams:
         return stream if subject in self._captured[topic] else None
 
     async def log(self, topic: Topic) -> str:
-        """The stream of a topic's log, created if it does not exist. It captures every name that is in use.
+        """The stream of a topic's log, created if it does not exist."""
+        await self.capture(topic)
+        return self._logs[topic]
 
-        The name is checked, because a stream that captures a wildcard would take what belongs to others.
+    async def capture(self, topic: Topic) -> dict[str, InputError]:
+        """Let the topic's log capture every name that is in use. Returns the names that it cannot have, and why.
+
+        The topic is checked, because a stream that captures a wildcard would take what belongs to others.
         """
         check_topic(topic)
         if self.names.buckets and not is_bucket(topic, self.names.buckets):
             raise InputError(f"topic {topic!r}", "topics share buckets here, and it is not a bucket", "name its bucket")
         async with self._lock(topic):
             if self.names.buckets:
-                stream = await self._bucket(topic)
-            else:
-                stream = self._logs.get(topic) or await self._topic(topic)
-            self._logs[topic] = stream
-            return stream
+                return await self._bucket(topic)
+            self._logs[topic] = self._logs.get(topic) or await self._topic(topic)
+            return {}
 
     async def _topic(self, topic: Topic) -> str:
         stream = self.names.log_stream(topic)
@@ -140,13 +142,10 @@ class Streams:
             return stream
         try:
             await self.api.create_stream(self._log_config(stream, [topic]))
-        except ApiRefused as refused:
-            if refused.number == STREAM_NAME_IN_USE:
-                self._check_usable((await self.api.info(stream)).config, topic)
-            elif refused.number == SUBJECTS_OVERLAP:
-                stream = await self._somebody_elses(topic)
-            else:
-                raise
+        except StreamNameInUse:
+            self._check_usable((await self.api.info(stream)).config, topic)
+        except SubjectsOverlap:
+            stream = await self._somebody_elses(topic)
         return stream
 
     async def _somebody_elses(self, topic: Topic) -> str:
@@ -174,29 +173,30 @@ class Streams:
                 "give the topic a stream of its own that keeps events until a limit, or use another topic",
             )
 
-    async def _bucket(self, topic: Topic) -> str:
+    async def _bucket(self, topic: Topic) -> dict[str, InputError]:
         stream = self.names.log_stream(topic)
         wanted = self._wanted.setdefault(topic, set())
+        refused: dict[str, InputError] = {}
         while True:
             try:
                 captured = self.members.of((await self.api.info(stream)).config.subjects)
                 missing = wanted - captured
                 if not missing:
                     self._captured[topic] = captured
-                    return stream
+                    self._logs[topic] = stream
+                    return refused
                 taken = await self.members.captured_elsewhere(topic, missing)
-                wanted.difference_update(taken)  # the other names of the bucket must not suffer
                 for name, streams in taken.items():
-                    raise InputError(
+                    wanted.discard(name)  # the other names of the bucket must not suffer
+                    refused[name] = InputError(
                         f"topic {name}",
                         f"stream {', '.join(streams)} captures it already, so it cannot be in stream {stream}",
                         "remove it there, use another name, or give every topic a stream of its own",
                     )
-                await self._other(self.members.stream, self.members.subject, LAST_ONLY)
-                await self.members.add(topic, missing)
-            except ApiRefused as refused:
-                if refused.number != STREAM_NOT_FOUND:
-                    raise
+                if missing := missing - taken.keys():
+                    await self._other(self.members.stream, self.members.subject, LAST_ONLY)
+                    await self.members.add(topic, missing)
+            except StreamNotFound:
                 self.forget_other(self.members.stream)
                 if not await self._create(self._log_config(stream, [self.names.log_subject(topic)])):
                     await asyncio.sleep(RETRY_S)  # made by somebody else, and not known everywhere yet
@@ -210,9 +210,11 @@ class Streams:
     async def prepare(self, topic: Topic) -> None:
         """Add the names in use to the bucket's stream, before anything is published."""
         try:
-            await self.log(topic)
+            problems: list[SeriatimError] = [*(await self.capture(topic)).values()]
         except SeriatimError as error:
-            logger.warning("names not added to a bucket: bucket=%s reason=%s", topic, error)
+            problems = [error]
+        for problem in problems:
+            logger.warning("names not added to a bucket: bucket=%s reason=%s", topic, problem)
 
     # ── slots and stamps ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,10 +250,8 @@ class Streams:
         """Look before making one: a client without the right to make streams can use existing ones."""
         try:
             return (await self.api.info(stream)).config
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
-        return None
+        except StreamNotFound:
+            return None
 
     # ── making them ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,17 +259,15 @@ class Streams:
         """Create a stream. False: somebody else has created it, perhaps with other options, which then apply."""
         try:
             await self.api.create_stream(config)
-        except ApiRefused as refused:
-            if refused.number == STREAM_NAME_IN_USE:
-                return False
-            if refused.number == SUBJECTS_OVERLAP:
-                others = await self.api.streams_with(config["subjects"][0])
-                raise InputError(
-                    f"stream {config['name']}",
-                    f"its subject {config['subjects'][0]} is captured by {', '.join(others)}",
-                    f"remove it there: subjects that begin with {self.names.prefix} belong to this cluster",
-                ) from None
-            raise
+        except StreamNameInUse:
+            return False
+        except SubjectsOverlap:
+            others = await self.api.streams_with(config["subjects"][0])
+            raise InputError(
+                f"stream {config['name']}",
+                f"its subject {config['subjects'][0]} is captured by {', '.join(others)}",
+                f"remove it there: subjects that begin with {self.names.prefix} belong to this cluster",
+            ) from None
         return True
 
     def _log_config(self, stream: str, subjects: Iterable[str]) -> dict[str, Any]:

@@ -241,7 +241,7 @@ class Watcher:
             self._refuse(each, RequestRefused("JetStream does not answer on this NATS server; start it with -js"))
         else:
             each.pace_s = len(reply.data) / BYTES_PER_S
-            answer = decode_info(reply)
+            answer = decode_info(reply.data)
             if answer.error is None:
                 self._take_state(each, answer)
             elif answer.error.err_code == STREAM_NOT_FOUND and each.told <= 0:

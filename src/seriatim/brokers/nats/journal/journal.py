@@ -22,6 +22,8 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 
+from seriatim.brokers.naming import escape
+from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.journal.messages import (
     Beat,
     Chunk,
@@ -37,7 +39,7 @@ from seriatim.brokers.nats.journal.messages import (
 )
 from seriatim.brokers.nats.journal.stream import RETRY_S, JournalStream
 from seriatim.brokers.nats.link import NatsLink
-from seriatim.model import Closed, Fenced, InputError, JournalError
+from seriatim.model import Closed, Fenced, InputError, JournalError, Node
 from seriatim.runtime.journal.interface import Recovered
 
 logger = logging.getLogger(__name__)
@@ -191,7 +193,7 @@ class NatsJournal:
                 return self._stream.last
             except Fenced:
                 last = await self._stream.last_sequence()
-        await self._stream.publish_anywhere(data)
+        await self._stream.publish("log", data, self._writer, anywhere=True)
         return self._stream.last
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -259,3 +261,41 @@ class NatsJournal:
         if self._open and not self.failed.done():
             self.failed.set_result(error)
             logger.error("journal closed after an error: stream=%s reason=%s", self._stream.name, error)
+
+
+class NatsJournals:
+    """The journals of a process's nodes. Open it, then ask for journals. Close the journals before this.
+
+    They share one connection. It is not the broker's, so that appends do not wait behind events.
+    """
+
+    def __init__(
+        self, servers: list[str], credentials: NatsCredentials | None = None, *, cluster: str, replicas: int = 1
+    ) -> None:
+        self._cluster = cluster
+        self._replicas = replicas
+        self._link = NatsLink(servers, credentials, name=f"seriatim journals {cluster}")
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Connect. ConnectionFailed says what was tried."""
+        await self._link.open()
+        self._is_open = True
+
+    def journal(self, node: Node, *, beat_s: float | None = None) -> NatsJournal:
+        """A journal of this node, to be opened. `beat_s`: the seconds between signs of life, for standbys."""
+        if not self._is_open:
+            raise Closed("the journals are not connected")
+        name = escape(node)
+        return NatsJournal(
+            self._link,
+            f"{self._cluster}-journal-{name}",
+            subject=f"_{self._cluster}.journal.{name}",
+            replicas=self._replicas,
+            beat_s=beat_s,
+        )
+
+    async def close(self) -> None:
+        """Disconnect. May be called twice."""
+        self._is_open = False
+        await self._link.close()
