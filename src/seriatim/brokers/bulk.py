@@ -37,15 +37,10 @@ class Messages(Struct):
 
     positions: list[int] = field(default_factory=list)
     subjects: list[bytes] = field(default_factory=list)
-    times: list[bytes] = field(default_factory=list)
-    """When the broker stored it: 2026-05-01T12:00:00.123456789Z."""
-
-    headers: list[bytes] = field(default_factory=list)
-    """As the broker keeps them; `BulkReader.head` reads them. Empty: none."""
-
+    times: list[bytes] = field(default_factory=list)  # when the broker stored it: 2026-05-01T12:00:00.123456789Z
+    headers: list[bytes] = field(default_factory=list)  # as the broker keeps them; `BulkReader.head` reads them
     bodies: list[bytes] = field(default_factory=list)
-    holes: list[tuple[int, int]] = field(default_factory=list)
-    """Positions between and after these that the stream does not have any more: first and last of each hole."""
+    holes: list[tuple[int, int]] = field(default_factory=list)  # first and last position of each, between and after
 
 
 class Head(NamedTuple):

@@ -69,8 +69,11 @@ class FencedJournals(Protocol):
     async def open(self) -> None:
         """Connect. ConnectionFailed says what was tried."""
 
-    def journal(self, name: str, *, beat_s: float | None = None) -> FencedJournal:
-        """The journal of this name, to be opened. `beat_s`: the seconds between signs of life, for standbys."""
+    def journal(self, name: str, *, beat_s: float | None = None, connects: bool = False) -> FencedJournal:
+        """The journal of this name, to be opened. `beat_s`: the seconds between signs of life, for standbys.
+
+        `connects`: the connection is opened and closed with this journal.
+        """
 
     async def close(self) -> None:
         """Disconnect, after the journals are closed. May be called twice."""

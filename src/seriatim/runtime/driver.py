@@ -135,7 +135,7 @@ class Driver:
         except (RemoteError, InputError) as error:
             logger.warning("message refused: node=%s source=%s reason=%s", self.address, source, error)
         except MISTAKES as error:
-            self._fail(error)
+            self.end(error)
 
     def command(self, source: Address, message: Payload) -> None:
         """Give the machine one input. RemoteError, InputError: the machine refuses it and has not changed."""
@@ -148,12 +148,8 @@ class Driver:
         except (RemoteError, InputError):
             raise
         except MISTAKES as error:
-            self._fail(error)
+            self.end(error)
             raise
-
-    def end(self, error: JournalError) -> None:
-        """End at once. The journal stays readable, but no waiting effect may be sent."""
-        self._fail(error)
 
     async def settled(self, timeout_s: float = SETTLED_S) -> None:
         """Wait until everything so far is durable and sent. Raises what ended the driver."""
@@ -239,7 +235,10 @@ class Driver:
         outbox, self._outbox = self._outbox, []
         self._under_way, self._gathered = self._gathered, 0
         self._awaited = False
-        state = self._state_if_due(journal)
+        due = max(self._snapshot_bytes_min, self._snapshot_bytes)
+        state = None
+        if self._encode_state is not None and journal.bytes_since_snapshot >= due:
+            state = self._encode_state()
         if records:
             self.appends += 1
             await journal.append(records)
@@ -256,17 +255,12 @@ class Driver:
             self._snapshot_bytes = len(state)
             await journal.snapshot(state)
 
-    def _state_if_due(self, journal: Journal) -> bytes | None:
-        due = max(self._snapshot_bytes_min, self._snapshot_bytes)
-        if self._encode_state is None or journal.bytes_since_snapshot < due:
-            return None
-        return self._encode_state()
-
     def _on_commit_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+            self.end(error)
 
-    def _fail(self, error: BaseException) -> None:
+    def end(self, error: BaseException) -> None:
+        """End at once. The journal stays readable, but no waiting effect is sent."""
         self._running = False
         self._cancel_timer()
         self._records.clear()
@@ -299,4 +293,4 @@ class Driver:
         try:
             self._carry_out(self.machine.tick(self.clock.now_ms()))
         except (SeriatimError, *MISTAKES) as error:
-            self._fail(error)
+            self.end(error)

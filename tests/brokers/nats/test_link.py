@@ -166,7 +166,7 @@ async def test_questions_are_answered_or_given_up_when_the_server_dies() -> None
         assert not link.publish("x", b"") and not await link.flush()
         await server.restart()
         await until(lambda: link.is_up, "the connection to be made again")
-        assert await link.flush() and link.reconnects == 1
+        assert await link.flush()
         await link.close()
         await link.close()
 

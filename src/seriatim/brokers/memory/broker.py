@@ -14,23 +14,13 @@ import asyncio
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 
 from seriatim.brokers.capabilities import Requests
-from seriatim.brokers.naming import check_buckets, check_topic, ordered_topic
-from seriatim.brokers.seam import Broker, BufferingPort, Deliver, HomeOf, Mode, OnError
-from seriatim.model import (
-    APPLICATION,
-    Address,
-    Closed,
-    InputError,
-    Node,
-    RemoteError,
-    RequestRefused,
-    SeriatimError,
-    Topic,
-)
+from seriatim.brokers.naming import check_buckets, ordered_topic
+from seriatim.brokers.seam import Broker, BufferingPort, Deliver, OnError
+from seriatim.model import APPLICATION, Address, Closed, InputError, RemoteError, RequestRefused, SeriatimError, Topic
 from seriatim.protocols.broker import Broker as BrokerMachine
 from seriatim.protocols.broker import Erase, Trim
 from seriatim.protocols.machine import Payload
@@ -99,23 +89,7 @@ class MemoryBroker(Broker):
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
 
-    async def stamped_epoch(self, node: Node) -> int | None:
-        return None
-
-    def check_slots(self, topic: Topic) -> None:
-        check_topic(topic)
-
-    async def capture(self, names: Iterable[Topic]) -> None:
-        """Everything is captured always."""
-
-    def know(self, topics: Iterable[Topic]) -> None:
-        """Stamps hold the names themselves here."""
-
-    def configure(self, mode: Mode, home_of: HomeOf) -> None:
-        """Nothing to know: one place keeps everything."""
-
     async def open(self) -> None:
-        """There is nothing to connect to."""
         if self._closed:
             raise Closed("this connection to a memory broker was closed; make a new one")
 

@@ -183,7 +183,6 @@ class Api:
         self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
 
     async def info(self, stream: str) -> StreamAnswer:
-        """How long a stream is, and how it is configured."""
         return await self._ask(StreamAnswer, f"STREAM.INFO.{stream}", f"stream {stream}")
 
     async def create_stream(self, config: dict[str, Any]) -> StreamAnswer:
@@ -209,7 +208,6 @@ class Api:
         return (await self._ask(NamesAnswer, "STREAM.NAMES", f"streams with {subject}", question)).streams or []
 
     async def subjects(self, stream: str, pattern: str) -> set[str]:
-        """The subjects of the messages in a stream."""
         found: set[str] = set()
         while True:
             question = {"subjects_filter": pattern, "offset": len(found)}

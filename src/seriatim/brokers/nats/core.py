@@ -8,12 +8,11 @@ what reaches it first.
 
 import asyncio
 import logging
+from typing import Any
 
 from nats.aio.msg import Msg
 
-from seriatim.brokers.naming import Names
 from seriatim.brokers.nats.base import NatsBroker
-from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.messages import decode_slot, encode_slot, written
 from seriatim.brokers.seam import BufferingPort, Deliver, OnError
 from seriatim.model import Address, RemoteError, RequestRefused, Topic
@@ -26,22 +25,13 @@ WAITING_MAX = 65_536  # deliveries kept while paused; what comes then is lost, a
 
 
 class CoreBroker(NatsBroker["CorePort"]):
-    """One connection. `buckets`: the number of subjects that topics share; 0: each topic has its own."""
+    """One connection. Options: see `NatsBroker`."""
 
     keeps_log = False
     lossy = True
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        cluster: str = "seriatim",
-        buckets: int = 0,
-        credentials: NatsCredentials | None = None,
-        name: str | None = None,
-        connect_timeout_s: float = 5.0,
-    ) -> None:
-        super().__init__(url, Names(cluster, buckets), credentials, name, connect_timeout_s)
+    def __init__(self, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
         self._listeners: dict[str, list[CorePort]] = {}  # by subject
 
     def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> "CorePort":

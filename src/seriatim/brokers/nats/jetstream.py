@@ -15,10 +15,10 @@ append it twice.
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from seriatim.brokers.capabilities import IN_FLIGHT
-from seriatim.brokers.naming import Names, check_topic, ordered_topic
+from seriatim.brokers.naming import check_topic, ordered_topic
 from seriatim.brokers.nats.api import (
     EXPECTED,
     STORE_FAILED,
@@ -31,7 +31,6 @@ from seriatim.brokers.nats.api import (
     failure,
 )
 from seriatim.brokers.nats.base import NatsBroker
-from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
@@ -42,7 +41,7 @@ from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stamps import StampChannel
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS, Watcher
-from seriatim.brokers.seam import Deliver, MachinePort, OnError
+from seriatim.brokers.seam import Deliver, OnError, Port
 from seriatim.model import (
     Address,
     ConnectionFailed,
@@ -63,28 +62,22 @@ FIRST_SENT_MAX = 10_000  # events whose first attempt is remembered, to warn of 
 
 
 class JetStreamBroker(NatsBroker["JetStreamPort"]):
-    """One connection. `url` may name several servers, separated by commas.
+    """One connection. `streams`: "topic", or the number of buckets that topics share. `connection`: see `NatsBroker`.
 
-    `streams`: "topic", or the number of buckets that topics share. `cluster` keeps systems on one server apart.
     `pace_ms`: the shortest time between two questions of a home about the length of a log.
     """
 
-    keeps_log = True
-    lossy = False
     knows_repeats = True
 
     def __init__(
         self,
         url: str,
         *,
-        cluster: str = "seriatim",
         streams: Literal["topic"] | int = "topic",
         options: StreamOptions | None = None,
-        credentials: NatsCredentials | None = None,
-        name: str | None = None,
         domain: str | None = None,
         pace_ms: float = PACE_MS,
-        connect_timeout_s: float = 5.0,
+        **connection: Any,
     ) -> None:
         if streams != "topic" and (not isinstance(streams, int) or streams < 1):
             raise InputError(
@@ -93,11 +86,10 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         if not 0 <= pace_ms <= PACE_MS_MAX:
             problem = f"{pace_ms} is not from 0 to {PACE_MS_MAX:g}"
             raise InputError("pace_ms", problem, "give milliseconds, 0 for as often as possible")
-        names = Names(cluster, 0 if streams == "topic" else streams)
-        super().__init__(url, names, credentials, name, connect_timeout_s)
+        super().__init__(url, buckets=0 if streams == "topic" else streams, **connection)
         self.api = Api(self.link, domain)
-        self.streams = Streams(self.api, names, options if options is not None else StreamOptions())
-        self.readers = Readers(self.api, cluster)
+        self.streams = Streams(self.api, self.names, options if options is not None else StreamOptions())
+        self.readers = Readers(self.api, self.names.cluster)
         self.pace_ms = pace_ms
 
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
@@ -155,7 +147,7 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         self.streams.close()
 
 
-class JetStreamPort(MachinePort):
+class JetStreamPort(Port):
     """The server as one machine sees it."""
 
     def __init__(self, broker: JetStreamBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
@@ -196,24 +188,23 @@ class JetStreamPort(MachinePort):
                 self._refuse_soon(message, RemoteError(f"unknown message: {type(message).__name__}"))
 
     def pause(self, topic: Topic | None = None) -> None:
-        if topic is not None:
+        if topic is None:
+            self._paused = True
+        else:
             self._held.add(topic)
-            if (held := self._listening.get(topic)) is not None:
-                held.hold()
-            return
-        self._paused = True
-        for listening in self._listening.values():
-            listening.pause()
+        self._regulate(topic)
 
     def resume(self, topic: Topic | None = None) -> None:
-        if topic is not None:
+        if topic is None:
+            self._paused = False
+        else:
             self._held.discard(topic)
-            if (held := self._listening.get(topic)) is not None:
-                held.let_go()
-            return
-        self._paused = False
-        for listening in self._listening.values():
-            listening.resume()
+        self._regulate(topic)
+
+    def _regulate(self, topic: Topic | None) -> None:
+        for each in self._listening if topic is None else (topic,):
+            if (listening := self._listening.get(each)) is not None:
+                listening.pause(self._paused, each in self._held)
 
     async def close(self) -> None:
         if self._closed:
@@ -249,24 +240,10 @@ class JetStreamPort(MachinePort):
             if old.listen == message and old.beginning:
                 return  # a repeat, while the first is being carried out
             old.close()
-        parts = (
-            message,
-            self._streams,
-            self._broker.readers,
-            self._deliver,
-            lambda error: self._refuse(message, error),
-            self._broker.topic_names,
-        )
         self._broker.know({message.topic})
-        listening: TopicListening
-        if self._broker.mode == "log":
-            listening = LogListening(*parts, home_of=self._broker.home_of)
-        else:
-            listening = SlotListening(*parts)
-        if self._paused:
-            listening.pause()
-        if message.topic in self._held:
-            listening.hold()
+        kind = LogListening if self._broker.mode == "log" else SlotListening
+        listening = kind(message, self._broker, self._deliver, lambda error: self._refuse(message, error))
+        listening.pause(self._paused, message.topic in self._held)
         self._listening[message.topic] = listening
 
     # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -402,8 +379,6 @@ class JetStreamPort(MachinePort):
             self._refuse(message, error)
             return
         self._deliver(written(held))
-
-    # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ack(self, message: Append | Write, reply: Reply, forget: Callable[[], None]) -> PubAck | None:
         """The server's answer about a publication; None: there is none, and the machine asks again."""

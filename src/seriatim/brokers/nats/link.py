@@ -74,15 +74,14 @@ class NatsLink:
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[], None]] = []
         self.servers = list(servers)
-        self.reconnects = 0
         self.credentials = credentials if credentials is not None else NatsCredentials()
         self._tls = self.credentials.tls()
         self._name = name
         self._connect_timeout_s = connect_timeout_s
         self._client: TolerantClient | None = None
-        self._max_payload = 1024 * 1024
+        self.max_payload = 1024 * 1024  # the largest message, headers included, that the server takes
         self._last_problem = ""
-        self._closed = False
+        self.is_closed = False  # for good
         self._inbox = f"{self.credentials.inbox}.{random.SystemRandom().getrandbits(96):024x}"
         self._tokens = count(1)
         self._asked: dict[int, Asked] = {}
@@ -98,27 +97,11 @@ class NatsLink:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a connection now, as far as we know."""
         return self._client is not None
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called: it will never be up again."""
-        return self._closed
-
-    @property
-    def max_payload(self) -> int:
-        """The largest message, headers included, that the server takes."""
-        return self._max_payload
-
-    @property
-    def waiting(self) -> int:
-        """Messages that have not been written to the connection yet."""
-        return len(self._out)
 
     async def open(self) -> None:
         """Connect to one of the servers, in the time given. ConnectionFailed says what was tried."""
-        if self._closed:
+        if self.is_closed:
             raise Closed("this connection to NATS was closed; make a new one")
         if self._tasks:
             return
@@ -141,9 +124,9 @@ class NatsLink:
 
     async def close(self) -> None:
         """Disconnect. Callers that wait for an answer are told that none will come. May be called twice."""
-        if self._closed:
+        if self.is_closed:
             return
-        self._closed = True
+        self.is_closed = True
         client, self._client = self._client, None
         if tasks := [*self._tasks, *([self._writer] if self._writer is not None else [])]:
             await _end(*tasks)
@@ -174,7 +157,6 @@ class NatsLink:
             while not await self._connect_to_one():
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
-            self.reconnects += 1
             logger.info("connected to nats again: servers=%s", self._where())
 
     async def _connect_to_one(self) -> bool:
@@ -256,7 +238,7 @@ class NatsLink:
         up = True
         self._client = client
         client.on_lost(on_lost)
-        self._max_payload = client.max_payload
+        self.max_payload = client.max_payload
         self._out.clear()
         self._writer = asyncio.get_running_loop().create_task(self._write_forever(client))
         self._writer.add_done_callback(lambda _: self._lost.set() if self._client is client else None)
@@ -336,7 +318,6 @@ class NatsLink:
         timeout_s: float = ASK_S,
         token: int | None = None,
     ) -> Reply:
-        """Ask, and wait for the answer."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def on_reply(reply: Reply) -> None:
@@ -357,7 +338,6 @@ class NatsLink:
             self._send(subscribe)
 
     def unlisten(self, subject: str) -> None:
-        """End `listen` for a subject."""
         self._standing.pop(subject, None)
 
         async def unsubscribe(client: Client) -> None:
@@ -417,7 +397,6 @@ class NatsLink:
         )
 
     async def _write_forever(self, client: Client) -> None:
-        """Write the queued messages of one connection."""
         while True:
             await self._wake.wait()
             self._wake.clear()

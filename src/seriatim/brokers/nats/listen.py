@@ -22,21 +22,22 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats.api import Api, Stored, StreamAnswer, StreamNotFound
+from seriatim.brokers.nats.api import Stored, StreamAnswer, StreamNotFound
 from seriatim.brokers.nats.identity import Sighting, difference
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, event_of
-from seriatim.brokers.nats.readers import Reader, Readers
+from seriatim.brokers.nats.readers import Reader
 from seriatim.brokers.nats.stamps import stamped_log
-from seriatim.brokers.nats.streams import Streams
-from seriatim.brokers.seam import Deliver, HomeOf
+from seriatim.brokers.seam import Deliver
 from seriatim.model import ConnectionFailed, Number, RemoteError, RequestRefused, SeriatimError, Topic
-from seriatim.order import TopicNames
 from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed, Voids
+
+if TYPE_CHECKING:
+    from seriatim.brokers.nats.jetstream import JetStreamBroker
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,6 @@ RETRY_S = 0.25
 
 
 def slot_subject(names: Names, topic: Topic, number: Number) -> str:
-    """The subject of a slot."""
     return f"{names.slots_subject(topic)}.{number // BLOCK}.{number}"
 
 
@@ -54,22 +54,16 @@ class TopicListening(ABC):
     """Starts, and starts again after an outage, until it is closed. `on_error` gets errors that waiting cannot cure."""
 
     def __init__(
-        self,
-        listen: Listen,
-        streams: Streams,
-        readers: Readers,
-        deliver: Deliver,
-        on_error: Callable[[SeriatimError], None],
-        topic_names: TopicNames,
+        self, listen: Listen, broker: "JetStreamBroker", deliver: Deliver, on_error: Callable[[SeriatimError], None]
     ) -> None:
         self.listen = listen
-        self._topic_names = topic_names
         self.topic = listen.topic
         self.closed = False
-        self._streams = streams
-        self._api: Api = streams.api
-        self._names: Names = streams.names
-        self._all_readers = readers
+        self._broker = broker
+        self._topic_names = broker.topic_names
+        self._streams = broker.streams
+        self._api = broker.api
+        self._names = broker.names
         self._deliver = deliver
         self._on_error = on_error
         self._readers: list[Reader] = []
@@ -82,27 +76,11 @@ class TopicListening(ABC):
         """Whether the answer `Listening` is still to come."""
         return not self._task.done()
 
-    def pause(self) -> None:
-        self._paused = True
-        for reader in self._readers:
-            reader.pause()
-
-    def resume(self) -> None:
-        self._paused = False
-        for reader in self._readers[self._is_held :]:
-            reader.resume()
-
-    def hold(self) -> None:
-        """Pause the events, which the first reader reads. Stamps still come."""
-        self._is_held = True
-        for reader in self._readers[:1]:
-            reader.pause()
-
-    def let_go(self) -> None:
-        """End `hold`."""
-        self._is_held = False
-        for reader in self._readers[: not self._paused]:
-            reader.resume()
+    def pause(self, everything: bool, events: bool) -> None:
+        """Pause or resume. The first reader reads the events; `events` alone lets stamps still come."""
+        self._paused, self._is_held = everything, events
+        for index, reader in enumerate(self._readers):
+            reader.pause(everything or (events and index == 0))
 
     def close(self) -> None:
         self.closed = True
@@ -130,9 +108,8 @@ class TopicListening(ABC):
     def _read(
         self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None], created: str = ""
     ) -> Reader:
-        reader = Reader(self._all_readers, stream, subject, position, take, self._on_error, created)
-        if self._paused or (self._is_held and not self._readers):
-            reader.pause()
+        reader = Reader(self._broker.readers, stream, subject, position, take, self._on_error, created)
+        reader.pause(self._paused or (self._is_held and not self._readers))
         self._readers.append(reader)
         reader.begin()
         return reader
@@ -141,8 +118,7 @@ class TopicListening(ABC):
 class LogListening(TopicListening):
     """A topic's log and its stamps."""
 
-    def __init__(self, *arguments: Any, home_of: HomeOf | None) -> None:
-        self._home_of = home_of
+    def __init__(self, *arguments: Any) -> None:
         self._after = 0  # where this began
         self._done = 0  # the last number that was delivered, or is known to be gone
         self._subject = ""
@@ -232,8 +208,8 @@ class LogListening(TopicListening):
         self._read(stream, subject, position, take)
 
     async def _home(self) -> str:
-        if self._home_of is not None:
-            return self._home_of(self.topic)
+        if self._broker.home_of is not None:
+            return self._broker.home_of(self.topic)
         prefix = self._names.stamps_stream("")
         streams = await self._api.streams_with(f"{self._names.prefix}.stamps.>")
         if len(streams) == 1:
@@ -350,6 +326,5 @@ class SlotListening(TopicListening):
 
 
 def _number_of(subject: str) -> Number | None:
-    """The number in the subject of a slot."""
     word = subject.rpartition(".")[2]
     return int(word) if word.isascii() and word.isdigit() else None

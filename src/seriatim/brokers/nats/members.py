@@ -138,8 +138,6 @@ class Members:
         missing.difference_update(await self.captured_elsewhere(bucket, missing))
         return {**config, "subjects": [*sorted(captured | missing), self._marker(bucket, token)]}
 
-    # ── taking over ───────────────────────────────────────────────────────────────────────────────────────────────
-
     def _marker(self, bucket: Topic, token: str) -> str:
         return f"{self._markers}.{bucket}.{token}"
 

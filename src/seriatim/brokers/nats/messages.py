@@ -77,7 +77,6 @@ def stored_headers(block: bytes) -> dict[str, str]:
 
 
 def event_of(message: Msg, topic: Topic, subject_of_topic: str, number: Number) -> Event:
-    """The event in a message of a topic's log."""
     subject = message.subject if message.subject != subject_of_topic else None
     headers = message.headers
     if not headers:

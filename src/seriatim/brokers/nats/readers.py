@@ -80,13 +80,9 @@ class Reader:
             self._ready = asyncio.get_running_loop().create_future()
             await self._ready
 
-    def pause(self) -> None:
-        """Ask for nothing more; what was asked for may still come."""
-        self._paused = True
-
-    def resume(self) -> None:
-        """Ask for messages again."""
-        self._paused = False
+    def pause(self, is_paused: bool) -> None:
+        """Ask for nothing more; what was asked for may still come. False: ask for messages again."""
+        self._paused = is_paused
         self._pull()
 
     def close(self) -> None:
@@ -167,8 +163,6 @@ class Reader:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
         self._pull()
-
-    # ── what comes ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, message: Msg, position: int, place: int, stored_at: str) -> None:
         """One message of the current consumer."""
@@ -261,7 +255,6 @@ class Readers:
         return number
 
     def close(self) -> None:
-        """Close all readers."""
         for reader in list(self.by_number.values()):
             reader.close()
         if self._task is not None:

@@ -63,12 +63,7 @@ class NatsServer:
     """
 
     def __init__(
-        self,
-        folder: Path | str | None = None,
-        port: int = 0,
-        *,
-        config: str = "",
-        ends_with_parent: bool = True,
+        self, folder: Path | str | None = None, port: int = 0, *, config: str = "", ends_with_parent: bool = True
     ) -> None:
         if not 0 <= port <= 65_535:
             raise InputError("port", f"{port} is not a port", "give one from 1 to 65535, or 0 for any free one")
@@ -85,24 +80,20 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
         return f"nats://{HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the running server."""
         if self._process is None:
             raise ConnectionFailed("the NATS server is not running; launch it first")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log_file(self) -> Path:
-        """What the server logged, over all its restarts."""
         return self.folder / "nats-server.log"
 
     # ── without asyncio ───────────────────────────────────────────────────────────────────────────────────────────
@@ -163,8 +154,6 @@ class NatsServer:
 
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _configuration(self) -> str:
         folder = json.dumps(str(self.folder), ensure_ascii=False)

@@ -73,11 +73,6 @@ class StampChannel:
         if not lane.busy:
             self._pump(stamped.topic, lane)
 
-    def kept_to(self, topic: Topic) -> Number | None:
-        """How far the stamps of a topic are kept, if that is known."""
-        lane = self._lanes.get(topic)
-        return lane.kept_to if lane is not None else None
-
     async def look_up(self, topic: Topic) -> Number:
         """How far the stamps of a topic are kept; makes the stream if there is none yet."""
         lane = self._lanes.setdefault(topic, Lane())
@@ -105,7 +100,7 @@ class StampChannel:
             return
         for first in [first for first, each in lane.queue.items() if each.last <= lane.kept_to]:
             del lane.queue[first]
-            self._answer(Kept(topic, first))
+            asyncio.get_running_loop().call_soon(self._deliver, Kept(topic, first))
         batch = self._next_batch(lane)
         if not batch:
             return
@@ -168,13 +163,6 @@ class StampChannel:
         """
         lane.queue.clear()
         self._on_error(batch[0], error)
-
-    def _answer(self, kept: Kept) -> None:
-        asyncio.get_running_loop().call_soon(self._deliver_if_open, kept)
-
-    def _deliver_if_open(self, kept: Kept) -> None:
-        if not self._closed:
-            self._deliver(kept)
 
     # ── reading back ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,14 +16,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from seriatim.brokers.naming import Names, check_topic, is_bucket
-from seriatim.brokers.nats.api import (
-    NANOSECONDS,
-    Api,
-    StreamConfig,
-    StreamNameInUse,
-    StreamNotFound,
-    SubjectsOverlap,
-)
+from seriatim.brokers.nats.api import NANOSECONDS, Api, StreamConfig, StreamNameInUse, StreamNotFound, SubjectsOverlap
 from seriatim.brokers.nats.members import Members
 from seriatim.model import InputError, Node, SeriatimError, Topic
 
@@ -40,36 +33,31 @@ ONCE = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": 
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
-    """How streams that do not exist yet are made."""
+    """How streams that do not exist yet are made.
+
+    `max_age_s`: how long events, slots and stamps are kept; None: until the disk is full. A stream of somebody else may
+    keep its events for longer, but an event cannot be delivered without its stamp.
+    """
 
     storage: Literal["file", "memory"] = "file"
     replicas: int = 1
     max_age_s: float | None = None
-    """How long events, slots and stamps are kept. None: until the disk is full.
-
-    A stream of somebody else may keep its events for longer. Without its stamp an event cannot be delivered.
-    """
-
-    max_bytes: int | None = None
-    """How large a topic's log may become. Beyond that its oldest events are removed."""
-
-    duplicates_s: float = DUPLICATES_S
-    """For how long the server recognises a repeated event by its id."""
+    max_bytes: int | None = None  # of a topic's log; beyond that its oldest events are removed
+    duplicates_s: float = DUPLICATES_S  # for so long the server recognises a repeated event by its id
 
     def __post_init__(self) -> None:
         if self.storage not in ("file", "memory"):
             raise InputError("storage", f"unknown storage {self.storage!r}", 'use "file" or "memory"')
-        if not 1 <= self.replicas <= 5:
-            raise InputError("replicas", f"{self.replicas} is not from 1 to 5", "use 1, or 3 on a cluster")
-        if self.max_age_s is not None and not 1 <= self.max_age_s <= SECONDS_MAX:
-            problem = f"{self.max_age_s} is not from 1 to {SECONDS_MAX:g}"
-            raise InputError("max_age_s", problem, "give seconds, or None for no limit")
-        if self.max_bytes is not None and not 1 <= self.max_bytes <= BYTES_MAX:
-            problem = f"{self.max_bytes} is not from 1 to {BYTES_MAX}"
-            raise InputError("max_bytes", problem, "give bytes, or None for no limit")
-        if not 1 <= self.duplicates_s <= SECONDS_MAX:
-            problem = f"{self.duplicates_s} is not from 1 to {SECONDS_MAX:g}"
-            raise InputError("duplicates_s", problem, f"give seconds; {DUPLICATES_S:g} is usual")
+        for name, most, fix in (
+            ("replicas", 5, "use 1, or 3 on a cluster"),
+            ("max_age_s", SECONDS_MAX, "give seconds, or None for no limit"),
+            ("max_bytes", BYTES_MAX, "give bytes, or None for no limit"),
+            ("duplicates_s", SECONDS_MAX, f"give seconds; {DUPLICATES_S:g} is usual"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                shown = f"{most:g}" if isinstance(most, float) else most
+                raise InputError(name, f"{value} is not from 1 to {shown}", fix)
 
 
 class Streams:
@@ -88,7 +76,6 @@ class Streams:
         self._later: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """Stop the background tasks."""
         for task in self._later:
             task.cancel()
 
@@ -224,11 +211,9 @@ class Streams:
         return await self._other(stream, f"{self.names.slots_subject(topic)}.>", ONCE)
 
     async def stamps(self, node: Node) -> str:
-        """The stream of a home's stamps."""
         return await self._other(self.names.stamps_stream(node), self.names.stamps_subject(node), {})
 
     async def logs(self, table: str) -> str:
-        """The stream of one table of clients' logs."""
         return await self._other(self.names.logs_stream(table), self.names.logs_subject(table), {})
 
     def knows(self, stream: str) -> bool:
@@ -252,8 +237,6 @@ class Streams:
             return (await self.api.info(stream)).config
         except StreamNotFound:
             return None
-
-    # ── making them ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _create(self, config: dict[str, Any]) -> bool:
         """Create a stream. False: somebody else has created it, perhaps with other options, which then apply."""

@@ -8,9 +8,8 @@ from msgspec import field
 
 from seriatim.model import Address
 from seriatim.runtime.net import system
-from seriatim.runtime.net.observing import ask
 from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.system import SystemDescription, SystemReport
+from seriatim.runtime.net.system import SystemDescription, SystemReport, ask
 
 
 class OverlayDescription(SystemDescription, frozen=True, kw_only=True):

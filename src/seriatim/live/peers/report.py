@@ -8,9 +8,8 @@ from msgspec import field
 
 from seriatim.model import Topic
 from seriatim.runtime.net import system
-from seriatim.runtime.net.observing import ask
 from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.system import SystemDescription, SystemReport
+from seriatim.runtime.net.system import SystemDescription, SystemReport, ask
 
 
 class PeersDescription(SystemDescription, frozen=True, kw_only=True):

@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 LOCK = "lock"
 _NAME = re.compile(r"(segment|snapshot)-(\d{8,})\.(log|bin)")
+_SUFFIXES = {"segment": "log", "snapshot": "bin"}
 _NOT_OURS = {"lost+found"}  # what may be in a folder before a journal begins there
 
 Result = TypeVar("Result")
@@ -169,7 +170,7 @@ class FileJournal:
 
     def _begin_segment(self) -> None:
         """Begin a segment. The file and its name are durable before anything depends on them."""
-        path = self._path_of_segment(self._index + 1)
+        path = self._path("segment", self._index + 1)
         self._end_feed()
         if self._segment is not None and self._segment.broken is not None:  # its caller did not wait
             raise self._segment.broken
@@ -198,7 +199,7 @@ class FileJournal:
             sync_folder(self.folder)
 
     def _write_snapshot(self, index: int, snapshot: SnapshotFile) -> None:
-        path = self._path_of_snapshot(index)
+        path = self._path("snapshot", index)
         temporary = path.with_suffix(".tmp")
         try:
             with temporary.open("wb") as file:
@@ -218,10 +219,10 @@ class FileJournal:
         snapshots = self._numbered("snapshot")
         if len(snapshots) < 2:
             return
-        for kind, path_of in (("snapshot", self._path_of_snapshot), ("segment", self._path_of_segment)):
+        for kind in ("snapshot", "segment"):
             for index in self._numbered(kind):
                 if index < snapshots[-2]:
-                    path_of(index).unlink()
+                    self._path(kind, index).unlink()
 
     def _release(self) -> None:
         self._end_feed()
@@ -288,7 +289,7 @@ class FileJournal:
         first, snapshot = 1, None
         damaged: list[tuple[Path, Damage]] = []
         for index in reversed(self._numbered("snapshot")):
-            path = self._path_of_snapshot(index)
+            path = self._path("snapshot", index)
             try:
                 first, snapshot = index, read_snapshot(path, index)
                 break
@@ -300,14 +301,14 @@ class FileJournal:
         if missing and damaged:
             raise damaged[0][1]
         if missing:
-            raise damage(self._path_of_segment(missing[0]), 0, "the file is missing")
+            raise damage(self._path("segment", missing[0]), 0, "the file is missing")
         return first, snapshot, damaged
 
     def _read_segments(self, first: int, last: int, snapshot: SnapshotFile | None) -> list[Scan]:
         number = snapshot.next_number if snapshot is not None else 1
         scans: list[Scan] = []
         for index in range(first, last + 1):
-            path = self._path_of_segment(index)
+            path = self._path("segment", index)
             # None: it was just being made, so nothing can have been acknowledged in it.
             scan = read_segment(path, index) or Scan(number, number, [], 0, torn="an unfinished header")
             if scan.torn is not None and index < last:
@@ -320,7 +321,7 @@ class FileJournal:
 
     def _continue(self, index: int, scan: Scan) -> None:
         """Append to the last segment from now on; cut off an unfinished frame."""
-        path = self._path_of_segment(index)
+        path = self._path("segment", index)
         self._next_number = scan.next_number
         if scan.torn is not None:
             text = "unfinished end of the journal cut off: path=%s offset=%s bytes=%s found=%s"
@@ -339,13 +340,8 @@ class FileJournal:
             os.fsync(descriptor)
         self._segment.reserve()
 
-    # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _path_of_segment(self, index: int) -> Path:
-        return self.folder / f"segment-{index:08}.log"
-
-    def _path_of_snapshot(self, index: int) -> Path:
-        return self.folder / f"snapshot-{index:08}.bin"
+    def _path(self, kind: str, index: int) -> Path:
+        return self.folder / f"{kind}-{index:08}.{_SUFFIXES[kind]}"
 
     def _numbered(self, kind: str) -> list[int]:
         matches = [_NAME.fullmatch(path.name) for path in self.folder.iterdir()]

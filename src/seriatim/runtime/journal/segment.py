@@ -57,7 +57,6 @@ class Segment:
         self.written(len(data))
 
     def written(self, count: int) -> None:
-        """Count bytes that were written."""
         self.end += count
         self.reserved = max(self.end, self.reserved)
 
@@ -103,7 +102,6 @@ class Feed:
         self._thread.start()
 
     def takes(self, data: bytes) -> bool:
-        """Whether a frame fits into the pipe."""
         return len(data) <= self._capacity
 
     def append(self, data: bytes) -> "asyncio.Future[None]":

@@ -35,7 +35,6 @@ def is_loopback(address: str) -> bool:
 
 
 def join_address(host: str, port: int) -> str:
-    """Host and port as one text."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -43,7 +43,6 @@ BEHIND = 2
 
 
 def check_positive(options: Struct, *names: str) -> None:
-    """Check these fields of options."""
     for name in names:
         if not getattr(options, name) > 0:
             raise InputError(name, f"{getattr(options, name)} is not positive", "give a number above 0")
@@ -52,29 +51,14 @@ def check_positive(options: Struct, *names: str) -> None:
 class TransportOptions(Struct, frozen=True, kw_only=True):
     """Bounds of a connection. Both sides of a cluster should agree roughly on `ping_s` and `silence_s`."""
 
-    connect_timeout_s: float = 5.0
-    """Until a connection is made, TLS included."""
-
-    hello_timeout_s: float = 5.0
-    """Until a new connection has said who it is, or was answered."""
-
-    ping_s: float = 5.0
-    """A side that has sent nothing for this long sends a ping."""
-
-    silence_s: float = 20.0
-    """A peer that completes no frame for this long is disconnected."""
-
-    drain_timeout_s: float = 10.0
-    """A peer whose output has been full for this long is disconnected."""
-
-    close_timeout_s: float = 2.0
-    """What is still unsent when a connection is closed gets this long."""
-
-    output_bytes_high: int = 256 * 1024
-    """Unsent output above this is full: the answering side stops reading."""
-
-    output_bytes_max: int = 64 * 1024 * 1024
-    """Unsent output above this: the peer is disconnected at once."""
+    connect_timeout_s: float = 5.0  # until a connection is made, TLS included
+    hello_timeout_s: float = 5.0  # until a new connection has said who it is, or was answered
+    ping_s: float = 5.0  # a side that has sent nothing for this long sends a ping
+    silence_s: float = 20.0  # a peer that completes no frame for this long is disconnected
+    drain_timeout_s: float = 10.0  # a peer whose output has been full for this long is disconnected
+    close_timeout_s: float = 2.0  # what is still unsent when a connection is closed gets this long
+    output_bytes_high: int = 256 * 1024  # unsent output above this is full: the answering side stops reading
+    output_bytes_max: int = 64 * 1024 * 1024  # unsent output above this: the peer is disconnected at once
 
     def __post_init__(self) -> None:
         check_positive(self, *self.__struct_fields__)
@@ -132,8 +116,6 @@ class Connection(asyncio.Protocol, ABC):
 
     def ended(self, reason: str) -> None:
         """The connection has ended. Called once if `begun` was."""
-
-    # ── for everybody ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def unsent(self) -> int:
@@ -252,8 +234,6 @@ class Connection(asyncio.Protocol, ABC):
         if not self.closed.done():
             self.closed.set_result(None)
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _flush(self) -> None:
         if not self._output or not self.open or self._transport is None:
             return
@@ -306,7 +286,6 @@ class Throttle:
         self._polling = False
 
     def behind(self) -> bool:
-        """Whether too much waits now."""
         return self._backlog() > self._backlog_max
 
     def hold(self, connection: Connection) -> None:
@@ -319,7 +298,6 @@ class Throttle:
         connection.hold(BEHIND)
 
     def forget(self, connection: Connection) -> None:
-        """Drop a closed connection."""
         self._held.discard(connection)
 
     def _poll(self) -> None:

@@ -25,16 +25,7 @@ from seriatim.runtime.net.addresses import split_address
 from seriatim.runtime.net.connection import Connection, Throttle, TransportOptions, check_positive
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.switchboard import Outlet, Switchboard
-from seriatim.runtime.net.wire import (
-    FRAME_BYTES_MAX,
-    VERSION,
-    Decoders,
-    Envelope,
-    Hello,
-    Ping,
-    Refusal,
-    Welcome,
-)
+from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Decoders, Envelope, Hello, Ping, Refusal, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -56,18 +47,16 @@ class Peer(Struct, frozen=True):
 
 
 class DialerOptions(Struct, frozen=True, kw_only=True):
-    """When to try again."""
+    """When to try again.
+
+    The pause is `retry_min_s` after the first failure, and each further one doubles it, up to `retry_max_s`. The real
+    pause is half of that or more, at random. `refused_s`: how long an address is left alone after a refusal that will
+    not change by itself: wrong token, cluster or version.
+    """
 
     retry_min_s: float = 0.05
-    """After the first failure; each further one doubles it. The real pause is half of that or more, at random."""
-
-    retry_max_s: float = 5.0
-    """The longest pause. A connection that did not last this long counts as a failure."""
-
+    retry_max_s: float = 5.0  # a connection that did not last this long counts as a failure
     refused_s: float = 30.0
-    """An address is left alone for this long after a refusal that will not change by itself: wrong token, cluster or
-    version."""
-
     transport: TransportOptions = TransportOptions()
 
     def __post_init__(self) -> None:
@@ -115,7 +104,6 @@ class Dialer:
         self._running = False
 
     def start(self) -> None:
-        """Begin to connect."""
         self._running = True
         self.set_peers(self._peers.values())
 
@@ -276,7 +264,6 @@ class Search:
         return "; ".join(f"{line.address}: {line.reason_for(node)}" for line in self._lines())
 
     def got(self) -> None:
-        """The node is connected."""
         self.found.set()
         self.refused.clear()
         self._missing.clear()
@@ -346,7 +333,6 @@ class Line:
         self._not_before = 0.0
 
     def reason_for(self, node: Node) -> str:
-        """Why this node is not reached here."""
         if self.connection is not None and self.connection.welcomed_at and node not in self.connection.nodes:
             return "the node does not run there now"
         return self.reason

@@ -240,7 +240,6 @@ class Visitor(Connection):
         self._door.no_stranger(self)
 
     def refuse(self, problem: Problem, role: str, who: str, report: bytes = b"") -> None:
-        """Refuse the connection and send the reason."""
         self._door.refused[problem.kind] += 1
         text = "connection refused: peer=%s role=%s who=%s reason=%s"
         logger.log(self.refusals_are, text, self.peer, role, who, problem.reason)

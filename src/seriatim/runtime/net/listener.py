@@ -21,16 +21,7 @@ from seriatim.runtime.net.connection import Throttle, TransportOptions, check_po
 from seriatim.runtime.net.door import Door, Problem, Visitor
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.switchboard import Outlet, Switchboard
-from seriatim.runtime.net.wire import (
-    FRAME_BYTES_MAX,
-    VERSION,
-    Decoders,
-    Envelope,
-    Hello,
-    Ping,
-    Refusal,
-    Welcome,
-)
+from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Decoders, Envelope, Hello, Ping, Refusal, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -42,21 +33,11 @@ SHOWN_MAX = 100  # characters of what somebody else wrote, in a reason or the lo
 class ListenerOptions(Struct, frozen=True, kw_only=True):
     """Limits on what clients and nodes may ask of a server."""
 
-    clients_max: int = 4_096
-    """Connections of clients. Nodes are bounded by the tree."""
-
-    strangers_max: int = 256
-    """Connections that have not said who they are; one more, and the oldest is closed."""
-
-    addresses_max: int = 1_024
-    """Source addresses one client may use on a connection."""
-
+    clients_max: int = 4_096  # connections of clients; nodes are bounded by the tree
+    strangers_max: int = 256  # connections that have not said who they are; one more, and the oldest is closed
+    addresses_max: int = 1_024  # source addresses one client may use on a connection
     client_frame_bytes_max: int = 1024 * 1024
-    """Largest frame a client may send."""
-
-    backlog_max: int = 20_000
-    """With more than this many messages waiting, nothing is read."""
-
+    backlog_max: int = 20_000  # with more than this many messages waiting, nothing is read
     transport: TransportOptions = TransportOptions()
 
     def __post_init__(self) -> None:
@@ -144,13 +125,10 @@ class Listener(Door):
         return None
 
     def left(self, guest: "Guest") -> None:
-        """The connection is closed."""
         self.guests.discard(guest)
         self.clients -= guest.role == "client"
         self.received += guest.received
         self.sent += guest.sent
-
-    # ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _problem(self, hello: Hello) -> Problem | None:
         """Why a connection is refused. Checks the token first, so that strangers learn nothing about the cluster."""
@@ -247,8 +225,6 @@ class Guest(Visitor):
         self._outlets.clear()
         self._listener.left(self)
         super().ended(reason)
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _introduce(self, hello: Hello) -> None:
         listener = self._listener

@@ -66,14 +66,13 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
     ) -> "SecurityOptions":
         """Read the tokens, and check that every file can be used. Relative paths are relative to `folder`."""
         folder = Path() if folder is None else folder
+        files = {"certificate": certificate, "key": key, "authority": authority}
         options = cls(
             token=_read_token("token_file", folder / token_file) if token_file else "",
             node_token=_read_token("node_token_file", folder / node_token_file) if node_token_file else "",
-            certificate=folder / certificate if certificate else None,
-            key=folder / key if key else None,
-            authority=folder / authority if authority else None,
             require_client_certificate=require_client_certificate,
             tls=tls,
+            **{name: folder / file for name, file in files.items() if file},
         )
         options.client_context()
         if options.certificate is not None:
@@ -88,7 +87,6 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def encrypted(self) -> bool:
-        """Whether connections are made with TLS."""
         return self.tls or self.certificate is not None or self.authority is not None
 
     @property

@@ -37,7 +37,6 @@ class Switchboard:
 
     @property
     def queued(self) -> int:
-        """The number of messages that wait for machines of this process."""
         return len(self._local)
 
     def watch(self, changed: Callable[[], None]) -> None:

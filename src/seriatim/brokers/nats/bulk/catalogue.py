@@ -4,22 +4,16 @@ Names say what a stream is (naming.py). A topic may also live in somebody else's
 channel knows the topic, because it was ordered, or the reader names it.
 """
 
-from collections.abc import Iterable
-from typing import Any
-
-from msgspec import Struct
-
 from seriatim.brokers.bulk import Catalogue, Kind, Stream, patterns
 from seriatim.brokers.naming import BUCKETS_MAX, Names, is_bucket, unescape
-from seriatim.brokers.nats.api import Problem, StreamAnswer, SubjectsAnswer
+from seriatim.brokers.nats.api import Answer, StreamAnswer, SubjectsAnswer
 from seriatim.brokers.nats.bulk.ranges import ask_api
 from seriatim.brokers.nats.bulk.socket import NatsSocket
 from seriatim.model import InputError, Topic
 from seriatim.order.stamp import OPAQUE
 
 
-class _Page(Struct):
-    error: Problem | None = None
+class _Page(Answer):
     total: int = 0
     streams: list[StreamAnswer] | None = None
 
@@ -28,10 +22,7 @@ def read_catalogue(connection: NatsSocket, cluster: str, prefix: str, topics: st
     """Look at every stream on the server. `topics`: names that may be in streams of somebody else."""
     names = Names(cluster)
     infos = _all_streams(connection, prefix)
-    streams: dict[str, Stream] = {}
-    for info in infos:
-        if (found := _ours(info, names)) is not None:
-            streams[found.name] = found
+    streams = {found.name: found for info in infos if (found := _ours(info, names)) is not None}
     held = {each.holds for each in streams.values() if each.kind in ("log", "slots")}
     ordered: set[Topic] = set()
     for each in streams.values():
@@ -39,7 +30,7 @@ def read_catalogue(connection: NatsSocket, cluster: str, prefix: str, topics: st
             ordered |= _stamped_topics(connection, prefix, each.name)
     named = {word for word in patterns(topics) if not set("*?[") & set(word)}
     for topic in sorted((ordered | named) - held):
-        streams |= {each.name: each for each in _somebody_elses(infos, topic)}
+        streams |= {info.config.name: _stream(info, "log", topic) for info in infos if info.config.subjects == [topic]}
     held |= {each.holds for each in streams.values() if each.kind in ("log", "slots")}
     if topics and not any(is_bucket(topic, BUCKETS_MAX) for topic in held):
         for topic in sorted(named - held):
@@ -51,7 +42,7 @@ def read_catalogue(connection: NatsSocket, cluster: str, prefix: str, topics: st
 def _all_streams(connection: NatsSocket, prefix: str) -> list[StreamAnswer]:
     infos: list[StreamAnswer] = []
     while True:
-        page: _Page = ask_api(connection, "STREAM.LIST", {"offset": len(infos)}, _Page, prefix)
+        page = ask_api(connection, "STREAM.LIST", {"offset": len(infos)}, _Page, prefix)
         infos += page.streams or []
         if not page.streams or len(infos) >= page.total:
             return infos
@@ -77,10 +68,6 @@ def _ours(info: StreamAnswer, names: Names) -> Stream | None:
     return None
 
 
-def _somebody_elses(infos: Iterable[StreamAnswer], topic: Topic) -> list[Stream]:
-    return [_stream(info, "log", topic) for info in infos if info.config.subjects == [topic]]
-
-
 def _stream(info: StreamAnswer, kind: Kind, holds: str) -> Stream:
     state = info.state
     return Stream(
@@ -99,8 +86,8 @@ def _stamped_topics(connection: NatsSocket, prefix: str, stream: str) -> set[Top
     topics: set[Topic] = set()
     offset = 0
     while True:
-        question: dict[str, Any] = {"subjects_filter": ">", "offset": offset}
-        page: SubjectsAnswer = ask_api(connection, f"STREAM.INFO.{stream}", question, SubjectsAnswer, prefix)
+        question = {"subjects_filter": ">", "offset": offset}
+        page = ask_api(connection, f"STREAM.INFO.{stream}", question, SubjectsAnswer, prefix)
         found = page.state.subjects or {}
         topics |= {unescape(subject.rpartition(".")[2]) for subject in found}
         offset += len(found)

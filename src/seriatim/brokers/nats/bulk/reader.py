@@ -34,11 +34,9 @@ class NatsReader(Struct, frozen=True):
 
     @property
     def prefix(self) -> str:
-        """The prefix of subjects of JetStream's API."""
         return f"$JS.{self.domain}.API" if self.domain else "$JS.API"
 
     def connect(self) -> NatsSocket:
-        """A connection for one reader."""
         return NatsSocket(self.servers, self.credentials, timeout_s=self.timeout_s)
 
     def catalogue(self, topics: str = "") -> Catalogue:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -68,13 +67,10 @@ class NatsSocket:
     def __enter__(self) -> "NatsSocket":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Disconnect. May be called twice."""
         self._socket.close()
 
     # ── connecting ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,9 +88,7 @@ class NatsSocket:
                 self._socket = self.credentials.tls().wrap_socket(self._socket, server_hostname=name)
                 self._buffer, self._at = b"", 0
             hello = self._hello(str(info.get("nonce", "")))
-            self._socket.sendall(
-                f"CONNECT {json.dumps(hello)}\r\nSUB {self.inbox}.* 1\r\nPING\r\n".encode(),
-            )
+            self._socket.sendall(f"CONNECT {json.dumps(hello)}\r\nSUB {self.inbox}.* 1\r\nPING\r\n".encode())
             while (line := self._line()) != b"PONG":
                 self._check_line(line)
         except BaseException:
@@ -181,8 +175,6 @@ class NatsSocket:
             problem = line[5:].decode(errors="replace").strip("' ")
             kind = RequestRefused if "permission" in problem.lower() else ConnectionFailed
             raise kind(f"the NATS server says {problem!r}")
-
-    # ── bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send(self, data: bytes) -> None:
         try:

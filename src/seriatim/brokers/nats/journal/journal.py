@@ -51,9 +51,9 @@ READINGS_MAX = 3
 class NatsJournal:
     """One node's journal. The stream is made if it is not there.
 
-    `link` is open, and stays the caller's. `timeout_s` bounds each request, `patience_s` everything that has to be
-    repeated. `beat_s`: append a beat whenever nothing else was appended for that time, so that a standby sees life and
-    a writer that was replaced notices it while it is idle.
+    `link` is open, and stays the caller's; with `connection`, that one is opened and closed here. `timeout_s` bounds
+    each request, `patience_s` everything that has to be repeated. `beat_s`: append a beat whenever nothing else was
+    appended for that time, so that a standby sees life, and an idle writer notices that it was replaced.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class NatsJournal:
         beat_s: float | None = None,
         timeout_s: float = 1.0,
         patience_s: float = 30.0,
+        connection: "NatsJournals | None" = None,
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,200}", stream):
             raise InputError("stream", f"{stream!r} cannot be a stream's name", "use letters, digits, - and _")
@@ -78,6 +79,7 @@ class NatsJournal:
             link, stream, subject, replicas=replicas, timeout_s=timeout_s, patience_s=patience_s
         )
         self._beat_s = beat_s
+        self._connection = connection
         self._patience_s = patience_s
         self._writer = ""
         self._number = 0
@@ -96,6 +98,8 @@ class NatsJournal:
         if self._open:
             raise JournalError(f"stream {self._stream.name}: this journal is open already; close it first")
         self.failed = asyncio.get_running_loop().create_future()
+        if self._connection is not None:
+            await self._connection.open()
         await self._stream.ensure()
         messages: dict[int, JournalMessage] = {}
         last = await self._stream.last_sequence()
@@ -131,11 +135,15 @@ class NatsJournal:
     async def close(self) -> None:
         """Close. A snapshot that is being written is abandoned: only a complete one counts."""
         self._open = False
-        for task in (self._beating, self._snapshotting):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
-        self._beating = self._snapshotting = None
+        try:
+            for task in (self._beating, self._snapshotting):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
+            self._beating = self._snapshotting = None
+        finally:
+            if self._connection is not None:
+                await self._connection.close()
 
     async def wait_until_silent(self, silent_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """For a standby: returns when the stream has had no new message for `silent_s`.
@@ -246,8 +254,6 @@ class NatsJournal:
                 except JournalError:
                     return  # `failed` has it
 
-    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _check_usable(self) -> None:
         if self.failed.done():
             error = self.failed.result()
@@ -278,13 +284,11 @@ class NatsJournals:
         self._is_open = False
 
     async def open(self) -> None:
-        """Connect. ConnectionFailed says what was tried."""
         await self._link.open()
         self._is_open = True
 
-    def journal(self, node: Node, *, beat_s: float | None = None) -> NatsJournal:
-        """A journal of this node, to be opened. `beat_s`: the seconds between signs of life, for standbys."""
-        if not self._is_open:
+    def journal(self, node: Node, *, beat_s: float | None = None, connects: bool = False) -> NatsJournal:
+        if not self._is_open and not connects:
             raise Closed("the journals are not connected")
         name = escape(node)
         return NatsJournal(
@@ -293,9 +297,9 @@ class NatsJournals:
             subject=f"_{self._cluster}.journal.{name}",
             replicas=self._replicas,
             beat_s=beat_s,
+            connection=self if connects else None,
         )
 
     async def close(self) -> None:
-        """Disconnect. May be called twice."""
         self._is_open = False
         await self._link.close()

@@ -55,7 +55,6 @@ class JournalStream:
         self._patience_s = patience_s
 
     def body_bytes_max(self) -> int:
-        """The largest body of one message."""
         body_bytes_max = self._link.max_payload - ENVELOPE_BYTES_MAX
         if body_bytes_max < BODY_BYTES_MIN:
             raise JournalError(
@@ -98,7 +97,6 @@ class JournalStream:
             await self._patiently("change the replicas of", lambda: self._api.update_stream(changed))
 
     async def last_sequence(self) -> int:
-        """The last sequence of the stream, now."""
         return (await self._patiently("look at", lambda: self._api.info(self.name))).state.last_seq
 
     async def look(self) -> int | None:
@@ -268,8 +266,6 @@ class JournalStream:
             await self._patiently("purge", lambda: self._api.purge_stream(self.name, until + 1))
         except (JournalError, ApiRefused) as error:
             logger.warning("journal not purged: stream=%s reason=%s", self.name, error)
-
-    # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _refused(self, what: str, refused: ApiRefused) -> JournalError:
         return JournalError(f"stream {self.name}: cannot {what} it: {refused.problem.description}")
