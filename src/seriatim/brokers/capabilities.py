@@ -1,12 +1,6 @@
 """What some brokers can do and others cannot. A broker says which of these it has (seam.py).
 
-Requests        questions and answers between its clients       finding the sequencers, `seriatim status`
-Records         small records by name                           finding the sequencers where nobody can ask
-FencedJournals  journals that one writer at a time can use      journals of nodes, durable subscriptions
-RowChannel      rows of a client's log, kept on the broker      log="broker:"
-ReplayPublisher events of an archive, published again           `seriatim replay --publish`
-BulkReader      whole ranges of a log, read at once (bulk.py)   Spark
-BrokerServer    a server of our own                             `seriatim up`
+README.md says what is missing without each. Reading in bulk is in bulk.py.
 """
 
 import asyncio

@@ -4,6 +4,8 @@ A question ends in one of three ways: an answer, `ApiRefused` (the server refuse
 `ConnectionFailed` (no answer: the server is away, and the caller will ask again).
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -22,6 +24,7 @@ STORE_FAILED = 10077
 UNDECIDED = frozenset({10004, 10008, 10009, 10118, 10119})
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"  # a publication is refused if it is not behind this one
 NANOSECONDS = 1_000_000_000
+RETRY_S = 0.25
 NEVER = "0001-01-01T00:00:00Z"  # the time of the messages of an empty stream
 
 
@@ -163,6 +166,7 @@ class PubAck(Answer):
 
 
 A = TypeVar("A", bound=Answer)
+T = TypeVar("T")
 
 
 @cache
@@ -248,6 +252,15 @@ class Api:
         data = msgspec.json.encode(question) if question is not None else b""
         reply = await self.link.call(f"{self.prefix}.{request}", data, timeout_s=self._timeout_s)
         return _decoded(reply, kind, request, what)
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer: the server may be away for a while."""
+    while True:
+        try:
+            return await ask()
+        except ConnectionFailed:
+            await asyncio.sleep(RETRY_S)
 
 
 def ack_of(reply: Reply, what: str) -> PubAck:

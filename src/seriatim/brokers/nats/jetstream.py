@@ -34,7 +34,7 @@ from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
-from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, headers_size, written
+from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, written
 from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
@@ -58,6 +58,8 @@ from seriatim.protocols.with_broker import Append, Appended, Listen, Stamped, Un
 logger = logging.getLogger(__name__)
 
 PACE_MS_MAX = 60_000.0
+SLOT_HEADERS = {EXPECTED: "0"}  # a slot is written only if it is empty
+SLOT_HEADERS_BYTES = len(EXPECTED) + 24
 FIRST_SENT_MAX = 10_000  # events whose first attempt is remembered, to warn of those that may be in the log twice
 
 
@@ -319,8 +321,7 @@ class JetStreamPort(Port):
             waiting.append(message)
             return
         body = encode_slot(message)
-        headers = {EXPECTED: "0"}
-        if problem := self._problem_with(message, len(body) + headers_size(headers)):
+        if problem := self._problem_with(message, len(body) + SLOT_HEADERS_BYTES):
             self._refuse_soon(message, RequestRefused(problem))
             return
         try:
@@ -332,7 +333,7 @@ class JetStreamPort(Port):
             self._prepare("slots", message)
             return
         subject = slot_subject(self._names, message.topic, message.number)
-        self._link.ask(subject, body, lambda reply: self._on_write_reply(message, reply), headers)
+        self._link.ask(subject, body, lambda reply: self._on_write_reply(message, reply), SLOT_HEADERS)
 
     def _problem_with(self, message: Write, size: int) -> str | None:
         if message.number < 1:

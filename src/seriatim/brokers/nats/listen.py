@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats.api import Stored, StreamAnswer, StreamNotFound
+from seriatim.brokers.nats.api import Stored, StreamAnswer, StreamNotFound, StreamState, patiently
 from seriatim.brokers.nats.identity import Sighting, difference
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, event_of
 from seriatim.brokers.nats.readers import Reader
 from seriatim.brokers.nats.stamps import stamped_log
 from seriatim.brokers.seam import Deliver
-from seriatim.model import ConnectionFailed, Number, RemoteError, RequestRefused, SeriatimError, Topic
+from seriatim.model import Number, RemoteError, RequestRefused, SeriatimError, Topic
 from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed, Voids
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ logger = logging.getLogger(__name__)
 
 BLOCK = 8_192  # numbers in a block of slots
 EMPTY_BLOCKS_MAX = 16  # so many empty ones in a row, twice the largest ticket, end the search for higher numbers
-RETRY_S = 0.25
 
 
 def slot_subject(names: Names, topic: Topic, number: Number) -> str:
@@ -89,17 +88,11 @@ class TopicListening(ABC):
             reader.close()
 
     async def _begin(self) -> None:
-        """Try until it works: the server may be away for a while."""
-        while True:
-            try:
-                await self._start()
-                self._deliver(Listening(self.topic, self.listen.version))
-                return
-            except ConnectionFailed:
-                await asyncio.sleep(RETRY_S)
-            except SeriatimError as error:
-                self._on_error(error)
-                return
+        try:
+            await patiently(self._start)
+            self._deliver(Listening(self.topic, self.listen.version))
+        except SeriatimError as error:
+            self._on_error(error)
 
     @abstractmethod
     async def _start(self) -> None:
@@ -164,18 +157,17 @@ class LogListening(TopicListening):
 
     async def _look_at_hole(self, position: int) -> None:
         """Positions from the one after the last up to `position` are missing: trimmed, or deleted one by one."""
-        while True:
-            try:
-                first = (await self._api.info(await self._streams.log(self.topic))).state.first
-                break
-            except ConnectionFailed:
-                await asyncio.sleep(RETRY_S)
-            except SeriatimError as error:
-                self._on_error(error)
-                return
+
+        async def state() -> StreamState:
+            return (await self._api.info(await self._streams.log(self.topic))).state
+
+        try:
+            first = min((await patiently(state)).first, position)
+        except SeriatimError as error:
+            self._on_error(error)
+            return
         if self.closed:
             return
-        first = min(first, position)
         if self._done + 1 < first:
             self._deliver(Trimmed(self.topic, first))
             self._done = first - 1

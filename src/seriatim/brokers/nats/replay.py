@@ -59,7 +59,7 @@ class _Sent(Struct):
 
 
 class NatsReplay:
-    """One replay. `digest` names what is replayed; `prefix` None: onto the topics themselves."""
+    """See `ReplayPublisher`. `digest` names what is replayed; `prefix` None: onto the topics themselves."""
 
     def __init__(
         self,
@@ -96,10 +96,6 @@ class NatsReplay:
     # ── the stream ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def reached(self) -> Reached | None:
-        """Create the stream if it does not exist. Returns how far an earlier run of this replay came; None: no start.
-
-        InputError: the stream holds another replay, or messages of somebody else.
-        """
         if self._prefix is None:
             return None
         try:
@@ -140,7 +136,6 @@ class NatsReplay:
     # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(self, batches: AsyncIterator[Sequence[ReplayedEvent]]) -> int:
-        """Store these events in order. Returns their number. Leave out the events up to what `reached` returned."""
         topic: Topic | None = None
         async for batch in batches:
             for event in batch:

@@ -109,7 +109,7 @@ class NatsServer:
             os.write(lock, f"{process.pid}\n".encode())
         finally:
             os.close(lock)  # the server keeps its own copy, and with it the lock
-        self._orphan = weakref.finalize(self, _end, process)
+        self._orphan = weakref.finalize(self, _kill, process)
         try:
             self._wait_until_ready(process)
         except (ConnectionFailed, TimedOut):
@@ -120,8 +120,7 @@ class NatsServer:
     def kill(self) -> None:
         """End it at once, as a power failure would end the process (the disk keeps what was written)."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait(STOP_S)
+            _kill(self._process)
             self._process = None
 
     def terminate(self) -> None:
@@ -241,8 +240,7 @@ class NatsServer:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             logger.warning("nats server did not stop in time, killed: pid=%s", process.pid)
-            process.kill()
-            process.wait(STOP_S)
+            _kill(process)
         self._process = None
 
 
@@ -252,11 +250,10 @@ def _greets(port: int) -> bool:
     return False
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a server that nobody has stopped: the object was dropped, or the interpreter ends."""
-    if process.poll() is None:
-        process.kill()
-        process.wait(STOP_S)
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Also for a server that nobody has stopped: the object was dropped, or the interpreter ends."""
+    process.kill()
+    process.wait(STOP_S)
 
 
 def _remove(folder: Path) -> None:

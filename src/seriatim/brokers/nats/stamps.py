@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.brokers.nats.api import EXPECTED, Stored, StreamNotFound, WrongLastSequence, ack_of
+from seriatim.brokers.nats.api import EXPECTED, Stored, StreamNotFound, WrongLastSequence, ack_of, patiently
 from seriatim.brokers.nats.identity import Sighting, earlier
 from seriatim.brokers.nats.link import Reply
 from seriatim.brokers.nats.messages import decode_stamps, encode_stamps, stored_headers
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 STAMPS_PER_MESSAGE = 1_000
 ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
-RETRY_S = 0.2
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 LOG = "Seriatim-Log"
 NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
@@ -168,16 +167,13 @@ class StampChannel:
 
     async def _recover(self, topic: Topic, lane: Lane) -> None:
         """Find out which stamps are kept. Tries until it succeeds: stamps that were handed to us are not forgotten."""
-        while lane.kept_to is None:
-            try:
-                await self._read_back(topic, lane)
-            except ConnectionFailed:
-                await asyncio.sleep(RETRY_S)
-            except SeriatimError as error:
-                batch, lane.busy = list(lane.queue.values()), False
-                if batch:
-                    self._give_up(lane, batch, error)
-                return
+        try:
+            await patiently(lambda: self._read_back(topic, lane))
+        except SeriatimError as error:
+            batch, lane.busy = list(lane.queue.values()), False
+            if batch:
+                self._give_up(lane, batch, error)
+            return
         lane.busy = False
         self._pump(topic, lane)
 

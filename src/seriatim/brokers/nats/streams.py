@@ -148,12 +148,7 @@ class Streams:
         return streams[0]
 
     def _check_usable(self, config: StreamConfig, topic: Topic) -> None:
-        problem = None
-        if config.subjects != [topic]:
-            problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly this topic"
-        else:
-            problem = _problem_with(config)
-        if problem is not None:
+        if (problem := _problem_with(config, topic, {})) is not None:
             raise InputError(
                 f"topic {topic}",
                 f"stream {config.name} {problem}",
@@ -226,8 +221,9 @@ class Streams:
                 found = await self._find(stream)
                 if found is None and not await self._create({**self._config(stream, [subject]), **additions}):
                     found = (await self.api.info(stream)).config
-                if found is not None:
-                    _check_other(found, subject, additions)
+                if found is not None and (problem := _problem_with(found, subject, additions)) is not None:
+                    fix = "change it, or delete it and what it holds; then it is made again"
+                    raise InputError(f"stream {stream}", f"it was made by somebody else and {problem}", fix)
             self._others.add(stream)
         return stream
 
@@ -279,23 +275,15 @@ class Streams:
         return self._locks.setdefault(name, asyncio.Lock())
 
 
-def _problem_with(config: StreamConfig) -> str | None:
-    """Why a stream that somebody else created does not keep its messages."""
+def _problem_with(config: StreamConfig, subject: str, needed: dict[str, Any]) -> str | None:
+    """Why a stream that somebody else created cannot be used. `needed`: further settings that it must have."""
+    if config.subjects != [subject]:
+        return f"captures {', '.join(config.subjects) or 'nothing'}, not exactly {subject}"
     if config.retention != "limits":
         return f"has retention {config.retention!r}, so it forgets events when somebody has read them"
     if config.no_ack or config.sealed or config.mirror or config.subject_transform:
         return "acknowledges nothing, is sealed, is a mirror or changes subjects"
-    return None
-
-
-def _check_other(config: StreamConfig, subject: str, needed: dict[str, Any]) -> None:
-    """Refuse an existing stream of slots, stamps, names or logs that was made in another way than ours."""
-    problem = _problem_with(config)
-    if config.subjects != [subject]:
-        problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly {subject}"
     for setting, value in needed.items():
-        if problem is None and getattr(config, setting) != value:
-            problem = f"has {setting} = {getattr(config, setting)!r}, but needs {value!r}"
-    if problem is not None:
-        fix = "change it, or delete it and what it holds; then it is made again"
-        raise InputError(f"stream {config.name}", f"it was made by somebody else and {problem}", fix)
+        if getattr(config, setting) != value:
+            return f"has {setting} = {getattr(config, setting)!r}, but needs {value!r}"
+    return None

@@ -40,7 +40,7 @@ from collections.abc import Callable
 from msgspec import Struct, field
 from nats.aio.msg import Msg
 
-from seriatim.brokers.nats.api import STREAM_NOT_FOUND, StreamAnswer, decode_info, failure
+from seriatim.brokers.nats.api import RETRY_S, STREAM_NOT_FOUND, StreamAnswer, decode_info, failure, patiently
 from seriatim.brokers.nats.identity import Sighting, difference
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.stamps import StampChannel
@@ -66,7 +66,6 @@ ROUND_S = 1.0
 SLOWEST_ROUND_S = 32.0
 SMALL_BYTES = 4_096  # a last message of this size may come along with the answer
 BYTES_PER_S = 4_000_000  # of answers about one topic: a stream with thousands of subjects has long ones
-RETRY_S = 0.25
 
 
 class Watched(Struct):
@@ -161,17 +160,13 @@ class Watcher:
 
     async def _find_stream(self, each: Watched) -> None:
         """Find or create the log, and how far it was stamped, which tells it from another log of the same name."""
-        while True:
-            try:
-                stream = await self._streams.log(each.topic)
-                stamped_to = await self._stamps.look_up(each.topic)
-                break
-            except ConnectionFailed:
-                await asyncio.sleep(RETRY_S)
-            except SeriatimError as error:
-                each.asking = False
-                self._refuse(each, error)
-                return
+        try:
+            stream = await patiently(lambda: self._streams.log(each.topic))
+            stamped_to = await patiently(lambda: self._stamps.look_up(each.topic))
+        except SeriatimError as error:
+            each.asking = False
+            self._refuse(each, error)
+            return
         each.stream, each.asking = stream, False
         each.told = max(each.told, stamped_to)
         if not each.known.created:

@@ -55,6 +55,7 @@ class FileJournal:
     def __init__(self, folder: Path, fsync: bool = True) -> None:
         self.folder = Path(folder)
         self._fsync = fsync
+        self._sync_flag = os.O_DSYNC if fsync else 0
         self._writer: ThreadPoolExecutor | None = None  # one thread: blocking work in order
         self._lock: int | None = None
         self._segment: Segment | None = None
@@ -175,7 +176,7 @@ class FileJournal:
         if self._segment is not None and self._segment.broken is not None:  # its caller did not wait
             raise self._segment.broken
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | self._sync_flag(), 0o640)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | self._sync_flag, 0o640)
             try:
                 write_all(descriptor, segment_header(self._index + 1, self._next_number), 0)
                 self._sync_folder()
@@ -190,9 +191,6 @@ class FileJournal:
         self._segment = Segment(path, descriptor, SEGMENT_HEADER_BYTES, reserves=self._fsync)
         self._segment.reserve()
         self._index += 1
-
-    def _sync_flag(self) -> int:
-        return os.O_DSYNC if self._fsync else 0
 
     def _sync_folder(self) -> None:
         if self._fsync:
@@ -332,7 +330,7 @@ class FileJournal:
             scan.end = SEGMENT_HEADER_BYTES
             return
         self._index = index
-        descriptor = os.open(path, os.O_WRONLY | self._sync_flag())
+        descriptor = os.open(path, os.O_WRONLY | self._sync_flag)
         if scan.torn is not None:
             os.ftruncate(descriptor, scan.end)
         self._segment = Segment(path, descriptor, scan.end, reserves=self._fsync)

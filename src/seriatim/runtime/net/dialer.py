@@ -101,15 +101,12 @@ class Dialer:
         self._lines: dict[str, Line] = {}
         self._searches: dict[Node, Search] = {}
         self._plugged: dict[Node, tuple[Dialed, Outlet]] = {}
-        self._running = False
 
     def start(self) -> None:
-        self._running = True
-        self.set_peers(self._peers.values())
+        self._searches = {node: Search(self, peer) for node, peer in self._peers.items()}
 
     async def stop(self) -> None:
         """Disconnect. May be called twice."""
-        self._running = False
         tasks = [search.task for search in self._searches.values()]
         for task in tasks:
             task.cancel()
@@ -119,26 +116,6 @@ class Dialer:
             connection.close("closed here")
         await asyncio.gather(*(connection.wait_closed() for connection in open_))
         self._searches.clear()
-
-    def set_peers(self, peers: Iterable[Peer]) -> None:
-        """Replace the peers and their addresses. Connections that are no longer needed are closed."""
-        self._peers = {peer.node: peer for peer in peers}
-        if not self._running:
-            return
-        for node in [node for node in self._searches if node not in self._peers]:
-            self._searches.pop(node).task.cancel()
-            self._unplug(node)
-        for node, peer in self._peers.items():
-            if node in self._searches:
-                self._searches[node].peer = peer
-            else:
-                self._searches[node] = Search(self, peer)
-        needed = {address for peer in self._peers.values() for address in peer.addresses}
-        for address in [address for address in self._lines if address not in needed]:
-            line = self._lines.pop(address)
-            if line.connection is not None:
-                line.connection.close("no longer needed")
-        self.refresh()
 
     def connected(self, node: Node) -> bool:
         """Whether messages to this node are being sent now."""
@@ -206,12 +183,8 @@ class Dialer:
                 self._unplug(node)
             if claim is not None and (current is None or current[0] is not claim):
                 self._plug(node, claim)
-        self._close_redundant()
-
-    def _close_redundant(self) -> None:
-        """Close connections to a server that another address already reaches: one is enough."""
         used = {dialed for dialed, _ in self._plugged.values()}
-        for line in list(self._lines.values()):
+        for line in list(self._lines.values()):  # one connection to a server is enough
             dialed = line.connection
             if dialed is not None and dialed not in used and not dialed.nodes.isdisjoint(self._plugged):
                 dialed.close("another connection reaches the same nodes")
@@ -296,17 +269,17 @@ class Search:
 
     async def _round(self) -> None:
         """Try every address once, the last successful one first."""
-        count = len(self.peer.addresses)
-        for turn in range(count):
+        lines = self._lines()
+        for turn in range(len(lines)):
             if self.found.is_set():
                 return
-            index = (self._next + turn) % count
-            await self._dialer.line(self.peer.addresses[index % len(self.peer.addresses)]).connect()
+            index = (self._next + turn) % len(lines)
+            await lines[index].connect()
             if self.found.is_set():
                 self._next = index
                 return
         self.refused.clear()
-        if any(line.refused for line in self._lines()):
+        if any(line.refused for line in lines):
             self.refused.set()
 
     async def _pause(self) -> None:

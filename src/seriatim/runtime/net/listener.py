@@ -91,7 +91,7 @@ class Listener(Door):
             lambda: switchboard.queued + (backlog() if backlog is not None else 0), self.options.backlog_max
         )
         self.clients = 0
-        self._epochs: dict[Node, int] = {}  # the latest that each node has connected with
+        self.epochs: dict[Node, int] = {}  # the latest that each node has connected with
 
     @property
     def neighbours(self) -> list[Node]:
@@ -111,26 +111,13 @@ class Listener(Door):
     def visitor(self) -> "Guest":
         return Guest(self)
 
-    def introduce(self, guest: "Guest", hello: Hello) -> Problem | None:
-        """Admit the connection, or refuse it with a reason."""
-        if (problem := self._problem(hello)) is not None:
-            return problem
-        if hello.role == "node":
-            self._epochs[hello.name] = hello.epoch
-            if (older := self.owners.get(hello.name)) is not None:
-                older.replaced()
-        else:
-            self.clients += 1
-        self.guests.add(guest)
-        return None
-
     def left(self, guest: "Guest") -> None:
         self.guests.discard(guest)
         self.clients -= guest.role == "client"
         self.received += guest.received
         self.sent += guest.sent
 
-    def _problem(self, hello: Hello) -> Problem | None:
+    def problem(self, hello: Hello) -> Problem | None:
         """Why a connection is refused. Checks the token first, so that strangers learn nothing about the cluster."""
         name = hello.name
         if hello.version != VERSION:
@@ -156,8 +143,8 @@ class Listener(Door):
             return Problem("name", f"there is no node {name[:SHOWN_MAX]!r} in the tree here")
         if name in self.nodes or (self.switchboard.reaches(name) and name not in self.owners):
             return Problem("name", f"node {name!r} runs here", retry=True)
-        if epoch < self._epochs.get(name, 0):
-            return Problem("epoch", f"another process runs node {name!r} now, in epoch {self._epochs[name]}")
+        if epoch < self.epochs.get(name, 0):
+            return Problem("epoch", f"another process runs node {name!r} now, in epoch {self.epochs[name]}")
         if self.nodes.isdisjoint(self.neighbours_of[name]):
             return Problem("standby", f"no neighbour of {name!r} is active here", retry=True)
         return None
@@ -228,16 +215,21 @@ class Guest(Visitor):
 
     def _introduce(self, hello: Hello) -> None:
         listener = self._listener
-        if (problem := listener.introduce(self, hello)) is not None:
+        if (problem := listener.problem(hello)) is not None:
             self.refuse(problem, hello.role, hello.name[:SHOWN_MAX])
             return
         self.has_said_hello()
         self.role, self.name, self._prefix = hello.role, hello.name, hello.name + "/"
+        listener.guests.add(self)
         if hello.role == "node":
+            listener.epochs[hello.name] = hello.epoch
+            if (older := listener.owners.get(hello.name)) is not None:
+                older.replaced()
             self._framing.body_bytes_max = FRAME_BYTES_MAX
             self._read = listener.decoders.from_node
             self._plug(hello.name)
         else:
+            listener.clients += 1
             self._framing.body_bytes_max = listener.options.client_frame_bytes_max
             self._read = listener.decoders.from_client
         self.welcome()

@@ -109,13 +109,8 @@ class _RangeReader:
         count = min(self._batch, last - first + 1)
         question = f'{{"seq":{first},"batch":{count},"max_bytes":{BATCH_BYTES}}}'.encode()
         reply = connection.ask(f"{self._prefix}.DIRECT.GET.{self._stream}", question)
-        positions, subjects, times, headers, bodies = (
-            into.positions,
-            into.subjects,
-            into.times,
-            into.headers,
-            into.bodies,
-        )
+        positions, subjects, times = into.positions, into.subjects, into.times
+        headers, bodies = into.headers, into.bodies
         expected, before = first, 0
         for head, body, subject in connection.answers():
             if subject != reply:
