@@ -1,17 +1,16 @@
 """Runs one machine: gives it its inputs and timers, and carries out its effects in their order of obligation.
 
 *Journal before acting.* A step's records are buffered; its messages and notifications wait behind them. One task
-appends whatever has gathered in one go (group commit: while an append is under way the next one grows by itself) and
-then lets go what waited. The machine meanwhile steps on in memory. A step without records waits only if something
-before it does: order is never changed. A step that tells nobody anything (a confirmation was noted) starts no append of
-its own; lost in a crash, it is as if its input had never arrived. It goes with the next append, or after a moment.
+appends whatever has gathered in one go (group commit) and then lets go what waited. The machine meanwhile steps on in
+memory. A step without records waits only if something before it does: order is never changed. A step that tells nobody
+anything starts no append of its own; lost in a crash, it is as if its input had never arrived. It goes with the next
+append, or after a moment.
 
 *Snapshots.* The state is encoded in the same turn of the loop in which its records are taken for an append, so it
-stands for exactly the records up to and including that append. What the append let go is sent before the snapshot is
-handed over.
+stands for exactly the records up to and including that append.
 
-*Failure.* A journal that refuses an append (Fenced) or breaks, and any error that a machine raises and that is not
-about its input, ends this driver: nothing that waited is sent, and `failed` holds the reason. Never half a step.
+*Failure.* A journal that refuses an append (Fenced) or breaks, and any error of a machine that is not about its input,
+ends this driver: nothing that waited is sent, and `failed` holds the reason. Never half a step.
 """
 
 import asyncio

@@ -112,7 +112,7 @@ class MemoryBroker(Broker):
     @property
     def under_way(self) -> int:
         """Deliveries that have not arrived yet: 0 means that all is quiet."""
-        return self._hub.under_way
+        return len(self._hub.requests) + len(self._hub.deliveries)
 
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
         for reply in list(self._hub.answers.get(subject, ())):
@@ -203,28 +203,24 @@ class _Hub:
         self._reordering = reordering
         self._delay_ms = delay_ms
         self._reliable = loss == duplication == reordering == delay_ms == 0.0
-        self._requests: deque[tuple[Address, Payload]] = deque()
+        self.requests: deque[tuple[Address, Payload]] = deque()
         self._draining = False
         # Deliveries on their way, by arrival; the serial keeps the order of those that arrive together.
-        self._under_way: list[tuple[float, int, Address, Payload]] = []
+        self.deliveries: list[tuple[float, int, Address, Payload]] = []
         self._serials = count()
         self._last_arrival: dict[Address, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def under_way(self) -> int:
-        return len(self._requests) + len(self._under_way)
-
     def send(self, source: Address | None, message: Payload) -> None:
-        self._requests.append((source if source is not None else APPLICATION, message))
+        self.requests.append((source if source is not None else APPLICATION, message))
         if not self._draining:
             self._draining = True
             asyncio.get_running_loop().call_soon(self._drain)
 
     def _drain(self) -> None:
         """Handle the messages that are here now. Messages caused by them wait for the next turn of the loop."""
-        for _ in range(len(self._requests)):
-            source, message = self._requests.popleft()
+        for _ in range(len(self.requests)):
+            source, message = self.requests.popleft()
             try:
                 effects = self._machine.step(source, message, 0.0)
             except RemoteError as error:
@@ -233,7 +229,7 @@ class _Hub:
                 continue
             for target, answer in effects.send:
                 self._hand_over(target, answer)
-        if self._requests:
+        if self.requests:
             asyncio.get_running_loop().call_soon(self._drain)
         else:
             self._draining = False
@@ -256,13 +252,13 @@ class _Hub:
             due += self._dice.uniform(0.0, OVERTAKEN_MS + 4.0 * self._delay_ms) / 1000.0
         else:
             due = self._last_arrival[target] = max(due, self._last_arrival.get(target, 0.0))
-        heapq.heappush(self._under_way, (due, next(self._serials), target, message))
+        heapq.heappush(self.deliveries, (due, next(self._serials), target, message))
         self._set_timer()
 
     def _set_timer(self) -> None:
-        if not self._under_way:
+        if not self.deliveries:
             return
-        due = self._under_way[0][0]
+        due = self.deliveries[0][0]
         if self._timer is not None:
             if self._timer.when() <= due:
                 return
@@ -272,8 +268,8 @@ class _Hub:
     def _arrive(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
-        while self._under_way and self._under_way[0][0] <= now:
-            _, _, target, message = heapq.heappop(self._under_way)
+        while self.deliveries and self.deliveries[0][0] <= now:
+            _, _, target, message = heapq.heappop(self.deliveries)
             if (port := self.ports.get(target)) is not None:
                 port.receive(message)
         self._set_timer()

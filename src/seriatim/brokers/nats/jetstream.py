@@ -3,13 +3,9 @@
     broker = JetStreamBroker("nats://127.0.0.1:4222")               a stream per topic
     broker = JetStreamBroker("nats://127.0.0.1:4222", streams=64)   64 streams, topics share them
 
-A number is a position in a stream (log mode). Publishers may be any NATS clients. The files beside this one do the
-work: link.py (the connection), streams.py and members.py (which streams there are), readers.py and listen.py
-(subscribers), watch.py and stamps.py (homes), messages.py (formats).
-
-Requests that are under way when the server goes away are forgotten, and machines repeat them. The server recognises an
-event by its id for `duplicates_s`. A publisher that repeats it later, because the server was away for longer, may
-append it twice.
+A number is a position in a stream (log mode). Publishers may be any NATS clients. Requests that are under way when the
+server goes away are forgotten, and machines repeat them. The server recognises an event by its id for `duplicates_s`. A
+publisher that repeats it later, because the server was away for longer, may append it twice.
 """
 
 import logging
@@ -233,8 +229,6 @@ class JetStreamPort(Port):
         if self._watcher is None:
             self._watcher = Watcher(self._streams, self.stamps, self._deliver, self._refuse, self._broker.pace_ms)
         return self._watcher
-
-    # ── listening ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _listen(self, message: Listen) -> None:
         old = self._listening.get(message.topic)

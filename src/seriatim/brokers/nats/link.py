@@ -2,13 +2,11 @@
 
 *Sending* never blocks: messages are queued, and a task writes them in order. While the server is away nothing is
 queued, and what was under way is forgotten, so that nothing old reaches the server after an outage. A caller that waits
-for an answer is told that none will come, and asks again.
+for an answer is told that none will come, and asks again. One inbox serves all questions; each has a number.
 
 *Connections.* nats-py can reconnect by itself, but then it sends what it had buffered, however old, and a few errors
 close it for good. So each of its clients is used for one connection, and this file makes the next one: `on_up` is
 called when there is one, `on_down` when it is lost.
-
-*Asking.* One inbox serves all questions; each has a number, and its answer goes to the caller.
 """
 
 import asyncio
@@ -331,11 +329,7 @@ class NatsLink:
         """Hand every message on a subject to `handler`, on this connection and on all that follow."""
         self._standing[subject] = handler
         if self._client is not None:
-
-            async def subscribe(client: Client) -> None:
-                await self._subscribe(client, subject, handler)
-
-            self._send(subscribe)
+            self._send(lambda client: self._subscribe(client, subject, handler))
 
     def unlisten(self, subject: str) -> None:
         self._standing.pop(subject, None)
@@ -424,8 +418,6 @@ class NatsLink:
         logger.error("nats-py refused a message: reason=%s", problem)
         if isinstance(item, tuple) and item[2].startswith(f"{self._inbox}.a."):
             self._settle(int(item[2].rpartition(".")[2]), RequestRefused(f"it cannot be sent: {problem}"))
-
-    # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_answer(self, message: Msg) -> None:
         self._settle(int(message.subject.rpartition(".")[2]), message)

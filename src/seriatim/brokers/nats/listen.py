@@ -1,21 +1,16 @@
 """One topic as a subscriber listens to it: its events in order, and its stamps or what its slots hold.
 
 *Log mode.* Two readers: the topic's log, and the topic's subject on the stamp channel of its home. A number is a
-position, so the log is read from `after + 1`. A binary search in the stamp stream finds where the stamps begin: stamps
-of a topic are in the order of their numbers, so 12 to 24 questions find the message that covers a number.
+position, so the log is read from `after + 1`. Stamps of a topic are in the order of their numbers, so a binary search
+of 12 to 24 questions finds where they begin. A missing stamp may still come, or may be gone: a stream of somebody else
+may keep its events for longer than the stamps. So the subscriber asks the home first. If the home says that the stamp
+was kept, it is gone, and the subscriber is told `Trimmed`. A missing position of the log was passed by retention
+(`Trimmed`), or its message was deleted (`Voids`).
 
-Stamps may be dropped earlier than their events: a stream of somebody else may keep its events for longer. A missing
-stamp may also be still to come. So the subscriber asks the home first. If the home says that the stamp was kept, the
-stamp is gone, and the subscriber is told `Trimmed`.
-
-A missing position of the log has one of two causes. Retention has passed it: the subscriber is told `Trimmed`. Or
-single messages were deleted: nobody will ever see them, and the subscriber is told `Voids`.
-
-*Ticket mode.* One reader on the topic's slots. Slots are in the stream in the order in which they were filled, not of
-their numbers, and a number may be filled long after higher ones (its publisher died, its home was away). Slots
-therefore carry in their subject the *block* of numbers they belong to, and the server finds the first message of a
-block at once. Reading begins at the first message of any block from that of `after + 1` on: nothing after `after` lies
-before it.
+*Ticket mode.* One reader on the topic's slots. Slots are in the stream in the order in which they were filled, and a
+number may be filled long after higher ones (its publisher died, its home was away). So the subject of a slot holds the
+*block* of numbers it belongs to, and the server finds the first message of a block at once. Reading begins at the first
+message of any block from that of `after + 1` on: nothing after `after` lies before it.
 """
 
 import asyncio
@@ -177,8 +172,6 @@ class LogListening(TopicListening):
         held, self._held = self._held or [], None
         for each_position, message in held:
             self._take(each_position, message)
-
-    # ── stamps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _read_stamps(self, after: Number) -> None:
         home = await self._home()

@@ -7,15 +7,14 @@ way to say "only if nobody else has changed it". So clients take turns, and a na
 the turn adds all claimed names at once, so a hundred clients with a hundred names need one or two turns.
 
 *Turns.* One message per bucket in the same stream names the turn (a random token), or says that nobody has it. It is
-replaced by compare-and-set (expected last sequence of its subject). Each turn sends exactly one update, and ends when
-the server has answered it. The end is announced, and the waiting clients look again.
+replaced by compare-and-set (expected last sequence of its subject). A turn sends exactly one update, and ends when the
+server has answered it. The end is announced, and the waiting clients look again.
 
 *Crashes.* A turn that has not ended after `PATIENCE_S` is presumed dead. Its update may still be under way, and must
 not replace a newer list. So each update also adds a marker, a subject with the token of its turn, and removes the
-marker before it. The next client creates an empty stream that captures the dead turn's marker. The server lets only
-one stream capture a subject, so a later update of that turn is refused. One that the server is just carrying out gets
-`GRACE_S`. A client that was presumed dead takes another turn, which adds all claimed names again. A home that misses a
-name in a bucket that it watches adds it again.
+marker before it. The next client creates an empty stream that captures the dead turn's marker. Only one stream can
+capture a subject, so a later update of that turn is refused. One that the server is just carrying out gets `GRACE_S`. A
+client that was presumed dead takes another turn, and a home that misses a name in a bucket adds it again.
 """
 
 import asyncio
@@ -87,8 +86,6 @@ class Members:
                 stop()
             if wanted <= self.of((await self._api.info(self._names.log_stream(bucket))).config.subjects):
                 return
-
-    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _turn(self, bucket: Topic) -> tuple[int, list[str]]:
         """The position of the message that says who has the turn, and the tokens of all turns that have not ended."""

@@ -42,7 +42,10 @@ def event_headers(event: Event) -> dict[str, str]:
         headers[PUBLISHER] = event.publisher
     if event.headers:
         for key, value in event.headers.items():
-            _check_key(key)
+            if _KEY.fullmatch(key) is None:
+                raise InputError(f"header {key!r}", "it is not a name", "use letters, digits and -")
+            if key.lower().startswith("nats-") or key.lower() == PUBLISHER.lower():
+                raise InputError(f"header {key}", "this name means something to the broker", "use another one")
             headers[key] = value
     for key, value in headers.items():
         if value != value.strip() or _LINE_BREAK.search(value):
@@ -54,13 +57,6 @@ def event_headers(event: Event) -> dict[str, str]:
     if not event.id:
         raise InputError("event.id", "it is empty", "give every event an id of its own")
     return headers
-
-
-def _check_key(key: str) -> None:
-    if _KEY.fullmatch(key) is None:
-        raise InputError(f"header {key!r}", "it is not a name", "use letters, digits and -")
-    if key.lower().startswith("nats-") or key.lower() == PUBLISHER.lower():
-        raise InputError(f"header {key}", "this name means something to the broker", "use another one")
 
 
 def stored_headers(block: bytes) -> dict[str, str]:

@@ -1,14 +1,11 @@
 """Reading a stream in order, from a position on, whatever goes wrong on the way.
 
 A reader owns a consumer on the server: short-lived, in memory, without acknowledgements. It *pulls*: a bounded number
-of messages is asked for, and no more while paused, so a slow subscriber costs the server nothing and us a bounded
-buffer. (Pushing with flow control was as fast when measured, and stops less exactly.) Every message carries its place
-in the stream and its place among what the consumer has sent. A hole in the latter means that something got lost on the
-way. Then the reader begins again, with a new consumer, after the last message it handed on. The same happens when the
-connection was lost, when the server says that the consumer is gone, and when it is silent longer than its heartbeat.
-
-A stream that was deleted takes its consumers along. So a reader that begins again looks whether the stream is still
-the one that it read (identity.py), and fails if not.
+of messages is asked for, and none while paused, so a slow subscriber costs the server nothing and us a bounded buffer.
+Every message carries its place in the stream and its place among what the consumer has sent. A hole in the latter means
+that something got lost on the way. Then the reader begins again, with a new consumer, after the last message it handed
+on. The same happens when the connection was lost, when the server says that the consumer is gone, and when it is silent
+longer than its heartbeat. A reader that begins again fails if the stream was deleted and made anew (identity.py).
 """
 
 import asyncio
@@ -135,7 +132,7 @@ class Reader:
 
     async def _create(self) -> None:
         api = self._readers.api
-        name = self._readers.new_name()
+        name = next(self._readers.names)
         config: dict[str, Any] = {
             "ack_policy": "none",
             "mem_storage": True,
@@ -234,10 +231,9 @@ class Readers:
     def __init__(self, api: Api, owner: str) -> None:
         self.api = api
         self.turns = asyncio.Semaphore(AT_ONCE)
-        self._owner = owner
         self._numbers = count(1)
-        self._names = count(1)
-        self._secret = f"{random.SystemRandom().getrandbits(48):012x}"  # two processes never use one name
+        secret = f"{random.SystemRandom().getrandbits(48):012x}"  # two processes never use one name
+        self.names = (f"{owner}-{secret}-{number}" for number in count(1))  # of consumers; the server's tools show them
         self.by_number: dict[int, Reader] = {}
         self.by_consumer: dict[str, Reader] = {}
         self.inbox = api.link.inbox("r")
@@ -259,10 +255,6 @@ class Readers:
             reader.close()
         if self._task is not None:
             self._task.cancel()
-
-    def new_name(self) -> str:
-        """A name for a consumer. The server's tools show it, so it names its owner."""
-        return f"{self._owner}-{self._secret}-{next(self._names)}"
 
     def _on_message(self, message: Msg) -> None:
         """The reply subject of a message names its consumer and its position. A status has no reply subject."""

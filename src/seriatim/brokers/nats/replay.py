@@ -1,10 +1,9 @@
 """Publishes archived events again, in their order, each once, however often it is interrupted.
 
-*Into a stream of its own* (the default). The replay `prefix` goes to the subjects `<prefix>.<topic>`, all of them in
-one stream. The order of the stream is the sequence: a reader of `<prefix>.>` reads exactly what was replayed.
-Every message says which position it must get (`Nats-Expected-Last-Sequence`), so one that is lost on the way takes down
-those sent behind it, and no later one can slip in before it. Then the end of the stream is read, and the rest is sent
-again. The stream is also the record of progress: its last message says how far the replay is.
+*Into a stream of its own* (the default). All events of the replay `prefix` go to one stream, on the subjects
+`<prefix>.<topic>`. Every message says which position it must get (`Nats-Expected-Last-Sequence`), so one that is lost
+on the way takes down those sent behind it. Then the end of the stream is read, and the rest is sent again. The stream
+is also the record of progress: its last message says how far the replay is.
 
 *Onto the topics themselves*. Others use the stream too. A message is sent only when all events of other topics before
 it are stored. A lost message is sent again under its id, and within the server's window for repeats it is stored once.
@@ -92,8 +91,6 @@ class NatsReplay:
         self._refusal: SeriatimError | None = None
         self._news = asyncio.Event()
         self._moved_s = time.monotonic()
-
-    # ── the stream ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def reached(self) -> Reached | None:
         if self._prefix is None:

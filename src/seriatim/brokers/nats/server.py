@@ -1,14 +1,11 @@
 """A NATS server of our own, as a child process: for `seriatim up`, for demos, tests and measurements.
 
-It listens on 127.0.0.1 only. The server picks a free port itself and says which one in a file, so there is no moment
-in which somebody else could take it. What it logs is kept beside its data and is quoted when it does not start.
-Two servers on one folder would lose what they acknowledge, so the server itself holds a lock on it: it inherits the
-locked file and keeps it for as long as it lives, also when the process that started it is killed.
+It listens on 127.0.0.1 only. The server picks a free port itself and says which one in a file, so nobody else can take
+it in between. What it logs is kept beside its data and is quoted when it does not start. Two servers on one folder
+would lose what they acknowledge, so the server inherits a locked file and keeps it for as long as it lives.
 
     async with NatsServer() as server:                      with NatsServer() as server:
         await nats.connect(server.url)                          print(server.url)
-
-Nothing here needs a NATS client.
 """
 
 import asyncio
@@ -69,14 +66,14 @@ class NatsServer:
             raise InputError("port", f"{port} is not a port", "give one from 1 to 65535, or 0 for any free one")
         self.port = port
         self._binary = find_binary()
-        self._temporary = folder is None
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="seriatim-nats-"))
         self._config = config
         self._ends_with_parent = ends_with_parent
         self._process: subprocess.Popen[bytes] | None = None
         self._orphan: weakref.finalize[..., NatsServer] | None = None
-        # Nobody removes a temporary folder if the object is simply dropped, so that is arranged from the beginning.
-        self._leftovers = weakref.finalize(self, _remove, self.folder) if self._temporary else None
+        self._leftovers: weakref.finalize[..., NatsServer] | None = None
+        if folder is None:  # removed also if the object is simply dropped
+            self._leftovers = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     @property
     def url(self) -> str:
@@ -254,7 +251,3 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     """Also for a server that nobody has stopped: the object was dropped, or the interpreter ends."""
     process.kill()
     process.wait(STOP_S)
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

@@ -13,8 +13,6 @@ starts again, and a subscriber that comes back, knows its numbers from those of 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 from msgspec import Struct, field
 
@@ -95,7 +93,9 @@ class StampChannel:
             return
         if lane.kept_to is None:
             lane.busy = True
-            self._run(self._recover(topic, lane))
+            task = asyncio.get_running_loop().create_task(self._recover(topic, lane))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             return
         for first in [first for first, each in lane.queue.items() if each.last <= lane.kept_to]:
             del lane.queue[first]
@@ -191,11 +191,6 @@ class StampChannel:
             lane.position, lane.kept_to = last.seq, decode_stamps(last.data, topic)[-1].last
             if not lane.log.created:
                 lane.log = stamped_log(last)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def stamped_log(stored: Stored) -> Sighting:

@@ -10,6 +10,7 @@ The subjects of a bucket's stream are the names in use; members.py adds them.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Coroutine, Iterable
 from typing import Any, Literal
 
@@ -27,8 +28,8 @@ DUPLICATES_S = 120.0
 SECONDS_MAX = 1e9  # the server counts nanoseconds in 64 bits
 BYTES_MAX = 2**63 - 1
 
-# A slot is filled once: the second message for its subject is refused, and no header may take the first one away.
 LAST_ONLY = {"max_msgs_per_subject": 1, "max_age": 0}  # names in use, and who adds them: kept for ever
+# A slot is filled once: the second message for its subject is refused, and no header may take the first one away.
 ONCE = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True, "allow_rollup_hdrs": False}
 
 
@@ -71,7 +72,7 @@ class Streams:
         self._captured: dict[Topic, set[str]] = {}  # subjects that a bucket's stream captures, as far as we know
         self._wanted: dict[Topic, set[str]] = {}  # subjects that it must capture
         self._others: set[str] = set()  # streams of slots and stamps that are there
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.members = Members(api, names)
         self._later: set[asyncio.Task[None]] = set()
 
@@ -115,7 +116,7 @@ class Streams:
         check_topic(topic)
         if self.names.buckets and not is_bucket(topic, self.names.buckets):
             raise InputError(f"topic {topic!r}", "topics share buckets here, and it is not a bucket", "name its bucket")
-        async with self._lock(topic):
+        async with self._locks[topic]:
             if self.names.buckets:
                 return await self._bucket(topic)
             self._logs[topic] = self._logs.get(topic) or await self._topic(topic)
@@ -217,7 +218,7 @@ class Streams:
 
     async def _other(self, stream: str, subject: str, additions: dict[str, Any]) -> str:
         if stream not in self._others:
-            async with self._lock(stream):
+            async with self._locks[stream]:
                 found = await self._find(stream)
                 if found is None and not await self._create({**self._config(stream, [subject]), **additions}):
                     found = (await self.api.info(stream)).config
@@ -270,9 +271,6 @@ class Streams:
             config["max_age"] = int(self.options.max_age_s * NANOSECONDS)
             config["duplicate_window"] = min(config["max_age"], int(DUPLICATES_S * NANOSECONDS))
         return config
-
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
 
 
 def _problem_with(config: StreamConfig, subject: str, needed: dict[str, Any]) -> str | None:

@@ -1,33 +1,28 @@
 """A home watches the logs of its topics grow. The cost depends on the number of rounds, not of messages.
 
 A topic at rest has an *alarm*: a subscription to its subject that ends with the first message. When it rings, the
-server is asked where the log ends; the home is told, gives out the range and stamps it; only then is the question
-asked again, so whatever has arrived meanwhile is one range. While a log keeps growing there is no alarm, just one
-question per round. When nothing is new the alarm is set again and the question asked once more, because something may
-have come in between.
+server is asked where the log ends. The home is told, and stamps the range. Only then is the question asked again, so
+whatever has arrived meanwhile is one range. While a log keeps growing there is no alarm, just one question per round.
+When nothing is new the alarm is set, and the question is asked once more, because something may have come in between.
 
     rest ──alarm──▶ asking ──grown──▶ told the home ──Stamped──▶ asking …
       ▲               │ nothing new: set the alarm, ask once more
       └───────────────┘
 
 *Pace.* A topic is asked about at most every `pace_ms`, and all busy topics together at most `QUESTIONS_PER_S` times a
-second: with many of them rounds become longer and ranges larger, not questions more frequent. When so many messages
-come that the server has little time left, rounds become longer, up to fifty times `pace_ms`: stamps then come later,
-and the server keeps its time for messages. It grows with the square of the load, so that half of it costs little.
-
-*In step.* A round of one topic costs the home the same wake-ups, journal append and messages as a round of ten. So once
-there is some load all busy topics are asked at the same moments, and go through their rounds together.
+second: with many of them ranges become larger, not questions more frequent. Under load rounds become longer, up to
+fifty times `pace_ms`, so that the server keeps its time for messages. This grows with the square of the load: half of
+it costs little. A round of one topic costs the home the same wake-ups, journal append and messages as a round of ten.
+So under load all busy topics are asked at the same moments.
 
 *Two questions.* Asking for the last message costs the server a quarter of asking for the state of the stream, but sends
-the message along and says nothing of what was trimmed. So the cheap one is asked while messages are small, the other
-one now and then.
+the message along and does not say what was trimmed. So it is asked while messages are small, the other one now and
+then.
 
-An alarm rings when a message is *published*, which can be a moment before it is in the log, so a question that finds
-nothing after an alarm is repeated a few times. Whatever gets lost on the way (a cluster takes a moment to hear of an
-alarm) is found by a slow round of questions: after a second, then less and less often.
-
-A log that was deleted and made anew is reported and watched no longer (identity.py). While it grows this is noticed
-within a second, when the state is asked for.
+An alarm rings when a message is *published*, which can be a moment before it is in the log. So a question that finds
+nothing after an alarm is repeated a few times. What gets lost on the way is found by a slow round of questions. A log
+that was deleted and made anew is reported and watched no longer (identity.py); while it grows this is noticed within a
+second.
 """
 
 import asyncio
@@ -148,8 +143,6 @@ class Watcher:
         each = self._watched.get(topic)
         if each is not None and each.waits_for and last >= each.waits_for:
             self._go_on(each)
-
-    # ── beginning ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, each: Watched) -> None:
         if not each.asking:

@@ -190,7 +190,8 @@ class Connection(asyncio.Protocol, ABC):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but not by inheritance
-        self.peer = _name_of(transport)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "unknown"
         self._transport.set_write_buffer_limits(high=self._options.output_bytes_high)
         self.open = True
         self._look = self._loop.call_later(self._options.ping_s, self._look_around)
@@ -215,8 +216,8 @@ class Connection(asyncio.Protocol, ABC):
         if bodies:
             self._heard = True
             self.received += len(bodies)
-            if self._throttle is not None and self._throttle.behind():
-                self._throttle.hold(self)
+            if self._throttle is not None:
+                self._throttle.hold_if_behind(self)
 
     def pause_writing(self) -> None:
         self._drain_timer = self._loop.call_later(self._options.drain_timeout_s, self._not_drained)
@@ -285,11 +286,10 @@ class Throttle:
         self._held: set[Connection] = set()
         self._polling = False
 
-    def behind(self) -> bool:
-        return self._backlog() > self._backlog_max
-
-    def hold(self, connection: Connection) -> None:
-        """Do not read this connection until the backlog is smaller."""
+    def hold_if_behind(self, connection: Connection) -> None:
+        """If too much waits, do not read this connection until the backlog is smaller."""
+        if self._backlog() <= self._backlog_max:
+            return
         if not self._polling:
             self._polling = True
             self.stops += 1
@@ -308,8 +308,3 @@ class Throttle:
         held, self._held = self._held, set()
         for connection in held:
             connection.release(BEHIND)
-
-
-def _name_of(transport: asyncio.BaseTransport) -> str:
-    name = transport.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "unknown"

@@ -98,6 +98,7 @@ class Dialer:
         self.deliver: Deliver = switchboard.deliver  # may raise RemoteError, which ends the connection
         self._peers = {peer.node: peer for peer in peers}
         self._on_connect = on_connect
+        self._source = name if role == "node" else None  # whose messages alone go through these connections
         self._lines: dict[str, Line] = {}
         self._searches: dict[Node, Search] = {}
         self._plugged: dict[Node, tuple[Dialed, Outlet]] = {}
@@ -193,7 +194,7 @@ class Dialer:
         def outlet(source: Address, message: Payload) -> None:
             dialed.post(Envelope(source, node, message))
 
-        self.switchboard.plug(node, outlet, source=self._only_source())
+        self.switchboard.plug(node, outlet, source=self._source)
         self._plugged[node] = (dialed, outlet)
         if (search := self._searches.get(node)) is not None:
             search.got()
@@ -205,13 +206,10 @@ class Dialer:
         if node not in self._plugged:
             return
         dialed, outlet = self._plugged.pop(node)
-        self.switchboard.unplug(node, outlet, source=self._only_source())
+        self.switchboard.unplug(node, outlet, source=self._source)
         if (search := self._searches.get(node)) is not None:
             search.lost()
         logger.info("disconnected: node=%s address=%s reason=%s", node, dialed.line.address, dialed.line.reason)
-
-    def _only_source(self) -> Address | None:
-        return self.hello.name if self.hello.role == "node" else None
 
 
 class Search:

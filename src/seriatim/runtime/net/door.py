@@ -62,7 +62,7 @@ class Door(ABC):
         self._strangers_max = strangers_max
         self._context: ssl.SSLContext | None = None
         self._all: set[Visitor] = set()  # those that are just being closed, too
-        self._strangers: dict[Visitor, None] = {}  # in the order they came
+        self.strangers: dict[Visitor, None] = {}  # in the order they came
         self._sockets: list[socket.socket] = []
         self._arriving: dict[asyncio.Task[None], socket.socket] = {}
         self._running = False
@@ -119,15 +119,11 @@ class Door(ABC):
             self.refused["too many sockets"] += 1
             visitor.abort("too many sockets")
             return
-        self._strangers[visitor] = None
-        if len(self._strangers) > self._strangers_max:
-            oldest = next(iter(self._strangers))
+        self.strangers[visitor] = None
+        if len(self.strangers) > self._strangers_max:
+            oldest = next(iter(self.strangers))
             self.refused["too many strangers"] += 1
             oldest.abort("too many connections that do not say who they are")
-
-    def no_stranger(self, visitor: "Visitor") -> None:
-        """The connection has said who it is, or is closed."""
-        self._strangers.pop(visitor, None)
 
     # ── accepting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,7 +233,7 @@ class Visitor(Connection):
         """The connection has said who it is: end the time limit."""
         if self._hello_timer is not None:
             self._hello_timer.cancel()
-        self._door.no_stranger(self)
+        self._door.strangers.pop(self, None)
 
     def refuse(self, problem: Problem, role: str, who: str, report: bytes = b"") -> None:
         self._door.refused[problem.kind] += 1

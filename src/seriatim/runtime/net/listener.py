@@ -100,22 +100,16 @@ class Listener(Door):
 
     async def start(self) -> None:
         await super().start()
-        self.switchboard.watch(self._nodes_changed)
+        self.switchboard.on_change.append(self._nodes_changed)
         self._nodes_changed()
 
     async def stop(self) -> None:
         if self._running:
-            self.switchboard.unwatch(self._nodes_changed)
+            self.switchboard.on_change.remove(self._nodes_changed)
         await super().stop()
 
     def visitor(self) -> "Guest":
         return Guest(self)
-
-    def left(self, guest: "Guest") -> None:
-        self.guests.discard(guest)
-        self.clients -= guest.role == "client"
-        self.received += guest.received
-        self.sent += guest.sent
 
     def problem(self, hello: Hello) -> Problem | None:
         """Why a connection is refused. Checks the token first, so that strangers learn nothing about the cluster."""
@@ -205,12 +199,16 @@ class Guest(Visitor):
         self.close("replaced", Refusal("replaced: a newer connection uses the same address"))
 
     def ended(self, reason: str) -> None:
+        listener = self._listener
         for address, outlet in self._outlets.items():
-            self._listener.switchboard.unplug(address, outlet)
-            if self._listener.owners.get(address) is self:
-                del self._listener.owners[address]
+            listener.switchboard.unplug(address, outlet)
+            if listener.owners.get(address) is self:
+                del listener.owners[address]
         self._outlets.clear()
-        self._listener.left(self)
+        listener.guests.discard(self)
+        listener.clients -= self.role == "client"
+        listener.received += self.received
+        listener.sent += self.sent
         super().ended(reason)
 
     def _introduce(self, hello: Hello) -> None:

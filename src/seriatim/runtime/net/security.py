@@ -62,10 +62,9 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
         authority: str = "",
         require_client_certificate: bool = False,
         tls: bool = False,
-        folder: Path | None = None,
+        folder: Path = Path(),
     ) -> "SecurityOptions":
         """Read the tokens, and check that every file can be used. Relative paths are relative to `folder`."""
-        folder = Path() if folder is None else folder
         files = {"certificate": certificate, "key": key, "authority": authority}
         options = cls(
             token=_read_token("token_file", folder / token_file) if token_file else "",

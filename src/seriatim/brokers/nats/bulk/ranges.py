@@ -184,7 +184,10 @@ class _RangeReader:
         for position, reply in enumerate(replies, following):
             message = found[reply]
             if message is None:
-                _extend_hole(into.holes, position)
+                if into.holes and into.holes[-1][1] == position - 1:
+                    into.holes[-1] = (into.holes[-1][0], position)
+                else:
+                    into.holes.append((position, position))
                 continue
             into.positions.append(position)
             into.subjects.append(message.subject.encode())
@@ -200,13 +203,6 @@ class _RangeReader:
             if refused.problem.err_code != MESSAGE_NOT_FOUND:
                 raise
             return None
-
-
-def _extend_hole(holes: list[tuple[int, int]], position: int) -> None:
-    if holes and holes[-1][1] == position - 1:
-        holes[-1] = (holes[-1][0], position)
-    else:
-        holes.append((position, position))
 
 
 def ask_api(connection: NatsSocket, what: str, question: dict[str, Any], kind: type[A], prefix: str) -> A:

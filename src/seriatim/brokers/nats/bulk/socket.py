@@ -82,7 +82,10 @@ class NatsSocket:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._buffer, self._at = b"", 0
-            info = self._info()
+            greeting = self._line()
+            if not greeting.startswith(b"INFO "):
+                raise ConnectionFailed("the other side is not a NATS server")
+            info = json.loads(greeting[5:])
             if parts.scheme == "tls" or info.get("tls_required"):
                 name = self.credentials.tls_name or parts.hostname
                 self._socket = self.credentials.tls().wrap_socket(self._socket, server_hostname=name)
@@ -94,13 +97,6 @@ class NatsSocket:
         except BaseException:
             self._socket.close()
             raise
-
-    def _info(self) -> dict[str, Any]:
-        line = self._line()
-        if not line.startswith(b"INFO "):
-            raise ConnectionFailed("the other side is not a NATS server")
-        found: dict[str, Any] = json.loads(line[5:])
-        return found
 
     def _hello(self, nonce: str) -> dict[str, Any]:
         credentials = self.credentials

@@ -1,11 +1,10 @@
 """A journal in a JetStream stream: kept by as many servers as the stream has replicas, for nodes that move.
 
-messages.py says what is in the stream. stream.py says how a message gets there, whatever happens to its
-acknowledgement.
+messages.py says what is in the stream, and stream.py how a message gets there, whatever happens to its answer.
 
 *One writer.* Every message names the last sequence its writer has seen, and the stream refuses it if there is a later
-one. Opening the journal appends such a message, so the previous writer is refused at its next append (Fenced).
-No lock, no lease, no clock.
+one. Opening the journal appends such a message, so the previous writer is refused at its next append (Fenced). No lock,
+no lease, no clock.
 
 *Snapshots* are appended in pieces between appends, then a message that says that they are complete, then everything
 before is purged. A crash anywhere in between leaves the snapshot before and all messages after it.

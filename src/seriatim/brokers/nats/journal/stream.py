@@ -151,8 +151,6 @@ class JournalStream:
     async def _next(self, question: dict[str, Any]) -> Stored | None:
         return await self._patiently("read", lambda: self._api.message(self.name, question))
 
-    # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def _answer(self, what: str, answer: Awaitable[T]) -> T:
         """The answer to one request. ConnectionFailed: it may have been carried out. ApiRefused: it was not."""
         try:
