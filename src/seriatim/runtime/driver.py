@@ -155,7 +155,7 @@ class Driver:
         if not await self._until_released(timeout_s):
             raise TimedOut(
                 f"{self.backlog} steps of {self.address} wait for the journal, which has not taken them within "
-                f"{timeout_s:g} s; see to its disk or its stream"
+                f"{timeout_s:g} s; check its disk or its stream"
             )
         if self.failed.done():
             raise self.failed.result()

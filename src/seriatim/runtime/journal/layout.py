@@ -216,5 +216,5 @@ def failure(what: str, path: Path, error: OSError) -> JournalError:
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
         advice = "name a folder"
     else:
-        advice = "see to the disk, then start again"
+        advice = "check the disk, then start again"
     return JournalError(f"{path}: cannot {what}: {error.strerror or error}; {advice}")

@@ -134,7 +134,7 @@ async def test_nobody_answers_for_too_long(tmp_path: Path) -> None:
         journal._stream._patience_s = 1.0
         server.kill()
         with pytest.raises(
-            JournalError, match=r"cannot append to it: no answer from NATS for 1 s .*; see to the servers"
+            JournalError, match=r"cannot append to it: no answer from NATS for 1 s .*; check the servers"
         ):
             await asyncio.wait_for(journal.append([b"b"]), 60)
         with pytest.raises(JournalError, match="takes nothing more since an earlier failure"):

@@ -222,7 +222,7 @@ class JournalStream:
             if refused.problem.err_code != WRONG_LAST_MESSAGE:
                 raise JournalError(
                     f"stream {self.name}: does not take an append: {refused.problem.description}; "
-                    "see to the limits of the stream and of the server's storage"
+                    "check the limits of the stream and of the server's storage"
                 ) from refused
             return None, refused.problem.description
         return ack.seq, ""
@@ -290,7 +290,7 @@ class _Patience:
         if self.is_over:
             raise Unreachable(
                 f"{self._failed}: no answer from NATS for {self._patience_s:g} s ({why}); "
-                "see to the servers and to this user's permissions, then start again"
+                "check the servers and this user's permissions, then start again"
             )
         await asyncio.sleep(self._delay_s)
         self._delay_s = min(2 * self._delay_s, RETRY_S_MAX)
