@@ -1,8 +1,7 @@
 """The seam to a broker: what the machines say to `BROKER` and hear from it, carried to a real server and back.
 
 A `Broker` is one connection. Each machine attaches to it and gets a *port*: it sends the messages of
-protocols/with_broker.py and is given the answers through `deliver`. An adapter
-translates; it decides nothing about order.
+protocols/with_broker.py and is given the answers through `deliver`. An adapter decides nothing about order.
 
     machine sends        the broker does                                   machine is given
     Append(event)        put it at the end of the topic's log, once        Appended

@@ -50,15 +50,15 @@ CREATE TABLE IF NOT EXISTS records (name TEXT PRIMARY KEY, data BLOB);
 class SqliteBroker(Broker):
     """One connection."""
 
+    payload_bytes_max = PAYLOAD_BYTES_MAX
+    knows_repeats = True
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ports: list[SqlitePort] = []
         self._file: sqlite3.Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-
-    payload_bytes_max = PAYLOAD_BYTES_MAX
-    knows_repeats = True
 
     @property
     def records(self) -> Records:
