@@ -190,7 +190,7 @@ def test_a_broker_is_known_only_inside_its_folder(path: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("name", ["seam.py", "capabilities.py", "bulk.py", "journals.py"])
+@pytest.mark.parametrize("name", ["seam.py", "capabilities.py", "bulk.py"])
 def test_the_seam_names_no_kind_of_broker(name: str) -> None:
     text = (PACKAGE / "brokers" / name).read_text(encoding="utf-8").lower()
     found = [word for word in ("nats", "jetstream", "kafka", "redis", "sqlite", "memorybroker") if word in text]
@@ -304,7 +304,6 @@ OWN_LOOPS = {
     "pipeline/streams.py": "blocking calls, for tests of Spark, which blocks",
     "runtime/journal/child.py": "a process of its own",
     "runtime/journal/test_segment.py": "what becomes of a thread when its loop is gone",
-    "runtime/journal/test_writer.py": "what becomes of a thread when its loop is gone",
 }
 
 

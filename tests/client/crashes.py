@@ -60,7 +60,7 @@ async def kill(events: Subscription) -> None:
     feed = source.feed
     source._journal.is_dead = True
     driver = feed._driver
-    driver._fail(JournalError("killed"))
+    driver.end(JournalError("killed"))
     if driver._task is not None:
         driver._task.cancel()
     feed._network.switchboard.unplug(feed.address)

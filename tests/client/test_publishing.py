@@ -52,7 +52,7 @@ class Gate(MemoryBroker):
             elif self.is_shut:
                 self.ignored.append(event)
             else:
-                port.refuse(message, RequestRefused("no permission"))
+                port._refuse(message, RequestRefused("no permission"))
 
         port.send = watched  # type: ignore[method-assign]
         return port
@@ -334,7 +334,7 @@ async def test_a_broken_driver_fails_everything_with_the_reason() -> None:
         await until("it is under way", lambda: len(broker.ignored) == 1)
         outbox = bus._opened()
         assert isinstance(outbox, BrokerOutbox)
-        outbox._driver._fail(SeriatimError("broken on purpose"))
+        outbox._driver.end(SeriatimError("broken on purpose"))
         with pytest.raises(Closed, match="broken on purpose"):
             await future
         assert all(isinstance(each, Closed) for each in await _errors(bus, 2))

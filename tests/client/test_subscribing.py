@@ -303,7 +303,7 @@ async def test_a_broken_driver_ends_the_iterator_with_the_reason() -> None:
     async with world() as w, w.bus() as bus, bus.subscribe("a") as events:
         reading = asyncio.ensure_future(events.next())
         await asyncio.sleep(0)
-        feed_of(events)._driver._fail(SeriatimError("broken on purpose"))
+        feed_of(events)._driver.end(SeriatimError("broken on purpose"))
         with pytest.raises(SeriatimError, match="broken on purpose"):
             await reading
         with pytest.raises(SeriatimError, match="broken on purpose"):

@@ -171,7 +171,7 @@ async def get(server: SequencerServer, path: str) -> tuple[int, str]:
 
 
 async def test_more_homes_than_fit_into_a_message_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.brokers.memory.broker.PAYLOAD_BYTES_MAX", 2_000)
+    monkeypatch.setattr("seriatim.brokers.memory.broker.MemoryBroker.payload_bytes_max", 2_000)
     homes = {f"topic-{index}": "root" for index in range(200)}
     server = SequencerServer(config_of(tmp_path, "large", {"root": {}}, homes=homes))
     with pytest.raises(InputError, match=r"^homes: 200 homes make \d+ bytes, and one message may have 2000; use"):

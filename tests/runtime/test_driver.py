@@ -289,7 +289,7 @@ async def test_waiting_is_bounded_and_says_for_what() -> None:
     rig = Rig(GatedJournal())
     rig.add()
     rig.add()
-    with pytest.raises(TimedOut, match=r"2 steps of toy wait for the journal, .* within 0\.01 s; see to its disk"):
+    with pytest.raises(TimedOut, match=r"2 steps of toy wait for the journal, .* within 0\.01 s; check its disk"):
         await rig.driver.settled(timeout_s=0.01)
     rig.driver.failed.cancel()
     rig.driver._task.cancel()  # type: ignore[union-attr]

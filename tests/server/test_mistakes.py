@@ -28,7 +28,7 @@ async def test_a_node_with_standbys_that_ends_by_a_mistake_has_failed(tmp_path: 
         served = server.served["root"]
         await until("it is active", lambda: served.role == "active")
         assert served.host is not None
-        served.host.driver._fail(KeyError("a mistake"))
+        served.host.driver.end(KeyError("a mistake"))
         await until("it has failed", lambda: served.role == "failed")
         assert served.failed.done()
     finally:

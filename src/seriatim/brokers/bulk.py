@@ -37,15 +37,10 @@ class Messages(Struct):
 
     positions: list[int] = field(default_factory=list)
     subjects: list[bytes] = field(default_factory=list)
-    times: list[bytes] = field(default_factory=list)
-    """When the broker stored it: 2026-05-01T12:00:00.123456789Z."""
-
-    headers: list[bytes] = field(default_factory=list)
-    """As the broker keeps them; `BulkReader.head` reads them. Empty: none."""
-
+    times: list[bytes] = field(default_factory=list)  # when the broker stored it: 2026-05-01T12:00:00.123456789Z
+    headers: list[bytes] = field(default_factory=list)  # as the broker keeps them; `BulkReader.head` reads them
     bodies: list[bytes] = field(default_factory=list)
-    holes: list[tuple[int, int]] = field(default_factory=list)
-    """Positions between and after these that the stream does not have any more: first and last of each hole."""
+    holes: list[tuple[int, int]] = field(default_factory=list)  # first and last position of each, between and after
 
 
 class Head(NamedTuple):
@@ -85,31 +80,24 @@ class BulkReader(Protocol):
     @property
     def cluster(self) -> str:
         """The cluster's name."""
-        ...
 
     def catalogue(self, topics: str = "") -> Catalogue:
         """Which streams there are. `topics`: names that may be in streams of somebody else."""
-        ...
 
     def read(self, stream: Stream, first: int, last: int) -> Iterator[Messages]:
         """The messages at these positions, each once, and the holes between them."""
-        ...
 
     def log_subject(self, log: Topic) -> str:
         """The subject of events in this log that have no topic of their own."""
-        ...
 
     def head(self, headers: bytes) -> Head:
         """What the headers of an event say."""
-        ...
 
     def slot(self, body: bytes, topic: Topic, names: TopicNames | None = None) -> Delivered:
         """What a message of a stream of slots holds. RemoteError: it cannot be read."""
-        ...
 
     def stamps(self, body: bytes, topic: Topic, names: TopicNames) -> list[Stamped]:
         """The stamps in a message of a stream of stamps. RemoteError: it cannot be read."""
-        ...
 
 
 def patterns(topics: str) -> list[str]:

@@ -1,12 +1,6 @@
 """What some brokers can do and others cannot. A broker says which of these it has (seam.py).
 
-Requests        questions and answers between its clients       finding the sequencers, `seriatim status`
-Records         small records by name                           finding the sequencers where nobody can ask
-FencedJournals  journals that one writer at a time can use      journals of nodes, durable subscriptions
-RowChannel      rows of a client's log, kept on the broker      log="broker:"
-ReplayPublisher events of an archive, published again           `seriatim replay --publish`
-BulkReader      whole ranges of a log, read at once (bulk.py)   Spark
-BrokerServer    a server of our own                             `seriatim up`
+README.md says what is missing without each. Reading in bulk is in bulk.py.
 """
 
 import asyncio
@@ -38,11 +32,9 @@ class Requests(Protocol):
 
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
         """Ask. None: nobody answered."""
-        ...
 
     async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
         """Answer such questions until the broker is closed; None: say nothing."""
-        ...
 
 
 class Records(Protocol):
@@ -50,11 +42,9 @@ class Records(Protocol):
 
     async def keep(self, name: str, data: bytes) -> None:
         """Keep this under the name, in place of what was there."""
-        ...
 
     async def kept(self, name: str) -> bytes | None:
         """The last record under this name. None: there is none."""
-        ...
 
 
 class FencedJournal(Journal, Protocol):
@@ -65,7 +55,6 @@ class FencedJournal(Journal, Protocol):
 
     async def wait_until_silent(self, silent_s: float) -> None:
         """Return when nobody has written for `silent_s`. The wait has no limit."""
-        ...
 
 
 class FencedJournals(Protocol):
@@ -73,15 +62,15 @@ class FencedJournals(Protocol):
 
     async def open(self) -> None:
         """Connect. ConnectionFailed says what was tried."""
-        ...
 
-    def journal(self, name: str, *, beat_s: float | None = None) -> FencedJournal:
-        """The journal of this name, to be opened. `beat_s`: the seconds between signs of life, for standbys."""
-        ...
+    def journal(self, name: str, *, beat_s: float | None = None, connects: bool = False) -> FencedJournal:
+        """The journal of this name, to be opened. `beat_s`: the seconds between signs of life, for standbys.
+
+        `connects`: the connection is opened and closed with this journal.
+        """
 
     async def close(self) -> None:
         """Disconnect, after the journals are closed. May be called twice."""
-        ...
 
 
 class RowChannel(Protocol):
@@ -89,19 +78,15 @@ class RowChannel(Protocol):
 
     def send(self, lines: bytes) -> None:
         """Hand over whole lines; returns at once. LogError: too much waits, because the broker does not take it."""
-        ...
 
     async def written(self, timeout_s: float) -> None:
         """Wait until the broker has everything. LogError: it does not have it in that time."""
-        ...
 
     async def read(self) -> list[bytes]:
         """What this client has written before, message by message."""
-        ...
 
     def close(self) -> None:
         """Hand over no more; what waits is forgotten."""
-        ...
 
 
 class ReplayedEvent(Struct, frozen=True, gc=False):
@@ -133,11 +118,9 @@ class ReplayPublisher(Protocol):
 
         InputError: the stream or prefix is used by something else.
         """
-        ...
 
     async def publish(self, batches: AsyncIterator[Sequence[ReplayedEvent]]) -> int:
         """Store these events in order. Returns their number. Leave out the events up to what `reached` returned."""
-        ...
 
 
 async def paced(
@@ -170,31 +153,24 @@ class BrokerServer(Protocol):
     @property
     def url(self) -> str:
         """The URL at which clients connect."""
-        ...
 
     @property
     def pid(self) -> int:
         """Its process."""
-        ...
 
     @property
     def running(self) -> bool:
         """Whether the process lives."""
-        ...
 
     @property
     def log_file(self) -> Path:
         """The file that the server logs to."""
-        ...
 
     def launch(self) -> None:
         """Start it and wait until it answers. ConnectionFailed says why it does not."""
-        ...
 
     async def stop(self) -> None:
         """End it in good order."""
-        ...
 
     def kill(self) -> None:
         """End it at once."""
-        ...

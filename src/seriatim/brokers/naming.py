@@ -20,7 +20,7 @@ from seriatim.model.topics import check_topic as check_topic
 STREAM_BYTES_MAX = 240  # a stream is a folder on the server's disk, and a folder's name has at most 255 bytes
 BUCKETS_MAX = 4_096
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-]")
+_SPECIAL = re.compile(r"[^A-Za-z0-9_-]")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}")
 _ESCAPED = re.compile(r"(?:%[0-9A-F]{2})+")
 
@@ -67,15 +67,7 @@ def ordered_topic(topic: Topic, buckets: int) -> Topic:
 @functools.lru_cache(maxsize=65_536)
 def escape(name: str) -> str:
     """One word, safe in a subject and in the name of a stream. Different names give different words."""
-    return "".join(_escape(character) for character in name)
-
-
-def _escape(character: str) -> str:
-    if _PLAIN.fullmatch(character):
-        return character
-    if character == ".":
-        return "+"
-    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8"))
+    return _SPECIAL.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name).replace("%2E", "+")
 
 
 def unescape(word: str) -> str:

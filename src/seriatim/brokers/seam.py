@@ -1,8 +1,7 @@
 """The seam to a broker: what the machines say to `BROKER` and hear from it, carried to a real server and back.
 
 A `Broker` is one connection. Each machine attaches to it and gets a *port*: it sends the messages of
-protocols/with_broker.py and is given the answers through `deliver`. An adapter
-translates; it decides nothing about order.
+protocols/with_broker.py and is given the answers through `deliver`. An adapter decides nothing about order.
 
     machine sends        the broker does                                   machine is given
     Append(event)        put it at the end of the topic's log, once        Appended
@@ -16,20 +15,26 @@ Requests that fail because the server is away are not answered: machines repeat 
 refuses for good (no permission, message too large) is given to `on_error`.
 """
 
+import asyncio
+import logging
+import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from seriatim.brokers.bulk import BulkReader
 from seriatim.brokers.capabilities import (
     IN_FLIGHT,
     BrokerServer,
+    FencedJournal,
     FencedJournals,
     Records,
     ReplayPublisher,
     Requests,
     RowChannel,
 )
+from seriatim.brokers.naming import check_topic
 from seriatim.model import Address, Node, SeriatimError, Topic
 from seriatim.protocols.machine import Payload
 
@@ -38,13 +43,21 @@ OnError: TypeAlias = Callable[[Payload, SeriatimError], None]  # (the message th
 Mode: TypeAlias = Literal["log", "ticket"]
 HomeOf: TypeAlias = Callable[[Topic], Node]
 
+logger = logging.getLogger(__name__)
 
-class Port(Protocol):
-    """The broker as one machine sees it."""
+
+class Port:
+    """The broker as one machine sees it. Nothing is delivered from inside `send`, and nothing after `close`."""
+
+    def __init__(self, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
+        self.address = address
+        self._deliver_to = deliver
+        self._error_to = on_error
+        self._closed = False
 
     def send(self, message: Payload) -> None:
         """Hand over one message. Never blocks, never raises; messages keep their order."""
-        ...
+        raise NotImplementedError
 
     def pause(self, topic: Topic | None = None) -> None:
         """Back-pressure: deliver nothing more (a little that is on its way may still come) until `resume`.
@@ -52,66 +65,101 @@ class Port(Protocol):
         With `topic`: no more events of that topic; its stamps still come, because events that are here wait for them. A
         broker that would only keep the events elsewhere in the same memory may ignore it.
         """
-        ...
+        raise NotImplementedError
 
     def resume(self, topic: Topic | None = None) -> None:
         """Go on delivering; with `topic`, the events of that one. Both kinds of pause hold side by side."""
-        ...
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Detach: nothing is delivered after this."""
-        ...
+        self._closed = True
+
+    def _deliver(self, message: Payload) -> None:
+        if not self._closed:
+            self._deliver_to(message)
+
+    def _refuse(self, message: Payload, error: SeriatimError) -> None:
+        """Tell the machine that a message cannot be carried out. If it does not listen, log it."""
+        if self._closed:
+            return
+        if self._error_to is not None:
+            self._error_to(message, error)
+        else:
+            logger.error("request refused by the broker: at=%s reason=%s", self.address, error)
+
+    def _refuse_soon(self, message: Payload, error: SeriatimError) -> None:
+        asyncio.get_running_loop().call_soon(self._refuse, message, error)
 
 
-class Broker(Protocol):
-    """One connection to a broker. Adapters inherit from it: what they cannot do is answered here."""
+class BufferingPort(Port):
+    """A port of a broker that pushes: it keeps the deliveries that come while it is paused."""
 
-    @property
-    def keeps_log(self) -> bool:
-        """Whether log mode is possible: a numbered log per topic, replayed from any position."""
-        ...
+    def __init__(self, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
+        super().__init__(address, deliver, on_error)
+        self._paused = False
+        self._waiting: deque[Payload] = deque()
 
-    @property
-    def lossy(self) -> bool:
-        """Whether events may get lost or reordered: then stamps are full and waits are bounded."""
-        ...
+    def pause(self, topic: Topic | None = None) -> None:
+        self._paused |= topic is None  # the events of one topic would only wait here
+
+    def resume(self, topic: Topic | None = None) -> None:
+        if self._paused and topic is None:
+            self._paused = False
+            asyncio.get_running_loop().call_soon(self._let_go)
+
+    def receive(self, message: Payload) -> None:
+        """Take one delivery from the broker."""
+        if self._paused or self._waiting:
+            self._waiting.append(message)
+        else:
+            self._deliver(message)
+
+    def _let_go(self) -> None:
+        while self._waiting and not self._paused:
+            self._deliver(self._waiting.popleft())
+
+
+class Broker:
+    """One connection to a broker. The defaults are those of a broker that can do nothing special."""
+
+    keeps_log: bool = True  # log mode is possible: a numbered log per topic, replayed from any position
+    lossy: bool = False  # events may get lost or reordered: then stamps are full and waits are bounded
 
     @property
     def payload_bytes_max(self) -> int:
         """The largest message it takes."""
-        ...
+        raise NotImplementedError
 
     def ordered_topic(self, name: Topic) -> Topic:
         """The topic under which events published as `name` are ordered: itself, or the bucket it shares with others.
 
         InputError: no topic may be called so. Ask before a name is used: an adapter may have to prepare for it.
         """
-        ...
+        raise NotImplementedError
 
     def check_slots(self, topic: Topic) -> None:
         """InputError: this topic cannot have slots here. Call it before promising to write a slot later."""
-        ...
+        check_topic(topic)
 
     async def capture(self, names: Iterable[Topic]) -> None:
         """Returns when the broker keeps and orders all events published under these names from now on.
 
         A topic of its own is captured when it is listened to; a name that joins a bucket may take a moment longer.
         """
-        ...
 
     async def stamped_epoch(self, node: Node) -> int | None:
         """The epoch of the last stamp that this node has written; 0: the broker cannot tell.
 
         None: it has never stamped, or nothing here outlives a process.
         """
-        ...
+        return None
 
     def know(self, topics: Iterable[Topic]) -> None:
         """A machine here holds these ordered topics, or is about to: stamps must call them by their names.
 
-        On the way stamps name topics by ids. Called before the machine is told to hold them.
+        On the way stamps may name topics by ids. Called before the machine is told to hold them.
         """
-        ...
 
     def configure(self, mode: Mode, home_of: HomeOf) -> None:
         """How the cluster orders, and which node is home to a topic (its stamps are on that node's channel).
@@ -119,31 +167,23 @@ class Broker(Protocol):
         Told before any port sends: sequencers know it from their configuration, clients from the cluster's
         description, which they ask for over this very connection.
         """
-        ...
 
     async def open(self) -> None:
         """Connect. ConnectionFailed says what was tried."""
-        ...
+        raise NotImplementedError
 
     def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> Port:
         """A port for the machine at this address."""
-        ...
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Disconnect. May be called twice."""
-        ...
+        raise NotImplementedError
 
     # ── capabilities: what not every broker can do ────────────────────────────────────────────────────────────────
 
-    @property
-    def knows_repeats(self) -> bool:
-        """Whether an event that is appended again, because no answer came, is known by its id and kept once."""
-        return False
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual."""
-        return True
+    knows_repeats: bool = False  # an event that is appended again is known by its id and kept once
+    is_dense: bool = True  # each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual
 
     @property
     def requests(self) -> Requests | None:
@@ -158,6 +198,15 @@ class Broker(Protocol):
     def journals(self, cluster: str, replicas: int) -> FencedJournals | None:
         """Journals on the broker itself."""
         return None
+
+    def durable_journal(self, durable: str, *, cluster: str, replicas: int) -> FencedJournal | None:
+        """The journal of the durable subscription of this name, if the broker has journals.
+
+        The subscription can then go on on another machine, and a second process with its name fences the first.
+        """
+        journals = self.journals(f"{cluster}-durable", replicas)  # another name than the nodes' journals have
+        name = re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found.group()):02x}", durable)
+        return journals.journal(name, connects=True) if journals is not None else None
 
     def row_channel(self, table: str, client: str) -> RowChannel | None:
         """A place for rows of a client's log."""
@@ -207,8 +256,6 @@ class Kind:
         """A bulk reader of the broker at this URL."""
         return None
 
-    def server(
-        self, folder: Path, port: int = 0, *, config: str = "", ends_with_parent: bool = False
-    ) -> BrokerServer | None:
-        """A server of our own, to be launched. InputError: it is not installed."""
+    def server(self, folder: Path, port: int = 0, *, config: str = "") -> BrokerServer | None:
+        """A server of our own, to be launched. It ends with this process. InputError: it is not installed."""
         return None

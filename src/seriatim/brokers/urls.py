@@ -35,7 +35,6 @@ def register(scheme: str, kind: Kind) -> None:
 
 
 def schemes() -> list[str]:
-    """The schemes of all kinds."""
     return list(_KINDS)
 
 

@@ -92,7 +92,7 @@ async def _running(
     plan = read_plan(tree) if tree is not None else {"nodes": {"root": {}}}
     with _folder(folder) as place:
         _config(DEFAULT_URL, plan, place, wishes)  # a mistake in the tree is found before anything runs
-        own = kind_of(DEFAULT_URL).server(place / "nats", port, ends_with_parent=True)
+        own = kind_of(DEFAULT_URL).server(place / "nats", port)
         nats = required(own, "up", "has no server of its own", "start it yourself, and use `seriatim serve`")
         started.append(nats)
         try:

@@ -1,17 +1,16 @@
 """Runs one machine: gives it its inputs and timers, and carries out its effects in their order of obligation.
 
 *Journal before acting.* A step's records are buffered; its messages and notifications wait behind them. One task
-appends whatever has gathered in one go (group commit: while an append is under way the next one grows by itself) and
-then lets go what waited. The machine meanwhile steps on in memory. A step without records waits only if something
-before it does: order is never changed. A step that tells nobody anything (a confirmation was noted) starts no append of
-its own; lost in a crash, it is as if its input had never arrived. It goes with the next append, or after a moment.
+appends whatever has gathered in one go (group commit) and then lets go what waited. The machine meanwhile steps on in
+memory. A step without records waits only if something before it does: order is never changed. A step that tells nobody
+anything starts no append of its own; lost in a crash, it is as if its input had never arrived. It goes with the next
+append, or after a moment.
 
 *Snapshots.* The state is encoded in the same turn of the loop in which its records are taken for an append, so it
-stands for exactly the records up to and including that append. What the append let go is sent before the snapshot is
-handed over.
+stands for exactly the records up to and including that append.
 
-*Failure.* A journal that refuses an append (Fenced) or breaks, and any error that a machine raises and that is not
-about its input, ends this driver: nothing that waited is sent, and `failed` holds the reason. Never half a step.
+*Failure.* A journal that refuses an append (Fenced) or breaks, and any error of a machine that is not about its input,
+ends this driver: nothing that waited is sent, and `failed` holds the reason. Never half a step.
 """
 
 import asyncio
@@ -135,7 +134,7 @@ class Driver:
         except (RemoteError, InputError) as error:
             logger.warning("message refused: node=%s source=%s reason=%s", self.address, source, error)
         except MISTAKES as error:
-            self._fail(error)
+            self.end(error)
 
     def command(self, source: Address, message: Payload) -> None:
         """Give the machine one input. RemoteError, InputError: the machine refuses it and has not changed."""
@@ -148,19 +147,15 @@ class Driver:
         except (RemoteError, InputError):
             raise
         except MISTAKES as error:
-            self._fail(error)
+            self.end(error)
             raise
-
-    def end(self, error: JournalError) -> None:
-        """End at once. The journal stays readable, but no waiting effect may be sent."""
-        self._fail(error)
 
     async def settled(self, timeout_s: float = SETTLED_S) -> None:
         """Wait until everything so far is durable and sent. Raises what ended the driver."""
         if not await self._until_released(timeout_s):
             raise TimedOut(
                 f"{self.backlog} steps of {self.address} wait for the journal, which has not taken them within "
-                f"{timeout_s:g} s; see to its disk or its stream"
+                f"{timeout_s:g} s; check its disk or its stream"
             )
         if self.failed.done():
             raise self.failed.result()
@@ -239,7 +234,10 @@ class Driver:
         outbox, self._outbox = self._outbox, []
         self._under_way, self._gathered = self._gathered, 0
         self._awaited = False
-        state = self._state_if_due(journal)
+        due = max(self._snapshot_bytes_min, self._snapshot_bytes)
+        state = None
+        if self._encode_state is not None and journal.bytes_since_snapshot >= due:
+            state = self._encode_state()
         if records:
             self.appends += 1
             await journal.append(records)
@@ -256,17 +254,12 @@ class Driver:
             self._snapshot_bytes = len(state)
             await journal.snapshot(state)
 
-    def _state_if_due(self, journal: Journal) -> bytes | None:
-        due = max(self._snapshot_bytes_min, self._snapshot_bytes)
-        if self._encode_state is None or journal.bytes_since_snapshot < due:
-            return None
-        return self._encode_state()
-
     def _on_commit_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+            self.end(error)
 
-    def _fail(self, error: BaseException) -> None:
+    def end(self, error: BaseException) -> None:
+        """End at once. The journal stays readable, but no waiting effect is sent."""
         self._running = False
         self._cancel_timer()
         self._records.clear()
@@ -299,4 +292,4 @@ class Driver:
         try:
             self._carry_out(self.machine.tick(self.clock.now_ms()))
         except (SeriatimError, *MISTAKES) as error:
-            self._fail(error)
+            self.end(error)

@@ -75,7 +75,6 @@ def _check_values(raw: Mapping[str, Any]) -> None:
 
 
 def fields_of(schema: type[Struct]) -> dict[str, Any]:
-    """The keys of a schema and their types."""
     hints = get_type_hints(schema, include_extras=True)
     return {name: hints[name] for name in schema.__struct_fields__}
 
@@ -139,7 +138,6 @@ def description(hint: Any) -> str:
 
 
 def check_table(value: object, path: str) -> dict[str, Any]:
-    """The value, which must be a table."""
     if not isinstance(value, Mapping):
         raise InputError(path, f"{value!r} is not a table", f"write it as [{path}]")
     return dict(value)

@@ -12,6 +12,7 @@ from pathlib import Path
 from nats.aio.client import Client
 
 from seriatim.brokers.nats.link import NatsLink
+from seriatim.runtime.with_parent import ending_with_parent
 from tests.waiting import until as until
 
 
@@ -35,7 +36,9 @@ class OwnServer:
 
     async def start(self) -> None:
         command = [str(self.binary), "--config", str(self.config)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            ending_with_parent(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         await until(self._listens, "nats-server to listen")
 
     def _listens(self) -> bool:

@@ -34,7 +34,7 @@ def test_headers_are_parsed_where_we_replace_it() -> None:
 
 async def test_a_connection_has_what_we_look_at() -> None:
     message = f"nats-py {version('nats-py')} keeps something else in {{}}; {ADVICE}"
-    async with NatsServer(jetstream=False) as server:
+    async with NatsServer() as server:
         client = TolerantClient()
         await client.connect(servers=[server.url])
         assert client._reading_task is not None and not client._reading_task.done(), message.format("_reading_task")

@@ -31,8 +31,8 @@ async def cluster(folder: Path) -> AsyncIterator[list[NatsServer]]:
     routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
     servers = []
     for index, port in enumerate(ports):
-        config = f'cluster {{ name: "c", listen: "127.0.0.1:{port}", routes: [{routes}] }}'
-        servers.append(NatsServer(folder / f"n{index}", name=f"n{index}", config=config))
+        config = f'server_name: n{index}\ncluster {{ name: "c", listen: "127.0.0.1:{port}", routes: [{routes}] }}'
+        servers.append(NatsServer(folder / f"n{index}", config=config))
     try:
         await asyncio.gather(*[asyncio.to_thread(server.launch) for server in servers])
         yield servers

@@ -212,7 +212,7 @@ async def test_a_consumer_that_our_server_does_not_know_yet_is_asked_again() -> 
         broker = await world.connect()
         subscriber, publisher = Probe(broker, "s"), Probe(await world.connect(), "p")
         await subscriber.ask(Listen("t", 0, 1), Listening)
-        readers = [reader for reader in broker.readers._readers.values() if reader._consumer]
+        readers = [reader for reader in broker.readers.by_number.values() if reader._consumer]
         consumers = [reader._consumer for reader in readers]
         assert consumers
         for reader in readers:

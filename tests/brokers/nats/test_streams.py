@@ -222,10 +222,13 @@ async def test_a_topic_that_another_stream_captures_cannot_be_in_a_bucket() -> N
         connection = await world.plain_client()
         await connection.jetstream().add_stream(name="THEIRS", subjects=[names[0]])
         probe = Probe(await world.connect(), "p")
-        probe.send(Append(event(bucket, "e0", subject=names[0])))
-        await probe.until(lambda: probe.errors, "an error")
-        assert "THEIRS" in str(probe.errors[0][1])
-        await probe.ask(Append(event(bucket, "e1", subject=names[1])), Appended)
+        probe.send(*[Append(event(bucket, f"e{index}", subject=name)) for index, name in enumerate(names)])
+        await probe.until(lambda: probe.errors and probe.of(Appended), "an error, and an answer to the one beside it")
+        [(refused, error)] = probe.errors
+        assert isinstance(refused, Append) and refused.event.id == "e0" and "THEIRS" in str(error)
+        await probe.ask(Append(event(bucket, "e2", subject=names[1])), Appended)
+        with pytest.raises(InputError, match="THEIRS"):
+            await world.brokers[0].capture(names)
         await connection.close()
 
 
@@ -337,7 +340,7 @@ async def test_nonsense_on_the_stamp_channel_is_reported_and_passed_over() -> No
 
 
 async def test_without_jetstream_the_error_says_what_to_do() -> None:
-    async with NatsServer(jetstream=False) as server:
+    async with NatsServer(config="jetstream: disabled") as server:
         broker = JetStreamBroker(server.url)
         await broker.open()
         probe = Probe(broker, "p")

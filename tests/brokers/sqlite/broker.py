@@ -6,7 +6,7 @@ It keeps a log, knows repeats and keeps records. It has no slots, no request and
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from seriatim.brokers.capabilities import Records
 from seriatim.brokers.naming import ordered_topic
-from seriatim.brokers.seam import Broker, Deliver, HomeOf, Mode, OnError
-from seriatim.model import Address, Closed, Event, InputError, Node, RequestRefused, SeriatimError, Topic
+from seriatim.brokers.seam import Broker, Deliver, OnError, Port
+from seriatim.model import Address, Closed, Event, InputError, Node, RequestRefused, Topic
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import (
     Append,
@@ -50,17 +50,15 @@ CREATE TABLE IF NOT EXISTS records (name TEXT PRIMARY KEY, data BLOB);
 class SqliteBroker(Broker):
     """One connection."""
 
+    payload_bytes_max = PAYLOAD_BYTES_MAX
+    knows_repeats = True
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ports: list[SqlitePort] = []
         self._file: sqlite3.Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-
-    keeps_log = True
-    lossy = False
-    payload_bytes_max = PAYLOAD_BYTES_MAX
-    knows_repeats = True
 
     @property
     def records(self) -> Records:
@@ -78,18 +76,9 @@ class SqliteBroker(Broker):
     def check_slots(self, topic: Topic) -> None:
         raise InputError(f"topic {topic!r}", "a log in SQLite has no slots", "order in log mode")
 
-    async def capture(self, names: Iterable[Topic]) -> None:
-        """Whoever writes to the file is seen."""
-
     async def stamped_epoch(self, node: Node) -> int | None:
         (epoch,) = self.file.execute("SELECT max(epoch) FROM stamps WHERE node = ?", (node,)).fetchone()
         return epoch  # type: ignore[no-any-return]
-
-    def know(self, topics: Iterable[Topic]) -> None:
-        """Stamps hold names."""
-
-    def configure(self, mode: Mode, home_of: HomeOf) -> None:
-        """All stamps are in one place."""
 
     async def open(self) -> None:
         if self._closed:
@@ -139,17 +128,16 @@ class _Reading(Struct):
     stamped: int
 
 
-class SqlitePort:
+class SqlitePort(Port):
     """The file as one machine sees it."""
 
     def __init__(self, broker: SqliteBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
-        self._broker, self._address = broker, address
-        self._deliver_to, self._on_error = deliver, on_error
+        super().__init__(address, deliver, on_error)
+        self._broker = broker
         self._requests: deque[Payload] = deque()
         self._reading: dict[Topic, _Reading] = {}
         self._watched: dict[Topic, tuple[int, int]] = {}
         self._paused, self._held = False, set[Topic]()
-        self._closed = False
 
     def send(self, message: Payload) -> None:
         if isinstance(message, Unlisten):
@@ -171,7 +159,7 @@ class SqlitePort:
 
     async def close(self) -> None:
         if not self._closed:
-            self._closed = True
+            await super().close()
             self._broker.detach(self)
 
     def work(self, file: sqlite3.Connection) -> None:
@@ -201,7 +189,7 @@ class SqlitePort:
             case Stamped():
                 row = (message.topic, message.first, message.last, msgspec.json.encode(message.entries))
                 file.execute(
-                    "INSERT OR IGNORE INTO stamps VALUES (?, ?, ?, ?, ?, ?)", (*row, message.epoch, self._address)
+                    "INSERT OR IGNORE INTO stamps VALUES (?, ?, ?, ?, ?, ?)", (*row, message.epoch, self.address)
                 )
                 say(Kept(message.topic, message.first))
             case Watch(topics):
@@ -263,14 +251,6 @@ class SqlitePort:
             self._deliver(Trimmed(topic, now[1]))
         if now[0] > known[0]:
             self._deliver(Grown(topic, now[0]))
-
-    def _deliver(self, message: Payload) -> None:
-        if not self._closed:
-            self._deliver_to(message)
-
-    def _refuse(self, message: Payload, error: SeriatimError) -> None:
-        if not self._closed and self._on_error is not None:
-            self._on_error(message, error)
 
 
 def append(file: sqlite3.Connection, event: Event) -> int:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from seriatim.brokers import Broker, Deliver, OnError
+from seriatim.brokers import Broker, Deliver, OnError, Port
 from seriatim.live.tree.host import NodeHost
 from seriatim.model import Address, Node, Topic
 from seriatim.order import SequencingTree
@@ -17,7 +17,7 @@ TICKETS = TreeOptions(mode="ticket")
 TREE = SequencingTree.single(["A", "B"])
 
 
-class SilentBroker(Broker):
+class SilentBroker(Broker, Port):
     """In ticket mode a node tells the broker about voids only, and these tests have none."""
 
     keeps_log = False

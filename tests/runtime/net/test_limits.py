@@ -1,7 +1,6 @@
 """What the system limits: open files. And the loop a program runs on."""
 
 import asyncio
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from seriatim.live.tree import wire
-from seriatim.runtime.loop import allow_open_files, run
+from seriatim.runtime.loop import run
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.switchboard import Switchboard
 from tests.runtime.net.hosts import CLUSTER, QUICK, WAIT_S, Asker, until
@@ -68,21 +67,6 @@ async def test_a_server_without_file_descriptors_goes_on_when_there_are_some_aga
         assert int(output) >= 30
         assert "cannot accept" in errors, "it never ran out of file descriptors"
         assert process.returncode == 0
-
-
-def test_the_limit_of_open_files_is_raised_as_far_as_possible(caplog: pytest.LogCaptureFixture) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
-        assert allow_open_files(50) == 100
-        assert allow_open_files(200) == 200
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200, hard)
-        if hard != resource.RLIM_INFINITY:
-            assert not caplog.records
-            assert allow_open_files(hard + 1) == hard
-            assert caplog.records[0].getMessage().startswith("fewer open files are allowed than connections may need: ")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("uvloop", [True, False])

@@ -126,13 +126,13 @@ async def test_comings_and_goings_are_told() -> None:
     def changed() -> None:
         seen.append(sorted(board.attached))
 
-    board.watch(changed)
+    board.on_change.append(changed)
     board.attach("root", Box())
     board.plug("client", Box())
     board.attach("left", Box())
     board.unplug("client")
     board.unplug("root")
-    board.unwatch(changed)
+    board.on_change.remove(changed)
     board.unplug("left")
     assert seen == [["root"], ["left", "root"], ["left"]]
 

@@ -111,7 +111,7 @@ def test_frames_survive_any_cut(bodies: list[bytes], cuts: list[int]) -> None:
         position += cut
     found += framing.feed(stream[position:])
     assert found == bodies
-    assert framing.unfinished == 0
+    assert len(framing._rest) == 0
 
 
 @given(st.lists(st.binary(max_size=100), max_size=30))
@@ -124,7 +124,7 @@ def test_no_stream_makes_us_hold_more_than_one_frame_and_one_piece(pieces: list[
             assert "at most 20" in str(error)
             return
         assert all(len(body) <= 20 for body in bodies)
-        assert framing.unfinished < LENGTH_BYTES + 20
+        assert len(framing._rest) < LENGTH_BYTES + 20
 
 
 @pytest.mark.parametrize("length", [21, 2**31, 2**32 - 1])
@@ -132,7 +132,7 @@ def test_a_length_that_is_too_large_is_refused_before_anything_is_kept(length: i
     framing = Framing(20)
     with pytest.raises(RemoteError, match=f"a frame of {length} bytes is announced; at most 20"):
         framing.feed(framed(b"fine") + length.to_bytes(LENGTH_BYTES, "big") + b"x" * 1_000)
-    assert framing.unfinished == 0
+    assert len(framing._rest) == 0
 
 
 def test_what_is_too_long_to_send_is_refused() -> None:

@@ -12,32 +12,19 @@ Everything is gone when the last connection is closed.
 
 import asyncio
 import heapq
-import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 
 from seriatim.brokers.capabilities import Requests
-from seriatim.brokers.naming import check_buckets, check_topic, ordered_topic
-from seriatim.brokers.seam import Broker, Deliver, HomeOf, Mode, OnError
-from seriatim.model import (
-    APPLICATION,
-    Address,
-    Closed,
-    InputError,
-    Node,
-    RemoteError,
-    RequestRefused,
-    SeriatimError,
-    Topic,
-)
+from seriatim.brokers.naming import check_buckets, ordered_topic
+from seriatim.brokers.seam import Broker, BufferingPort, Deliver, OnError
+from seriatim.model import APPLICATION, Address, Closed, InputError, RemoteError, RequestRefused, SeriatimError, Topic
 from seriatim.protocols.broker import Broker as BrokerMachine
 from seriatim.protocols.broker import Erase, Trim
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import Append, Delivered, Listen, Stamped, Unlisten, Voids, Write
-
-logger = logging.getLogger(__name__)
 
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
 OVERTAKEN_MS = 5.0  # how long a delivery is held back at most so that others overtake it, beyond the usual delay
@@ -51,6 +38,9 @@ class MemoryBroker(Broker):
     `buckets`: how many logs topics share; 0: each has its own. `markers`: how many positions without an event follow
     each event in a log.
     """
+
+    knows_repeats = True
+    payload_bytes_max = PAYLOAD_BYTES_MAX
 
     def __init__(
         self,
@@ -72,9 +62,9 @@ class MemoryBroker(Broker):
             raise InputError("markers", f"{markers} is not from 0 to 1000", "give a count")
         check_buckets(buckets)
         self._buckets = buckets
-        self._markers = markers
-        self._keeps_log = keeps_log
-        self._loss = loss
+        self.keeps_log = keeps_log
+        self.lossy = loss > 0.0
+        self.is_dense = not markers
         machine = BrokerMachine(replays=keeps_log, markers=markers)
         self._hub = _Hub(machine, random.Random(seed), loss, duplication, reordering, delay_ms)
         self._ports: set[MemoryPort] = set()
@@ -89,53 +79,17 @@ class MemoryBroker(Broker):
 
     def connect_to(self, other: "MemoryBroker") -> None:
         """Become a connection to the other one's broker, before anything is attached here."""
-        self._hub, self._keeps_log, self._loss = other._hub, other._keeps_log, other._loss
-        self._buckets, self._markers = other._buckets, other._markers
-
-    @property
-    def keeps_log(self) -> bool:
-        return self._keeps_log
-
-    @property
-    def lossy(self) -> bool:
-        return self._loss > 0.0
-
-    @property
-    def knows_repeats(self) -> bool:
-        return True
-
-    @property
-    def is_dense(self) -> bool:
-        return not self._markers
+        self._hub, self._buckets = other._hub, other._buckets
+        self.keeps_log, self.lossy, self.is_dense = other.keeps_log, other.lossy, other.is_dense
 
     @property
     def requests(self) -> Requests:
         return self
 
-    @property
-    def payload_bytes_max(self) -> int:
-        return PAYLOAD_BYTES_MAX
-
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
 
-    async def stamped_epoch(self, node: Node) -> int | None:
-        return None
-
-    def check_slots(self, topic: Topic) -> None:
-        check_topic(topic)
-
-    async def capture(self, names: Iterable[Topic]) -> None:
-        """Everything is captured always."""
-
-    def know(self, topics: Iterable[Topic]) -> None:
-        """Stamps hold the names themselves here."""
-
-    def configure(self, mode: Mode, home_of: HomeOf) -> None:
-        """Nothing to know: one place keeps everything."""
-
     async def open(self) -> None:
-        """There is nothing to connect to."""
         if self._closed:
             raise Closed("this connection to a memory broker was closed; make a new one")
 
@@ -158,7 +112,7 @@ class MemoryBroker(Broker):
     @property
     def under_way(self) -> int:
         """Deliveries that have not arrived yet: 0 means that all is quiet."""
-        return self._hub.under_way
+        return len(self._hub.requests) + len(self._hub.deliveries)
 
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
         for reply in list(self._hub.answers.get(subject, ())):
@@ -179,25 +133,20 @@ class MemoryBroker(Broker):
         self._answering.clear()
 
 
-class MemoryPort:
+class MemoryPort(BufferingPort):
     """The broker as one machine sees it."""
 
     def __init__(self, broker: MemoryBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
-        self.address = address
+        super().__init__(address, deliver, on_error)
         self._broker = broker
         self._hub = broker._hub
-        self._deliver = deliver
-        self._on_error = on_error
         self._topics: set[Topic] = set()
-        self._paused = False
-        self._waiting: deque[Payload] = deque()  # deliveries that came while paused
-        self._closed = False
 
     def send(self, message: Payload) -> None:
         if self._closed:
             return
         if problem := self._problem_with(message):
-            asyncio.get_running_loop().call_soon(self.refuse, message, problem)
+            self._refuse_soon(message, problem)
             return
         if isinstance(message, Listen):
             self._topics.add(message.topic)
@@ -205,18 +154,10 @@ class MemoryPort:
             self._topics.discard(message.topic)
         self._hub.send(self.address, message)
 
-    def pause(self, topic: Topic | None = None) -> None:
-        self._paused |= topic is None
-
-    def resume(self, topic: Topic | None = None) -> None:
-        if self._paused and topic is None:
-            self._paused = False
-            asyncio.get_running_loop().call_soon(self._let_go)
-
     async def close(self) -> None:
         if self._closed:
             return
-        self._closed = True
+        await super().close()
         self._broker._ports.discard(self)
         if self._hub.ports.get(self.address) is self:
             del self._hub.ports[self.address]
@@ -224,26 +165,11 @@ class MemoryPort:
                 self._hub.send(self.address, Unlisten(topic))
 
     def receive(self, message: Payload) -> None:
-        """Take a message from the broker, in a separate turn of the loop."""
-        if self._closed:
-            return
-        if (self._paused or self._waiting) and isinstance(message, Delivered | Stamped | Voids):
-            self._waiting.append(message)
+        """Take a message from the broker, in a separate turn of the loop. Answers do not wait while paused."""
+        if isinstance(message, Delivered | Stamped | Voids):
+            super().receive(message)
         else:
             self._deliver(message)
-
-    def refuse(self, message: Payload, error: SeriatimError) -> None:
-        """Tell the sender that a message cannot be carried out."""
-        if self._closed:
-            return
-        if self._on_error is not None:
-            self._on_error(message, error)
-        else:
-            logger.warning("request refused by the broker: at=%s reason=%s", self.address, error)
-
-    def _let_go(self) -> None:
-        while self._waiting and not self._paused and not self._closed:
-            self._deliver(self._waiting.popleft())
 
     def _problem_with(self, message: Payload) -> SeriatimError | None:
         if isinstance(message, Append) and not self._broker.keeps_log:
@@ -277,37 +203,33 @@ class _Hub:
         self._reordering = reordering
         self._delay_ms = delay_ms
         self._reliable = loss == duplication == reordering == delay_ms == 0.0
-        self._requests: deque[tuple[Address, Payload]] = deque()
+        self.requests: deque[tuple[Address, Payload]] = deque()
         self._draining = False
         # Deliveries on their way, by arrival; the serial keeps the order of those that arrive together.
-        self._under_way: list[tuple[float, int, Address, Payload]] = []
+        self.deliveries: list[tuple[float, int, Address, Payload]] = []
         self._serials = count()
         self._last_arrival: dict[Address, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def under_way(self) -> int:
-        return len(self._requests) + len(self._under_way)
-
     def send(self, source: Address | None, message: Payload) -> None:
-        self._requests.append((source if source is not None else APPLICATION, message))
+        self.requests.append((source if source is not None else APPLICATION, message))
         if not self._draining:
             self._draining = True
             asyncio.get_running_loop().call_soon(self._drain)
 
     def _drain(self) -> None:
         """Handle the messages that are here now. Messages caused by them wait for the next turn of the loop."""
-        for _ in range(len(self._requests)):
-            source, message = self._requests.popleft()
+        for _ in range(len(self.requests)):
+            source, message = self.requests.popleft()
             try:
                 effects = self._machine.step(source, message, 0.0)
             except RemoteError as error:
                 if (port := self.ports.get(source)) is not None:
-                    port.refuse(message, error)
+                    port._refuse(message, error)
                 continue
             for target, answer in effects.send:
                 self._hand_over(target, answer)
-        if self._requests:
+        if self.requests:
             asyncio.get_running_loop().call_soon(self._drain)
         else:
             self._draining = False
@@ -330,13 +252,13 @@ class _Hub:
             due += self._dice.uniform(0.0, OVERTAKEN_MS + 4.0 * self._delay_ms) / 1000.0
         else:
             due = self._last_arrival[target] = max(due, self._last_arrival.get(target, 0.0))
-        heapq.heappush(self._under_way, (due, next(self._serials), target, message))
+        heapq.heappush(self.deliveries, (due, next(self._serials), target, message))
         self._set_timer()
 
     def _set_timer(self) -> None:
-        if not self._under_way:
+        if not self.deliveries:
             return
-        due = self._under_way[0][0]
+        due = self.deliveries[0][0]
         if self._timer is not None:
             if self._timer.when() <= due:
                 return
@@ -346,8 +268,8 @@ class _Hub:
     def _arrive(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
-        while self._under_way and self._under_way[0][0] <= now:
-            _, _, target, message = heapq.heappop(self._under_way)
+        while self.deliveries and self.deliveries[0][0] <= now:
+            _, _, target, message = heapq.heappop(self.deliveries)
             if (port := self.ports.get(target)) is not None:
                 port.receive(message)
         self._set_timer()

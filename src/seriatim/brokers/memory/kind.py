@@ -6,6 +6,8 @@ Options: seed, loss, duplication, reordering, delay_ms, keeps_log, buckets, mark
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from seriatim.brokers.memory.broker import MemoryBroker
 from seriatim.brokers.seam import Broker, Kind
 from seriatim.brokers.urls import check_options, read_query, read_truth, split_url
@@ -25,13 +27,12 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 _shared: dict[str, "_Shared"] = {}
 
 
-class _Shared:
+class _Shared(Struct):
     """A broker of this process that is known by name, while somebody is connected."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = dict(options)
-        self.broker = MemoryBroker(**options)
-        self.connections = 0
+    options: dict[str, Any]
+    broker: MemoryBroker
+    connections: int = 0
 
 
 class _NamedMemoryBroker(MemoryBroker):
@@ -69,9 +70,8 @@ class MemoryKind(Kind):
         chosen = {**read_query(url, parts.query, _OPTIONS), **check_options(options, _OPTIONS)}
         if not name:  # nobody else can name it: a broker of its own
             return MemoryBroker(**chosen)
-        shared = _shared.get(name)
-        if shared is None:
-            shared = _shared[name] = _Shared(chosen)
+        if (shared := _shared.get(name)) is None:
+            shared = _shared[name] = _Shared(chosen, MemoryBroker(**chosen))
         for option, value in chosen.items():
             if shared.options.get(option, value) != value or option not in shared.options:
                 raise InputError(

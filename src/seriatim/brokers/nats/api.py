@@ -4,30 +4,28 @@ A question ends in one of three ways: an answer, `ApiRefused` (the server refuse
 `ConnectionFailed` (no answer: the server is away, and the caller will ask again).
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
-from nats.aio.msg import Msg
 
 from seriatim.brokers.nats.link import ASK_S, NatsLink, Reply, no_responders
 from seriatim.model import UNREADABLE, ConnectionFailed, RequestRefused
 
 # The server's numbers for the errors that we must tell apart.
-CONSUMER_NOT_FOUND = 10014
 MESSAGE_NOT_FOUND = 10037
-STREAM_NAME_IN_USE = 10058
 STREAM_NOT_FOUND = 10059
-SUBJECTS_OVERLAP = 10065
 WRONG_LAST_SEQUENCE = 10071
 STORE_FAILED = 10077
 # A cluster that is choosing a leader, or has lost too many servers: the answer may be another one in a moment.
 UNDECIDED = frozenset({10004, 10008, 10009, 10118, 10119})
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"  # a publication is refused if it is not behind this one
 NANOSECONDS = 1_000_000_000
+RETRY_S = 0.25
 NEVER = "0001-01-01T00:00:00Z"  # the time of the messages of an empty stream
-
-T = TypeVar("T")
 
 
 class Problem(Struct):
@@ -39,12 +37,41 @@ class Problem(Struct):
 
 
 class ApiRefused(RequestRefused):
-    """The server refuses a request. `number` is the server's own for the reason."""
+    """The server refuses a request. The subclasses are the reasons that callers tell apart."""
 
     def __init__(self, what: str, problem: Problem) -> None:
         super().__init__(f"{what}: the NATS server says {problem.description!r} ({problem.err_code})")
-        self.number = problem.err_code
         self.problem = problem
+
+
+class StreamNotFound(ApiRefused):
+    """There is no such stream, or none that captures the subject."""
+
+
+class StreamNameInUse(ApiRefused):
+    """There is a stream of this name with another configuration."""
+
+
+class SubjectsOverlap(ApiRefused):
+    """Another stream captures one of the subjects."""
+
+
+class WrongLastSequence(ApiRefused):
+    """A publication did not follow the message that it expected to follow."""
+
+
+_REASONS: dict[int, type[ApiRefused]] = {
+    10058: StreamNameInUse,
+    STREAM_NOT_FOUND: StreamNotFound,
+    10065: SubjectsOverlap,
+    WRONG_LAST_SEQUENCE: WrongLastSequence,
+}
+
+
+class Answer(Struct):
+    """What all answers have in common."""
+
+    error: Problem | None = None
 
 
 class StreamState(Struct):
@@ -81,26 +108,23 @@ class StreamConfig(Struct):
     subject_transform: dict[str, Any] | None = None
 
 
-class StreamAnswer(Struct):
+class StreamAnswer(Answer):
     """To STREAM.INFO, CREATE and UPDATE; and each part of the answer to STREAM.LIST."""
 
-    error: Problem | None = None
     config: StreamConfig = field(default_factory=StreamConfig)
     created: str = ""
     state: StreamState = field(default_factory=StreamState)
 
 
-class RawStreamAnswer(Struct):
+class RawStreamAnswer(Answer):
     """The whole configuration, to be sent back with a change."""
 
-    error: Problem | None = None
     config: dict[str, Any] = field(default_factory=dict)
 
 
-class NamesAnswer(Struct):
+class NamesAnswer(Answer):
     """The answer to STREAM.NAMES."""
 
-    error: Problem | None = None
     streams: list[str] | None = None
 
 
@@ -110,18 +134,11 @@ class SubjectsState(Struct):
     subjects: dict[str, int] | None = None
 
 
-class SubjectsAnswer(Struct):
+class SubjectsAnswer(Answer):
     """One page of the answer to STREAM.INFO with a filter of subjects."""
 
-    error: Problem | None = None
     total: int = 0
     state: SubjectsState = field(default_factory=SubjectsState)
-
-
-class PlainAnswer(Struct):
-    """An answer without content."""
-
-    error: Problem | None = None
 
 
 class Stored(Struct):
@@ -134,30 +151,31 @@ class Stored(Struct):
     time: str = ""  # when it was stored
 
 
-class StoredAnswer(Struct):
+class StoredAnswer(Answer):
     """The answer to STREAM.MSG.GET."""
 
-    error: Problem | None = None
     message: Stored | None = None
 
 
-class PubAck(Struct):
+class PubAck(Answer):
     """The answer to a publication: its position in the stream."""
 
-    error: Problem | None = None
     stream: str = ""
     seq: int = 0
     duplicate: bool = False
 
 
-_acks = msgspec.json.Decoder(PubAck)
-_streams = msgspec.json.Decoder(StreamAnswer)
-_raw_streams = msgspec.json.Decoder(RawStreamAnswer)
-_names = msgspec.json.Decoder(NamesAnswer)
-_subjects = msgspec.json.Decoder(SubjectsAnswer)
-_plain = msgspec.json.Decoder(PlainAnswer)
-_stored = msgspec.json.Decoder(StoredAnswer)
-_encode = msgspec.json.Encoder().encode
+A = TypeVar("A", bound=Answer)
+T = TypeVar("T")
+
+
+@cache
+def _decoder(kind: type[A]) -> "msgspec.json.Decoder[A]":
+    return msgspec.json.Decoder(kind)
+
+
+decode_ack = _decoder(PubAck).decode
+decode_info = _decoder(StreamAnswer).decode
 
 
 class Api:
@@ -169,44 +187,36 @@ class Api:
         self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
 
     async def info(self, stream: str) -> StreamAnswer:
-        """How long a stream is, and how it is configured."""
-        answer = await self._ask(f"STREAM.INFO.{stream}", None, _streams)
-        return _checked(answer, answer.error, f"stream {stream}")
+        return await self._ask(StreamAnswer, f"STREAM.INFO.{stream}", f"stream {stream}")
 
     async def create_stream(self, config: dict[str, Any]) -> StreamAnswer:
         """Make a stream; one that is there with the same configuration counts as made."""
         name = config["name"]
-        answer = await self._ask(f"STREAM.CREATE.{name}", config, _streams)
-        return _checked(answer, answer.error, f"making stream {name}")
+        return await self._ask(StreamAnswer, f"STREAM.CREATE.{name}", f"making stream {name}", config)
 
     async def configuration(self, stream: str) -> dict[str, Any]:
         """The whole configuration, to be changed and given to `update_stream`."""
-        answer = await self._ask(f"STREAM.INFO.{stream}", None, _raw_streams)
-        return _checked(answer, answer.error, f"stream {stream}").config
+        return (await self._ask(RawStreamAnswer, f"STREAM.INFO.{stream}", f"stream {stream}")).config
 
     async def update_stream(self, config: dict[str, Any]) -> StreamAnswer:
-        """Change a stream."""
         name = config["name"]
-        answer = await self._ask(f"STREAM.UPDATE.{name}", config, _streams)
-        return _checked(answer, answer.error, f"changing stream {name}")
+        return await self._ask(StreamAnswer, f"STREAM.UPDATE.{name}", f"changing stream {name}", config)
 
     async def purge_stream(self, stream: str, first: int) -> None:
         """Remove everything before this position."""
-        answer = await self._ask(f"STREAM.PURGE.{stream}", {"seq": first}, _plain)
-        _checked(answer, answer.error, f"purging stream {stream}")
+        await self._ask(Answer, f"STREAM.PURGE.{stream}", f"purging stream {stream}", {"seq": first})
 
     async def streams_with(self, subject: str) -> list[str]:
         """The streams that capture a subject, or some subjects of a pattern."""
-        answer = await self._ask("STREAM.NAMES", {"subject": subject}, _names)
-        return _checked(answer, answer.error, f"streams with {subject}").streams or []
+        question = {"subject": subject}
+        return (await self._ask(NamesAnswer, "STREAM.NAMES", f"streams with {subject}", question)).streams or []
 
     async def subjects(self, stream: str, pattern: str) -> set[str]:
-        """The subjects of the messages in a stream."""
         found: set[str] = set()
         while True:
             question = {"subjects_filter": pattern, "offset": len(found)}
-            answer = await self._ask(f"STREAM.INFO.{stream}", question, _subjects)
-            page = _checked(answer, answer.error, f"subjects of stream {stream}").state.subjects or {}
+            answer = await self._ask(SubjectsAnswer, f"STREAM.INFO.{stream}", f"subjects of stream {stream}", question)
+            page = answer.state.subjects or {}
             found |= page.keys()
             if not page or len(found) >= answer.total:
                 return found
@@ -216,70 +226,67 @@ class Api:
         self.link.publish(f"{self.prefix}.STREAM.DELETE.{stream}", b"")
 
     async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> PubAck:
-        """Store a message. STREAM_NOT_FOUND: no stream captures the subject."""
+        """Store a message. StreamNotFound: no stream captures the subject."""
         return ack_of(await self.link.call(subject, data, headers, self._timeout_s), f"publishing to {subject}")
 
     async def message(self, stream: str, question: dict[str, Any]) -> Stored | None:
         """One stored message, by `seq`, `last_by_subj`, or `seq` and `next_by_subj`. None: there is none."""
-        answer = await self._ask(f"STREAM.MSG.GET.{stream}", question, _stored)
-        if answer.error is not None and answer.error.err_code == MESSAGE_NOT_FOUND:
+        what = f"a message of stream {stream}"
+        try:
+            return (await self._ask(StoredAnswer, f"STREAM.MSG.GET.{stream}", what, question)).message
+        except ApiRefused as refused:
+            if refused.problem.err_code != MESSAGE_NOT_FOUND:
+                raise
             return None
-        return _checked(answer, answer.error, f"a message of stream {stream}").message
 
     async def create_consumer(self, stream: str, name: str, config: dict[str, Any]) -> None:
-        """Make a consumer of this name."""
         question = {"stream_name": stream, "config": {**config, "name": name}}
-        answer = await self._ask(f"CONSUMER.CREATE.{stream}.{name}", question, _plain)
-        _checked(answer, answer.error, f"reading stream {stream}")
+        await self._ask(Answer, f"CONSUMER.CREATE.{stream}.{name}", f"reading stream {stream}", question)
 
     def delete_consumer(self, stream: str, name: str) -> None:
         """Delete a consumer without waiting for an answer. The server forgets an unused consumer anyway."""
         self.link.publish(f"{self.prefix}.CONSUMER.DELETE.{stream}.{name}", b"")
 
-    async def _ask(self, what: str, question: dict[str, Any] | None, decoder: "msgspec.json.Decoder[T]") -> T:
-        data = _encode(question) if question is not None else b""
-        reply = await self.link.call(f"{self.prefix}.{what}", data, timeout_s=self._timeout_s)
-        return decode_reply(reply, decoder, what)
+    async def _ask(self, kind: type[A], request: str, what: str, question: dict[str, Any] | None = None) -> A:
+        """The answer to a request. `what`: the request in words, for errors."""
+        data = msgspec.json.encode(question) if question is not None else b""
+        reply = await self.link.call(f"{self.prefix}.{request}", data, timeout_s=self._timeout_s)
+        return _decoded(reply, kind, request, what)
 
 
-def decode_reply(reply: Reply, decoder: "msgspec.json.Decoder[T]", what: str) -> T:
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer: the server may be away for a while."""
+    while True:
+        try:
+            return await ask()
+        except ConnectionFailed:
+            await asyncio.sleep(RETRY_S)
+
+
+def ack_of(reply: Reply, what: str) -> PubAck:
+    """Where a publication is stored, or why it is not. StreamNotFound: no stream captures its subject."""
+    if reply is not None and not isinstance(reply, RequestRefused) and no_responders(reply):
+        raise StreamNotFound(what, Problem(404, STREAM_NOT_FOUND, "no stream captures this subject"))
+    return _decoded(reply, PubAck, what, what)
+
+
+def _decoded(reply: Reply, kind: type[A], request: str, what: str) -> A:
     """An answer as a value, or why there is none."""
     if reply is None:
-        raise ConnectionFailed(f"the NATS server did not answer {what}")
+        raise ConnectionFailed(f"the NATS server did not answer {request}")
     if isinstance(reply, RequestRefused):
         raise reply
     if no_responders(reply):
         raise RequestRefused(
-            f"nobody answers {what}: JetStream is not enabled on this NATS server; start it with -js, "
+            f"nobody answers {request}: JetStream is not enabled on this NATS server; start it with -js, "
             "or use nats+core:// to do without a log"
         )
     try:
-        return decoder.decode(reply.data)
+        answer: A = _decoder(kind).decode(reply.data)
     except UNREADABLE as error:
-        raise RequestRefused(f"the answer to {what} cannot be read: {error}") from None
-
-
-def decode_info(reply: Msg) -> StreamAnswer:
-    """The answer to a STREAM.INFO that was asked without waiting."""
-    return _streams.decode(reply.data)
-
-
-def ack_of(reply: Reply, what: str) -> PubAck:
-    """Where a publication is stored, or why it is not. STREAM_NOT_FOUND: no stream captures its subject."""
-    if reply is not None and not isinstance(reply, RequestRefused) and no_responders(reply):
-        raise ApiRefused(what, Problem(404, STREAM_NOT_FOUND, "no stream captures this subject"))
-    ack = decode_reply(reply, _acks, what)
-    return _checked(ack, ack.error, what)
-
-
-def decode_ack(reply: Msg) -> PubAck:
-    """The answer to a publication."""
-    return _acks.decode(reply.data)
-
-
-def _checked(answer: T, problem: Problem | None, what: str) -> T:
-    if problem is not None:
-        raise failure(what, problem)
+        raise RequestRefused(f"the answer to {request} cannot be read: {error}") from None
+    if answer.error is not None:
+        raise failure(what, answer.error)
     return answer
 
 
@@ -287,4 +294,4 @@ def failure(what: str, problem: Problem) -> ApiRefused | ConnectionFailed:
     """The error for a problem: the server refuses, or cannot decide at the moment."""
     if problem.err_code in UNDECIDED:
         return ConnectionFailed(f"{what}: the NATS server says {problem.description!r} ({problem.err_code})")
-    return ApiRefused(what, problem)
+    return _REASONS.get(problem.err_code, ApiRefused)(what, problem)

@@ -1,7 +1,5 @@
 """What both NATS brokers have in common: one connection, its ports, and questions on plain subjects."""
 
-import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -11,63 +9,38 @@ from seriatim.brokers.capabilities import Requests
 from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.link import NatsLink, no_responders
-from seriatim.brokers.seam import Broker, Deliver, HomeOf, Mode, OnError
-from seriatim.model import Address, Closed, InputError, Node, RequestRefused, SeriatimError, Topic
+from seriatim.brokers.seam import Broker, HomeOf, Mode, Port
+from seriatim.model import Closed, InputError, RequestRefused, Topic
 from seriatim.order import TopicNames
-from seriatim.protocols.machine import Payload
-
-logger = logging.getLogger(__name__)
 
 CONNECT_S_MAX = 1e6
 RESERVE_BYTES = 16 * 1024  # of a message, for headers, ids and entries
 
-P = TypeVar("P", bound="NatsPort")
-
-
-class NatsPort:
-    """The server as one machine sees it. Nothing is delivered from inside `send`, and nothing after `close`."""
-
-    def __init__(self, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
-        self.address = address
-        self._deliver_to = deliver
-        self._error_to = on_error
-        self._closed = False
-
-    async def close(self) -> None:
-        self._closed = True
-
-    def _deliver(self, message: Payload) -> None:
-        if not self._closed:
-            self._deliver_to(message)
-
-    def _refuse(self, message: Payload, error: SeriatimError) -> None:
-        if self._closed:
-            return
-        if self._error_to is not None:
-            self._error_to(message, error)
-        else:
-            logger.error("request refused by the broker: at=%s reason=%s", self.address, error)
-
-    def _refuse_soon(self, message: Payload, error: SeriatimError) -> None:
-        asyncio.get_running_loop().call_soon(self._refuse, message, error)
+P = TypeVar("P", bound=Port)
 
 
 class NatsBroker(Broker, Generic[P]):
-    """One connection. `url` may name several servers, separated by commas."""
+    """One connection. `url` may name several servers, separated by commas.
+
+    `cluster` keeps systems on one server apart. `buckets`: how many logs or subjects topics share; 0: each has its own.
+    """
 
     def __init__(
-        self, url: str, names: Names, credentials: NatsCredentials | None, name: str | None, connect_timeout_s: float
+        self,
+        url: str,
+        *,
+        cluster: str = "seriatim",
+        buckets: int = 0,
+        credentials: NatsCredentials | None = None,
+        name: str | None = None,
+        connect_timeout_s: float = 5.0,
     ) -> None:
         if not 0 < connect_timeout_s <= CONNECT_S_MAX:
             problem = f"{connect_timeout_s} is not above 0 and up to {CONNECT_S_MAX:g}"
             raise InputError("connect_timeout_s", problem, "give seconds")
-        self.names = names
-        self.link = NatsLink(
-            url.split(","),
-            credentials,
-            name=name if name is not None else f"seriatim {names.cluster}",
-            connect_timeout_s=connect_timeout_s,
-        )
+        self.names = Names(cluster, buckets)
+        shown = name if name is not None else f"seriatim {cluster}"
+        self.link = NatsLink(url.split(","), credentials, name=shown, connect_timeout_s=connect_timeout_s)
         self.mode: Mode = "log"
         self.home_of: HomeOf | None = None
         self.topic_names = TopicNames()
@@ -85,13 +58,6 @@ class NatsBroker(Broker, Generic[P]):
         check_topic(topic)
         self.names.slots_stream(topic)
 
-    async def capture(self, names: Iterable[Topic]) -> None:
-        """Nothing to prepare: nothing is kept, or every topic has a stream of its own."""
-
-    async def stamped_epoch(self, node: Node) -> int | None:
-        """None: without a log nothing is kept."""
-        return None
-
     def know(self, topics: Iterable[Topic]) -> None:
         self.topic_names.know(topics)
 
@@ -103,7 +69,6 @@ class NatsBroker(Broker, Generic[P]):
         await self.link.open()
 
     def detach(self, port: P) -> None:
-        """A port was closed."""
         self._ports.discard(port)
 
     @property

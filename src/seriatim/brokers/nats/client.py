@@ -29,7 +29,6 @@ class TolerantClient(Client):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the connection uses TLS."""
         writer = getattr(self._transport, "_io_writer", None)
         return writer is not None and writer.get_extra_info("ssl_object") is not None
 

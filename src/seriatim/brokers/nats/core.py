@@ -8,18 +8,16 @@ what reaches it first.
 
 import asyncio
 import logging
-from collections import deque
+from typing import Any
 
 from nats.aio.msg import Msg
 
-from seriatim.brokers.naming import Names
-from seriatim.brokers.nats.base import NatsBroker, NatsPort
-from seriatim.brokers.nats.credentials import NatsCredentials
+from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.messages import decode_slot, encode_slot, written
-from seriatim.brokers.seam import Deliver, OnError
+from seriatim.brokers.seam import BufferingPort, Deliver, OnError
 from seriatim.model import Address, RemoteError, RequestRefused, Topic
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.with_broker import Delivered, Listen, Listening, Unlisten, Write
+from seriatim.protocols.with_broker import Listen, Listening, Unlisten, Write
 
 logger = logging.getLogger(__name__)
 
@@ -27,28 +25,14 @@ WAITING_MAX = 65_536  # deliveries kept while paused; what comes then is lost, a
 
 
 class CoreBroker(NatsBroker["CorePort"]):
-    """One connection. `buckets`: the number of subjects that topics share; 0: each topic has its own."""
+    """One connection. Options: see `NatsBroker`."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        cluster: str = "seriatim",
-        buckets: int = 0,
-        credentials: NatsCredentials | None = None,
-        name: str | None = None,
-        connect_timeout_s: float = 5.0,
-    ) -> None:
-        super().__init__(url, Names(cluster, buckets), credentials, name, connect_timeout_s)
+    keeps_log = False
+    lossy = True
+
+    def __init__(self, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
         self._listeners: dict[str, list[CorePort]] = {}  # by subject
-
-    @property
-    def keeps_log(self) -> bool:
-        return False
-
-    @property
-    def lossy(self) -> bool:
-        return True
 
     def attach(self, address: Address, deliver: Deliver, on_error: OnError | None = None) -> "CorePort":
         self._check_open()
@@ -86,7 +70,7 @@ class CoreBroker(NatsBroker["CorePort"]):
             port.receive(delivered)
 
 
-class CorePort(NatsPort):
+class CorePort(BufferingPort):
     """The server as one machine sees it."""
 
     def __init__(self, broker: CoreBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
@@ -97,8 +81,6 @@ class CorePort(NatsPort):
         self._topics: set[Topic] = set()
         self._answers: list[Payload] = []  # given when the server has seen what was sent before
         self._flushing: asyncio.Task[None] | None = None
-        self._paused = False
-        self._waiting: deque[Delivered] = deque()
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -119,14 +101,6 @@ class CorePort(NatsPort):
                     message, RequestRefused(f"{problem}; order in ticket mode, or use nats:// (JetStream)")
                 )
 
-    def pause(self, topic: Topic | None = None) -> None:
-        self._paused |= topic is None  # what waits for other topics is bounded: events may get lost here
-
-    def resume(self, topic: Topic | None = None) -> None:
-        if self._paused and topic is None:
-            self._paused = False
-            asyncio.get_running_loop().call_soon(self._let_go)
-
     async def close(self) -> None:
         if self._closed:
             return
@@ -137,22 +111,14 @@ class CorePort(NatsPort):
         if self._flushing is not None:
             self._flushing.cancel()
 
-    def receive(self, delivered: Delivered) -> None:
-        """Take one message from the server."""
-        if not self._paused and not self._waiting:
-            self._deliver(delivered)
-        elif len(self._waiting) < WAITING_MAX:
-            self._waiting.append(delivered)
-        else:
-            if not self.lost % 10_000:
-                logger.warning(
-                    "deliveries lost, the subscriber is too slow: at=%s lost=%s", self.address, self.lost + 1
-                )
-            self.lost += 1
-
-    def _let_go(self) -> None:
-        while self._waiting and not self._paused:
-            self._deliver(self._waiting.popleft())
+    def receive(self, message: Payload) -> None:
+        """Take one message from the server, unless too many wait."""
+        if len(self._waiting) < WAITING_MAX:
+            super().receive(message)
+            return
+        if not self.lost % 10_000:
+            logger.warning("deliveries lost, the subscriber is too slow: at=%s lost=%s", self.address, self.lost + 1)
+        self.lost += 1
 
     def _write(self, message: Write) -> None:
         body = encode_slot(message)

@@ -42,7 +42,6 @@ class NatsCredentials(Struct, frozen=True, kw_only=True):
                 raise InputError(name, f"there is no file {path}", "give the path of a file that can be read")
 
     def tls(self) -> ssl.SSLContext:
-        """The TLS context for connections to the server."""
         if self.authority_file is None and self.certificate_file is None:
             return _system_authorities()
         try:

@@ -1,14 +1,13 @@
 """Telling a stream from another one of the same name.
 
-A remembered position is of use only in the same stream. A stream that was deleted and made anew counts from 1 again.
-Often it is shorter than the position, which shows. But it may have grown past it before anybody looks, and then what it
-holds up to there would be missed without a word. So the *time of creation* is remembered with the position. It is
-part of every answer about a stream's state, so that it costs no question.
+A remembered position is of use only in the same stream. A stream that was deleted and made anew counts from 1 again. It
+may have grown past the position before anybody looks, and then what it holds up to there would be missed without a
+word. So the *time of creation* is remembered with the position; every answer about a stream's state has it.
 
-The same time: the same stream, also if it was restored from a backup. Another time is not always another stream. A
-cluster gives a restored stream a new one; servers before August 2026 did the same when somebody created a stream again
-that was there, as many programs do at their start. Two things tell, both by the server's clock. A stream with messages
-from before its creation is an old one. And so is one that was seen under its earlier time *after* its creation.
+Another time is not always another stream. A cluster gives a restored stream a new one; servers before August 2026 did
+the same when somebody created a stream again that was there. Two things tell, both by the server's clock. A stream with
+messages from before its creation is an old one. And so is one that was seen under its earlier time *after* its
+creation.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -40,10 +39,10 @@ def is_another(answer: StreamAnswer, known: Sighting) -> bool:
     """Whether a stream was made anew since that sighting, however far it has grown."""
     if not known.created or not answer.created or answer.created == known.created:
         return False
-    created = _moment(answer.created)
-    if known.at and _moment(known.at) >= created:
+    created = datetime.fromisoformat(answer.created)
+    if known.at and datetime.fromisoformat(known.at) >= created:
         return False
-    return _moment(answer.state.first_ts) >= created
+    return datetime.fromisoformat(answer.state.first_ts) >= created
 
 
 def stored_at(nanoseconds: str) -> str:
@@ -53,8 +52,4 @@ def stored_at(nanoseconds: str) -> str:
 
 def earlier(time: str, seconds: float) -> str:
     """The time that many seconds before."""
-    return (_moment(time) - timedelta(seconds=seconds)).isoformat() if time else ""
-
-
-def _moment(time: str) -> datetime:
-    return datetime.fromisoformat(time)
+    return (datetime.fromisoformat(time) - timedelta(seconds=seconds)).isoformat() if time else ""

@@ -3,46 +3,41 @@
     broker = JetStreamBroker("nats://127.0.0.1:4222")               a stream per topic
     broker = JetStreamBroker("nats://127.0.0.1:4222", streams=64)   64 streams, topics share them
 
-A number is a position in a stream (log mode). Publishers may be any NATS clients. The files beside this one do the
-work: link.py (the connection), streams.py and members.py (which streams there are), readers.py and listen.py
-(subscribers), watch.py and stamps.py (homes), messages.py (formats).
-
-Requests that are under way when the server goes away are forgotten, and machines repeat them. The server recognises an
-event by its id for `duplicates_s`. A publisher that repeats it later, because the server was away for longer, may
-append it twice.
+A number is a position in a stream (log mode). Publishers may be any NATS clients. Requests that are under way when the
+server goes away are forgotten, and machines repeat them. The server recognises an event by its id for `duplicates_s`. A
+publisher that repeats it later, because the server was away for longer, may append it twice.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from seriatim.brokers.capabilities import IN_FLIGHT
-from seriatim.brokers.naming import Names, check_topic, ordered_topic
+from seriatim.brokers.naming import check_topic, ordered_topic
 from seriatim.brokers.nats.api import (
     EXPECTED,
     STORE_FAILED,
-    STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
     Api,
     ApiRefused,
     PubAck,
+    StreamNotFound,
     decode_ack,
     failure,
 )
-from seriatim.brokers.nats.base import NatsBroker, NatsPort
-from seriatim.brokers.nats.credentials import NatsCredentials
-from seriatim.brokers.nats.journal.journals import NatsJournals
+from seriatim.brokers.nats.base import NatsBroker
+from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
-from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, headers_size, written
+from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, written
 from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stamps import StampChannel
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS, Watcher
-from seriatim.brokers.seam import Deliver, OnError
+from seriatim.brokers.seam import Deliver, OnError, Port
 from seriatim.model import (
     Address,
     ConnectionFailed,
@@ -59,28 +54,28 @@ from seriatim.protocols.with_broker import Append, Appended, Listen, Stamped, Un
 logger = logging.getLogger(__name__)
 
 PACE_MS_MAX = 60_000.0
+SLOT_HEADERS = {EXPECTED: "0"}  # a slot is written only if it is empty
+SLOT_HEADERS_BYTES = len(EXPECTED) + 24
 FIRST_SENT_MAX = 10_000  # events whose first attempt is remembered, to warn of those that may be in the log twice
 
 
 class JetStreamBroker(NatsBroker["JetStreamPort"]):
-    """One connection. `url` may name several servers, separated by commas.
+    """One connection. `streams`: "topic", or the number of buckets that topics share. `connection`: see `NatsBroker`.
 
-    `streams`: "topic", or the number of buckets that topics share. `cluster` keeps systems on one server apart.
     `pace_ms`: the shortest time between two questions of a home about the length of a log.
     """
+
+    knows_repeats = True
 
     def __init__(
         self,
         url: str,
         *,
-        cluster: str = "seriatim",
         streams: Literal["topic"] | int = "topic",
         options: StreamOptions | None = None,
-        credentials: NatsCredentials | None = None,
-        name: str | None = None,
         domain: str | None = None,
         pace_ms: float = PACE_MS,
-        connect_timeout_s: float = 5.0,
+        **connection: Any,
     ) -> None:
         if streams != "topic" and (not isinstance(streams, int) or streams < 1):
             raise InputError(
@@ -89,24 +84,11 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         if not 0 <= pace_ms <= PACE_MS_MAX:
             problem = f"{pace_ms} is not from 0 to {PACE_MS_MAX:g}"
             raise InputError("pace_ms", problem, "give milliseconds, 0 for as often as possible")
-        names = Names(cluster, 0 if streams == "topic" else streams)
-        super().__init__(url, names, credentials, name, connect_timeout_s)
+        super().__init__(url, buckets=0 if streams == "topic" else streams, **connection)
         self.api = Api(self.link, domain)
-        self.streams = Streams(self.api, names, options if options is not None else StreamOptions())
-        self.readers = Readers(self.api, cluster)
+        self.streams = Streams(self.api, self.names, options if options is not None else StreamOptions())
+        self.readers = Readers(self.api, self.names.cluster)
         self.pace_ms = pace_ms
-
-    @property
-    def keeps_log(self) -> bool:
-        return True
-
-    @property
-    def lossy(self) -> bool:
-        return False
-
-    @property
-    def knows_repeats(self) -> bool:
-        return True
 
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
         return NatsJournals(self.link.servers, self.link.credentials, cluster=cluster, replicas=replicas)
@@ -134,16 +116,15 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         if self.names.buckets and self.mode == "log":
             for name in names:
                 topic = super().ordered_topic(name)
-                if self.streams.want(topic, name):
-                    await self.streams.log(topic)
+                while self.streams.want(topic, name):
+                    if (problem := (await self.streams.capture(topic)).get(name)) is not None:
+                        raise problem
 
     async def stamped_epoch(self, node: Node) -> int | None:
         stream = self.names.stamps_stream(node)
         try:
             position = (await self.api.info(stream)).state.last_seq
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
+        except StreamNotFound:
             return None
         if not position:
             return None
@@ -164,7 +145,7 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         self.streams.close()
 
 
-class JetStreamPort(NatsPort):
+class JetStreamPort(Port):
     """The server as one machine sees it."""
 
     def __init__(self, broker: JetStreamBroker, address: Address, deliver: Deliver, on_error: OnError | None) -> None:
@@ -205,24 +186,23 @@ class JetStreamPort(NatsPort):
                 self._refuse_soon(message, RemoteError(f"unknown message: {type(message).__name__}"))
 
     def pause(self, topic: Topic | None = None) -> None:
-        if topic is not None:
+        if topic is None:
+            self._paused = True
+        else:
             self._held.add(topic)
-            if (held := self._listening.get(topic)) is not None:
-                held.hold()
-            return
-        self._paused = True
-        for listening in self._listening.values():
-            listening.pause()
+        self._regulate(topic)
 
     def resume(self, topic: Topic | None = None) -> None:
-        if topic is not None:
+        if topic is None:
+            self._paused = False
+        else:
             self._held.discard(topic)
-            if (held := self._listening.get(topic)) is not None:
-                held.let_go()
-            return
-        self._paused = False
-        for listening in self._listening.values():
-            listening.resume()
+        self._regulate(topic)
+
+    def _regulate(self, topic: Topic | None) -> None:
+        for each in self._listening if topic is None else (topic,):
+            if (listening := self._listening.get(each)) is not None:
+                listening.pause(self._paused, each in self._held)
 
     async def close(self) -> None:
         if self._closed:
@@ -250,45 +230,28 @@ class JetStreamPort(NatsPort):
             self._watcher = Watcher(self._streams, self.stamps, self._deliver, self._refuse, self._broker.pace_ms)
         return self._watcher
 
-    # ── listening ─────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _listen(self, message: Listen) -> None:
         old = self._listening.get(message.topic)
         if old is not None:
             if old.listen == message and old.beginning:
                 return  # a repeat, while the first is being carried out
             old.close()
-        parts = (
-            message,
-            self._streams,
-            self._broker.readers,
-            self._deliver,
-            lambda error: self._refuse(message, error),
-            self._broker.topic_names,
-        )
         self._broker.know({message.topic})
-        listening: TopicListening
-        if self._broker.mode == "log":
-            listening = LogListening(*parts, home_of=self._broker.home_of)
-        else:
-            listening = SlotListening(*parts)
-        if self._paused:
-            listening.pause()
-        if message.topic in self._held:
-            listening.hold()
+        kind = LogListening if self._broker.mode == "log" else SlotListening
+        listening = kind(message, self._broker, self._deliver, lambda error: self._refuse(message, error))
+        listening.pause(self._paused, message.topic in self._held)
         self._listening[message.topic] = listening
 
     # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _append(self, message: Append) -> None:
-        event = message.event
-        subject = event.subject if event.subject is not None else self._names.log_subject(event.topic)
+        event, subject = message.event, self._subject_of(message)
         waiting = self._preparing.get(("log", event.topic))
         if waiting is not None:
             waiting.append(message)
             return
         try:
-            self._check(message, subject)
+            self._check(message)
             headers = event_headers(event)
         except SeriatimError as error:
             self._refuse_soon(message, error)
@@ -302,7 +265,11 @@ class JetStreamPort(NatsPort):
             del self._first_sent[next(iter(self._first_sent))]
         self._link.ask(subject, event.payload, lambda reply: self._on_append_reply(message, reply), headers)
 
-    def _check(self, message: Append, subject: str) -> None:
+    def _subject_of(self, message: Append) -> str:
+        event = message.event
+        return event.subject if event.subject is not None else self._names.log_subject(event.topic)
+
+    def _check(self, message: Append) -> None:
         event = message.event
         if event.subject is not None:
             check_topic(event.subject)
@@ -348,8 +315,7 @@ class JetStreamPort(NatsPort):
             waiting.append(message)
             return
         body = encode_slot(message)
-        headers = {EXPECTED: "0"}
-        if problem := self._problem_with(message, len(body) + headers_size(headers)):
+        if problem := self._problem_with(message, len(body) + SLOT_HEADERS_BYTES):
             self._refuse_soon(message, RequestRefused(problem))
             return
         try:
@@ -361,7 +327,7 @@ class JetStreamPort(NatsPort):
             self._prepare("slots", message)
             return
         subject = slot_subject(self._names, message.topic, message.number)
-        self._link.ask(subject, body, lambda reply: self._on_write_reply(message, reply), headers)
+        self._link.ask(subject, body, lambda reply: self._on_write_reply(message, reply), SLOT_HEADERS)
 
     def _problem_with(self, message: Write, size: int) -> str | None:
         if message.number < 1:
@@ -409,8 +375,6 @@ class JetStreamPort(NatsPort):
             return
         self._deliver(written(held))
 
-    # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _ack(self, message: Append | Write, reply: Reply, forget: Callable[[], None]) -> PubAck | None:
         """The server's answer about a publication; None: there is none, and the machine asks again."""
         if self._closed or reply is None:
@@ -426,7 +390,7 @@ class JetStreamPort(NatsPort):
                 self.send(message)
                 return None
         self._sent_again.discard(name)
-        return decode_ack(reply) if not no_responders(reply) else None
+        return decode_ack(reply.data) if not no_responders(reply) else None
 
     def _prepare(self, kind: Literal["log", "slots"], message: Append | Write) -> None:
         topic = message.event.topic if isinstance(message, Append) else message.topic
@@ -436,15 +400,20 @@ class JetStreamPort(NatsPort):
     async def _prepare_stream(self, kind: Literal["log", "slots"], topic: Topic) -> None:
         """Make the stream, then send what has waited for it, in its order."""
         error: SeriatimError | None = None
+        refused: dict[str, InputError] = {}  # by subject
         try:
-            await (self._streams.log(topic) if kind == "log" else self._streams.slots(topic))
+            if kind == "log":
+                refused = await self._streams.capture(topic)
+            else:
+                await self._streams.slots(topic)
         except ConnectionFailed:
             del self._preparing[kind, topic]
             return  # asked again
         except SeriatimError as problem:
             error = problem
         for message in self._preparing.pop((kind, topic)):
-            if error is not None:
-                self._refuse(message, error)
+            subject = self._subject_of(message) if isinstance(message, Append) else ""
+            if (why := error or refused.get(subject)) is not None:
+                self._refuse(message, why)
             else:
                 self.send(message)

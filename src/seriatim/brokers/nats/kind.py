@@ -21,7 +21,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from seriatim.brokers.seam import Broker, Kind
@@ -77,26 +77,30 @@ _JETSTREAM: dict[str, Callable[[str], Any]] = {
 _CORE: dict[str, Callable[[str], Any]] = {**_CONNECTION, "buckets": int}
 
 
-class JetStreamKind(Kind):
-    """NATS with JetStream."""
+class NatsKind(Kind):
+    """What both have in common."""
 
-    has_journals = True
     file_options = ("creds", "nkey", "ca", "cert", "key")
-    layout_options = ("replicas", "storage", "max_age_s")
-    reading_options = (*_CREDENTIALS, "domain", "connect_timeout_s")
+    options: ClassVar[dict[str, Callable[[str], Any]]]
 
     def check(self, url: str) -> None:
-        _read(url, {}, _JETSTREAM)
+        _read(url, {}, self.options)
+
+
+class JetStreamKind(NatsKind):
+    """NATS with JetStream."""
+
+    options = _JETSTREAM
+    has_journals = True
+    layout_options = ("replicas", "storage", "max_age_s")
+    reading_options = (*_CREDENTIALS, "domain", "connect_timeout_s")
 
     def open(self, url: str, options: Mapping[str, Any]) -> Broker:
         jetstream = _module("seriatim.brokers.nats.jetstream")
         servers, chosen = _read(url, options, _JETSTREAM)
         stream_options = {name: chosen.pop(name) for name in _STREAM_OPTIONS if name in chosen}
         broker: Broker = jetstream.JetStreamBroker(
-            servers,
-            options=jetstream.StreamOptions(**stream_options),
-            credentials=_credentials(chosen),
-            **chosen,
+            servers, options=jetstream.StreamOptions(**stream_options), credentials=_credentials(chosen), **chosen
         )
         return broker
 
@@ -117,25 +121,22 @@ class JetStreamKind(Kind):
             chosen.get("connect_timeout_s", CONNECT_S),
         )
 
-    def server(self, folder: Path, port: int = 0, *, config: str = "", ends_with_parent: bool = False) -> "NatsServer":
+    def server(self, folder: Path, port: int = 0, *, config: str = "") -> "NatsServer":
         from seriatim.brokers.nats.server import NatsServer
 
-        return NatsServer(folder, port, config=config, ends_with_parent=ends_with_parent)
+        return NatsServer(folder, port, config=config)
 
 
-class CoreKind(Kind):
+class CoreKind(NatsKind):
     """Plain NATS."""
 
+    options = _CORE
     keeps_log = False
     lossy = True
-    file_options = JetStreamKind.file_options
-
-    def check(self, url: str) -> None:
-        _read(_without_core(url), {}, _CORE)
 
     def open(self, url: str, options: Mapping[str, Any]) -> Broker:
         core = _module("seriatim.brokers.nats.core")
-        servers, chosen = _read(_without_core(url), options, _CORE)
+        servers, chosen = _read(url, options, _CORE)
         broker: Broker = core.CoreBroker(servers, credentials=_credentials(chosen), **chosen)
         return broker
 
@@ -145,10 +146,6 @@ class CoreKind(Kind):
 
 JETSTREAM = JetStreamKind()
 CORE = CoreKind()
-
-
-def _without_core(url: str) -> str:
-    return url.replace("+core", "", 1)
 
 
 def _module(name: str) -> ModuleType:
@@ -165,6 +162,7 @@ def _read(
 ) -> tuple[str, dict[str, Any]]:
     """The servers, separated by commas, and the options."""
     scheme, _, rest = url.partition("://")
+    scheme = scheme.removesuffix("+core")
     hosts, _, query = rest.partition("?")
     chosen = read_query(url, query, readers)
     servers = []

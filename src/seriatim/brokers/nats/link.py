@@ -2,13 +2,11 @@
 
 *Sending* never blocks: messages are queued, and a task writes them in order. While the server is away nothing is
 queued, and what was under way is forgotten, so that nothing old reaches the server after an outage. A caller that waits
-for an answer is told that none will come, and asks again.
+for an answer is told that none will come, and asks again. One inbox serves all questions; each has a number.
 
 *Connections.* nats-py can reconnect by itself, but then it sends what it had buffered, however old, and a few errors
 close it for good. So each of its clients is used for one connection, and this file makes the next one: `on_up` is
 called when there is one, `on_down` when it is lost.
-
-*Asking.* One inbox serves all questions; each has a number, and its answer goes to the caller.
 """
 
 import asyncio
@@ -74,15 +72,14 @@ class NatsLink:
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[], None]] = []
         self.servers = list(servers)
-        self.reconnects = 0
         self.credentials = credentials if credentials is not None else NatsCredentials()
         self._tls = self.credentials.tls()
         self._name = name
         self._connect_timeout_s = connect_timeout_s
         self._client: TolerantClient | None = None
-        self._max_payload = 1024 * 1024
+        self.max_payload = 1024 * 1024  # the largest message, headers included, that the server takes
         self._last_problem = ""
-        self._closed = False
+        self.is_closed = False  # for good
         self._inbox = f"{self.credentials.inbox}.{random.SystemRandom().getrandbits(96):024x}"
         self._tokens = count(1)
         self._asked: dict[int, Asked] = {}
@@ -98,27 +95,11 @@ class NatsLink:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a connection now, as far as we know."""
         return self._client is not None
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called: it will never be up again."""
-        return self._closed
-
-    @property
-    def max_payload(self) -> int:
-        """The largest message, headers included, that the server takes."""
-        return self._max_payload
-
-    @property
-    def waiting(self) -> int:
-        """Messages that have not been written to the connection yet."""
-        return len(self._out)
 
     async def open(self) -> None:
         """Connect to one of the servers, in the time given. ConnectionFailed says what was tried."""
-        if self._closed:
+        if self.is_closed:
             raise Closed("this connection to NATS was closed; make a new one")
         if self._tasks:
             return
@@ -141,9 +122,9 @@ class NatsLink:
 
     async def close(self) -> None:
         """Disconnect. Callers that wait for an answer are told that none will come. May be called twice."""
-        if self._closed:
+        if self.is_closed:
             return
-        self._closed = True
+        self.is_closed = True
         client, self._client = self._client, None
         if tasks := [*self._tasks, *([self._writer] if self._writer is not None else [])]:
             await _end(*tasks)
@@ -174,7 +155,6 @@ class NatsLink:
             while not await self._connect_to_one():
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
-            self.reconnects += 1
             logger.info("connected to nats again: servers=%s", self._where())
 
     async def _connect_to_one(self) -> bool:
@@ -256,7 +236,7 @@ class NatsLink:
         up = True
         self._client = client
         client.on_lost(on_lost)
-        self._max_payload = client.max_payload
+        self.max_payload = client.max_payload
         self._out.clear()
         self._writer = asyncio.get_running_loop().create_task(self._write_forever(client))
         self._writer.add_done_callback(lambda _: self._lost.set() if self._client is client else None)
@@ -336,7 +316,6 @@ class NatsLink:
         timeout_s: float = ASK_S,
         token: int | None = None,
     ) -> Reply:
-        """Ask, and wait for the answer."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def on_reply(reply: Reply) -> None:
@@ -350,14 +329,9 @@ class NatsLink:
         """Hand every message on a subject to `handler`, on this connection and on all that follow."""
         self._standing[subject] = handler
         if self._client is not None:
-
-            async def subscribe(client: Client) -> None:
-                await self._subscribe(client, subject, handler)
-
-            self._send(subscribe)
+            self._send(lambda client: self._subscribe(client, subject, handler))
 
     def unlisten(self, subject: str) -> None:
-        """End `listen` for a subject."""
         self._standing.pop(subject, None)
 
         async def unsubscribe(client: Client) -> None:
@@ -417,7 +391,6 @@ class NatsLink:
         )
 
     async def _write_forever(self, client: Client) -> None:
-        """Write the queued messages of one connection."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -445,8 +418,6 @@ class NatsLink:
         logger.error("nats-py refused a message: reason=%s", problem)
         if isinstance(item, tuple) and item[2].startswith(f"{self._inbox}.a."):
             self._settle(int(item[2].rpartition(".")[2]), RequestRefused(f"it cannot be sent: {problem}"))
-
-    # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_answer(self, message: Msg) -> None:
         self._settle(int(message.subject.rpartition(".")[2]), message)

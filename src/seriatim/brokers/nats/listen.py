@@ -1,52 +1,46 @@
 """One topic as a subscriber listens to it: its events in order, and its stamps or what its slots hold.
 
 *Log mode.* Two readers: the topic's log, and the topic's subject on the stamp channel of its home. A number is a
-position, so the log is read from `after + 1`. A binary search in the stamp stream finds where the stamps begin: stamps
-of a topic are in the order of their numbers, so 12 to 24 questions find the message that covers a number.
+position, so the log is read from `after + 1`. Stamps of a topic are in the order of their numbers, so a binary search
+of 12 to 24 questions finds where they begin. A missing stamp may still come, or may be gone: a stream of somebody else
+may keep its events for longer than the stamps. So the subscriber asks the home first. If the home says that the stamp
+was kept, it is gone, and the subscriber is told `Trimmed`. A missing position of the log was passed by retention
+(`Trimmed`), or its message was deleted (`Voids`).
 
-Stamps may be dropped earlier than their events: a stream of somebody else may keep its events for longer. A missing
-stamp may also be still to come. So the subscriber asks the home first. If the home says that the stamp was kept, the
-stamp is gone, and the subscriber is told `Trimmed`.
-
-A missing position of the log has one of two causes. Retention has passed it: the subscriber is told `Trimmed`. Or
-single messages were deleted: nobody will ever see them, and the subscriber is told `Voids`.
-
-*Ticket mode.* One reader on the topic's slots. Slots are in the stream in the order in which they were filled, not of
-their numbers, and a number may be filled long after higher ones (its publisher died, its home was away). Slots
-therefore carry in their subject the *block* of numbers they belong to, and the server finds the first message of a
-block at once. Reading begins at the first message of any block from that of `after + 1` on: nothing after `after` lies
-before it.
+*Ticket mode.* One reader on the topic's slots. Slots are in the stream in the order in which they were filled, and a
+number may be filled long after higher ones (its publisher died, its home was away). So the subject of a slot holds the
+*block* of numbers it belongs to, and the server finds the first message of a block at once. Reading begins at the first
+message of any block from that of `after + 1` on: nothing after `after` lies before it.
 """
 
 import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats.api import STREAM_NOT_FOUND, Api, ApiRefused, Stored, StreamAnswer
+from seriatim.brokers.nats.api import Stored, StreamAnswer, StreamNotFound, StreamState, patiently
 from seriatim.brokers.nats.identity import Sighting, difference
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, event_of
-from seriatim.brokers.nats.readers import Reader, Readers
+from seriatim.brokers.nats.readers import Reader
 from seriatim.brokers.nats.stamps import stamped_log
-from seriatim.brokers.nats.streams import Streams
-from seriatim.brokers.seam import Deliver, HomeOf
-from seriatim.model import ConnectionFailed, Number, RemoteError, RequestRefused, SeriatimError, Topic
-from seriatim.order import TopicNames
+from seriatim.brokers.seam import Deliver
+from seriatim.model import Number, RemoteError, RequestRefused, SeriatimError, Topic
 from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed, Voids
+
+if TYPE_CHECKING:
+    from seriatim.brokers.nats.jetstream import JetStreamBroker
 
 logger = logging.getLogger(__name__)
 
 BLOCK = 8_192  # numbers in a block of slots
 EMPTY_BLOCKS_MAX = 16  # so many empty ones in a row, twice the largest ticket, end the search for higher numbers
-RETRY_S = 0.25
 
 
 def slot_subject(names: Names, topic: Topic, number: Number) -> str:
-    """The subject of a slot."""
     return f"{names.slots_subject(topic)}.{number // BLOCK}.{number}"
 
 
@@ -54,22 +48,16 @@ class TopicListening(ABC):
     """Starts, and starts again after an outage, until it is closed. `on_error` gets errors that waiting cannot cure."""
 
     def __init__(
-        self,
-        listen: Listen,
-        streams: Streams,
-        readers: Readers,
-        deliver: Deliver,
-        on_error: Callable[[SeriatimError], None],
-        topic_names: TopicNames,
+        self, listen: Listen, broker: "JetStreamBroker", deliver: Deliver, on_error: Callable[[SeriatimError], None]
     ) -> None:
         self.listen = listen
-        self._topic_names = topic_names
         self.topic = listen.topic
         self.closed = False
-        self._streams = streams
-        self._api: Api = streams.api
-        self._names: Names = streams.names
-        self._all_readers = readers
+        self._broker = broker
+        self._topic_names = broker.topic_names
+        self._streams = broker.streams
+        self._api = broker.api
+        self._names = broker.names
         self._deliver = deliver
         self._on_error = on_error
         self._readers: list[Reader] = []
@@ -82,27 +70,11 @@ class TopicListening(ABC):
         """Whether the answer `Listening` is still to come."""
         return not self._task.done()
 
-    def pause(self) -> None:
-        self._paused = True
-        for reader in self._readers:
-            reader.pause()
-
-    def resume(self) -> None:
-        self._paused = False
-        for reader in self._readers[self._is_held :]:
-            reader.resume()
-
-    def hold(self) -> None:
-        """Pause the events, which the first reader reads. Stamps still come."""
-        self._is_held = True
-        for reader in self._readers[:1]:
-            reader.pause()
-
-    def let_go(self) -> None:
-        """End `hold`."""
-        self._is_held = False
-        for reader in self._readers[: not self._paused]:
-            reader.resume()
+    def pause(self, everything: bool, events: bool) -> None:
+        """Pause or resume. The first reader reads the events; `events` alone lets stamps still come."""
+        self._paused, self._is_held = everything, events
+        for index, reader in enumerate(self._readers):
+            reader.pause(everything or (events and index == 0))
 
     def close(self) -> None:
         self.closed = True
@@ -111,17 +83,11 @@ class TopicListening(ABC):
             reader.close()
 
     async def _begin(self) -> None:
-        """Try until it works: the server may be away for a while."""
-        while True:
-            try:
-                await self._start()
-                self._deliver(Listening(self.topic, self.listen.version))
-                return
-            except ConnectionFailed:
-                await asyncio.sleep(RETRY_S)
-            except SeriatimError as error:
-                self._on_error(error)
-                return
+        try:
+            await patiently(self._start)
+            self._deliver(Listening(self.topic, self.listen.version))
+        except SeriatimError as error:
+            self._on_error(error)
 
     @abstractmethod
     async def _start(self) -> None:
@@ -130,9 +96,8 @@ class TopicListening(ABC):
     def _read(
         self, stream: str, subject: str | None, position: int, take: Callable[[int, Msg], None], created: str = ""
     ) -> Reader:
-        reader = self._all_readers.read(stream, subject, position, take, self._on_error, created)
-        if self._paused or (self._is_held and not self._readers):
-            reader.pause()
+        reader = Reader(self._broker.readers, stream, subject, position, take, self._on_error, created)
+        reader.pause(self._paused or (self._is_held and not self._readers))
         self._readers.append(reader)
         reader.begin()
         return reader
@@ -141,8 +106,7 @@ class TopicListening(ABC):
 class LogListening(TopicListening):
     """A topic's log and its stamps."""
 
-    def __init__(self, *arguments: Any, home_of: HomeOf | None) -> None:
-        self._home_of = home_of
+    def __init__(self, *arguments: Any) -> None:
         self._after = 0  # where this began
         self._done = 0  # the last number that was delivered, or is known to be gone
         self._subject = ""
@@ -188,18 +152,17 @@ class LogListening(TopicListening):
 
     async def _look_at_hole(self, position: int) -> None:
         """Positions from the one after the last up to `position` are missing: trimmed, or deleted one by one."""
-        while True:
-            try:
-                first = (await self._api.info(await self._streams.log(self.topic))).state.first
-                break
-            except ConnectionFailed:
-                await asyncio.sleep(RETRY_S)
-            except SeriatimError as error:
-                self._on_error(error)
-                return
+
+        async def state() -> StreamState:
+            return (await self._api.info(await self._streams.log(self.topic))).state
+
+        try:
+            first = min((await patiently(state)).first, position)
+        except SeriatimError as error:
+            self._on_error(error)
+            return
         if self.closed:
             return
-        first = min(first, position)
         if self._done + 1 < first:
             self._deliver(Trimmed(self.topic, first))
             self._done = first - 1
@@ -209,8 +172,6 @@ class LogListening(TopicListening):
         held, self._held = self._held or [], None
         for each_position, message in held:
             self._take(each_position, message)
-
-    # ── stamps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _read_stamps(self, after: Number) -> None:
         home = await self._home()
@@ -232,8 +193,8 @@ class LogListening(TopicListening):
         self._read(stream, subject, position, take)
 
     async def _home(self) -> str:
-        if self._home_of is not None:
-            return self._home_of(self.topic)
+        if self._broker.home_of is not None:
+            return self._broker.home_of(self.topic)
         prefix = self._names.stamps_stream("")
         streams = await self._api.streams_with(f"{self._names.prefix}.stamps.>")
         if len(streams) == 1:
@@ -249,9 +210,7 @@ class LogListening(TopicListening):
         """
         try:
             last = await self._api.message(stream, {"last_by_subj": subject})
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
+        except StreamNotFound:
             return 1, None  # the home has not made its stream yet
         if last is None:
             return 1, None
@@ -352,6 +311,5 @@ class SlotListening(TopicListening):
 
 
 def _number_of(subject: str) -> Number | None:
-    """The number in the subject of a slot."""
     word = subject.rpartition(".")[2]
     return int(word) if word.isascii() and word.isdigit() else None

@@ -7,15 +7,14 @@ way to say "only if nobody else has changed it". So clients take turns, and a na
 the turn adds all claimed names at once, so a hundred clients with a hundred names need one or two turns.
 
 *Turns.* One message per bucket in the same stream names the turn (a random token), or says that nobody has it. It is
-replaced by compare-and-set (expected last sequence of its subject). Each turn sends exactly one update, and ends when
-the server has answered it. The end is announced, and the waiting clients look again.
+replaced by compare-and-set (expected last sequence of its subject). A turn sends exactly one update, and ends when the
+server has answered it. The end is announced, and the waiting clients look again.
 
 *Crashes.* A turn that has not ended after `PATIENCE_S` is presumed dead. Its update may still be under way, and must
 not replace a newer list. So each update also adds a marker, a subject with the token of its turn, and removes the
-marker before it. The next client creates an empty stream that captures the dead turn's marker. The server lets only
-one stream capture a subject, so a later update of that turn is refused. One that the server is just carrying out gets
-`GRACE_S`. A client that was presumed dead takes another turn, which adds all claimed names again. A home that misses a
-name in a bucket that it watches adds it again.
+marker before it. The next client creates an empty stream that captures the dead turn's marker. Only one stream can
+capture a subject, so a later update of that turn is refused. One that the server is just carrying out gets `GRACE_S`. A
+client that was presumed dead takes another turn, and a home that misses a name in a bucket adds it again.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from seriatim.brokers.naming import Names, escape, unescape
-from seriatim.brokers.nats.api import EXPECTED, SUBJECTS_OVERLAP, WRONG_LAST_SEQUENCE, Api, ApiRefused
+from seriatim.brokers.nats.api import EXPECTED, Api, SubjectsOverlap, WrongLastSequence
 from seriatim.model import RequestRefused, Topic
 
 logger = logging.getLogger(__name__)
@@ -88,8 +87,6 @@ class Members:
             if wanted <= self.of((await self._api.info(self._names.log_stream(bucket))).config.subjects):
                 return
 
-    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def _turn(self, bucket: Topic) -> tuple[int, list[str]]:
         """The position of the message that says who has the turn, and the tokens of all turns that have not ended."""
         found = await self._api.message(self.stream, {"last_by_subj": f"{self._claims}.{bucket}"})
@@ -100,9 +97,7 @@ class Members:
         try:
             headers = {EXPECTED: str(position)}
             return (await self._api.publish(f"{self._claims}.{bucket}", " ".join(tokens).encode(), headers)).seq
-        except ApiRefused as refused:
-            if refused.number != WRONG_LAST_SEQUENCE:
-                raise
+        except WrongLastSequence:
             return None
 
     async def _take_turn(self, bucket: Topic, position: int, dead: list[str]) -> bool:
@@ -122,7 +117,7 @@ class Members:
             is_under_way = False
         except RequestRefused as refused:
             is_under_way = False
-            if not isinstance(refused, ApiRefused) or refused.number != SUBJECTS_OVERLAP:
+            if not isinstance(refused, SubjectsOverlap):
                 raise
             # We were presumed dead, or another stream has just begun to capture one of the names.
         finally:
@@ -140,8 +135,6 @@ class Members:
         missing.difference_update(await self.captured_elsewhere(bucket, missing))
         return {**config, "subjects": [*sorted(captured | missing), self._marker(bucket, token)]}
 
-    # ── taking over ───────────────────────────────────────────────────────────────────────────────────────────────
-
     def _marker(self, bucket: Topic, token: str) -> str:
         return f"{self._markers}.{bucket}.{token}"
 
@@ -151,9 +144,6 @@ class Members:
     async def _rule_out(self, bucket: Topic, token: str) -> None:
         """When this returns, the update of this turn has been carried out, or never will be."""
         config = {"name": self._tombstone(bucket, token), "subjects": [self._marker(bucket, token)]}
-        try:
+        with contextlib.suppress(SubjectsOverlap):  # it has been carried out
             await self._api.create_stream(config)
             await asyncio.sleep(GRACE_S)
-        except ApiRefused as refused:
-            if refused.number != SUBJECTS_OVERLAP:
-                raise

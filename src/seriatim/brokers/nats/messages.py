@@ -8,15 +8,13 @@ bytes as in order/stamp.py, topics by the hash of their names.
 
 The header `Seriatim-Log` is the creation time of the log that these stamps belong to.
 
-*Slot*: msgpack, `[number, entries, event, …]`, event being nil for a void or
-`[id, publisher, payload, headers, subject]`. Further fields of the protocol (a proof) may follow.
+*Slot*: msgpack, `[number, entries, event, proof]`, event being nil for a void or
+`[id, publisher, payload, headers, subject]`, proof nil where stamps are not proven.
 """
 
 import re
-import types
-import typing
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
@@ -24,6 +22,7 @@ from nats.aio.msg import Msg
 
 from seriatim.model import UNREADABLE, Event, InputError, Number, RemoteError, Topic
 from seriatim.order import TopicIds, TopicNames, decode_entries, encode_entries
+from seriatim.protocols.proofs import Proof
 from seriatim.protocols.with_broker import Delivered, Stamped, Write, Written
 
 MESSAGE_ID = "Nats-Msg-Id"
@@ -43,7 +42,10 @@ def event_headers(event: Event) -> dict[str, str]:
         headers[PUBLISHER] = event.publisher
     if event.headers:
         for key, value in event.headers.items():
-            _check_key(key)
+            if _KEY.fullmatch(key) is None:
+                raise InputError(f"header {key!r}", "it is not a name", "use letters, digits and -")
+            if key.lower().startswith("nats-") or key.lower() == PUBLISHER.lower():
+                raise InputError(f"header {key}", "this name means something to the broker", "use another one")
             headers[key] = value
     for key, value in headers.items():
         if value != value.strip() or _LINE_BREAK.search(value):
@@ -57,18 +59,6 @@ def event_headers(event: Event) -> dict[str, str]:
     return headers
 
 
-def _check_key(key: str) -> None:
-    if _KEY.fullmatch(key) is None:
-        raise InputError(f"header {key!r}", "it is not a name", "use letters, digits and -")
-    if key.lower().startswith("nats-") or key.lower() == PUBLISHER.lower():
-        raise InputError(f"header {key}", "this name means something to the broker", "use another one")
-
-
-def headers_size(headers: dict[str, str]) -> int:
-    """The largest number of bytes that the headers can take."""
-    return 16 + sum(len(key) + 4 * len(value) + 4 for key, value in headers.items())
-
-
 def stored_headers(block: bytes) -> dict[str, str]:
     """The headers of a message as the stream keeps it."""
     lines = block.decode("utf-8", "replace").split("\r\n")[1:]
@@ -77,7 +67,6 @@ def stored_headers(block: bytes) -> dict[str, str]:
 
 
 def event_of(message: Msg, topic: Topic, subject_of_topic: str, number: Number) -> Event:
-    """The event in a message of a topic's log."""
     subject = message.subject if message.subject != subject_of_topic else None
     headers = message.headers
     if not headers:
@@ -139,18 +128,7 @@ class SlotEvent(Struct, array_like=True, frozen=True):
     subject: Topic | None
 
 
-def _fields_after(kind: type[Struct], name: str) -> tuple[str, ...]:
-    fields = kind.__struct_fields__
-    return fields[fields.index(name) + 1 :]
-
-
-# What a `Write` carries after its event (a proof, where the protocol has them) is what `Delivered` and `Written` carry
-# at their ends: it travels as it is.
-_MORE = _fields_after(Write, "event")
-assert _MORE == _fields_after(Delivered, "event") == _fields_after(Written, "event_id"), "the protocol has changed"
-_MORE_TYPES = tuple(typing.get_type_hints(Write)[name] for name in _MORE)
-_row_type: Any = types.GenericAlias(tuple, (_Kept, bytes, SlotEvent | None, *_MORE_TYPES))
-_slots: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_row_type)
+_slots = msgspec.msgpack.Decoder(tuple[_Kept, bytes, SlotEvent | None, Proof | None])
 
 
 def encode_slot(write: Write) -> bytes:
@@ -159,7 +137,7 @@ def encode_slot(write: Write) -> bytes:
     row: SlotEvent | None = None
     if event is not None:
         row = SlotEvent(event.id, event.publisher, event.payload, event.headers, event.subject)
-    return _encode([write.number, encode_entries(write.entries, _ids), row, *[getattr(write, name) for name in _MORE]])
+    return _encode([write.number, encode_entries(write.entries, _ids), row, write.proof])
 
 
 def decode_slot(data: bytes, topic: Topic, number: Number | None = None, names: TopicNames | None = None) -> Delivered:
@@ -168,7 +146,7 @@ def decode_slot(data: bytes, topic: Topic, number: Number | None = None, names: 
     RemoteError: no publisher or home wrote this.
     """
     try:
-        found, entries, row, *more = _slots.decode(data)
+        found, entries, row, proof = _slots.decode(data)
     except UNREADABLE as error:
         raise RemoteError(f"slot {number or ''} of {topic} cannot be read: {error}") from None
     if found != number and number is not None:
@@ -177,10 +155,9 @@ def decode_slot(data: bytes, topic: Topic, number: Number | None = None, names: 
     if row is not None:
         event = Event(row.id, topic, row.publisher, row.payload, row.headers, row.subject)
     known = names if names is not None else TopicNames()
-    return Delivered(topic, found, decode_entries(entries, known), event, *more)
+    return Delivered(topic, found, decode_entries(entries, known), event, proof)
 
 
 def written(slot: Write | Delivered) -> Written:
     """The answer about a slot with this content."""
-    more = [getattr(slot, name) for name in _MORE]
-    return Written(slot.topic, slot.number, slot.event.id if slot.event is not None else None, *more)
+    return Written(slot.topic, slot.number, slot.event.id if slot.event is not None else None, slot.proof)

@@ -1,14 +1,11 @@
 """Reading a stream in order, from a position on, whatever goes wrong on the way.
 
 A reader owns a consumer on the server: short-lived, in memory, without acknowledgements. It *pulls*: a bounded number
-of messages is asked for, and no more while paused, so a slow subscriber costs the server nothing and us a bounded
-buffer. (Pushing with flow control was as fast when measured, and stops less exactly.) Every message carries its place
-in the stream and its place among what the consumer has sent. A hole in the latter means that something got lost on the
-way. Then the reader begins again, with a new consumer, after the last message it handed on. The same happens when the
-connection was lost, when the server says that the consumer is gone, and when it is silent longer than its heartbeat.
-
-A stream that was deleted takes its consumers along. So a reader that begins again looks whether the stream is still
-the one that it read (identity.py), and fails if not.
+of messages is asked for, and none while paused, so a slow subscriber costs the server nothing and us a bounded buffer.
+Every message carries its place in the stream and its place among what the consumer has sent. A hole in the latter means
+that something got lost on the way. Then the reader begins again, with a new consumer, after the last message it handed
+on. The same happens when the connection was lost, when the server says that the consumer is gone, and when it is silent
+longer than its heartbeat. A reader that begins again fails if the stream was deleted and made anew (identity.py).
 """
 
 import asyncio
@@ -21,7 +18,7 @@ from typing import Any, TypeAlias
 
 from nats.aio.msg import Msg
 
-from seriatim.brokers.nats.api import NANOSECONDS, STREAM_NOT_FOUND, Api, ApiRefused
+from seriatim.brokers.nats.api import NANOSECONDS, Api, StreamNotFound
 from seriatim.brokers.nats.identity import Sighting, difference, stored_at
 from seriatim.model import ConnectionFailed, RequestRefused, SeriatimError
 
@@ -41,12 +38,11 @@ OnMessage: TypeAlias = Callable[[int, Msg], None]  # (position in the stream, th
 
 
 class Reader:
-    """One stream, or one subject of it, from `position` on. Made by `Readers.read`."""
+    """One stream, or one subject of it, from `position` on, of the stream created then. `begin` begins."""
 
     def __init__(
         self,
         readers: "Readers",
-        number: int,
         stream: str,
         subject: str | None,
         position: int,
@@ -58,7 +54,7 @@ class Reader:
         self.position = position  # the next one to be read
         self.closed = False
         self._readers = readers
-        self._number = number
+        self._number = readers.add(self)
         self._subject = subject
         self._on_message = on_message
         self._on_error = on_error
@@ -81,13 +77,9 @@ class Reader:
             self._ready = asyncio.get_running_loop().create_future()
             await self._ready
 
-    def pause(self) -> None:
-        """Ask for nothing more; what was asked for may still come."""
-        self._paused = True
-
-    def resume(self) -> None:
-        """Ask for messages again."""
-        self._paused = False
+    def pause(self, is_paused: bool) -> None:
+        """Ask for nothing more; what was asked for may still come. False: ask for messages again."""
+        self._paused = is_paused
         self._pull()
 
     def close(self) -> None:
@@ -95,9 +87,8 @@ class Reader:
         if self.closed:
             return
         self.closed = True
-        self._readers.drop(self._number, self._consumer)
-        if self._consumer:
-            self._readers.api.delete_consumer(self.stream, self._consumer)
+        self._readers.by_number.pop(self._number, None)
+        self._drop_consumer()
         if self._starting is not None:
             self._starting.cancel()
 
@@ -105,12 +96,15 @@ class Reader:
         """Begin, or begin again, with a new consumer after the last message that was handed on."""
         if self.closed:
             return
-        if self._consumer:
-            self._readers.drop_consumer(self._consumer)
-            self._readers.api.delete_consumer(self.stream, self._consumer)
-            self._consumer = ""
+        self._drop_consumer()
         if self._starting is None or self._starting.done():
             self._starting = asyncio.get_running_loop().create_task(self._start())
+
+    def _drop_consumer(self) -> None:
+        if self._consumer:
+            self._readers.by_consumer.pop(self._consumer, None)
+            self._readers.api.delete_consumer(self.stream, self._consumer)
+            self._consumer = ""
 
     async def _start(self) -> None:
         pause_s = RETRY_S / 4
@@ -122,14 +116,12 @@ class Reader:
             except ConnectionFailed:
                 if not self._readers.api.link.is_up:
                     return  # begun again when there is a connection
-            except ApiRefused as refused:
-                if refused.number != STREAM_NOT_FOUND:
-                    self._fail(refused)
-                    return
+            except StreamNotFound:
+                pass  # it is not there yet
             except RequestRefused as refused:
                 self._fail(refused)
                 return
-            pause_s = min(2 * pause_s, 4 * RETRY_S)  # a stream that is not there yet, or a server that starts
+            pause_s = min(2 * pause_s, 4 * RETRY_S)
             await asyncio.sleep(pause_s)
 
     def _fail(self, error: SeriatimError) -> None:
@@ -140,7 +132,7 @@ class Reader:
 
     async def _create(self) -> None:
         api = self._readers.api
-        name = self._readers.new_name()
+        name = next(self._readers.names)
         config: dict[str, Any] = {
             "ack_policy": "none",
             "mem_storage": True,
@@ -164,12 +156,10 @@ class Reader:
             return
         self._consumer, self._expected, self._under_way, self._unknown = name, 1, 0, 0
         self._heard_at = time.monotonic()
-        self._readers.add_consumer(name, self)
+        self._readers.by_consumer[name] = self
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
         self._pull()
-
-    # ── what comes ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, message: Msg, position: int, place: int, stored_at: str) -> None:
         """One message of the current consumer."""
@@ -226,7 +216,13 @@ class Reader:
         batch = BATCH - max(0, self._under_way)
         self._under_way = BATCH
         self._came = False
-        self._readers.ask_for(self.stream, self._consumer, self._number, batch, self._bytes_max)
+        question = (
+            f'{{"batch":{batch},"max_bytes":{self._bytes_max},"expires":{int(EXPIRES_S * NANOSECONDS)},'
+            f'"idle_heartbeat":{int(HEARTBEAT_S * NANOSECONDS)}}}'
+        )
+        api, inbox = self._readers.api, self._readers.inbox
+        subject = f"{api.prefix}.CONSUMER.MSG.NEXT.{self.stream}.{self._consumer}"
+        api.link.publish(subject, question.encode(), reply=f"{inbox}.{self._number}")
 
 
 class Readers:
@@ -235,63 +231,30 @@ class Readers:
     def __init__(self, api: Api, owner: str) -> None:
         self.api = api
         self.turns = asyncio.Semaphore(AT_ONCE)
-        self._owner = owner
         self._numbers = count(1)
-        self._names = count(1)
-        self._secret = f"{random.SystemRandom().getrandbits(48):012x}"  # two processes never use one name
-        self._readers: dict[int, Reader] = {}
-        self._by_consumer: dict[str, Reader] = {}
-        self._inbox = api.link.inbox("r")
+        secret = f"{random.SystemRandom().getrandbits(48):012x}"  # two processes never use one name
+        self.names = (f"{owner}-{secret}-{number}" for number in count(1))  # of consumers; the server's tools show them
+        self.by_number: dict[int, Reader] = {}
+        self.by_consumer: dict[str, Reader] = {}
+        self.inbox = api.link.inbox("r")
         self._task: asyncio.Task[None] | None = None
-        api.link.listen(f"{self._inbox}.*", self._on_message)
+        api.link.listen(f"{self.inbox}.*", self._on_message)
         api.link.on_up.append(self._on_up)
         api.link.on_down.append(self._on_down)
 
-    def read(
-        self,
-        stream: str,
-        subject: str | None,
-        position: int,
-        on_message: OnMessage,
-        on_error: Callable[[SeriatimError], None],
-        created: str = "",
-    ) -> Reader:
-        """Read from a position on, of the stream created then. The reader is begun by its `begin`."""
+    def add(self, reader: Reader) -> int:
+        """A new reader. Returns its number."""
         number = next(self._numbers)
-        reader = self._readers[number] = Reader(self, number, stream, subject, position, on_message, on_error, created)
+        self.by_number[number] = reader
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._check_forever())
-        return reader
+        return number
 
     def close(self) -> None:
-        """Close all readers."""
-        for reader in list(self._readers.values()):
+        for reader in list(self.by_number.values()):
             reader.close()
         if self._task is not None:
             self._task.cancel()
-
-    def new_name(self) -> str:
-        """A name for a consumer. The server's tools show it, so it names its owner."""
-        return f"{self._owner}-{self._secret}-{next(self._names)}"
-
-    def add_consumer(self, name: str, reader: Reader) -> None:
-        self._by_consumer[name] = reader
-
-    def drop_consumer(self, name: str) -> None:
-        self._by_consumer.pop(name, None)
-
-    def drop(self, number: int, consumer: str) -> None:
-        self._readers.pop(number, None)
-        self._by_consumer.pop(consumer, None)
-
-    def ask_for(self, stream: str, consumer: str, number: int, batch: int, bytes_max: int) -> None:
-        """Ask for `batch` messages, and for a heartbeat while there are none."""
-        question = (
-            f'{{"batch":{batch},"max_bytes":{bytes_max},"expires":{int(EXPIRES_S * NANOSECONDS)},'
-            f'"idle_heartbeat":{int(HEARTBEAT_S * NANOSECONDS)}}}'
-        )
-        subject = f"{self.api.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self.api.link.publish(subject, question.encode(), reply=f"{self._inbox}.{number}")
 
     def _on_message(self, message: Msg) -> None:
         """The reply subject of a message names its consumer and its position. A status has no reply subject."""
@@ -299,24 +262,24 @@ class Readers:
         if len(words) >= 9 and words[1] == "ACK":
             # $JS.ACK.<stream>.<consumer>.<deliveries>.<position>.<place>.<time>.…, domain and account before the stream
             start = 2 if len(words) == 9 else 4
-            reader = self._by_consumer.get(words[start + 1])
+            reader = self.by_consumer.get(words[start + 1])
             if reader is not None:
                 reader.take(message, int(words[start + 3]), int(words[start + 4]), words[start + 5])
         elif message.headers is not None:
-            reader = self._readers.get(int(message.subject.rpartition(".")[2]))
+            reader = self.by_number.get(int(message.subject.rpartition(".")[2]))
             if reader is not None:
                 reader.take_status(message.headers)
 
     def _on_up(self) -> None:
-        for reader in self._readers.values():
+        for reader in self.by_number.values():
             reader.begin()
 
     def _on_down(self) -> None:
-        self._by_consumer.clear()
+        self.by_consumer.clear()
 
     async def _check_forever(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S / 2)
             now = time.monotonic()
-            for reader in list(self._readers.values()):
+            for reader in list(self.by_number.values()):
                 reader.check(now)

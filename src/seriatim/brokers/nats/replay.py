@@ -1,10 +1,9 @@
 """Publishes archived events again, in their order, each once, however often it is interrupted.
 
-*Into a stream of its own* (the default). The replay `prefix` goes to the subjects `<prefix>.<topic>`, all of them in
-one stream. The order of the stream is the sequence: a reader of `<prefix>.>` reads exactly what was replayed.
-Every message says which position it must get (`Nats-Expected-Last-Sequence`), so one that is lost on the way takes down
-those sent behind it, and no later one can slip in before it. Then the end of the stream is read, and the rest is sent
-again. The stream is also the record of progress: its last message says how far the replay is.
+*Into a stream of its own* (the default). All events of the replay `prefix` go to one stream, on the subjects
+`<prefix>.<topic>`. Every message says which position it must get (`Nats-Expected-Last-Sequence`), so one that is lost
+on the way takes down those sent behind it. Then the end of the stream is read, and the rest is sent again. The stream
+is also the record of progress: its last message says how far the replay is.
 
 *Onto the topics themselves*. Others use the stream too. A message is sent only when all events of other topics before
 it are stored. A lost message is sent again under its id, and within the server's window for repeats it is stored once.
@@ -31,11 +30,11 @@ from seriatim.brokers.capabilities import IN_FLIGHT, Reached, ReplayedEvent
 from seriatim.brokers.naming import check_topic, escape
 from seriatim.brokers.nats.api import (
     NANOSECONDS,
-    STREAM_NOT_FOUND,
-    SUBJECTS_OVERLAP,
-    WRONG_LAST_SEQUENCE,
     Api,
     ApiRefused,
+    StreamNotFound,
+    SubjectsOverlap,
+    WrongLastSequence,
     ack_of,
 )
 from seriatim.brokers.nats.link import Reply
@@ -59,7 +58,7 @@ class _Sent(Struct):
 
 
 class NatsReplay:
-    """One replay. `digest` names what is replayed; `prefix` None: onto the topics themselves."""
+    """See `ReplayPublisher`. `digest` names what is replayed; `prefix` None: onto the topics themselves."""
 
     def __init__(
         self,
@@ -93,23 +92,15 @@ class NatsReplay:
         self._news = asyncio.Event()
         self._moved_s = time.monotonic()
 
-    # ── the stream ────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def reached(self) -> Reached | None:
-        """Create the stream if it does not exist. Returns how far an earlier run of this replay came; None: no start.
-
-        InputError: the stream holds another replay, or messages of somebody else.
-        """
         if self._prefix is None:
             return None
         try:
             return await self._end_of_stream()
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
-        await self._create()
-        self._next = 0
-        return None
+        except StreamNotFound:
+            await self._create()
+            self._next = 0
+            return None
 
     async def _end_of_stream(self) -> Reached | None:
         info = await self._api.info(self._stream)
@@ -134,9 +125,7 @@ class NatsReplay:
         }
         try:
             await self._api.create_stream(config)
-        except ApiRefused as refused:
-            if refused.number != SUBJECTS_OVERLAP:
-                raise
+        except SubjectsOverlap:
             others = ", ".join(await self._api.streams_with(f"{self._prefix}.>"))
             problem = f"the subjects {self._prefix}.> are captured by {others} already"
             raise InputError(f"prefix {self._prefix}", problem, "choose a prefix that nobody uses") from None
@@ -144,7 +133,6 @@ class NatsReplay:
     # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(self, batches: AsyncIterator[Sequence[ReplayedEvent]]) -> int:
-        """Store these events in order. Returns their number. Leave out the events up to what `reached` returned."""
         topic: Topic | None = None
         async for batch in batches:
             for event in batch:
@@ -205,19 +193,16 @@ class NatsReplay:
         try:
             ack_of(reply, f"publishing {sent.event.topic} {sent.event.event_id} again")
             sent.is_stored = True
-        except ConnectionFailed:
+        except (ConnectionFailed, WrongLastSequence):
             self._is_broken = True
-        except RequestRefused as refused:
-            number = refused.number if isinstance(refused, ApiRefused) else 0
-            if number == WRONG_LAST_SEQUENCE:
-                self._is_broken = True
-            elif number != STREAM_NOT_FOUND:
-                self._refusal = refused
-            elif self._prefix is not None:  # our stream is there; the server, or its leader, is not ready
+        except StreamNotFound:
+            if self._prefix is not None:  # our stream is there; the server, or its leader, is not ready
                 self._is_broken = True
             else:
                 fix = "make a stream for it, or replay into a stream of its own"
                 self._refusal = RequestRefused(f"no stream captures the subject {subject}; {fix}")
+        except RequestRefused as refused:
+            self._refusal = refused
 
     def _settle(self) -> None:
         """Count the stored messages at the beginning of the window."""
@@ -238,11 +223,11 @@ class NatsReplay:
                 found = await self._end_of_stream()
                 for sent in self._window:
                     sent.is_stored = found is not None and sent.event.order_key <= found.order_key
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
+        except StreamNotFound:
             fix = "start the replay again for all of it"
             raise RequestRefused(f"the stream {self._stream} was removed during the replay; {fix}") from None
+        except ApiRefused:
+            raise
         except (ConnectionFailed, RequestRefused):  # nobody answers, or nobody who knows of streams yet
             await asyncio.sleep(RETRY_S)
             return

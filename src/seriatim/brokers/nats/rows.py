@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections import deque
 
-from seriatim.brokers.nats.api import STREAM_NOT_FOUND, ApiRefused
+from seriatim.brokers.nats.api import StreamNotFound
 from seriatim.brokers.nats.messages import MESSAGE_ID
 from seriatim.brokers.nats.streams import Streams
 from seriatim.model import LogError, SeriatimError
@@ -61,10 +61,8 @@ class NatsRowChannel:
         while True:
             try:
                 message = await api.message(stream, {"seq": position, "next_by_subj": self._subject})
-            except ApiRefused as refused:
-                if refused.number == STREAM_NOT_FOUND:
-                    return []
-                raise
+            except StreamNotFound:
+                return []
             if message is None:
                 return found
             found.append(message.data)
@@ -98,34 +96,25 @@ class NatsRowChannel:
         pause_s = RETRY_S[0]
         while True:
             try:
-                await self._try(data, message_id)
+                await self._streams.logs(self._table)
+                await self._streams.api.publish(self._subject, data, {MESSAGE_ID: message_id})
                 self._problem = ""
                 return
             except SeriatimError as error:
+                if isinstance(error, StreamNotFound):  # it is made again
+                    self._streams.forget_other(self._streams.names.logs_stream(self._table))
                 if str(error) != self._problem:
                     logger.warning("rows of a log wait for the server: table=%s reason=%s", self._table, error)
                 self._problem = str(error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S[1])
 
-    async def _try(self, data: bytes, message_id: str) -> None:
-        stream = await self._streams.logs(self._table)
-        try:
-            await self._streams.api.publish(self._subject, data, {MESSAGE_ID: message_id})
-        except ApiRefused as refused:
-            if refused.number == STREAM_NOT_FOUND:  # it is made again
-                self._streams.forget_other(stream)
-            raise
-
 
 def _parts(lines: bytes, bytes_max: int) -> list[bytes]:
     """Whole lines, in parts that fit into a message. A line alone may be too long; the server says so."""
-    if len(lines) <= bytes_max:
-        return [lines]
     parts: list[bytes] = []
-    rest = lines
-    while len(rest) > bytes_max:
-        end = rest.rfind(b"\n", 0, bytes_max) + 1 or rest.find(b"\n") + 1 or len(rest)
-        parts.append(rest[:end])
-        rest = rest[end:]
-    return [*parts, rest] if rest else parts
+    while len(lines) > bytes_max:
+        end = lines.rfind(b"\n", 0, bytes_max) + 1 or lines.find(b"\n") + 1 or len(lines)
+        parts.append(lines[:end])
+        lines = lines[end:]
+    return [*parts, lines] if lines else parts

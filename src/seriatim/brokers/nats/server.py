@@ -1,14 +1,11 @@
 """A NATS server of our own, as a child process: for `seriatim up`, for demos, tests and measurements.
 
-It listens on 127.0.0.1 only. The server picks a free port itself and says which one in a file, so there is no moment
-in which somebody else could take it. What it logs is kept beside its data and is quoted when it does not start.
-Two servers on one folder would lose what they acknowledge, so the server itself holds a lock on it: it inherits the
-locked file and keeps it for as long as it lives, also when the process that started it is killed.
+It listens on 127.0.0.1 only. The server picks a free port itself and says which one in a file, so nobody else can take
+it in between. What it logs is kept beside its data and is quoted when it does not start. Two servers on one folder
+would lose what they acknowledge, so the server inherits a locked file and keeps it for as long as it lives.
 
     async with NatsServer() as server:                      with NatsServer() as server:
         await nats.connect(server.url)                          print(server.url)
-
-Nothing here needs a NATS client.
 """
 
 import asyncio
@@ -24,9 +21,6 @@ import tempfile
 import time
 import weakref
 from pathlib import Path
-from types import TracebackType
-
-from msgspec import Struct
 
 from seriatim.model import ConnectionFailed, InputError, TimedOut
 from seriatim.runtime.with_parent import ending_with_parent
@@ -39,14 +33,6 @@ STOP_S = 10.0
 POLL_S = 0.01
 LOCK_S = 5.0  # a server whose parent was killed a moment ago is still ending
 LOG_LINES_QUOTED = 8
-
-
-class ServerTls(Struct, frozen=True):
-    """Files for an encrypted server. With `client_authority` clients must show a certificate signed by it."""
-
-    certificate: Path
-    key: Path
-    client_authority: Path | None = None
 
 
 def find_binary() -> Path:
@@ -70,60 +56,41 @@ class NatsServer:
 
     `port` 0: any free one; a restart keeps it. `config` is added to the server's configuration file as it is.
     `ends_with_parent`: also when this process is killed (on Linux). The kernel then looks at the thread that launches,
-    so that one must live as long as the server.
+    so that one must live as long as the server. The threads of an event loop do, while the loop is open.
     """
 
     def __init__(
-        self,
-        folder: Path | str | None = None,
-        port: int = 0,
-        *,
-        jetstream: bool = True,
-        token: str | None = None,
-        tls: ServerTls | None = None,
-        name: str | None = None,
-        config: str = "",
-        binary: Path | None = None,
-        ends_with_parent: bool = False,
+        self, folder: Path | str | None = None, port: int = 0, *, config: str = "", ends_with_parent: bool = True
     ) -> None:
         if not 0 <= port <= 65_535:
             raise InputError("port", f"{port} is not a port", "give one from 1 to 65535, or 0 for any free one")
         self.port = port
-        self.token = token
-        self._binary = binary if binary is not None else find_binary()
-        self._temporary = folder is None
+        self._binary = find_binary()
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="seriatim-nats-"))
-        self._jetstream = jetstream
-        self._tls = tls
-        self._name = name
         self._config = config
         self._ends_with_parent = ends_with_parent
         self._process: subprocess.Popen[bytes] | None = None
         self._orphan: weakref.finalize[..., NatsServer] | None = None
-        # Nobody removes a temporary folder if the object is simply dropped, so that is arranged from the beginning.
-        self._leftovers = weakref.finalize(self, _remove, self.folder) if self._temporary else None
+        self._leftovers: weakref.finalize[..., NatsServer] | None = None
+        if folder is None:  # removed also if the object is simply dropped
+            self._leftovers = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     @property
     def url(self) -> str:
-        """Where clients connect. A token is not part of it, so that it may be shown."""
-        scheme = "tls" if self._tls is not None else "nats"
-        return f"{scheme}://{HOST}:{self.port}"
+        return f"nats://{HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the running server."""
         if self._process is None:
             raise ConnectionFailed("the NATS server is not running; launch it first")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log_file(self) -> Path:
-        """What the server logged, over all its restarts."""
         return self.folder / "nats-server.log"
 
     # ── without asyncio ───────────────────────────────────────────────────────────────────────────────────────────
@@ -139,7 +106,7 @@ class NatsServer:
             os.write(lock, f"{process.pid}\n".encode())
         finally:
             os.close(lock)  # the server keeps its own copy, and with it the lock
-        self._orphan = weakref.finalize(self, _end, process)
+        self._orphan = weakref.finalize(self, _kill, process)
         try:
             self._wait_until_ready(process)
         except (ConnectionFailed, TimedOut):
@@ -147,16 +114,10 @@ class NatsServer:
             raise
         logger.info("nats server started: url=%s pid=%s folder=%s", self.url, process.pid, self.folder)
 
-    def relaunch(self) -> None:
-        """Start it again on the same port and folder; it may be running, stopped or killed."""
-        self._end_process()
-        self.launch()
-
     def kill(self) -> None:
         """End it at once, as a power failure would end the process (the disk keeps what was written)."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait(STOP_S)
+            _kill(self._process)
             self._process = None
 
     def terminate(self) -> None:
@@ -169,16 +130,15 @@ class NatsServer:
         self.launch()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.terminate()
 
     # ── with asyncio ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def restart(self) -> None:
         """Start it again on the same port and folder; it may be running, stopped or killed."""
-        await asyncio.to_thread(self.relaunch)
+        await asyncio.to_thread(self._end_process)
+        await asyncio.to_thread(self.launch)
 
     async def stop(self) -> None:
         """End it in an orderly way, and remove its folder if that was temporary. May be called twice."""
@@ -188,32 +148,21 @@ class NatsServer:
         await asyncio.to_thread(self.launch)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _configuration(self) -> str:
+        folder = json.dumps(str(self.folder), ensure_ascii=False)
         lines = [
             f"listen: {HOST}:{self.port or -1}",
-            f"ports_file_dir: {_quoted(self.folder)}",
+            f"ports_file_dir: {folder}",
             "max_payload: 8MB",
             "write_deadline: 10s",
+            f"jetstream {{ store_dir: {folder} }}",
+            self._config,
+            "",
         ]
-        if self._name is not None:
-            lines.append(f"server_name: {_quoted(self._name)}")
-        if self._jetstream:
-            lines.append(f"jetstream {{ store_dir: {_quoted(self.folder)} }}")
-        if self.token is not None:
-            lines.append(f"authorization {{ token: {_quoted(self.token)} }}")
-        if self._tls is not None:
-            files = f"cert_file: {_quoted(self._tls.certificate)}, key_file: {_quoted(self._tls.key)}"
-            if self._tls.client_authority is not None:
-                files += f", ca_file: {_quoted(self._tls.client_authority)}, verify: true"
-            lines.append(f"tls {{ {files} }}")
-        return "\n".join([*lines, self._config, ""])
+        return "\n".join(lines)
 
     def _lock_folder(self) -> int:
         """A locked file that the server inherits. It holds the id of the process that has the lock."""
@@ -288,13 +237,8 @@ class NatsServer:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             logger.warning("nats server did not stop in time, killed: pid=%s", process.pid)
-            process.kill()
-            process.wait(STOP_S)
+            _kill(process)
         self._process = None
-
-
-def _quoted(value: Path | str) -> str:
-    return json.dumps(str(value), ensure_ascii=False)
 
 
 def _greets(port: int) -> bool:
@@ -303,12 +247,7 @@ def _greets(port: int) -> bool:
     return False
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a server that nobody has stopped: the object was dropped, or the interpreter ends."""
-    if process.poll() is None:
-        process.kill()
-        process.wait(STOP_S)
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Also for a server that nobody has stopped: the object was dropped, or the interpreter ends."""
+    process.kill()
+    process.wait(STOP_S)

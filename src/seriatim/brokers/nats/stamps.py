@@ -13,19 +13,10 @@ starts again, and a subscriber that comes back, knows its numbers from those of 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.brokers.nats.api import (
-    EXPECTED,
-    STREAM_NOT_FOUND,
-    WRONG_LAST_SEQUENCE,
-    ApiRefused,
-    Stored,
-    ack_of,
-)
+from seriatim.brokers.nats.api import EXPECTED, Stored, StreamNotFound, WrongLastSequence, ack_of, patiently
 from seriatim.brokers.nats.identity import Sighting, earlier
 from seriatim.brokers.nats.link import Reply
 from seriatim.brokers.nats.messages import decode_stamps, encode_stamps, stored_headers
@@ -38,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 STAMPS_PER_MESSAGE = 1_000
 ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
-RETRY_S = 0.2
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 LOG = "Seriatim-Log"
 NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
@@ -80,11 +70,6 @@ class StampChannel:
         if not lane.busy:
             self._pump(stamped.topic, lane)
 
-    def kept_to(self, topic: Topic) -> Number | None:
-        """How far the stamps of a topic are kept, if that is known."""
-        lane = self._lanes.get(topic)
-        return lane.kept_to if lane is not None else None
-
     async def look_up(self, topic: Topic) -> Number:
         """How far the stamps of a topic are kept; makes the stream if there is none yet."""
         lane = self._lanes.setdefault(topic, Lane())
@@ -108,11 +93,13 @@ class StampChannel:
             return
         if lane.kept_to is None:
             lane.busy = True
-            self._run(self._recover(topic, lane))
+            task = asyncio.get_running_loop().create_task(self._recover(topic, lane))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             return
         for first in [first for first, each in lane.queue.items() if each.last <= lane.kept_to]:
             del lane.queue[first]
-            self._answer(Kept(topic, first))
+            asyncio.get_running_loop().call_soon(self._deliver, Kept(topic, first))
         batch = self._next_batch(lane)
         if not batch:
             return
@@ -159,16 +146,13 @@ class StampChannel:
             return
         try:
             lane.position, lane.kept_to = ack_of(reply, f"keeping stamps of {topic}").seq, batch[-1].last
-        except ConnectionFailed:
-            lane.kept_to = None  # it may or may not have arrived
+        except (ConnectionFailed, WrongLastSequence):
+            lane.kept_to = None  # it may or may not have arrived; or an earlier attempt has
+        except StreamNotFound:
+            self._streams.forget_other(self._streams.names.stamps_stream(self._node))
+            lane.kept_to = None
         except RequestRefused as refused:
-            number = refused.number if isinstance(refused, ApiRefused) else 0
-            if number == STREAM_NOT_FOUND:
-                self._streams.forget_other(self._streams.names.stamps_stream(self._node))
-            if number in (STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE):  # the latter: an earlier attempt has arrived
-                lane.kept_to = None
-            else:
-                self._give_up(lane, batch, refused)
+            self._give_up(lane, batch, refused)
         self._pump(topic, lane)
 
     def _give_up(self, lane: Lane, batch: list[Stamped], error: SeriatimError) -> None:
@@ -179,27 +163,17 @@ class StampChannel:
         lane.queue.clear()
         self._on_error(batch[0], error)
 
-    def _answer(self, kept: Kept) -> None:
-        asyncio.get_running_loop().call_soon(self._deliver_if_open, kept)
-
-    def _deliver_if_open(self, kept: Kept) -> None:
-        if not self._closed:
-            self._deliver(kept)
-
     # ── reading back ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _recover(self, topic: Topic, lane: Lane) -> None:
         """Find out which stamps are kept. Tries until it succeeds: stamps that were handed to us are not forgotten."""
-        while lane.kept_to is None:
-            try:
-                await self._read_back(topic, lane)
-            except ConnectionFailed:
-                await asyncio.sleep(RETRY_S)
-            except SeriatimError as error:
-                batch, lane.busy = list(lane.queue.values()), False
-                if batch:
-                    self._give_up(lane, batch, error)
-                return
+        try:
+            await patiently(lambda: self._read_back(topic, lane))
+        except SeriatimError as error:
+            batch, lane.busy = list(lane.queue.values()), False
+            if batch:
+                self._give_up(lane, batch, error)
+            return
         lane.busy = False
         self._pump(topic, lane)
 
@@ -208,22 +182,15 @@ class StampChannel:
         subject = self._streams.names.stamps_subject(self._node, topic)
         try:
             last = await self._streams.api.message(stream, {"last_by_subj": subject})
-        except ApiRefused as refused:
-            if refused.number == STREAM_NOT_FOUND:
-                self._streams.forget_other(stream)
-                raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
-            raise
+        except StreamNotFound:
+            self._streams.forget_other(stream)
+            raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
         if last is None:
             lane.position, lane.kept_to = 0, 0
         else:
             lane.position, lane.kept_to = last.seq, decode_stamps(last.data, topic)[-1].last
             if not lane.log.created:
                 lane.log = stamped_log(last)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def stamped_log(stored: Stored) -> Sighting:

@@ -10,21 +10,14 @@ The subjects of a bucket's stream are the names in use; members.py adds them.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Coroutine, Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from seriatim.brokers.naming import Names, check_topic, is_bucket
-from seriatim.brokers.nats.api import (
-    NANOSECONDS,
-    STREAM_NAME_IN_USE,
-    STREAM_NOT_FOUND,
-    SUBJECTS_OVERLAP,
-    Api,
-    ApiRefused,
-    StreamConfig,
-)
+from seriatim.brokers.nats.api import NANOSECONDS, Api, StreamConfig, StreamNameInUse, StreamNotFound, SubjectsOverlap
 from seriatim.brokers.nats.members import Members
 from seriatim.model import InputError, Node, SeriatimError, Topic
 
@@ -35,42 +28,37 @@ DUPLICATES_S = 120.0
 SECONDS_MAX = 1e9  # the server counts nanoseconds in 64 bits
 BYTES_MAX = 2**63 - 1
 
-# A slot is filled once: the second message for its subject is refused, and no header may take the first one away.
 LAST_ONLY = {"max_msgs_per_subject": 1, "max_age": 0}  # names in use, and who adds them: kept for ever
+# A slot is filled once: the second message for its subject is refused, and no header may take the first one away.
 ONCE = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True, "allow_rollup_hdrs": False}
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
-    """How streams that do not exist yet are made."""
+    """How streams that do not exist yet are made.
+
+    `max_age_s`: how long events, slots and stamps are kept; None: until the disk is full. A stream of somebody else may
+    keep its events for longer, but an event cannot be delivered without its stamp.
+    """
 
     storage: Literal["file", "memory"] = "file"
     replicas: int = 1
     max_age_s: float | None = None
-    """How long events, slots and stamps are kept. None: until the disk is full.
-
-    A stream of somebody else may keep its events for longer. Without its stamp an event cannot be delivered.
-    """
-
-    max_bytes: int | None = None
-    """How large a topic's log may become. Beyond that its oldest events are removed."""
-
-    duplicates_s: float = DUPLICATES_S
-    """For how long the server recognises a repeated event by its id."""
+    max_bytes: int | None = None  # of a topic's log; beyond that its oldest events are removed
+    duplicates_s: float = DUPLICATES_S  # for so long the server recognises a repeated event by its id
 
     def __post_init__(self) -> None:
         if self.storage not in ("file", "memory"):
             raise InputError("storage", f"unknown storage {self.storage!r}", 'use "file" or "memory"')
-        if not 1 <= self.replicas <= 5:
-            raise InputError("replicas", f"{self.replicas} is not from 1 to 5", "use 1, or 3 on a cluster")
-        if self.max_age_s is not None and not 1 <= self.max_age_s <= SECONDS_MAX:
-            problem = f"{self.max_age_s} is not from 1 to {SECONDS_MAX:g}"
-            raise InputError("max_age_s", problem, "give seconds, or None for no limit")
-        if self.max_bytes is not None and not 1 <= self.max_bytes <= BYTES_MAX:
-            problem = f"{self.max_bytes} is not from 1 to {BYTES_MAX}"
-            raise InputError("max_bytes", problem, "give bytes, or None for no limit")
-        if not 1 <= self.duplicates_s <= SECONDS_MAX:
-            problem = f"{self.duplicates_s} is not from 1 to {SECONDS_MAX:g}"
-            raise InputError("duplicates_s", problem, f"give seconds; {DUPLICATES_S:g} is usual")
+        for name, most, fix in (
+            ("replicas", 5, "use 1, or 3 on a cluster"),
+            ("max_age_s", SECONDS_MAX, "give seconds, or None for no limit"),
+            ("max_bytes", BYTES_MAX, "give bytes, or None for no limit"),
+            ("duplicates_s", SECONDS_MAX, f"give seconds; {DUPLICATES_S:g} is usual"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                shown = f"{most:g}" if isinstance(most, float) else most
+                raise InputError(name, f"{value} is not from 1 to {shown}", fix)
 
 
 class Streams:
@@ -84,12 +72,11 @@ class Streams:
         self._captured: dict[Topic, set[str]] = {}  # subjects that a bucket's stream captures, as far as we know
         self._wanted: dict[Topic, set[str]] = {}  # subjects that it must capture
         self._others: set[str] = set()  # streams of slots and stamps that are there
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.members = Members(api, names)
         self._later: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """Stop the background tasks."""
         for task in self._later:
             task.cancel()
 
@@ -105,7 +92,7 @@ class Streams:
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def want(self, topic: Topic, subject: str) -> bool:
-        """Note that a name of a bucket is in use. True: its stream may not capture the name yet, so call `log`."""
+        """Note that a name of a bucket is in use. True: its stream may not capture it yet, so call `capture`."""
         self._wanted.setdefault(topic, set()).add(subject)
         return subject not in self._captured.get(topic, ())
 
@@ -117,20 +104,23 @@ class Streams:
         return stream if subject in self._captured[topic] else None
 
     async def log(self, topic: Topic) -> str:
-        """The stream of a topic's log, created if it does not exist. It captures every name that is in use.
+        """The stream of a topic's log, created if it does not exist."""
+        await self.capture(topic)
+        return self._logs[topic]
 
-        The name is checked, because a stream that captures a wildcard would take what belongs to others.
+    async def capture(self, topic: Topic) -> dict[str, InputError]:
+        """Let the topic's log capture every name that is in use. Returns the names that it cannot have, and why.
+
+        The topic is checked, because a stream that captures a wildcard would take what belongs to others.
         """
         check_topic(topic)
         if self.names.buckets and not is_bucket(topic, self.names.buckets):
             raise InputError(f"topic {topic!r}", "topics share buckets here, and it is not a bucket", "name its bucket")
-        async with self._lock(topic):
+        async with self._locks[topic]:
             if self.names.buckets:
-                stream = await self._bucket(topic)
-            else:
-                stream = self._logs.get(topic) or await self._topic(topic)
-            self._logs[topic] = stream
-            return stream
+                return await self._bucket(topic)
+            self._logs[topic] = self._logs.get(topic) or await self._topic(topic)
+            return {}
 
     async def _topic(self, topic: Topic) -> str:
         stream = self.names.log_stream(topic)
@@ -140,13 +130,10 @@ class Streams:
             return stream
         try:
             await self.api.create_stream(self._log_config(stream, [topic]))
-        except ApiRefused as refused:
-            if refused.number == STREAM_NAME_IN_USE:
-                self._check_usable((await self.api.info(stream)).config, topic)
-            elif refused.number == SUBJECTS_OVERLAP:
-                stream = await self._somebody_elses(topic)
-            else:
-                raise
+        except StreamNameInUse:
+            self._check_usable((await self.api.info(stream)).config, topic)
+        except SubjectsOverlap:
+            stream = await self._somebody_elses(topic)
         return stream
 
     async def _somebody_elses(self, topic: Topic) -> str:
@@ -162,41 +149,37 @@ class Streams:
         return streams[0]
 
     def _check_usable(self, config: StreamConfig, topic: Topic) -> None:
-        problem = None
-        if config.subjects != [topic]:
-            problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly this topic"
-        else:
-            problem = _problem_with(config)
-        if problem is not None:
+        if (problem := _problem_with(config, topic, {})) is not None:
             raise InputError(
                 f"topic {topic}",
                 f"stream {config.name} {problem}",
                 "give the topic a stream of its own that keeps events until a limit, or use another topic",
             )
 
-    async def _bucket(self, topic: Topic) -> str:
+    async def _bucket(self, topic: Topic) -> dict[str, InputError]:
         stream = self.names.log_stream(topic)
         wanted = self._wanted.setdefault(topic, set())
+        refused: dict[str, InputError] = {}
         while True:
             try:
                 captured = self.members.of((await self.api.info(stream)).config.subjects)
                 missing = wanted - captured
                 if not missing:
                     self._captured[topic] = captured
-                    return stream
+                    self._logs[topic] = stream
+                    return refused
                 taken = await self.members.captured_elsewhere(topic, missing)
-                wanted.difference_update(taken)  # the other names of the bucket must not suffer
                 for name, streams in taken.items():
-                    raise InputError(
+                    wanted.discard(name)  # the other names of the bucket must not suffer
+                    refused[name] = InputError(
                         f"topic {name}",
                         f"stream {', '.join(streams)} captures it already, so it cannot be in stream {stream}",
                         "remove it there, use another name, or give every topic a stream of its own",
                     )
-                await self._other(self.members.stream, self.members.subject, LAST_ONLY)
-                await self.members.add(topic, missing)
-            except ApiRefused as refused:
-                if refused.number != STREAM_NOT_FOUND:
-                    raise
+                if missing := missing - taken.keys():
+                    await self._other(self.members.stream, self.members.subject, LAST_ONLY)
+                    await self.members.add(topic, missing)
+            except StreamNotFound:
                 self.forget_other(self.members.stream)
                 if not await self._create(self._log_config(stream, [self.names.log_subject(topic)])):
                     await asyncio.sleep(RETRY_S)  # made by somebody else, and not known everywhere yet
@@ -210,9 +193,11 @@ class Streams:
     async def prepare(self, topic: Topic) -> None:
         """Add the names in use to the bucket's stream, before anything is published."""
         try:
-            await self.log(topic)
+            problems: list[SeriatimError] = [*(await self.capture(topic)).values()]
         except SeriatimError as error:
-            logger.warning("names not added to a bucket: bucket=%s reason=%s", topic, error)
+            problems = [error]
+        for problem in problems:
+            logger.warning("names not added to a bucket: bucket=%s reason=%s", topic, problem)
 
     # ── slots and stamps ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,11 +207,9 @@ class Streams:
         return await self._other(stream, f"{self.names.slots_subject(topic)}.>", ONCE)
 
     async def stamps(self, node: Node) -> str:
-        """The stream of a home's stamps."""
         return await self._other(self.names.stamps_stream(node), self.names.stamps_subject(node), {})
 
     async def logs(self, table: str) -> str:
-        """The stream of one table of clients' logs."""
         return await self._other(self.names.logs_stream(table), self.names.logs_subject(table), {})
 
     def knows(self, stream: str) -> bool:
@@ -235,12 +218,13 @@ class Streams:
 
     async def _other(self, stream: str, subject: str, additions: dict[str, Any]) -> str:
         if stream not in self._others:
-            async with self._lock(stream):
+            async with self._locks[stream]:
                 found = await self._find(stream)
                 if found is None and not await self._create({**self._config(stream, [subject]), **additions}):
                     found = (await self.api.info(stream)).config
-                if found is not None:
-                    _check_other(found, subject, additions)
+                if found is not None and (problem := _problem_with(found, subject, additions)) is not None:
+                    fix = "change it, or delete it and what it holds; then it is made again"
+                    raise InputError(f"stream {stream}", f"it was made by somebody else and {problem}", fix)
             self._others.add(stream)
         return stream
 
@@ -248,28 +232,22 @@ class Streams:
         """Look before making one: a client without the right to make streams can use existing ones."""
         try:
             return (await self.api.info(stream)).config
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise
-        return None
-
-    # ── making them ───────────────────────────────────────────────────────────────────────────────────────────────
+        except StreamNotFound:
+            return None
 
     async def _create(self, config: dict[str, Any]) -> bool:
         """Create a stream. False: somebody else has created it, perhaps with other options, which then apply."""
         try:
             await self.api.create_stream(config)
-        except ApiRefused as refused:
-            if refused.number == STREAM_NAME_IN_USE:
-                return False
-            if refused.number == SUBJECTS_OVERLAP:
-                others = await self.api.streams_with(config["subjects"][0])
-                raise InputError(
-                    f"stream {config['name']}",
-                    f"its subject {config['subjects'][0]} is captured by {', '.join(others)}",
-                    f"remove it there: subjects that begin with {self.names.prefix} belong to this cluster",
-                ) from None
-            raise
+        except StreamNameInUse:
+            return False
+        except SubjectsOverlap:
+            others = await self.api.streams_with(config["subjects"][0])
+            raise InputError(
+                f"stream {config['name']}",
+                f"its subject {config['subjects'][0]} is captured by {', '.join(others)}",
+                f"remove it there: subjects that begin with {self.names.prefix} belong to this cluster",
+            ) from None
         return True
 
     def _log_config(self, stream: str, subjects: Iterable[str]) -> dict[str, Any]:
@@ -294,27 +272,16 @@ class Streams:
             config["duplicate_window"] = min(config["max_age"], int(DUPLICATES_S * NANOSECONDS))
         return config
 
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
 
-
-def _problem_with(config: StreamConfig) -> str | None:
-    """Why a stream that somebody else created does not keep its messages."""
+def _problem_with(config: StreamConfig, subject: str, needed: dict[str, Any]) -> str | None:
+    """Why a stream that somebody else created cannot be used. `needed`: further settings that it must have."""
+    if config.subjects != [subject]:
+        return f"captures {', '.join(config.subjects) or 'nothing'}, not exactly {subject}"
     if config.retention != "limits":
         return f"has retention {config.retention!r}, so it forgets events when somebody has read them"
     if config.no_ack or config.sealed or config.mirror or config.subject_transform:
         return "acknowledges nothing, is sealed, is a mirror or changes subjects"
-    return None
-
-
-def _check_other(config: StreamConfig, subject: str, needed: dict[str, Any]) -> None:
-    """Refuse an existing stream of slots, stamps, names or logs that was made in another way than ours."""
-    problem = _problem_with(config)
-    if config.subjects != [subject]:
-        problem = f"captures {', '.join(config.subjects) or 'nothing'}, not exactly {subject}"
     for setting, value in needed.items():
-        if problem is None and getattr(config, setting) != value:
-            problem = f"has {setting} = {getattr(config, setting)!r}, but needs {value!r}"
-    if problem is not None:
-        fix = "change it, or delete it and what it holds; then it is made again"
-        raise InputError(f"stream {config.name}", f"it was made by somebody else and {problem}", fix)
+        if getattr(config, setting) != value:
+            return f"has {setting} = {getattr(config, setting)!r}, but needs {value!r}"
+    return None

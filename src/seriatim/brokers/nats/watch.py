@@ -1,33 +1,28 @@
 """A home watches the logs of its topics grow. The cost depends on the number of rounds, not of messages.
 
 A topic at rest has an *alarm*: a subscription to its subject that ends with the first message. When it rings, the
-server is asked where the log ends; the home is told, gives out the range and stamps it; only then is the question
-asked again, so whatever has arrived meanwhile is one range. While a log keeps growing there is no alarm, just one
-question per round. When nothing is new the alarm is set again and the question asked once more, because something may
-have come in between.
+server is asked where the log ends. The home is told, and stamps the range. Only then is the question asked again, so
+whatever has arrived meanwhile is one range. While a log keeps growing there is no alarm, just one question per round.
+When nothing is new the alarm is set, and the question is asked once more, because something may have come in between.
 
     rest ──alarm──▶ asking ──grown──▶ told the home ──Stamped──▶ asking …
       ▲               │ nothing new: set the alarm, ask once more
       └───────────────┘
 
 *Pace.* A topic is asked about at most every `pace_ms`, and all busy topics together at most `QUESTIONS_PER_S` times a
-second: with many of them rounds become longer and ranges larger, not questions more frequent. When so many messages
-come that the server has little time left, rounds become longer, up to fifty times `pace_ms`: stamps then come later,
-and the server keeps its time for messages. It grows with the square of the load, so that half of it costs little.
-
-*In step.* A round of one topic costs the home the same wake-ups, journal append and messages as a round of ten. So once
-there is some load all busy topics are asked at the same moments, and go through their rounds together.
+second: with many of them ranges become larger, not questions more frequent. Under load rounds become longer, up to
+fifty times `pace_ms`, so that the server keeps its time for messages. This grows with the square of the load: half of
+it costs little. A round of one topic costs the home the same wake-ups, journal append and messages as a round of ten.
+So under load all busy topics are asked at the same moments.
 
 *Two questions.* Asking for the last message costs the server a quarter of asking for the state of the stream, but sends
-the message along and says nothing of what was trimmed. So the cheap one is asked while messages are small, the other
-one now and then.
+the message along and does not say what was trimmed. So it is asked while messages are small, the other one now and
+then.
 
-An alarm rings when a message is *published*, which can be a moment before it is in the log, so a question that finds
-nothing after an alarm is repeated a few times. Whatever gets lost on the way (a cluster takes a moment to hear of an
-alarm) is found by a slow round of questions: after a second, then less and less often.
-
-A log that was deleted and made anew is reported and watched no longer (identity.py). While it grows this is noticed
-within a second, when the state is asked for.
+An alarm rings when a message is *published*, which can be a moment before it is in the log. So a question that finds
+nothing after an alarm is repeated a few times. What gets lost on the way is found by a slow round of questions. A log
+that was deleted and made anew is reported and watched no longer (identity.py); while it grows this is noticed within a
+second.
 """
 
 import asyncio
@@ -40,7 +35,7 @@ from collections.abc import Callable
 from msgspec import Struct, field
 from nats.aio.msg import Msg
 
-from seriatim.brokers.nats.api import STREAM_NOT_FOUND, StreamAnswer, decode_info, failure
+from seriatim.brokers.nats.api import RETRY_S, STREAM_NOT_FOUND, StreamAnswer, decode_info, failure, patiently
 from seriatim.brokers.nats.identity import Sighting, difference
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.stamps import StampChannel
@@ -66,7 +61,6 @@ ROUND_S = 1.0
 SLOWEST_ROUND_S = 32.0
 SMALL_BYTES = 4_096  # a last message of this size may come along with the answer
 BYTES_PER_S = 4_000_000  # of answers about one topic: a stream with thousands of subjects has long ones
-RETRY_S = 0.25
 
 
 class Watched(Struct):
@@ -150,8 +144,6 @@ class Watcher:
         if each is not None and each.waits_for and last >= each.waits_for:
             self._go_on(each)
 
-    # ── beginning ─────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _begin(self, each: Watched) -> None:
         if not each.asking:
             each.asking = True
@@ -161,17 +153,13 @@ class Watcher:
 
     async def _find_stream(self, each: Watched) -> None:
         """Find or create the log, and how far it was stamped, which tells it from another log of the same name."""
-        while True:
-            try:
-                stream = await self._streams.log(each.topic)
-                stamped_to = await self._stamps.look_up(each.topic)
-                break
-            except ConnectionFailed:
-                await asyncio.sleep(RETRY_S)
-            except SeriatimError as error:
-                each.asking = False
-                self._refuse(each, error)
-                return
+        try:
+            stream = await patiently(lambda: self._streams.log(each.topic))
+            stamped_to = await patiently(lambda: self._stamps.look_up(each.topic))
+        except SeriatimError as error:
+            each.asking = False
+            self._refuse(each, error)
+            return
         each.stream, each.asking = stream, False
         each.told = max(each.told, stamped_to)
         if not each.known.created:
@@ -241,7 +229,7 @@ class Watcher:
             self._refuse(each, RequestRefused("JetStream does not answer on this NATS server; start it with -js"))
         else:
             each.pace_s = len(reply.data) / BYTES_PER_S
-            answer = decode_info(reply)
+            answer = decode_info(reply.data)
             if answer.error is None:
                 self._take_state(each, answer)
             elif answer.error.err_code == STREAM_NOT_FOUND and each.told <= 0:

@@ -12,7 +12,6 @@ from msgspec import structs
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import required
-from seriatim.brokers.journals import durable_journal
 from seriatim.brokers.urls import kind_of, open_broker, shown
 from seriatim.client.brokered.cluster import Network
 from seriatim.client.settings import Settings
@@ -84,7 +83,7 @@ class RemoteCluster:
     def journal(self, durable: str) -> Journal | None:
         """On the broker, if it has journals, with as many replicas as the cluster's streams have."""
         replicas = int(self.description.broker_options.get("replicas", 1))
-        return durable_journal(self.broker, durable, cluster=self.description.cluster, replicas=replicas)
+        return self.broker.durable_journal(durable, cluster=self.description.cluster, replicas=replicas)
 
     async def close(self) -> None:
         await self.broker.close()

@@ -25,9 +25,8 @@ from seriatim.model import Address, InputError
 from seriatim.protocols.overlay import Broker, Overlay, OverlayOptions
 from seriatim.protocols.overlay.options import Order
 from seriatim.runtime.net import system
-from seriatim.runtime.net.observing import ask
 from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.system import SystemDescription, SystemReport
+from seriatim.runtime.net.system import SystemDescription, SystemReport, ask
 from seriatim.runtime.tables import Count, Milliseconds, Seconds, about, parse, read_toml
 from seriatim.server.schemas import NodeName, PayloadBytes, Place, SecurityFiles, SystemFile, check_name, load_security
 

@@ -24,9 +24,8 @@ from seriatim.model import Topic
 from seriatim.protocols.vcube import Cube, VCubeOptions
 from seriatim.protocols.vcube.cube import IDS_MAX
 from seriatim.runtime.net import system
-from seriatim.runtime.net.observing import ask
 from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.system import SystemDescription, SystemReport
+from seriatim.runtime.net.system import SystemDescription, SystemReport, ask
 from seriatim.runtime.tables import Count, Milliseconds, about, parse, read_toml
 from seriatim.server.schemas import PayloadBytes, Place, SecurityFiles, SystemFile
 

@@ -15,8 +15,10 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from seriatim.model import Closed, JournalError
 from seriatim.runtime.journal.interface import Recovered
@@ -36,13 +38,15 @@ from seriatim.runtime.journal.layout import (
     write_all,
 )
 from seriatim.runtime.journal.segment import Feed, Segment
-from seriatim.runtime.journal.writer import Writer
 
 logger = logging.getLogger(__name__)
 
 LOCK = "lock"
 _NAME = re.compile(r"(segment|snapshot)-(\d{8,})\.(log|bin)")
+_SUFFIXES = {"segment": "log", "snapshot": "bin"}
 _NOT_OURS = {"lost+found"}  # what may be in a folder before a journal begins there
+
+Result = TypeVar("Result")
 
 
 class FileJournal:
@@ -51,7 +55,8 @@ class FileJournal:
     def __init__(self, folder: Path, fsync: bool = True) -> None:
         self.folder = Path(folder)
         self._fsync = fsync
-        self._writer: Writer | None = None
+        self._sync_flag = os.O_DSYNC if fsync else 0
+        self._writer: ThreadPoolExecutor | None = None  # one thread: blocking work in order
         self._lock: int | None = None
         self._segment: Segment | None = None
         self._feed: Feed | None = None  # of that segment, once something is appended
@@ -70,9 +75,9 @@ class FileJournal:
         if self._writer is not None:
             raise JournalError(f"{self.folder}: this journal is open already; close it first")
         self._broken = None
-        self._writer = Writer(f"journal {self.folder}")
+        self._writer = ThreadPoolExecutor(1, f"journal {self.folder}")
         try:
-            return await self._writer.submit(self._open)
+            return await asyncio.shield(self._submit(self._open))
         except JournalError:
             await self.close()
             raise
@@ -82,7 +87,6 @@ class FileJournal:
         self._check_usable()
         if not records:
             return
-        assert self._writer is not None, "opened first"
         feed = self._feed or self._begin_feed()
         data = frame(self._next_number, list(records))
         self._next_number += 1
@@ -90,7 +94,7 @@ class FileJournal:
         if feed.takes(data):
             self._under_way = feed.append(data)
         else:
-            self._under_way = self._writer.submit(lambda: self._append(data))
+            self._under_way = self._submit(lambda: self._append(data))
         await asyncio.shield(self._under_way)
 
     async def snapshot(self, state: bytes) -> None:
@@ -98,8 +102,7 @@ class FileJournal:
         await self._until_snapshot_is_written()
         await self._until_nothing_is_under_way()
         self._check_usable()
-        assert self._writer is not None, "opened first"
-        self._under_way = self._writer.submit(self._begin_segment)
+        self._under_way = self._submit(self._begin_segment)
         await asyncio.shield(self._under_way)
         self._bytes = 0
         snapshot = SnapshotFile(self._next_number, state)
@@ -108,10 +111,10 @@ class FileJournal:
     async def close(self) -> None:
         await self._until_snapshot_is_written()
         if self._writer is not None:
-            writer, self._writer = self._writer, None
-            released = writer.submit(self._release)  # after what it still writes
-            writer.end()
-            await released
+            released = self._submit(self._release)  # after what it still writes
+            self._writer.shutdown(wait=False)
+            self._writer = None
+            await asyncio.shield(released)
 
     # ── on the event loop ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,6 +124,11 @@ class FileJournal:
             raise JournalError(f"{self.folder}: takes nothing more since an earlier failure: {broken}")
         if self._writer is None:
             raise Closed(f"{self.folder}: the journal is not open")
+
+    def _submit(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
+        """Do this in the writer's thread. Shield what waits for it: work that has its place is done."""
+        assert self._writer is not None, "opened first"
+        return asyncio.get_running_loop().run_in_executor(self._writer, work)
 
     async def _until_nothing_is_under_way(self) -> None:
         """Cancelling a caller does not stop the work; the next caller waits for it."""
@@ -163,12 +171,12 @@ class FileJournal:
 
     def _begin_segment(self) -> None:
         """Begin a segment. The file and its name are durable before anything depends on them."""
-        path = self._path_of_segment(self._index + 1)
+        path = self._path("segment", self._index + 1)
         self._end_feed()
         if self._segment is not None and self._segment.broken is not None:  # its caller did not wait
             raise self._segment.broken
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | self._sync_flag(), 0o640)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | self._sync_flag, 0o640)
             try:
                 write_all(descriptor, segment_header(self._index + 1, self._next_number), 0)
                 self._sync_folder()
@@ -184,15 +192,12 @@ class FileJournal:
         self._segment.reserve()
         self._index += 1
 
-    def _sync_flag(self) -> int:
-        return os.O_DSYNC if self._fsync else 0
-
     def _sync_folder(self) -> None:
         if self._fsync:
             sync_folder(self.folder)
 
     def _write_snapshot(self, index: int, snapshot: SnapshotFile) -> None:
-        path = self._path_of_snapshot(index)
+        path = self._path("snapshot", index)
         temporary = path.with_suffix(".tmp")
         try:
             with temporary.open("wb") as file:
@@ -212,10 +217,10 @@ class FileJournal:
         snapshots = self._numbered("snapshot")
         if len(snapshots) < 2:
             return
-        for kind, path_of in (("snapshot", self._path_of_snapshot), ("segment", self._path_of_segment)):
+        for kind in ("snapshot", "segment"):
             for index in self._numbered(kind):
                 if index < snapshots[-2]:
-                    path_of(index).unlink()
+                    self._path(kind, index).unlink()
 
     def _release(self) -> None:
         self._end_feed()
@@ -282,7 +287,7 @@ class FileJournal:
         first, snapshot = 1, None
         damaged: list[tuple[Path, Damage]] = []
         for index in reversed(self._numbered("snapshot")):
-            path = self._path_of_snapshot(index)
+            path = self._path("snapshot", index)
             try:
                 first, snapshot = index, read_snapshot(path, index)
                 break
@@ -294,14 +299,14 @@ class FileJournal:
         if missing and damaged:
             raise damaged[0][1]
         if missing:
-            raise damage(self._path_of_segment(missing[0]), 0, "the file is missing")
+            raise damage(self._path("segment", missing[0]), 0, "the file is missing")
         return first, snapshot, damaged
 
     def _read_segments(self, first: int, last: int, snapshot: SnapshotFile | None) -> list[Scan]:
         number = snapshot.next_number if snapshot is not None else 1
         scans: list[Scan] = []
         for index in range(first, last + 1):
-            path = self._path_of_segment(index)
+            path = self._path("segment", index)
             # None: it was just being made, so nothing can have been acknowledged in it.
             scan = read_segment(path, index) or Scan(number, number, [], 0, torn="an unfinished header")
             if scan.torn is not None and index < last:
@@ -314,7 +319,7 @@ class FileJournal:
 
     def _continue(self, index: int, scan: Scan) -> None:
         """Append to the last segment from now on; cut off an unfinished frame."""
-        path = self._path_of_segment(index)
+        path = self._path("segment", index)
         self._next_number = scan.next_number
         if scan.torn is not None:
             text = "unfinished end of the journal cut off: path=%s offset=%s bytes=%s found=%s"
@@ -325,7 +330,7 @@ class FileJournal:
             scan.end = SEGMENT_HEADER_BYTES
             return
         self._index = index
-        descriptor = os.open(path, os.O_WRONLY | self._sync_flag())
+        descriptor = os.open(path, os.O_WRONLY | self._sync_flag)
         if scan.torn is not None:
             os.ftruncate(descriptor, scan.end)
         self._segment = Segment(path, descriptor, scan.end, reserves=self._fsync)
@@ -333,13 +338,8 @@ class FileJournal:
             os.fsync(descriptor)
         self._segment.reserve()
 
-    # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _path_of_segment(self, index: int) -> Path:
-        return self.folder / f"segment-{index:08}.log"
-
-    def _path_of_snapshot(self, index: int) -> Path:
-        return self.folder / f"snapshot-{index:08}.bin"
+    def _path(self, kind: str, index: int) -> Path:
+        return self.folder / f"{kind}-{index:08}.{_SUFFIXES[kind]}"
 
     def _numbered(self, kind: str) -> list[int]:
         matches = [_NAME.fullmatch(path.name) for path in self.folder.iterdir()]

@@ -23,26 +23,21 @@ class Journal(Protocol):
     @property
     def bytes_since_snapshot(self) -> int:
         """The number of bytes that opening the journal would have to replay."""
-        ...
 
     async def open(self) -> Recovered:
         """Become the only writer, and read everything. An earlier writer is refused from now on, or we are."""
-        ...
 
     async def append(self, records: Sequence[bytes]) -> None:
         """Append all records. They are durable when this returns. One call at a time."""
-        ...
 
     async def snapshot(self, state: bytes) -> None:
         """`state` stands for everything appended so far, which may be forgotten.
 
         May finish in the background, where appends go on; a failure then shows at a later append.
         """
-        ...
 
     async def close(self) -> None:
         """Stop being the writer. May be called twice."""
-        ...
 
 
 class MemoryJournal:

@@ -72,12 +72,10 @@ class SnapshotFile(Struct):
 
 
 def segment_header(index: int, first_number: int) -> bytes:
-    """The beginning of a segment."""
     return _with_checksum(_segment_header.pack(SEGMENT_MAGIC, FORMAT_VERSION, index, first_number))
 
 
 def frame(number: int, records: list[bytes]) -> bytes:
-    """One append, ready to be written."""
     payload = _encoder.encode(records)
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise JournalError(f"{len(payload)} bytes in one append; at most {PAYLOAD_BYTES_MAX} can be written at once")
@@ -218,5 +216,5 @@ def failure(what: str, path: Path, error: OSError) -> JournalError:
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
         advice = "name a folder"
     else:
-        advice = "see to the disk, then start again"
+        advice = "check the disk, then start again"
     return JournalError(f"{path}: cannot {what}: {error.strerror or error}; {advice}")

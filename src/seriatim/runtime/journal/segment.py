@@ -1,18 +1,17 @@
 """The file that a journal appends to, and the thread that does it.
 
-*The thread.* An append that costs the disk a tenth of a millisecond cost a busy node three times as much processor time
-in being handed to a thread and back: for whatever a Python thread does it needs the interpreter's lock, which the event
-loop holds, and every exchange of it is several switches between threads. So the thread waits for the next append,
-writes it and waits for the disk in *one* call of the system: it moves bytes from a pipe to the file (`splice`), and
-needs the lock once, to say that it is done. Where the system or the file system cannot do that it reads the pipe and
-writes to the file.
+*The thread.* Handing an append to a thread and back costs a busy node more processor time than the disk takes: for
+whatever a Python thread does it needs the interpreter's lock, which the event loop holds. So the thread waits for the
+next append, writes it and waits for the disk in *one* call of the system: it moves bytes from a pipe to the file
+(`splice`), and needs the lock once, to say that it is done. Where that is not possible it reads the pipe and writes to
+the file.
 
-*One at a time.* The loop puts a frame into the pipe only when the one before is durable, so that a crash leaves at
-most one unfinished frame, at the end.
+*One at a time.* The loop puts a frame into the pipe only when the one before is durable, so that a crash leaves at most
+one unfinished frame, at the end.
 
 *Room.* A file that grows has its new size and blocks made durable with every append, which is a second wait for the
-disk and a third more work. So room is reserved ahead, as zeros: when a file is begun, and later after an append was
-told, not while somebody waits for one.
+disk. So room is reserved ahead, as zeros: when a file is begun, and later after an append was told, not while somebody
+waits.
 """
 
 import asyncio
@@ -57,7 +56,6 @@ class Segment:
         self.written(len(data))
 
     def written(self, count: int) -> None:
-        """Count bytes that were written."""
         self.end += count
         self.reserved = max(self.end, self.reserved)
 
@@ -103,7 +101,6 @@ class Feed:
         self._thread.start()
 
     def takes(self, data: bytes) -> bool:
-        """Whether a frame fits into the pipe."""
         return len(data) <= self._capacity
 
     def append(self, data: bytes) -> "asyncio.Future[None]":

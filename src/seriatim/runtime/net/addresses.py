@@ -34,15 +34,9 @@ def is_loopback(address: str) -> bool:
     return host.startswith(("127.", "localhost", "::1"))
 
 
-def join_address(host: str, port: int) -> str:
-    """Host and port as one text."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def bound_address(wanted: str, sockets: Sequence[socket.socket]) -> str:
     """The address with the real port in place of 0."""
-    host, _ = split_address("address", wanted)
-    return join_address(host, sockets[0].getsockname()[1])
+    return f"{wanted.rpartition(':')[0]}:{sockets[0].getsockname()[1]}"
 
 
 def listen_on(field: str, text: str) -> list[socket.socket]:

@@ -14,11 +14,11 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from msgspec import Struct
 
-from seriatim.model import InputError, RemoteError
+from seriatim.model import UNREADABLE, InputError, RemoteError
 from seriatim.runtime.net.wire import (
     FRAME_BYTES_MAX,
     UNWRITABLE,
@@ -42,46 +42,45 @@ OUTPUT_FULL = 1
 BEHIND = 2
 
 
+def check_positive(options: Struct, *names: str) -> None:
+    for name in names:
+        if not getattr(options, name) > 0:
+            raise InputError(name, f"{getattr(options, name)} is not positive", "give a number above 0")
+
+
 class TransportOptions(Struct, frozen=True, kw_only=True):
     """Bounds of a connection. Both sides of a cluster should agree roughly on `ping_s` and `silence_s`."""
 
-    connect_timeout_s: float = 5.0
-    """Until a connection is made, TLS included."""
-
-    hello_timeout_s: float = 5.0
-    """Until a new connection has said who it is, or was answered."""
-
-    ping_s: float = 5.0
-    """A side that has sent nothing for this long sends a ping."""
-
-    silence_s: float = 20.0
-    """A peer that completes no frame for this long is disconnected."""
-
-    drain_timeout_s: float = 10.0
-    """A peer whose output has been full for this long is disconnected."""
-
-    close_timeout_s: float = 2.0
-    """What is still unsent when a connection is closed gets this long."""
-
-    output_bytes_high: int = 256 * 1024
-    """Unsent output above this is full: the answering side stops reading."""
-
-    output_bytes_max: int = 64 * 1024 * 1024
-    """Unsent output above this: the peer is disconnected at once."""
+    connect_timeout_s: float = 5.0  # until a connection is made, TLS included
+    hello_timeout_s: float = 5.0  # until a new connection has said who it is, or was answered
+    ping_s: float = 5.0  # a side that has sent nothing for this long sends a ping
+    silence_s: float = 20.0  # a peer that completes no frame for this long is disconnected
+    drain_timeout_s: float = 10.0  # a peer whose output has been full for this long is disconnected
+    close_timeout_s: float = 2.0  # what is still unsent when a connection is closed gets this long
+    output_bytes_high: int = 256 * 1024  # unsent output above this is full: the answering side stops reading
+    output_bytes_max: int = 64 * 1024 * 1024  # unsent output above this: the peer is disconnected at once
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not getattr(self, name) > 0:
-                raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
+        check_positive(self, *self.__struct_fields__)
         if self.silence_s < 2 * self.ping_s:
             problem = f"{self.silence_s} s of silence, and a ping every {self.ping_s} s"
             raise InputError("silence_s", problem, "give at least twice ping_s, or one late ping ends a connection")
 
 
 class Connection(asyncio.Protocol, ABC):
-    """Both ends have one. A subclass says what a frame means (`take`) and what the end means (`ended`)."""
+    """Both ends have one. A subclass says what a frame means (`take`) and what the end means (`ended`).
 
-    def __init__(self, options: TransportOptions, *, body_bytes_max: int, throttle: "Throttle | None" = None) -> None:
+    `read`: how frames are decoded, until the subclass replaces it.
+    """
+
+    def __init__(
+        self,
+        options: TransportOptions,
+        read: Callable[[bytes], Any],
+        *,
+        body_bytes_max: int,
+        throttle: "Throttle | None" = None,
+    ) -> None:
         self.peer = "unknown"
         self.open = False
         self.received = 0  # frames
@@ -89,6 +88,7 @@ class Connection(asyncio.Protocol, ABC):
         self.stops_reading_when_full = False
         self.post_bytes_max = FRAME_BYTES_MAX
         self._options = options
+        self._read = read
         self._loop = asyncio.get_running_loop()
         self._framing = Framing(body_bytes_max)
         self._throttle = throttle
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol, ABC):
         """The connection is there."""
 
     @abstractmethod
-    def take(self, body: bytes) -> None:
+    def take(self, frame: Any) -> None:
         """One frame. RemoteError: the other side broke the protocol."""
 
     def violated(self, reason: str) -> None:
@@ -116,8 +116,6 @@ class Connection(asyncio.Protocol, ABC):
 
     def ended(self, reason: str) -> None:
         """The connection has ended. Called once if `begun` was."""
-
-    # ── for everybody ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def unsent(self) -> int:
@@ -192,7 +190,8 @@ class Connection(asyncio.Protocol, ABC):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but not by inheritance
-        self.peer = _name_of(transport)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "unknown"
         self._transport.set_write_buffer_limits(high=self._options.output_bytes_high)
         self.open = True
         self._look = self._loop.call_later(self._options.ping_s, self._look_around)
@@ -206,15 +205,19 @@ class Connection(asyncio.Protocol, ABC):
             for body in bodies:
                 if not self.open:
                     return
-                self.take(body)
+                try:
+                    frame = self._read(body)
+                except UNREADABLE as error:
+                    raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+                self.take(frame)
         except RemoteError as error:
             self.violated(str(error))
             return
         if bodies:
             self._heard = True
             self.received += len(bodies)
-            if self._throttle is not None and self._throttle.behind():
-                self._throttle.hold(self)
+            if self._throttle is not None:
+                self._throttle.hold_if_behind(self)
 
     def pause_writing(self) -> None:
         self._drain_timer = self._loop.call_later(self._options.drain_timeout_s, self._not_drained)
@@ -231,8 +234,6 @@ class Connection(asyncio.Protocol, ABC):
         self._end(f"the connection broke: {exc}" if exc is not None else "the other side closed the connection")
         if not self.closed.done():
             self.closed.set_result(None)
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _flush(self) -> None:
         if not self._output or not self.open or self._transport is None:
@@ -285,12 +286,10 @@ class Throttle:
         self._held: set[Connection] = set()
         self._polling = False
 
-    def behind(self) -> bool:
-        """Whether too much waits now."""
-        return self._backlog() > self._backlog_max
-
-    def hold(self, connection: Connection) -> None:
-        """Do not read this connection until the backlog is smaller."""
+    def hold_if_behind(self, connection: Connection) -> None:
+        """If too much waits, do not read this connection until the backlog is smaller."""
+        if self._backlog() <= self._backlog_max:
+            return
         if not self._polling:
             self._polling = True
             self.stops += 1
@@ -299,7 +298,6 @@ class Throttle:
         connection.hold(BEHIND)
 
     def forget(self, connection: Connection) -> None:
-        """Drop a closed connection."""
         self._held.discard(connection)
 
     def _poll(self) -> None:
@@ -310,8 +308,3 @@ class Throttle:
         held, self._held = self._held, set()
         for connection in held:
             connection.release(BEHIND)
-
-
-def _name_of(transport: asyncio.BaseTransport) -> str:
-    name = transport.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "unknown"

@@ -8,6 +8,7 @@ growing pauses. Nothing is queued for a node that is not connected: machines rep
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -18,22 +19,13 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from seriatim.model import UNREADABLE, Address, ConnectionFailed, InputError, Node, RemoteError
+from seriatim.model import Address, ConnectionFailed, InputError, Node
 from seriatim.protocols.machine import Payload
 from seriatim.runtime.net.addresses import split_address
-from seriatim.runtime.net.connection import Connection, Throttle, TransportOptions
+from seriatim.runtime.net.connection import Connection, Throttle, TransportOptions, check_positive
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.switchboard import Outlet, Switchboard
-from seriatim.runtime.net.wire import (
-    FRAME_BYTES_MAX,
-    VERSION,
-    Decoders,
-    Envelope,
-    Hello,
-    Ping,
-    Refusal,
-    Welcome,
-)
+from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Decoders, Envelope, Hello, Ping, Refusal, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -55,32 +47,27 @@ class Peer(Struct, frozen=True):
 
 
 class DialerOptions(Struct, frozen=True, kw_only=True):
-    """When to try again."""
+    """When to try again.
+
+    The pause is `retry_min_s` after the first failure, and each further one doubles it, up to `retry_max_s`. The real
+    pause is half of that or more, at random. `refused_s`: how long an address is left alone after a refusal that will
+    not change by itself: wrong token, cluster or version.
+    """
 
     retry_min_s: float = 0.05
-    """After the first failure; each further one doubles it. The real pause is half of that or more, at random."""
-
-    retry_max_s: float = 5.0
-    """The longest pause. A connection that did not last this long counts as a failure."""
-
+    retry_max_s: float = 5.0  # a connection that did not last this long counts as a failure
     refused_s: float = 30.0
-    """An address is left alone for this long after a refusal that will not change by itself: wrong token, cluster or
-    version."""
-
     transport: TransportOptions = TransportOptions()
 
     def __post_init__(self) -> None:
-        for name in ("retry_min_s", "retry_max_s", "refused_s"):
-            if not getattr(self, name) > 0:
-                raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
+        check_positive(self, "retry_min_s", "retry_max_s", "refused_s")
 
 
 class Dialer:
     """Keeps the nodes of `peers` plugged into the switchboard while they can be reached.
 
     `name`: who connects. In the role "client", all its addresses here must be the name or begin with `name/`; in the
-    role "node" it is the node, in its present `epoch`. `on_connect(node)` and `on_disconnect(node)` must not block and
-    must not raise.
+    role "node" it is the node, in its present `epoch`. `on_connect(node)` must not block and must not raise.
 
     A subclass may say who we are at each connection (`greeting`), check the server that answers (`welcomed`), and
     explain why we are not let in (`refusal`).
@@ -100,7 +87,6 @@ class Dialer:
         options: DialerOptions | None = None,
         throttle: Throttle | None = None,
         on_connect: Callable[[Node], None] | None = None,
-        on_disconnect: Callable[[Node], None] | None = None,
     ) -> None:
         security = security if security is not None else SecurityOptions()
         self.switchboard = switchboard
@@ -112,20 +98,16 @@ class Dialer:
         self.deliver: Deliver = switchboard.deliver  # may raise RemoteError, which ends the connection
         self._peers = {peer.node: peer for peer in peers}
         self._on_connect = on_connect
-        self._on_disconnect = on_disconnect
+        self._source = name if role == "node" else None  # whose messages alone go through these connections
         self._lines: dict[str, Line] = {}
         self._searches: dict[Node, Search] = {}
         self._plugged: dict[Node, tuple[Dialed, Outlet]] = {}
-        self._running = False
 
     def start(self) -> None:
-        """Begin to connect."""
-        self._running = True
-        self.set_peers(self._peers.values())
+        self._searches = {node: Search(self, peer) for node, peer in self._peers.items()}
 
     async def stop(self) -> None:
         """Disconnect. May be called twice."""
-        self._running = False
         tasks = [search.task for search in self._searches.values()]
         for task in tasks:
             task.cancel()
@@ -135,26 +117,6 @@ class Dialer:
             connection.close("closed here")
         await asyncio.gather(*(connection.wait_closed() for connection in open_))
         self._searches.clear()
-
-    def set_peers(self, peers: Iterable[Peer]) -> None:
-        """Replace the peers and their addresses. Connections that are no longer needed are closed."""
-        self._peers = {peer.node: peer for peer in peers}
-        if not self._running:
-            return
-        for node in [node for node in self._searches if node not in self._peers]:
-            self._searches.pop(node).task.cancel()
-            self._unplug(node)
-        for node, peer in self._peers.items():
-            if node in self._searches:
-                self._searches[node].peer = peer
-            else:
-                self._searches[node] = Search(self, peer)
-        needed = {address for peer in self._peers.values() for address in peer.addresses}
-        for address in [address for address in self._lines if address not in needed]:
-            line = self._lines.pop(address)
-            if line.connection is not None:
-                line.connection.close("no longer needed")
-        self.refresh()
 
     def connected(self, node: Node) -> bool:
         """Whether messages to this node are being sent now."""
@@ -222,12 +184,8 @@ class Dialer:
                 self._unplug(node)
             if claim is not None and (current is None or current[0] is not claim):
                 self._plug(node, claim)
-        self._close_redundant()
-
-    def _close_redundant(self) -> None:
-        """Close connections to a server that another address already reaches: one is enough."""
         used = {dialed for dialed, _ in self._plugged.values()}
-        for line in list(self._lines.values()):
+        for line in list(self._lines.values()):  # one connection to a server is enough
             dialed = line.connection
             if dialed is not None and dialed not in used and not dialed.nodes.isdisjoint(self._plugged):
                 dialed.close("another connection reaches the same nodes")
@@ -236,7 +194,7 @@ class Dialer:
         def outlet(source: Address, message: Payload) -> None:
             dialed.post(Envelope(source, node, message))
 
-        self.switchboard.plug(node, outlet, source=self._only_source())
+        self.switchboard.plug(node, outlet, source=self._source)
         self._plugged[node] = (dialed, outlet)
         if (search := self._searches.get(node)) is not None:
             search.got()
@@ -248,15 +206,10 @@ class Dialer:
         if node not in self._plugged:
             return
         dialed, outlet = self._plugged.pop(node)
-        self.switchboard.unplug(node, outlet, source=self._only_source())
+        self.switchboard.unplug(node, outlet, source=self._source)
         if (search := self._searches.get(node)) is not None:
             search.lost()
         logger.info("disconnected: node=%s address=%s reason=%s", node, dialed.line.address, dialed.line.reason)
-        if self._on_disconnect is not None:
-            self._on_disconnect(node)
-
-    def _only_source(self) -> Address | None:
-        return self.hello.name if self.hello.role == "node" else None
 
 
 class Search:
@@ -282,7 +235,6 @@ class Search:
         return "; ".join(f"{line.address}: {line.reason_for(node)}" for line in self._lines())
 
     def got(self) -> None:
-        """The node is connected."""
         self.found.set()
         self.refused.clear()
         self._missing.clear()
@@ -315,29 +267,26 @@ class Search:
 
     async def _round(self) -> None:
         """Try every address once, the last successful one first."""
-        count = len(self.peer.addresses)
-        for turn in range(count):
+        lines = self._lines()
+        for turn in range(len(lines)):
             if self.found.is_set():
                 return
-            index = (self._next + turn) % count
-            await self._dialer.line(self.peer.addresses[index % len(self.peer.addresses)]).connect()
+            index = (self._next + turn) % len(lines)
+            await lines[index].connect()
             if self.found.is_set():
                 self._next = index
                 return
-        if any(line.refused for line in self._lines()):
+        self.refused.clear()
+        if any(line.refused for line in lines):
             self.refused.set()
-        else:
-            self.refused.clear()
 
     async def _pause(self) -> None:
         """Wait: longer with every failure, and only until some connection finds the node."""
         options = self._dialer.options
         pause_s = min(options.retry_max_s, options.retry_min_s * 2 ** min(self._failures - 1, 30))
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s * random.uniform(0.5, 1.0)):
                 await self.found.wait()
-        except TimeoutError:
-            return
 
 
 class Line:
@@ -355,7 +304,6 @@ class Line:
         self._not_before = 0.0
 
     def reason_for(self, node: Node) -> str:
-        """Why this node is not reached here."""
         if self.connection is not None and self.connection.welcomed_at and node not in self.connection.nodes:
             return "the node does not run there now"
         return self.reason
@@ -408,25 +356,22 @@ class Dialed(Connection):
     """One connection that we made."""
 
     def __init__(self, dialer: Dialer, line: Line) -> None:
-        super().__init__(dialer.options.transport, body_bytes_max=FRAME_BYTES_MAX, throttle=dialer.throttle)
+        super().__init__(
+            dialer.options.transport, dialer.decode, body_bytes_max=FRAME_BYTES_MAX, throttle=dialer.throttle
+        )
         self.line = line
         self.nodes: frozenset[Node] = frozenset()
         self.answered = asyncio.Event()
         self.welcomed_at = 0.0
         self._dialer = dialer
         self._is_client = dialer.hello.role == "client"
-        self._decode = dialer.decode
         self._deliver = dialer.deliver
 
     def begun(self) -> None:
         self.line.connection = self
         self.post(self._dialer.greeting())
 
-    def take(self, body: bytes) -> None:
-        try:
-            frame = self._decode(body)
-        except UNREADABLE as error:
-            raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+    def take(self, frame: Ping | Envelope[Any] | Welcome | Refusal) -> None:
         if type(frame) is Envelope:
             if frame.source in self.nodes and (self._is_client or frame.target == self._dialer.hello.name):
                 self._deliver(frame.source, frame.target, frame.message)

@@ -18,7 +18,7 @@ from seriatim.protocols.machine import Payload
 from seriatim.runtime.net.addresses import bound_address, listen_on, split_address
 from seriatim.runtime.net.connection import Connection, Throttle, TransportOptions
 from seriatim.runtime.net.security import SecurityOptions
-from seriatim.runtime.net.wire import HELLO_BYTES_MAX, Envelope, Refusal
+from seriatim.runtime.net.wire import HELLO_BYTES_MAX, Envelope, Refusal, decode_hello
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Door(ABC):
         self._strangers_max = strangers_max
         self._context: ssl.SSLContext | None = None
         self._all: set[Visitor] = set()  # those that are just being closed, too
-        self._strangers: dict[Visitor, None] = {}  # in the order they came
+        self.strangers: dict[Visitor, None] = {}  # in the order they came
         self._sockets: list[socket.socket] = []
         self._arriving: dict[asyncio.Task[None], socket.socket] = {}
         self._running = False
@@ -77,7 +77,6 @@ class Door(ABC):
         self._context = self.security.server_context()
         self._sockets = self._bind()
         self._running = True
-        self.opened()
         for listening in self._sockets:
             self._watch(listening)
         tls, token = self._context is not None, bool(self.security.token)
@@ -88,7 +87,6 @@ class Door(ABC):
         if not self._running:
             return
         self._running = False
-        self.closing()
         for listening in self._sockets:
             asyncio.get_running_loop().remove_reader(listening)
             listening.close()
@@ -107,14 +105,6 @@ class Door(ABC):
     # ── for subclasses ────────────────────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def opened(self) -> None:
-        """The sockets exist; no connection is accepted yet."""
-
-    @abstractmethod
-    def closing(self) -> None:
-        """No more connections are accepted."""
-
-    @abstractmethod
     def visitor(self) -> "Visitor":
         """The object for a new connection."""
 
@@ -129,15 +119,11 @@ class Door(ABC):
             self.refused["too many sockets"] += 1
             visitor.abort("too many sockets")
             return
-        self._strangers[visitor] = None
-        if len(self._strangers) > self._strangers_max:
-            oldest = next(iter(self._strangers))
+        self.strangers[visitor] = None
+        if len(self.strangers) > self._strangers_max:
+            oldest = next(iter(self.strangers))
             self.refused["too many strangers"] += 1
             oldest.abort("too many connections that do not say who they are")
-
-    def no_stranger(self, visitor: "Visitor") -> None:
-        """The connection has said who it is, or is closed."""
-        self._strangers.pop(visitor, None)
 
     # ── accepting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -216,7 +202,7 @@ class Visitor(Connection):
     refusals_are = logging.INFO
 
     def __init__(self, door: Door, throttle: Throttle | None) -> None:
-        super().__init__(door.transport, body_bytes_max=HELLO_BYTES_MAX, throttle=throttle)
+        super().__init__(door.transport, decode_hello, body_bytes_max=HELLO_BYTES_MAX, throttle=throttle)
         self.role = ""
         self.name = ""
         self.stops_reading_when_full = True
@@ -247,10 +233,9 @@ class Visitor(Connection):
         """The connection has said who it is: end the time limit."""
         if self._hello_timer is not None:
             self._hello_timer.cancel()
-        self._door.no_stranger(self)
+        self._door.strangers.pop(self, None)
 
     def refuse(self, problem: Problem, role: str, who: str, report: bytes = b"") -> None:
-        """Refuse the connection and send the reason."""
         self._door.refused[problem.kind] += 1
         text = "connection refused: peer=%s role=%s who=%s reason=%s"
         logger.log(self.refusals_are, text, self.peer, role, who, problem.reason)

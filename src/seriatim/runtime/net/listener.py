@@ -10,26 +10,18 @@ connected is told; with none left, everybody is sent away to try elsewhere.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
-from seriatim.model import APPLICATION, BROKER, UNREADABLE, Address, InputError, Node, RemoteError
+from seriatim.model import APPLICATION, BROKER, Address, Node, RemoteError
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
-from seriatim.runtime.net.connection import Throttle, TransportOptions
+from seriatim.runtime.net.connection import Throttle, TransportOptions, check_positive
 from seriatim.runtime.net.door import Door, Problem, Visitor
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.switchboard import Outlet, Switchboard
-from seriatim.runtime.net.wire import (
-    FRAME_BYTES_MAX,
-    VERSION,
-    Decoders,
-    Envelope,
-    Hello,
-    Refusal,
-    Welcome,
-    decode_hello,
-)
+from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Decoders, Envelope, Hello, Ping, Refusal, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -41,27 +33,15 @@ SHOWN_MAX = 100  # characters of what somebody else wrote, in a reason or the lo
 class ListenerOptions(Struct, frozen=True, kw_only=True):
     """Limits on what clients and nodes may ask of a server."""
 
-    clients_max: int = 4_096
-    """Connections of clients. Nodes are bounded by the tree."""
-
-    strangers_max: int = 256
-    """Connections that have not said who they are; one more, and the oldest is closed."""
-
-    addresses_max: int = 1_024
-    """Source addresses one client may use on a connection."""
-
+    clients_max: int = 4_096  # connections of clients; nodes are bounded by the tree
+    strangers_max: int = 256  # connections that have not said who they are; one more, and the oldest is closed
+    addresses_max: int = 1_024  # source addresses one client may use on a connection
     client_frame_bytes_max: int = 1024 * 1024
-    """Largest frame a client may send."""
-
-    backlog_max: int = 20_000
-    """With more than this many messages waiting, nothing is read."""
-
+    backlog_max: int = 20_000  # with more than this many messages waiting, nothing is read
     transport: TransportOptions = TransportOptions()
 
     def __post_init__(self) -> None:
-        for name in ("clients_max", "strangers_max", "addresses_max", "client_frame_bytes_max", "backlog_max"):
-            if getattr(self, name) < 1:
-                raise InputError(name, f"{getattr(self, name)} is below 1", "give a number above 0")
+        check_positive(self, "clients_max", "strangers_max", "addresses_max", "client_frame_bytes_max", "backlog_max")
 
 
 class Listener(Door):
@@ -111,46 +91,27 @@ class Listener(Door):
             lambda: switchboard.queued + (backlog() if backlog is not None else 0), self.options.backlog_max
         )
         self.clients = 0
-        self._epochs: dict[Node, int] = {}  # the latest that each node has connected with
+        self.epochs: dict[Node, int] = {}  # the latest that each node has connected with
 
     @property
     def neighbours(self) -> list[Node]:
         """Nodes that are connected."""
         return sorted(guest.name for guest in self.guests if guest.role == "node")
 
-    def opened(self) -> None:
-        self.switchboard.watch(self._nodes_changed)
+    async def start(self) -> None:
+        await super().start()
+        self.switchboard.on_change.append(self._nodes_changed)
         self._nodes_changed()
 
-    def closing(self) -> None:
-        self.switchboard.unwatch(self._nodes_changed)
+    async def stop(self) -> None:
+        if self._running:
+            self.switchboard.on_change.remove(self._nodes_changed)
+        await super().stop()
 
     def visitor(self) -> "Guest":
         return Guest(self)
 
-    def introduce(self, guest: "Guest", hello: Hello) -> Problem | None:
-        """Admit the connection, or refuse it with a reason."""
-        if (problem := self._problem(hello)) is not None:
-            return problem
-        if hello.role == "node":
-            self._epochs[hello.name] = hello.epoch
-            if (older := self.owners.get(hello.name)) is not None:
-                older.replaced()
-        else:
-            self.clients += 1
-        self.guests.add(guest)
-        return None
-
-    def left(self, guest: "Guest") -> None:
-        """The connection is closed."""
-        self.guests.discard(guest)
-        self.clients -= guest.role == "client"
-        self.received += guest.received
-        self.sent += guest.sent
-
-    # ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _problem(self, hello: Hello) -> Problem | None:
+    def problem(self, hello: Hello) -> Problem | None:
         """Why a connection is refused. Checks the token first, so that strangers learn nothing about the cluster."""
         name = hello.name
         if hello.version != VERSION:
@@ -176,8 +137,8 @@ class Listener(Door):
             return Problem("name", f"there is no node {name[:SHOWN_MAX]!r} in the tree here")
         if name in self.nodes or (self.switchboard.reaches(name) and name not in self.owners):
             return Problem("name", f"node {name!r} runs here", retry=True)
-        if epoch < self._epochs.get(name, 0):
-            return Problem("epoch", f"another process runs node {name!r} now, in epoch {self._epochs[name]}")
+        if epoch < self.epochs.get(name, 0):
+            return Problem("epoch", f"another process runs node {name!r} now, in epoch {self.epochs[name]}")
         if self.nodes.isdisjoint(self.neighbours_of[name]):
             return Problem("standby", f"no neighbour of {name!r} is active here", retry=True)
         return None
@@ -214,27 +175,19 @@ class Guest(Visitor):
         self._outlets: dict[Address, Outlet] = {}
         self._deliver = listener.switchboard.deliver
 
-    def take(self, body: bytes) -> None:
-        role = self.role
-        try:
-            if role == "client":
-                frame = self._listener.decoders.from_client(body)
-            elif role == "node":
-                self._from_node(body)
-                return
-            else:
-                self._introduce(decode_hello(body))
-                return
-        except UNREADABLE as error:
-            raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+    def take(self, frame: Hello | Ping | Envelope[Any]) -> None:
         if type(frame) is Envelope:
-            source = frame.source
+            source, target, listener = frame.source, frame.target, self._listener
             if source not in self._outlets:
                 self._claim(source)
-            if frame.target not in self._listener.nodes:
-                self._misdirected(frame.target)
+            if target not in listener.nodes:
+                self._misdirected(target)
                 return
-            self._deliver(source, frame.target, frame.message)
+            if self.role == "node" and target not in listener.neighbours_of[self.name]:
+                raise RemoteError(f"node {self.name!r} speaks to {target!r}, which is not its neighbour")
+            self._deliver(source, target, frame.message)
+        elif type(frame) is Hello:
+            self._introduce(frame)
 
     def welcome(self) -> None:
         """Tell it which nodes run here now."""
@@ -246,46 +199,43 @@ class Guest(Visitor):
         self.close("replaced", Refusal("replaced: a newer connection uses the same address"))
 
     def ended(self, reason: str) -> None:
+        listener = self._listener
         for address, outlet in self._outlets.items():
-            self._listener.switchboard.unplug(address, outlet)
-            if self._listener.owners.get(address) is self:
-                del self._listener.owners[address]
+            listener.switchboard.unplug(address, outlet)
+            if listener.owners.get(address) is self:
+                del listener.owners[address]
         self._outlets.clear()
-        self._listener.left(self)
+        listener.guests.discard(self)
+        listener.clients -= self.role == "client"
+        listener.received += self.received
+        listener.sent += self.sent
         super().ended(reason)
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _introduce(self, hello: Hello) -> None:
         listener = self._listener
-        if (problem := listener.introduce(self, hello)) is not None:
+        if (problem := listener.problem(hello)) is not None:
             self.refuse(problem, hello.role, hello.name[:SHOWN_MAX])
             return
         self.has_said_hello()
         self.role, self.name, self._prefix = hello.role, hello.name, hello.name + "/"
+        listener.guests.add(self)
         if hello.role == "node":
+            listener.epochs[hello.name] = hello.epoch
+            if (older := listener.owners.get(hello.name)) is not None:
+                older.replaced()
             self._framing.body_bytes_max = FRAME_BYTES_MAX
+            self._read = listener.decoders.from_node
             self._plug(hello.name)
         else:
+            listener.clients += 1
             self._framing.body_bytes_max = listener.options.client_frame_bytes_max
+            self._read = listener.decoders.from_client
         self.welcome()
         logger.info("connected: peer=%s role=%s who=%s", self.peer, self.role, self.name)
 
-    def _from_node(self, body: bytes) -> None:
-        frame = self._listener.decoders.from_node(body)
-        if type(frame) is Envelope:
-            if frame.source != self.name:
-                raise RemoteError(f"node {self.name!r} speaks for {frame.source[:SHOWN_MAX]!r}")
-            if frame.target not in self._listener.nodes:
-                self._misdirected(frame.target)
-            elif frame.target not in self._listener.neighbours_of[self.name]:
-                raise RemoteError(f"node {self.name!r} speaks to {frame.target!r}, which is not its neighbour")
-            else:
-                self._deliver(frame.source, frame.target, frame.message)
-
     def _claim(self, source: Address) -> None:
-        if source != self.name and not source.startswith(self._prefix):
-            raise RemoteError(f"client {self.name!r} speaks for {source[:SHOWN_MAX]!r}")
+        if source != self.name and (self.role == "node" or not source.startswith(self._prefix)):
+            raise RemoteError(f"{self.role} {self.name!r} speaks for {source[:SHOWN_MAX]!r}")
         if len(self._outlets) >= self._listener.options.addresses_max:
             raise RemoteError(f"more than {self._listener.options.addresses_max} addresses on one connection")
         self._listener.claim(self, source)

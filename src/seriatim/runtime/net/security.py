@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 TOKEN_CHARACTERS_MIN = 16
 TOKEN_CHARACTERS_MAX = 1_024  # it must fit into the hello
+SECRET_BYTES_MAX = 64 * 1024  # that are read of a file: it may be a device without an end
 TOKEN_FIX = f'use {TOKEN_CHARACTERS_MIN} or more characters, for example the output of "openssl rand -hex 32"'
 KEY_FIX = f'write at least {2 * KEY_BYTES_MIN} of them, for example the output of "openssl rand -hex 32"'
 
@@ -61,18 +62,16 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
         authority: str = "",
         require_client_certificate: bool = False,
         tls: bool = False,
-        folder: Path | None = None,
+        folder: Path = Path(),
     ) -> "SecurityOptions":
         """Read the tokens, and check that every file can be used. Relative paths are relative to `folder`."""
-        folder = Path() if folder is None else folder
+        files = {"certificate": certificate, "key": key, "authority": authority}
         options = cls(
             token=_read_token("token_file", folder / token_file) if token_file else "",
             node_token=_read_token("node_token_file", folder / node_token_file) if node_token_file else "",
-            certificate=folder / certificate if certificate else None,
-            key=folder / key if key else None,
-            authority=folder / authority if authority else None,
             require_client_certificate=require_client_certificate,
             tls=tls,
+            **{name: folder / file for name, file in files.items() if file},
         )
         options.client_context()
         if options.certificate is not None:
@@ -87,7 +86,6 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def encrypted(self) -> bool:
-        """Whether connections are made with TLS."""
         return self.tls or self.certificate is not None or self.authority is not None
 
     @property
@@ -141,12 +139,7 @@ class SecurityOptions(Struct, frozen=True, kw_only=True):
 
 def load_stamp_key(field: str, path: Path) -> bytes:
     """The key with which nodes prove stamps and subscribers check them: a file of hexadecimal digits."""
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except UnicodeDecodeError:
-        raise InputError(field, f"{path} is not a text file", KEY_FIX) from None
-    except OSError as error:
-        raise _unreadable(field, path, error) from None
+    text = _read_text(field, path, KEY_FIX)
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -167,16 +160,18 @@ def _check_token(field: str, token: str) -> None:
         raise InputError(field, problem, TOKEN_FIX)
 
 
-def _read_token(field: str, path: Path) -> str:
+def _read_text(field: str, path: Path, fix: str) -> str:
     try:
         with path.open("rb") as file:
-            data = file.read(2 * TOKEN_CHARACTERS_MAX)
+            return file.read(SECRET_BYTES_MAX).decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise InputError(field, f"{path} is not a text file", fix) from None
     except OSError as error:
         raise _unreadable(field, path, error) from None
-    try:
-        token = data.decode("ascii").strip()
-    except UnicodeDecodeError:
-        raise InputError(field, f"{path} is not a text file", TOKEN_FIX) from None
+
+
+def _read_token(field: str, path: Path) -> str:
+    token = _read_text(field, path, TOKEN_FIX)
     if not token:
         raise InputError(field, f"{path} is empty", TOKEN_FIX)
     _check_token(field, token)

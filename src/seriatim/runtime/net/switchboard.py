@@ -28,7 +28,7 @@ class Switchboard:
         self._inlets: dict[Address, Outlet] = {}
         self._local: deque[tuple[Address, Address, Payload]] = deque()
         self._draining = False
-        self._watchers: list[Callable[[], None]] = []
+        self.on_change: list[Callable[[], None]] = []  # called when a machine of this process is attached or detached
 
     @property
     def attached(self) -> Collection[Address]:
@@ -37,16 +37,7 @@ class Switchboard:
 
     @property
     def queued(self) -> int:
-        """The number of messages that wait for machines of this process."""
         return len(self._local)
-
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Call `changed` whenever a machine of this process is attached or detached."""
-        self._watchers.append(changed)
-
-    def unwatch(self, changed: Callable[[], None]) -> None:
-        """End `watch`."""
-        self._watchers.remove(changed)
 
     def attach(self, address: Address, deliver: Outlet) -> None:
         """Attach a machine of this process. The event loop calls it, never another machine's step."""
@@ -56,7 +47,7 @@ class Switchboard:
 
         self._outlets[address] = enqueue
         self._inlets[address] = deliver
-        for changed in list(self._watchers):
+        for changed in list(self.on_change):
             changed()
 
     def plug(self, address: Address, outlet: Outlet, *, source: Address | None = None) -> None:
@@ -78,7 +69,7 @@ class Switchboard:
         elif outlet is None or self._outlets.get(address) is outlet:
             self._outlets.pop(address, None)
             if self._inlets.pop(address, None) is not None:
-                for changed in list(self._watchers):
+                for changed in list(self.on_change):
                     changed()
 
     def reaches(self, address: Address) -> bool:

@@ -9,13 +9,13 @@ import logging
 from abc import abstractmethod
 from typing import Any, Protocol
 
-from seriatim.model import UNREADABLE, Address, RemoteError
+from seriatim.model import Address, RemoteError
 from seriatim.runtime.net.connection import Throttle, TransportOptions
 from seriatim.runtime.net.door import Door, Problem, Visitor
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.switchboard import Outlet, Switchboard
 from seriatim.runtime.net.system import SystemDescription
-from seriatim.runtime.net.wire import VERSION, Envelope, Hello, Ping, Refusal, Welcome, decode_hello
+from seriatim.runtime.net.wire import VERSION, Envelope, Hello, Ping, Refusal, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +69,6 @@ class SystemDoor(Door):
         self.name = name
         self.connected: dict[Address, SystemVisitor] = {}
         self.observers = 0
-
-    def opened(self) -> None:
-        """Nothing else to open."""
-
-    def closing(self) -> None:
-        """Nothing else to close."""
 
     def problem(self, hello: Hello) -> Problem | None:
         """Why a connection is refused. Checks the token first: others learn nothing about the system."""
@@ -133,20 +127,13 @@ class SystemVisitor(Visitor):
     def heard(self, envelope: Envelope[Any]) -> None:
         """Take a message that the process sent in its own name. RemoteError: it must not send this."""
 
-    def take(self, body: bytes) -> None:
-        try:
-            if not self.role:
-                self._introduce(decode_hello(body))
-                return
-            if self.role == "observer":
-                raise RemoteError("an observer may send only its hello")
-            frame = self.decode(body)
-        except UNREADABLE as error:
-            raise RemoteError(f"a frame of {len(body)} bytes cannot be read: {error}") from None
+    def take(self, frame: Hello | Ping | Envelope[Any]) -> None:
         if type(frame) is Envelope:
             if frame.source != self.name:
                 raise RemoteError(f"{self.name} speaks for {frame.source[:SHOWN_MAX]!r}")
             self.heard(frame)
+        elif type(frame) is Hello:
+            self._introduce(frame)
 
     def ended(self, reason: str) -> None:
         door = self._system
@@ -169,9 +156,11 @@ class SystemVisitor(Visitor):
         cluster = host.description.cluster
         if hello.role == "observer":
             door.observers += 1
+            self._read = _refuse_more
             self.post(Welcome(VERSION, cluster, [door.name], report=host.report()))
             return
         most = self._framing.body_bytes_max = self.prepare(hello)
+        self._read = self.decode
         older = door.connected.get(self.name)
         door.connected[self.name] = self
         if older is not None:
@@ -181,3 +170,7 @@ class SystemVisitor(Visitor):
         host.switchboard.plug(self.name, self._outlet)
         logger.info("connected: peer=%s role=%s who=%s epoch=%s", self.peer, self.role, self.name, hello.epoch)
         self.settled(hello)
+
+
+def _refuse_more(body: bytes) -> Ping:
+    raise RemoteError("an observer may send only its hello")

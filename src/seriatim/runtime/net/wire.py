@@ -141,11 +141,6 @@ class Framing:
         self._rest = bytearray()
         self._needed = LENGTH_BYTES  # below this many bytes there is nothing to look at
 
-    @property
-    def unfinished(self) -> int:
-        """Bytes of a frame that is not complete."""
-        return len(self._rest)
-
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies that are complete now. RemoteError: a frame is announced that is too long."""
         if self._rest:

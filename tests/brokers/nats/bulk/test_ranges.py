@@ -13,7 +13,7 @@ from seriatim.brokers.nats.bulk.ranges import read_range
 from seriatim.brokers.nats.bulk.reader import NatsReader
 from seriatim.brokers.nats.bulk.socket import NatsSocket
 from seriatim.brokers.nats.kind import JETSTREAM
-from seriatim.brokers.nats.server import NatsServer, ServerTls
+from seriatim.brokers.nats.server import NatsServer
 from seriatim.model import ConnectionFailed, InputError, TimedOut
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.certificates import Certificates
@@ -125,7 +125,7 @@ async def test_a_server_that_is_away_is_waited_for_but_not_for_ever() -> None:
 
 
 def test_who_we_are(tmp_path: Any) -> None:
-    with NatsServer(tmp_path, token="secret") as server:
+    with NatsServer(tmp_path, config="authorization { token: secret }") as server:
         with NatsSocket([server.url], nats_place(server.url, token="secret").credentials) as connection:
             assert connection.request("$JS.API.INFO").body.startswith(b"{")
         with pytest.raises(ConnectionFailed, match="Authorization"):
@@ -162,9 +162,10 @@ async def test_the_catalogue_knows_ours_from_others(place: NatsReader) -> None:
 
 def test_encrypted_or_not_at_all(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
-    tls = ServerTls(certificates.server, certificates.server_key, certificates.authority)
+    files = f'cert_file: "{certificates.server}", key_file: "{certificates.server_key}"'
+    tls = f'tls {{ {files}, ca_file: "{certificates.authority}", verify: true }}'
     ours = {"ca": str(certificates.authority), "cert": str(certificates.client), "key": str(certificates.client_key)}
-    with NatsServer(tmp_path / "nats", tls=tls) as server:
+    with NatsServer(tmp_path / "nats", config=tls) as server:
         url = server.url.replace("nats://", "tls://")
         with nats_place(url, **ours).connect() as connection:
             assert connection.request("$JS.API.INFO").body.startswith(b"{")

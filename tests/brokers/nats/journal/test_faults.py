@@ -2,10 +2,11 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seriatim.brokers.nats.api import Api
+from seriatim.brokers.nats.api import Api, Stored
 from seriatim.model import Fenced, JournalError
 from seriatim.runtime.journal.interface import Recovered
 from tests.brokers.nats.journal.journals import (
@@ -69,20 +70,18 @@ async def test_an_append_that_arrives_while_it_is_looked_for(tmp_path: Path, mon
         async with connected(proxy.url) as client:
             journal, _ = await opened(client, timeout_s=0.3, patience_s=120.0)
             stream = journal._stream
-            look = stream._message
+            questions = Api(direct.link)  # which are not held
 
-            async def look_and_let_it_arrive(sequence: int) -> bytes | None:
-                found = await look(sequence)
+            async def look_and_let_it_arrive(name: str, question: dict[str, Any]) -> Stored | None:
+                found = await questions.message(name, question)
                 if proxy.hold:
                     assert found is None
                     proxy.release()
-                    await last_is(direct, sequence)
+                    await last_is(direct, question["seq"])
                 return found
 
-            questions = Api(direct.link)  # which are not held
             monkeypatch.setattr(stream._api, "info", questions.info)
-            monkeypatch.setattr(stream._api, "message", questions.message)
-            monkeypatch.setattr(stream, "_message", look_and_let_it_arrive)
+            monkeypatch.setattr(stream._api, "message", look_and_let_it_arrive)
             proxy.hold = True
             await journal.append([b"late"])
             await journal.append([b"after"])
@@ -135,7 +134,7 @@ async def test_nobody_answers_for_too_long(tmp_path: Path) -> None:
         journal._stream._patience_s = 1.0
         server.kill()
         with pytest.raises(
-            JournalError, match=r"cannot append to it: no answer from NATS for 1 s .*; see to the servers"
+            JournalError, match=r"cannot append to it: no answer from NATS for 1 s .*; check the servers"
         ):
             await asyncio.wait_for(journal.append([b"b"]), 60)
         with pytest.raises(JournalError, match="takes nothing more since an earlier failure"):

@@ -99,7 +99,7 @@ async def test_a_stream_that_is_full_says_so(tmp_path: Path) -> None:
         config = (await jetstream.stream_info("J")).config
         await jetstream.update_stream(config.evolve(max_bytes=4000))
         kept = 0
-        with pytest.raises(JournalError, match="does not take an append: maximum bytes exceeded; see to the limits"):
+        with pytest.raises(JournalError, match="does not take an append: maximum bytes exceeded; check the limits"):
             for _ in range(100):
                 await journal.append([b"x" * 500])
                 kept += 1

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from seriatim.brokers.bulk import Messages
-from seriatim.brokers.nats.api import MESSAGE_NOT_FOUND, Stored, StoredAnswer, failure
+from seriatim.brokers.nats.api import MESSAGE_NOT_FOUND, A, ApiRefused, Stored, StoredAnswer, failure
 from seriatim.brokers.nats.bulk.socket import NO_RESPONDERS, NatsSocket
 from seriatim.model import UNREADABLE, ConnectionFailed, TimedOut
 
@@ -104,20 +104,13 @@ class _RangeReader:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S[1])
 
-    # ── many at a time ────────────────────────────────────────────────────────────────────────────────────────────
-
     def _read_direct(self, connection: NatsSocket, first: int, last: int, into: Messages) -> int | None:
         """Read one answer of the server. Returns the last position that is known now. None: up to the end of `into`."""
         count = min(self._batch, last - first + 1)
         question = f'{{"seq":{first},"batch":{count},"max_bytes":{BATCH_BYTES}}}'.encode()
         reply = connection.ask(f"{self._prefix}.DIRECT.GET.{self._stream}", question)
-        positions, subjects, times, headers, bodies = (
-            into.positions,
-            into.subjects,
-            into.times,
-            into.headers,
-            into.bodies,
-        )
+        positions, subjects, times = into.positions, into.subjects, into.times
+        headers, bodies = into.headers, into.bodies
         expected, before = first, 0
         for head, body, subject in connection.answers():
             if subject != reply:
@@ -169,10 +162,8 @@ class _RangeReader:
         """The first position from here on that the stream has, by its leader; None: there is none."""
         question = f'{{"seq":{position},"next_by_subj":">"}}'.encode()
         answer = connection.request(f"{self._prefix}.STREAM.MSG.GET.{self._stream}", question)
-        message = self._checked(answer.body)
+        message = self._stored(answer.body)
         return message.seq if message is not None else None
-
-    # ── one at a time ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_from_leader(self, connection: NatsSocket, first: int, last: int, into: Messages) -> int | None:
         following = self._next_of_leader(connection, first)
@@ -187,13 +178,16 @@ class _RangeReader:
         found: dict[bytes, Stored | None] = {}
         for answer in connection.answers():
             if answer.subject in replies:
-                found[answer.subject] = self._checked(answer.body)
+                found[answer.subject] = self._stored(answer.body)
                 if len(found) == len(replies):
                     break
         for position, reply in enumerate(replies, following):
             message = found[reply]
             if message is None:
-                _extend_hole(into.holes, position)
+                if into.holes and into.holes[-1][1] == position - 1:
+                    into.holes[-1] = (into.holes[-1][0], position)
+                else:
+                    into.holes.append((position, position))
                 continue
             into.positions.append(position)
             into.subjects.append(message.subject.encode())
@@ -202,32 +196,26 @@ class _RangeReader:
             into.bodies.append(message.data)
         return reached
 
-    def _checked(self, body: bytes) -> Stored | None:
+    def _stored(self, body: bytes) -> Stored | None:
         try:
-            answer = _stored.decode(body)
-        except UNREADABLE as error:
-            raise ConnectionFailed(f"an answer about stream {self._stream} cannot be read: {error}") from None
-        if answer.error is not None:
-            if answer.error.err_code == MESSAGE_NOT_FOUND:
-                return None
-            raise failure(f"stream {self._stream}", answer.error)
-        return answer.message
+            return _decoded(body, _stored, f"stream {self._stream}").message
+        except ApiRefused as refused:
+            if refused.problem.err_code != MESSAGE_NOT_FOUND:
+                raise
+            return None
 
 
-def _extend_hole(holes: list[tuple[int, int]], position: int) -> None:
-    if holes and holes[-1][1] == position - 1:
-        holes[-1] = (holes[-1][0], position)
-    else:
-        holes.append((position, position))
-
-
-def ask_api(connection: NatsSocket, what: str, question: dict[str, Any], kind: type[Any], prefix: str) -> Any:
+def ask_api(connection: NatsSocket, what: str, question: dict[str, Any], kind: type[A], prefix: str) -> A:
     """A question to JetStream's API and its answer, decoded. ApiRefused: the server says no."""
     answer = connection.request(f"{prefix}.{what}", msgspec.json.encode(question))
+    return _decoded(answer.body, msgspec.json.Decoder(kind), what)
+
+
+def _decoded(body: bytes, decoder: "msgspec.json.Decoder[A]", what: str) -> A:
     try:
-        decoded = msgspec.json.decode(answer.body, type=kind)
+        answer = decoder.decode(body)
     except UNREADABLE as error:
-        raise ConnectionFailed(f"the answer to {what} cannot be read: {error}") from None
-    if decoded.error is not None:
-        raise failure(what, decoded.error)
-    return decoded
+        raise ConnectionFailed(f"an answer about {what} cannot be read: {error}") from None
+    if answer.error is not None:
+        raise failure(what, answer.error)
+    return answer

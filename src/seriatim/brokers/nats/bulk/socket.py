@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -68,13 +67,10 @@ class NatsSocket:
     def __enter__(self) -> "NatsSocket":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Disconnect. May be called twice."""
         self._socket.close()
 
     # ── connecting ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,27 +82,21 @@ class NatsSocket:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._buffer, self._at = b"", 0
-            info = self._info()
+            greeting = self._line()
+            if not greeting.startswith(b"INFO "):
+                raise ConnectionFailed("the other side is not a NATS server")
+            info = json.loads(greeting[5:])
             if parts.scheme == "tls" or info.get("tls_required"):
                 name = self.credentials.tls_name or parts.hostname
                 self._socket = self.credentials.tls().wrap_socket(self._socket, server_hostname=name)
                 self._buffer, self._at = b"", 0
             hello = self._hello(str(info.get("nonce", "")))
-            self._socket.sendall(
-                f"CONNECT {json.dumps(hello)}\r\nSUB {self.inbox}.* 1\r\nPING\r\n".encode(),
-            )
+            self._socket.sendall(f"CONNECT {json.dumps(hello)}\r\nSUB {self.inbox}.* 1\r\nPING\r\n".encode())
             while (line := self._line()) != b"PONG":
                 self._check_line(line)
         except BaseException:
             self._socket.close()
             raise
-
-    def _info(self) -> dict[str, Any]:
-        line = self._line()
-        if not line.startswith(b"INFO "):
-            raise ConnectionFailed("the other side is not a NATS server")
-        found: dict[str, Any] = json.loads(line[5:])
-        return found
 
     def _hello(self, nonce: str) -> dict[str, Any]:
         credentials = self.credentials
@@ -181,8 +171,6 @@ class NatsSocket:
             problem = line[5:].decode(errors="replace").strip("' ")
             kind = RequestRefused if "permission" in problem.lower() else ConnectionFailed
             raise kind(f"the NATS server says {problem!r}")
-
-    # ── bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send(self, data: bytes) -> None:
         try:

@@ -1,11 +1,10 @@
 """A journal in a JetStream stream: kept by as many servers as the stream has replicas, for nodes that move.
 
-messages.py says what is in the stream. stream.py says how a message gets there, whatever happens to its
-acknowledgement.
+messages.py says what is in the stream, and stream.py how a message gets there, whatever happens to its answer.
 
 *One writer.* Every message names the last sequence its writer has seen, and the stream refuses it if there is a later
-one. Opening the journal appends such a message, so the previous writer is refused at its next append (Fenced).
-No lock, no lease, no clock.
+one. Opening the journal appends such a message, so the previous writer is refused at its next append (Fenced). No lock,
+no lease, no clock.
 
 *Snapshots* are appended in pieces between appends, then a message that says that they are complete, then everything
 before is purged. A crash anywhere in between leaves the snapshot before and all messages after it.
@@ -22,6 +21,8 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 
+from seriatim.brokers.naming import escape
+from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.journal.messages import (
     Beat,
     Chunk,
@@ -37,7 +38,7 @@ from seriatim.brokers.nats.journal.messages import (
 )
 from seriatim.brokers.nats.journal.stream import RETRY_S, JournalStream
 from seriatim.brokers.nats.link import NatsLink
-from seriatim.model import Closed, Fenced, InputError, JournalError
+from seriatim.model import Closed, Fenced, InputError, JournalError, Node
 from seriatim.runtime.journal.interface import Recovered
 
 logger = logging.getLogger(__name__)
@@ -49,9 +50,9 @@ READINGS_MAX = 3
 class NatsJournal:
     """One node's journal. The stream is made if it is not there.
 
-    `link` is open, and stays the caller's. `timeout_s` bounds each request, `patience_s` everything that has to be
-    repeated. `beat_s`: append a beat whenever nothing else was appended for that time, so that a standby sees life and
-    a writer that was replaced notices it while it is idle.
+    `link` is open, and stays the caller's; with `connection`, that one is opened and closed here. `timeout_s` bounds
+    each request, `patience_s` everything that has to be repeated. `beat_s`: append a beat whenever nothing else was
+    appended for that time, so that a standby sees life, and an idle writer notices that it was replaced.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class NatsJournal:
         beat_s: float | None = None,
         timeout_s: float = 1.0,
         patience_s: float = 30.0,
+        connection: "NatsJournals | None" = None,
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,200}", stream):
             raise InputError("stream", f"{stream!r} cannot be a stream's name", "use letters, digits, - and _")
@@ -76,6 +78,7 @@ class NatsJournal:
             link, stream, subject, replicas=replicas, timeout_s=timeout_s, patience_s=patience_s
         )
         self._beat_s = beat_s
+        self._connection = connection
         self._patience_s = patience_s
         self._writer = ""
         self._number = 0
@@ -94,6 +97,8 @@ class NatsJournal:
         if self._open:
             raise JournalError(f"stream {self._stream.name}: this journal is open already; close it first")
         self.failed = asyncio.get_running_loop().create_future()
+        if self._connection is not None:
+            await self._connection.open()
         await self._stream.ensure()
         messages: dict[int, JournalMessage] = {}
         last = await self._stream.last_sequence()
@@ -129,11 +134,15 @@ class NatsJournal:
     async def close(self) -> None:
         """Close. A snapshot that is being written is abandoned: only a complete one counts."""
         self._open = False
-        for task in (self._beating, self._snapshotting):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
-        self._beating = self._snapshotting = None
+        try:
+            for task in (self._beating, self._snapshotting):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
+            self._beating = self._snapshotting = None
+        finally:
+            if self._connection is not None:
+                await self._connection.close()
 
     async def wait_until_silent(self, silent_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """For a standby: returns when the stream has had no new message for `silent_s`.
@@ -191,7 +200,7 @@ class NatsJournal:
                 return self._stream.last
             except Fenced:
                 last = await self._stream.last_sequence()
-        await self._stream.publish_anywhere(data)
+        await self._stream.publish("log", data, self._writer, anywhere=True)
         return self._stream.last
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -244,8 +253,6 @@ class NatsJournal:
                 except JournalError:
                     return  # `failed` has it
 
-    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _check_usable(self) -> None:
         if self.failed.done():
             error = self.failed.result()
@@ -259,3 +266,39 @@ class NatsJournal:
         if self._open and not self.failed.done():
             self.failed.set_result(error)
             logger.error("journal closed after an error: stream=%s reason=%s", self._stream.name, error)
+
+
+class NatsJournals:
+    """The journals of a process's nodes. Open it, then ask for journals. Close the journals before this.
+
+    They share one connection. It is not the broker's, so that appends do not wait behind events.
+    """
+
+    def __init__(
+        self, servers: list[str], credentials: NatsCredentials | None = None, *, cluster: str, replicas: int = 1
+    ) -> None:
+        self._cluster = cluster
+        self._replicas = replicas
+        self._link = NatsLink(servers, credentials, name=f"seriatim journals {cluster}")
+        self._is_open = False
+
+    async def open(self) -> None:
+        await self._link.open()
+        self._is_open = True
+
+    def journal(self, node: Node, *, beat_s: float | None = None, connects: bool = False) -> NatsJournal:
+        if not self._is_open and not connects:
+            raise Closed("the journals are not connected")
+        name = escape(node)
+        return NatsJournal(
+            self._link,
+            f"{self._cluster}-journal-{name}",
+            subject=f"_{self._cluster}.journal.{name}",
+            replicas=self._replicas,
+            beat_s=beat_s,
+            connection=self if connects else None,
+        )
+
+    async def close(self) -> None:
+        self._is_open = False
+        await self._link.close()

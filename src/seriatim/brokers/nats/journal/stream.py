@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from seriatim.brokers.nats.api import STORE_FAILED, STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE, Api, ApiRefused, Stored
+from seriatim.brokers.nats.api import STORE_FAILED, Api, ApiRefused, Stored, StreamNotFound, WrongLastSequence
 from seriatim.brokers.nats.journal.messages import (
     ENVELOPE_BYTES_MAX,
     FORMAT_VERSION,
@@ -55,7 +55,6 @@ class JournalStream:
         self._patience_s = patience_s
 
     def body_bytes_max(self) -> int:
-        """The largest body of one message."""
         body_bytes_max = self._link.max_payload - ENVELOPE_BYTES_MAX
         if body_bytes_max < BODY_BYTES_MIN:
             raise JournalError(
@@ -98,7 +97,6 @@ class JournalStream:
             await self._patiently("change the replicas of", lambda: self._api.update_stream(changed))
 
     async def last_sequence(self) -> int:
-        """The last sequence of the stream, now."""
         return (await self._patiently("look at", lambda: self._api.info(self.name))).state.last_seq
 
     async def look(self) -> int | None:
@@ -107,10 +105,10 @@ class JournalStream:
             return (await self._answer("watch", self._api.info(self.name))).state.last_seq
         except ConnectionFailed:
             return None
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise self._refused("watch", refused) from refused
+        except StreamNotFound:
             return 0
+        except ApiRefused as refused:
+            raise self._refused("watch", refused) from refused
 
     async def first_needed(self) -> int:
         """Where reading has to begin: behind what the newest snapshot stands for."""
@@ -125,7 +123,7 @@ class JournalStream:
     async def read(self, first: int, last: int) -> dict[int, JournalMessage]:
         """Everything from `first` to `last` that the stream has, by sequence. It may be purged while we read."""
         messages: dict[int, JournalMessage] = {}
-        patience, at_once = _Patience(self, "read"), READ_AT_ONCE[0]
+        patience, at_once = self._patience("read"), READ_AT_ONCE[0]
         while first <= last:
             places = range(first, min(first + at_once, last + 1))
             questions = [self._answer("read", self._api.message(self.name, {"seq": place})) for place in places]
@@ -153,32 +151,31 @@ class JournalStream:
     async def _next(self, question: dict[str, Any]) -> Stored | None:
         return await self._patiently("read", lambda: self._api.message(self.name, question))
 
-    # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def _answer(self, what: str, answer: Awaitable[T]) -> T:
         """The answer to one request. ConnectionFailed: it may have been carried out. ApiRefused: it was not."""
         try:
             return await answer
         except (ConnectionFailed, RequestRefused) as error:
             if self._link.is_closed:
-                raise self._disconnected(what) from error
+                problem = "the connection to NATS is closed; connect again"
+                raise JournalError(f"stream {self.name}: cannot {what} it: {problem}") from error
             if not isinstance(error, ApiRefused):  # also a missing permission: it may be given
                 raise ConnectionFailed(str(error)) from error
-            if error.problem.code == UNAVAILABLE and error.number != STORE_FAILED:
+            if error.problem.code == UNAVAILABLE and error.problem.err_code != STORE_FAILED:
                 raise ConnectionFailed(error.problem.description) from error
             raise
 
     async def _patiently(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request that may be carried out twice, until somebody answers. ApiRefused: there is no stream."""
-        patience = _Patience(self, what)
+        patience = self._patience(what)
         while True:
             try:
                 return await self._answer(what, ask())
             except ConnectionFailed as error:
                 await patience.wait(str(error))
+            except StreamNotFound:
+                raise
             except ApiRefused as refused:
-                if refused.number == STREAM_NOT_FOUND:
-                    raise
                 # Servers of a cluster that do not all know each other yet say that a peer is offline.
                 if "peer offline" not in refused.problem.description or patience.is_over:
                     raise self._refused(what, refused) from refused
@@ -186,13 +183,16 @@ class JournalStream:
 
     # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def publish(self, kind: str, data: bytes, writer: str) -> None:
-        """Append after the last message that we know. Fenced: another writer has appended."""
-        patience = _Patience(self, "append to")
+    async def publish(self, kind: str, data: bytes, writer: str, *, anywhere: bool = False) -> None:
+        """Append after the last message that we know. Fenced: another writer has appended.
+
+        `anywhere`: append at the end, also while another writer appends.
+        """
+        patience = self._patience("append to")
         while True:
             place = self.last + 1
-            sequence, why_not = await self._request(kind, data, self.last)
-            if sequence is None:
+            sequence, why_not = await self._request(kind, data, None if anywhere else self.last)
+            if sequence is None and not anywhere:
                 found = await self._at(place, writer)
                 if found == data:
                     sequence = place
@@ -200,23 +200,10 @@ class JournalStream:
                     self.last = place
                     continue
             if sequence is not None:
-                self._wrote(sequence)
+                self.last = sequence
+                self.written_at = time.monotonic()
                 return
             await patience.wait(why_not)
-
-    async def publish_anywhere(self, data: bytes) -> None:
-        """Append at the end, also while another writer appends."""
-        patience = _Patience(self, "append to")
-        while True:
-            sequence, why_not = await self._request("log", data, None)
-            if sequence is not None:
-                self._wrote(sequence)
-                return
-            await patience.wait(why_not)
-
-    def _wrote(self, sequence: int) -> None:
-        self.last = sequence
-        self.written_at = time.monotonic()
 
     async def _request(self, kind: str, data: bytes, expected: int | None) -> tuple[int | None, str]:
         """Send one append. Returns its sequence, or None and the reason why it may not have been stored."""
@@ -229,11 +216,13 @@ class JournalStream:
             ack = await self._answer("append to", self._api.publish(f"{self.subject}.{kind}", data, headers))
         except ConnectionFailed as error:
             return None, str(error)
+        except (StreamNotFound, WrongLastSequence) as refused:
+            return None, refused.problem.description
         except ApiRefused as refused:
-            if refused.number not in (WRONG_LAST_SEQUENCE, WRONG_LAST_MESSAGE, STREAM_NOT_FOUND):
+            if refused.problem.err_code != WRONG_LAST_MESSAGE:
                 raise JournalError(
                     f"stream {self.name}: does not take an append: {refused.problem.description}; "
-                    "see to the limits of the stream and of the server's storage"
+                    "check the limits of the stream and of the server's storage"
                 ) from refused
             return None, refused.problem.description
         return ack.seq, ""
@@ -245,7 +234,7 @@ class JournalStream:
         position is read once more.
         """
         try:
-            found = await self._message(place)
+            found = await self._answer("append to", self._api.message(self.name, {"seq": place}))
             if found is None:
                 last = (await self._answer("append to", self._api.info(self.name))).state.last_seq
                 if last < place - 1:
@@ -255,23 +244,19 @@ class JournalStream:
                     )
                 if last < place:
                     return None
-                found = await self._message(place)
+                found = await self._answer("append to", self._api.message(self.name, {"seq": place}))
                 if found is None:  # it was there, and whoever has replaced us has purged it since
                     raise Fenced(f"stream {self.name}: is at message {last}, we are at {place - 1}")
         except ConnectionFailed:
             return None
-        except ApiRefused as refused:
-            if refused.number != STREAM_NOT_FOUND:
-                raise self._refused("append to", refused) from refused
+        except StreamNotFound:
             raise JournalError(f"stream {self.name}: was deleted while it was in use") from None
-        message = decode(self.name, place, found)
+        except ApiRefused as refused:
+            raise self._refused("append to", refused) from refused
+        message = decode(self.name, place, found.data)
         if message.writer != writer:
             raise Fenced(f"stream {self.name}: writer {message.writer} has taken over at message {place}")
-        return found
-
-    async def _message(self, sequence: int) -> bytes | None:
-        found = await self._answer("append to", self._api.message(self.name, {"seq": sequence}))
-        return found.data if found is not None else None
+        return found.data
 
     async def purge(self, until: int) -> None:
         """Remove the messages that the snapshot replaces. After a failure the next snapshot removes them."""
@@ -280,32 +265,20 @@ class JournalStream:
         except (JournalError, ApiRefused) as error:
             logger.warning("journal not purged: stream=%s reason=%s", self.name, error)
 
-    # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _refused(self, what: str, refused: ApiRefused) -> JournalError:
         return JournalError(f"stream {self.name}: cannot {what} it: {refused.problem.description}")
 
-    def _disconnected(self, what: str) -> JournalError:
-        return JournalError(f"stream {self.name}: cannot {what} it: the connection to NATS is closed; connect again")
-
-    def given_up(self, what: str, why: str) -> Unreachable:
-        return Unreachable(
-            f"stream {self.name}: cannot {what} it: no answer from NATS for {self._patience_s:g} s ({why}); "
-            "see to the servers and to this user's permissions, then start again"
-        )
-
-    @property
-    def patience_s(self) -> float:
-        return self._patience_s
+    def _patience(self, what: str) -> "_Patience":
+        return _Patience(f"stream {self.name}: cannot {what} it", self._patience_s)
 
 
 class _Patience:
-    """Pauses between attempts, for as long as it lasts."""
+    """Pauses between attempts, for `patience_s`. `failed`: what could not be done, for the error."""
 
-    def __init__(self, stream: JournalStream, what: str) -> None:
-        self._stream = stream
-        self._what = what
-        self._give_up_at = time.monotonic() + stream.patience_s
+    def __init__(self, failed: str, patience_s: float) -> None:
+        self._failed = failed
+        self._patience_s = patience_s
+        self._give_up_at = time.monotonic() + patience_s
         self._delay_s = RETRY_S
 
     @property
@@ -315,6 +288,9 @@ class _Patience:
     async def wait(self, why: str) -> None:
         """Wait before the next attempt. Unreachable: there was no answer for too long."""
         if self.is_over:
-            raise self._stream.given_up(self._what, why)
+            raise Unreachable(
+                f"{self._failed}: no answer from NATS for {self._patience_s:g} s ({why}); "
+                "check the servers and this user's permissions, then start again"
+            )
         await asyncio.sleep(self._delay_s)
         self._delay_s = min(2 * self._delay_s, RETRY_S_MAX)
