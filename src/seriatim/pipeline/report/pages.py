@@ -1,11 +1,11 @@
-"""What a report consists of, as plain data: `sources/` fills it from files, `html/` makes a page of it."""
+"""What a report consists of, as plain data: `sources.py` fills it from files, `html/` makes a page of it."""
 
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from seriatim.audit import Anomaly, Report, Verdict
-from seriatim.pipeline.report.figures.memory import RunFigures
+from seriatim.pipeline.report.figures import RunFigures
 
 
 class Judgement(Struct, frozen=True, kw_only=True):

@@ -103,9 +103,8 @@ def _node(node: TreeNode, x: float, y: float, load_max_per_s: float | None) -> l
         if load_max_per_s:
             share = node.load_per_s / load_max_per_s
             tone = WRONG if share > 1 else "series-1"
-            shapes.append(
-                box(x, y + NODE_HEIGHT - 4, NODE_WIDTH * min(share, 1.0), 4, tone, 1.0, f"{share:.0%} of the bound")
-            )
+            hint = f"{share:.0%} of the bound"
+            shapes.append(box(x, y + NODE_HEIGHT - 4, NODE_WIDTH * min(share, 1.0), 4, tone, 1.0, hint))
     return shapes
 
 
@@ -128,27 +127,14 @@ def draw_costs(plan: PlanSection) -> Drawing | None:
         y = top + index * BAR_STEP
         shown = shortened(name, 24)
         drawn.append(Label((left - 8, y + 14), shown, "end", INK, FONT_PX, name in tones, hint=name))
-        drawn.append(
-            box(
-                left,
-                y,
-                max(x(cost) - left, 1.0),
-                BAR_HEIGHT,
-                tones.get(name, "series-6"),
-                0.8,
-                f"{name}: {number(cost)} hops per event",
-            )
-        )
+        tone, hint = tones.get(name, "series-6"), f"{name}: {number(cost)} hops per event"
+        drawn.append(box(left, y, max(x(cost) - left, 1.0), BAR_HEIGHT, tone, 0.8, hint))
         drawn.append(Label((x(cost) + 6, y + 14), number(cost), "start", INK, FONT_PX))
     if bound is not None:
         drawn.append(Line(((x(bound), top - 8), (x(bound), height - 6)), INK, 1.5, is_dashed=True))
-        drawn.append(Label((x(bound), 14), f"lower bound {number(bound)}", _side(x(bound), width), INK, SMALL_PX))
+        side: Anchor = "start" if x(bound) < width / 3 else "end" if x(bound) > width * 2 / 3 else "middle"
+        drawn.append(Label((x(bound), 14), f"lower bound {number(bound)}", side, INK, SMALL_PX))
     told = "; ".join(f"{name}: {number(cost)}" for name, cost in costs)
     least = f"; no plan can have less than {number(bound)}" if bound is not None else ""
-    return Drawing(
-        title="Wide-area hops per event", description=told + least, width=width, height=height, shapes=tuple(drawn)
-    )
-
-
-def _side(x: float, width: float) -> Anchor:
-    return "start" if x < width / 3 else "end" if x > width * 2 / 3 else "middle"
+    title = "Wide-area hops per event"
+    return Drawing(title=title, description=told + least, width=width, height=height, shapes=tuple(drawn))

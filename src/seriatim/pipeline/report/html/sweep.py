@@ -21,9 +21,7 @@ BAND = 0.1  # "the same" is within a tenth of what the paper states
 def is_within(measurement: Measurement) -> bool | None:
     """Whether ours is within the band around the paper's value; None if the paper states none."""
     low, high = band_of(measurement)
-    if low is None or high is None:
-        return None
-    return low <= measurement.mean <= high
+    return None if low is None or high is None else low <= measurement.mean <= high
 
 
 def band_of(measurement: Measurement) -> tuple[float | None, float | None]:
@@ -91,16 +89,10 @@ def _experiment(experiment: Experiment, rows: Sequence[Measurement], sheet: Shee
 
 def _statements(experiment: Experiment) -> Markup:
     columns = [Column("where"), Column("paper"), Column("ours"), Column("band"), Column("verdict")]
-    rows = [
-        (
-            one.point,
-            one.paper,
-            one.ours,
-            one.band,
-            joined([_verdict(one.verdict), f" {one.reason}" if one.reason else ""]),
-        )
-        for one in experiment.comparisons
-    ]
+    rows = []
+    for one in experiment.comparisons:
+        verdict = joined([_verdict(one.verdict), f" {one.reason}" if one.reason else ""])
+        rows.append((one.point, one.paper, one.ours, one.band, verdict))
     return table(f"What the paper states about {experiment.id}, and ours", columns, rows)
 
 
@@ -132,6 +124,9 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
     def place(row: Measurement) -> float:
         return float(names.index(str(row.x))) if names else float(row.x)
 
+    def references(chosen: Sequence[Measurement]) -> tuple[Dot, ...]:
+        return tuple(Dot(place(row), row.paper, *band_of(row)) for row in chosen if row.paper is not None)
+
     stated = list(_stated(rows))
     is_shared = len({row.variant for row in stated}) < 2  # one curve of the paper's, or none: it belongs to nobody
     series: list[Series] = []
@@ -140,13 +135,11 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
         tone, mark = series_tone(index), series_mark(index)
         dots = tuple(Dot(place(row), row.mean, row.mean - row.std, row.mean + row.std) for row in mine)
         series.append(Series(name=variant or "ours", dots=dots, tone=tone, mark=mark))
-        dots = tuple(
-            Dot(place(row), row.paper, *band_of(row)) for row in stated if row in mine and row.paper is not None
-        )
+        dots = references([row for row in stated if row in mine])
         if dots and not is_shared:
             series.append(Series(name=f"{variant}, stated", dots=dots, tone=tone, mark=mark, is_reference=True))
     if is_shared and stated:
-        dots = tuple(Dot(place(row), row.paper, *band_of(row)) for row in stated if row.paper is not None)
+        dots = references(stated)
         series.append(Series(name="stated by the paper", dots=dots, tone=INK, mark="diamond", is_reference=True))
     told = experiment.measures.get(measure, measure.replace("_", " "))
     across = "part of the system" if names and experiment.places else experiment.x
@@ -174,9 +167,8 @@ def _described(rows: Sequence[Measurement]) -> str:
     for variant in dict.fromkeys(row.variant for row in rows):
         mine = [row for row in rows if row.variant == variant]
         first, last = mine[0], mine[-1]
-        way = f"{number(first.mean)} at {_x(first)}" + (
-            f" to {number(last.mean)} at {_x(last)}" if len(mine) > 1 else ""
-        )
+        end = f" to {number(last.mean)} at {_x(last)}" if len(mine) > 1 else ""
+        way = f"{number(first.mean)} at {_x(first)}{end}"
         told.append(f"{variant or 'ours'}: {way}")
     return "; ".join(told)
 
@@ -186,37 +178,20 @@ def _x(row: Measurement) -> str:
 
 
 def _table(experiment: Experiment, rows: Sequence[Measurement]) -> Markup:
-    columns = [
-        Column("measure"),
-        Column("variant"),
-        Column(experiment.x, "number"),
-        Column("ours", "number"),
-        Column("± std", "number"),
-        Column("seeds", "number"),
-        Column("paper", "number"),
-        Column("ours ÷ paper", "number"),
-        Column("band"),
+    numbers = [Column(name, "number") for name in (experiment.x, "ours", "± std", "seeds", "paper", "ours ÷ paper")]
+    cells = [
+        [
+            experiment.measures.get(row.measure, row.measure.replace("_", " ")),
+            row.variant,
+            _x(row),
+            number(row.mean, 4),
+            number(row.std),
+            f"{row.count:,}",
+            "" if row.paper is None else number(row.paper),
+            "" if not row.paper else f"{row.mean / row.paper:.2f}",
+            {None: "", True: _verdict("within"), False: _verdict("outside")}[is_within(row)],
+        ]
+        for row in rows
     ]
-    cells = []
-    for row in rows:
-        paper = "" if row.paper is None else number(row.paper)
-        ratio = "" if not row.paper else f"{row.mean / row.paper:.2f}"
-        cells.append(
-            [
-                experiment.measures.get(row.measure, row.measure.replace("_", " ")),
-                row.variant,
-                _x(row),
-                number(row.mean, 4),
-                number(row.std),
-                f"{row.count:,}",
-                paper,
-                ratio,
-                _judged(row),
-            ]
-        )
+    columns = [Column("measure"), Column("variant"), *numbers, Column("band")]
     return table(f"Values of {experiment.id}", columns, cells)
-
-
-def _judged(row: Measurement) -> Markup:
-    within = is_within(row)
-    return Markup("") if within is None else _verdict("within" if within else "outside")
