@@ -95,7 +95,7 @@ def command(context: click.Context, /, subscriptions: str, out: str | None, chec
         if is_atoms and check is not None:
             context.exit(plan_atoms.show_check(inputs, Path(check), given["as_json"]))
         if check is not None:
-            context.exit(_show_check(check, homes, planning.topics_in_use(inputs, buckets).names, given["as_json"]))
+            context.exit(_show_check(check, homes, planning.topics_of(inputs.held, buckets).names, given["as_json"]))
         assert out is not None
         if is_atoms:
             network = _network(planning, nodes, (), given["load_max"]) if nodes["sites"] else given["load_max"]

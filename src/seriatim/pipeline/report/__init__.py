@@ -4,37 +4,8 @@
 figure once as plain shapes, and `html/` makes the page. Only `spark.py` needs Spark, and only PNGs need Pillow.
 """
 
-from seriatim.pipeline.report.figures import RunFigures, figures_of
+from seriatim.pipeline.report.figures import figures_of
 from seriatim.pipeline.report.html.page import render
-from seriatim.pipeline.report.pages import (
-    Comparison,
-    Coupling,
-    Experiment,
-    Judgement,
-    Measurement,
-    Page,
-    PlanSection,
-    RunSection,
-    Section,
-    Shape,
-    SweepSection,
-    TreeNode,
-)
+from seriatim.pipeline.report.pages import Judgement, Page, PlanSection, RunSection, Section, SweepSection
 
-__all__ = [
-    "Comparison",
-    "Coupling",
-    "Experiment",
-    "Judgement",
-    "Measurement",
-    "Page",
-    "PlanSection",
-    "RunFigures",
-    "RunSection",
-    "Section",
-    "Shape",
-    "SweepSection",
-    "TreeNode",
-    "figures_of",
-    "render",
-]
+__all__ = ["Judgement", "Page", "PlanSection", "RunSection", "Section", "SweepSection", "figures_of", "render"]

@@ -85,9 +85,8 @@ def distribution_of(values: Iterable[float], is_whole: bool = False) -> Distribu
             lowest, highest, total = min(lowest, value), max(highest, value), total + value
     if not buckets:
         return None
-    return Distribution(
-        buckets=tuple(sorted(buckets.items())), lowest=lowest, highest=highest, total=total, is_whole=is_whole
-    )
+    found = tuple(sorted(buckets.items()))
+    return Distribution(buckets=found, lowest=lowest, highest=highest, total=total, is_whole=is_whole)
 
 
 class Ranking(Struct, frozen=True):
@@ -99,8 +98,6 @@ class Ranking(Struct, frozen=True):
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
-    """Events per step of time."""
-
     step_ms: float
     steps: int
     notified: tuple[tuple[int, int], ...]  # (step, how many); steps without any are left out
@@ -132,7 +129,6 @@ class RunFigures(Struct, frozen=True, kw_only=True):
 
 
 def figures_of(history: History) -> RunFigures:
-    """The figures of a history in memory."""
     deliveries, publications = history.deliveries, history.publications
     published = {row.event_id: row.published_at for row in publications if row.published_at is not None}
     sizes: dict[str, list[int]] = {}

@@ -108,7 +108,6 @@ def ends_of(rows: DataFrame, time: str, *more: Column) -> DataFrame:
 
 
 def spark_figures(tables: Tables) -> RunFigures:
-    """The figures of a run, computed on Spark."""
     deliveries, publications = tables.deliveries, tables.publications
     distinct = f.countDistinct("event_id").alias("events")
     notified = _only(ends_of(deliveries, "notified_at", distinct, f.count_if("out_of_order").alias("out_of_order")))

@@ -10,9 +10,6 @@ from msgspec.structs import replace
 
 from seriatim.pipeline.report.drawing.axes import Scale, number, scale_from_zero, scale_of_lines, scale_over, short
 from seriatim.pipeline.report.drawing.shapes import (
-    INK,
-    MUTED,
-    RULE,
     SMALL_PX,
     Area,
     Drawing,
@@ -75,7 +72,8 @@ def distribution_chart(
     count = distribution.count
     x = _bar_scale(distribution, bars)
     y = scale_from_zero([bar[2] / count for bar in bars], HEIGHT - BOTTOM, TOP)
-    shapes = _frame(x, y, Axis(name=axis, tick=show), Axis(name=f"share of {what}", tick=_percent))
+    up = Axis(name=f"share of {what}", tick=lambda share: f"{number(share * 100)} %")
+    shapes = _frame(x, y, Axis(name=axis, tick=show), up)
     for low, high, many in bars:
         left, right = x(low), x(high)
         top = y(many / count)
@@ -91,10 +89,6 @@ def distribution_chart(
     ends = f"lowest {show(distribution.lowest)}, highest {show(distribution.highest)}"
     description = f"{count:,} {what}; {told}; {ends}."
     return Drawing(title=title, description=description, width=WIDTH, height=HEIGHT, shapes=tuple(shapes))
-
-
-def _percent(share: float) -> str:
-    return f"{number(share * 100)} %"
 
 
 class _Named(NamedTuple):
@@ -125,10 +119,12 @@ def _quantile_lines(marks: Sequence[tuple[float, str]], x: Scale, show: Callable
     shapes: list[Shape] = []
     for name, place in zip(names, placed, strict=True):
         height = TOP - 6 - 12 * place.row
-        shapes.append(Line(((place.line, HEIGHT - BOTTOM), (place.line, height - 8)), INK, 1.0, is_dashed=True))
+        shapes.append(Line(((place.line, HEIGHT - BOTTOM), (place.line, height - 8)), "ink", 1.0, is_dashed=True))
         is_left = place.left < place.line
         shapes.append(
-            Label((place.right if is_left else place.left, height), name, "end" if is_left else "start", INK, SMALL_PX)
+            Label(
+                (place.right if is_left else place.left, height), name, "end" if is_left else "start", "ink", SMALL_PX
+            )
         )
     return shapes
 
@@ -216,7 +212,7 @@ def lines_chart(title: str, description: str, series: Sequence[Series], across: 
 
 
 def _styled(series: Series, index: int) -> Series:
-    tone = series.tone or (MUTED if series.is_reference else series_tone(index))
+    tone = series.tone or ("muted" if series.is_reference else series_tone(index))
     dots = tuple(sorted(series.dots, key=lambda dot: dot.x))
     return replace(series, dots=dots, tone=tone, mark=series.mark or series_mark(index))
 
@@ -240,20 +236,20 @@ def _frame(x: Scale, y: Scale, across: Axis, up: Axis, height: float = HEIGHT) -
     shapes: list[Shape] = []
     for tick in y.ticks(5):
         place = y(tick)
-        shapes.append(Line(((LEFT, place), (WIDTH - RIGHT, place)), RULE, 1.0))
-        shapes.append(Label((LEFT - 6, place + 3.5), up.tick(tick), "end", MUTED, SMALL_PX))
+        shapes.append(Line(((LEFT, place), (WIDTH - RIGHT, place)), "rule", 1.0))
+        shapes.append(Label((LEFT - 6, place + 3.5), up.tick(tick), "end", "muted", SMALL_PX))
     floor_y = height - BOTTOM
-    shapes.append(Line(((LEFT, floor_y), (WIDTH - RIGHT, floor_y)), MUTED, 1.0))
+    shapes.append(Line(((LEFT, floor_y), (WIDTH - RIGHT, floor_y)), "muted", 1.0))
     if across.names:
         room = int((WIDTH - LEFT - RIGHT) / len(across.names) / (SMALL_PX * 0.58))
         places = [(float(i), shortened(name, max(3, room))) for i, name in enumerate(across.names)]
     else:
         places = _apart([(tick, across.tick(tick)) for tick in x.ticks(7)], x)
     for tick, text in places:
-        shapes.append(Line(((x(tick), floor_y), (x(tick), floor_y + 4)), MUTED, 1.0))
-        shapes.append(Label((x(tick), floor_y + 16), text, "middle", MUTED, SMALL_PX))
-    shapes.append(Label(((LEFT + WIDTH - RIGHT) / 2, height - 8), across.name, "middle", INK, SMALL_PX))
-    shapes.append(Label((12, (y.start + y.end) / 2), up.name, "middle", INK, SMALL_PX, is_upright=True))
+        shapes.append(Line(((x(tick), floor_y), (x(tick), floor_y + 4)), "muted", 1.0))
+        shapes.append(Label((x(tick), floor_y + 16), text, "middle", "muted", SMALL_PX))
+    shapes.append(Label(((LEFT + WIDTH - RIGHT) / 2, height - 8), across.name, "middle", "ink", SMALL_PX))
+    shapes.append(Label((12, (y.start + y.end) / 2), up.name, "middle", "ink", SMALL_PX, is_upright=True))
     return shapes
 
 

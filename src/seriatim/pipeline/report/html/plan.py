@@ -22,7 +22,6 @@ def plan_headline(section: PlanSection) -> str:
 
 
 def plan_html(section: PlanSection, sheet: Sheet) -> Markup:
-    """Before and after."""
     parts: list[object] = [banner("right", plan_headline(section))]
     if section.facts:
         parts.append(tiles((name, value, "") for name, value in section.facts.items()))

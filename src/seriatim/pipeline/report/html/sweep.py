@@ -1,13 +1,13 @@
 """Experiments as HTML: a panel for each measure, ours as lines, the paper's values hollow with their band, a table."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from seriatim.pipeline.report.drawing.axes import number
 from seriatim.pipeline.report.drawing.charts import Axis, Dot, Series, lines_chart
-from seriatim.pipeline.report.drawing.shapes import INK, Drawing, series_mark, series_tone
+from seriatim.pipeline.report.drawing.shapes import Drawing, series_mark, series_tone
 from seriatim.pipeline.report.html.markup import Markup, element, joined
 from seriatim.pipeline.report.html.parts import Column, Sheet, banner, grid, lines, more, table
 from seriatim.pipeline.report.pages import Experiment, Measurement, SweepSection
@@ -57,7 +57,6 @@ def _score(section: SweepSection) -> tuple[int, int]:
 
 
 def sweep_html(section: SweepSection, sheet: Sheet) -> Markup:
-    """All experiments of a sweep."""
     within, judged = _score(section)
     parts = [banner("right" if judged and within == judged else "doubt", sweep_headline(section))]
     for name in dict.fromkeys(row.experiment for row in section.measurements):
@@ -80,8 +79,9 @@ def _experiment(experiment: Experiment, rows: Sequence[Measurement], sheet: Shee
     for measure in dict.fromkeys(row.measure for row in rows):
         for part, mine in _parts([row for row in rows if row.measure == measure]):
             drawing = panel(experiment, measure, mine, part)
-            key = f"{experiment.id}-{measure}{f'-{part}' if part else ''}"
-            figures.append(sheet.figure(drawing, _file_name(key), element("strong", drawing.title)))
+            name = f"{experiment.id}-{measure}{f'-{part}' if part else ''}"
+            key = re.sub(r"[^A-Za-z0-9._-]+", "-", name)  # it is also the name of a file
+            figures.append(sheet.figure(drawing, key, element("strong", drawing.title)))
     parts.append(grid(figures))
     parts.append(more(f"all {len(rows):,} values", _table(experiment, rows)))
     return joined(parts)
@@ -112,11 +112,6 @@ def _parts(rows: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
     return list(parts.items())
 
 
-def _file_name(key: str) -> str:
-    """A key that can also be a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", key)
-
-
 def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], part: str = "") -> Drawing:
     """One measure: a series for each variant, and what the paper states."""
     names = tuple(dict.fromkeys(str(row.x) for row in rows)) if any(isinstance(row.x, str) for row in rows) else ()
@@ -127,7 +122,11 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
     def references(chosen: Sequence[Measurement]) -> tuple[Dot, ...]:
         return tuple(Dot(place(row), row.paper, *band_of(row)) for row in chosen if row.paper is not None)
 
-    stated = list(_stated(rows))
+    firsts: dict[tuple[float | str, float], Measurement] = {}
+    for row in rows:  # each value of the paper once: it is the same for all variants that are compared with it
+        if row.paper is not None:
+            firsts.setdefault((row.x, row.paper), row)
+    stated = list(firsts.values())
     is_shared = len({row.variant for row in stated}) < 2  # one curve of the paper's, or none: it belongs to nobody
     series: list[Series] = []
     for index, variant in enumerate(dict.fromkeys(row.variant for row in rows)):
@@ -140,7 +139,7 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
             series.append(Series(name=f"{variant}, stated", dots=dots, tone=tone, mark=mark, is_reference=True))
     if is_shared and stated:
         dots = references(stated)
-        series.append(Series(name="stated by the paper", dots=dots, tone=INK, mark="diamond", is_reference=True))
+        series.append(Series(name="stated by the paper", dots=dots, tone="ink", mark="diamond", is_reference=True))
     told = experiment.measures.get(measure, measure.replace("_", " "))
     across = "part of the system" if names and experiment.places else experiment.x
     return lines_chart(
@@ -150,15 +149,6 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
         Axis(name=across, names=names),
         Axis(name=told if len(told) <= NAME_LENGTH_MAX else measure.replace("_", " ")),
     )
-
-
-def _stated(rows: Sequence[Measurement]) -> Iterator[Measurement]:
-    """Each value of the paper once: it is the same for all variants that are compared with it."""
-    seen = set()
-    for row in rows:
-        if row.paper is not None and (row.x, row.paper) not in seen:
-            seen.add((row.x, row.paper))
-            yield row
 
 
 def _described(rows: Sequence[Measurement]) -> str:
