@@ -113,7 +113,7 @@ def _integer_allows(spans: Spans, column: Column) -> Column:
 
 
 def _float_allows(spans: Spans, column: Column) -> Column:
-    """x ≥ b and x < b are the same for the smallest float that is not below b. Infinities and nan are no numbers."""
+    """x ≥ b and x < b are the same for the smallest float that is not below b. Infinities and nan match nothing."""
 
     def bound(key: Key) -> float:
         nearest = float(key)

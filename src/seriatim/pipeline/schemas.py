@@ -66,7 +66,7 @@ REPLAY = StructType(
     ]
 )
 
-LOST = "lost_to"  # a column of an archive's files: such a row is none, it stands for what is missing up to there
+LOST = "lost_to"  # a column of an archive's files: a row that has it stands for what is missing up to there
 ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS}
 
 # What the planner reads beside subscriptions.

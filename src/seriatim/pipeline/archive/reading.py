@@ -111,7 +111,7 @@ def describe(spark: SparkSession, uri: str) -> list[dict[str, str | int]]:
 def read_rows(spark: SparkSession, uri: str, table: str, records: list[Record]) -> DataFrame:
     """The rows of some records as they were written, with where they came from and their date. They are counted, which
     reads the ends of files only: a file that has gone would else go unnoticed. Raises InputError if a folder does not
-    have the rows that its record counts, LogError if a file is none."""
+    have the rows that its record counts, LogError if a file cannot be read."""
     schema, root = file_schema(table), table_uri(uri, table)
     folders = {each.folder: each for each in records if each.rows}
     if not folders:

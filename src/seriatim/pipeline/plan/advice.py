@@ -122,7 +122,7 @@ def what_if(plan: Plan, subscriber: str, topics: Iterable[Topic]) -> WhatIf:
     """What would change if the subscriber, known or new, held these topics too."""
     new = [_id_of(plan.summed.topics, topic) for topic in dict.fromkeys(topics)]
     if not new:
-        raise InputError("what-if", "names no topic", "give subscriber=NAME,topics=A+B")
+        raise InputError("what-if", "no topic is named", "give subscriber=NAME,topics=A+B")
     graph, held = plan.graph, plan.summed.held
     mine = [row["id"] for row in held.where(F.col("subscriber") == subscriber).distinct().collect()]
     added = [topic for topic in new if topic not in mine]

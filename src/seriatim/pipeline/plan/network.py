@@ -25,11 +25,11 @@ class Network(Struct, frozen=True):
         if not self.sites:
             raise InputError("nodes", "no node is named", "name at least one node")
         if len(self.sites) > NODES_MAX:
-            raise InputError("nodes", f"there are {len(self.sites)}", f"plan for at most {NODES_MAX} nodes")
+            raise InputError("nodes", f"there are {len(self.sites)} nodes", f"plan for at most {NODES_MAX} nodes")
         if self.now is not None and self.now.parents.keys() != self.sites.keys():
             raise InputError("nodes", "the tree has other nodes than the network", "name the same nodes")
         if self.load_max is not None and not self.load_max > 0.0:
-            raise InputError("load_max", f"{self.load_max} is not a load", "give events per second, above 0")
+            raise InputError("load_max", f"{self.load_max} is not positive", "give events per second, above 0")
 
     @property
     def nodes(self) -> tuple[Node, ...]:

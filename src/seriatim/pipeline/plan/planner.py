@@ -152,10 +152,10 @@ def make_plan(summed: Summed, network: Network | None = None, say: Say = lambda 
 def default_network(sites: tuple[str, ...], load_max: float | None = None) -> Network:
     """A node for each site, of the same name."""
     if len(sites) > NODES_MAX:
-        raise InputError("sites", f"there are {len(sites)}", f"name the nodes (at most {NODES_MAX}) and their sites")
+        raise InputError("sites", f"there are {len(sites)} sites", f"name at most {NODES_MAX} nodes and their sites")
     names = {"".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in site): site for site in sites}
     if len(names) < len(sites):
-        raise InputError("sites", "two of them would be nodes of one name", "name the nodes and their sites yourself")
+        raise InputError("sites", "two sites would give the same node name", "name the nodes and their sites yourself")
     return Network(names or {"root": NOWHERE}, None, load_max)
 
 

@@ -78,7 +78,7 @@ def read_options(said: Mapping[str, str]) -> SourceOptions:
 def _choice(options: Mapping[str, str], name: str, *choices: str) -> str:
     value = options.get(name, choices[0])
     if value not in choices:
-        raise InputError(f"option {name}", f"{value!r} is not a choice", f"use {' or '.join(choices)}")
+        raise InputError(f"option {name}", f"unknown value {value!r}", f"use {' or '.join(choices)}")
     return value
 
 

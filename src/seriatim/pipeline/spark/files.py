@@ -83,7 +83,7 @@ def size(spark: SparkSession, uri: str) -> int:
 
 
 def read(spark: SparkSession, uri: str) -> bytes | None:
-    """What a file holds; None: there is none."""
+    """The bytes of a file; None if there is no such file."""
     with _opened(spark, uri, "read") as (path, system):
         try:
             stream = system.open(path)

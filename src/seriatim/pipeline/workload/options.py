@@ -77,4 +77,4 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 def _check(name: str, is_right: bool, value: object, fix: str) -> None:
     if not is_right:
-        raise InputError(name, f"{value!r} does not make a workload", fix)
+        raise InputError(name, f"{value!r} is not allowed", fix)
