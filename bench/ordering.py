@@ -71,7 +71,7 @@ def measure(ranges: int, logs: int, entries: int, shape: str) -> tuple[float, in
         merger.feed(*row)
         if at % PROMISE_EVERY == 0:
             looked = time.process_time()
-            lanes = merger.state.lanes.values()
+            lanes = merger.lanes.values()
             remembered = max(remembered, sum(len(lane.ordinals) for lane in lanes))
             held = max(held, sum(len(lane.queue) for lane in lanes))
             spent += time.process_time() - looked

@@ -34,11 +34,16 @@ from seriatim.live.server import SequencerServer
 from seriatim.pipeline import plan as planning
 from seriatim.pipeline.archive.reading import read_archive
 from seriatim.pipeline.archive.writing import ArchiveFailed, ArchiveOptions, archive
-from seriatim.pipeline.plan.measured import ranges_by_distance
+from seriatim.pipeline.plan.inputs import ranges_by_distance
 from seriatim.pipeline.spark.session import SparkOptions, open_session
 from seriatim.pipeline.workload import Workload
-from seriatim.pipeline.workload.publications import topic_of_events
-from seriatim.pipeline.workload.subscriptions import chosen, site_of_publishers, site_of_subscribers, sizes_of
+from seriatim.pipeline.workload.tables import (
+    chosen,
+    site_of_publishers,
+    site_of_subscribers,
+    sizes_of,
+    topic_of_events,
+)
 from seriatim.server.config import ClusterConfig, load_config
 
 WAIT_S = 300.0

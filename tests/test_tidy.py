@@ -171,7 +171,7 @@ def test_no_product_imports_another(path: Path) -> None:
 @each_module
 def test_the_lab_is_known_to_few(path: Path) -> None:
     name = path.relative_to(PACKAGE).as_posix()
-    if folder_of(path) == "lab" or name in KNOW_THE_LAB | COMMANDS_OF_THE_LAB | {"demo/simulation.py"}:
+    if folder_of(path) == "lab" or name in KNOW_THE_LAB | COMMANDS_OF_THE_LAB | {"demo/simulated.py"}:
         return
     for line, module in imported(path):
         assert not module.startswith("seriatim.lab"), f"{path}:{line}: {name} may not import {module}"

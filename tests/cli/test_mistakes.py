@@ -56,7 +56,7 @@ INSIDE = "memory:// is inside one process, and a command is a process of its own
             2,
             "x.csv is not jsonl, judging by its name; give --format parquet, or files of J",
         ),
-        (["workload", "publications", "--out", "w", "--events", "-1"], 2, "events: -1 does not make a workload"),
+        (["workload", "publications", "--out", "w", "--events", "-1"], 2, "events: -1 is not allowed"),
         (["replay", "a", "--topics", "t", "--publish", "host"], 2, "'host' does not begin with a scheme we know"),
         (["replay", "a", "--topics", "t", "--publish", "nats+core://h"], 2, "this broker cannot take a replay; use"),
     ],

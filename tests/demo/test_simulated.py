@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 from seriatim.audit import audit
 from seriatim.cli import main
-from seriatim.demo.simulated import GUARANTEES
-from seriatim.demo.simulation import EVENTS, HOLDINGS, open_shop
+from seriatim.demo.simulated import EVENTS, GUARANTEES, HOLDINGS, open_shop
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from seriatim.model import History
-from seriatim.pipeline.archive.rows import file_schema
+from seriatim.pipeline.archive.reading import file_schema
 from seriatim.pipeline.archive.writing import write_batch
 from seriatim.pipeline.schemas import HISTORY
 

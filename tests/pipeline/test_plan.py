@@ -141,9 +141,9 @@ def test_files_are_what_the_server_reads(plan: Plan, tmp_path: Path, spark: Spar
     nodes = "".join(f'nodes.{name} = {{ address = "127.0.0.1:0", parent = "eu" }}\n' for name in ("us", "ap"))
     cluster.write_text(f'broker = "nats://127.0.0.1:4222"\nnodes.eu = {{ address = "127.0.0.1:0" }}\n{nodes}')
     tree = load_config(cluster, path).tree
-    assert tree.parents == plan.parents
+    assert tree.parents == plan.shape.parents
     assert tree.homes == plan.homes
-    assert tree.default_home == plan.default_home == tree.root
+    assert tree.default_home == plan.shape.tree.root == tree.root
     topics = spark.read.parquet(str(tmp_path / "plan" / "topics"))
     assert topics.count() == len(plan.homes)
     hops = topics.selectExpr("sum(access_hops_per_s + climb_hops_per_s)").first()

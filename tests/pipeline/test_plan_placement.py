@@ -11,8 +11,7 @@ from seriatim.lab.sim.engine import Simulator
 from seriatim.lab.sim.scenario import Changing, Publishing
 from seriatim.model import InputError, Subscription
 from seriatim.order import SequencingTree
-from seriatim.pipeline.plan.bound import lower_bound
-from seriatim.pipeline.plan.cost import Model
+from seriatim.pipeline.plan.cost import Model, lower_bound
 from seriatim.pipeline.plan.graph import Graph
 from seriatim.pipeline.plan.network import Network, Shape, chain, hierarchy, shapes, star
 from seriatim.pipeline.plan.placement import Search, at, by_chance, by_hash, in_ranges, nearest, place, together

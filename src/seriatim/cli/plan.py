@@ -104,7 +104,7 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
             fits = (
                 _check_atoms(inputs, Path(check), given["as_json"])
                 if is_atoms
-                else _check_tree(check, homes, planning.topics_in_use(inputs, buckets).names, given["as_json"])
+                else _check_tree(check, homes, planning.topics_of(inputs.held, buckets).names, given["as_json"])
             )
             sys.exit(0 if fits else EXIT_DIFFERS)
         assert out is not None

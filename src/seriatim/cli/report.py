@@ -18,9 +18,7 @@ from seriatim.model import InputError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.report import Page, Section, render
 from seriatim.pipeline.report.pages import Experiment
-from seriatim.pipeline.report.sources.plan import read_plan
-from seriatim.pipeline.report.sources.run import kind_of, name_of, read_audit, read_run
-from seriatim.pipeline.report.sources.sweep import read_sweep
+from seriatim.pipeline.report.sources import kind_of, name_of, read_audit, read_plan, read_run, read_sweep
 
 
 @click.command
@@ -145,7 +143,7 @@ def _read(
             elif kind == "plan":
                 sections.append(read_plan(source, name_of(source)))
             elif is_spark[source]:
-                from seriatim.pipeline.report.sources.spark import read_run_on_spark
+                from seriatim.pipeline.report.spark import read_run_on_spark
 
                 sections.append(read_run_on_spark(session, source, asked, limit, mapping))
             else:

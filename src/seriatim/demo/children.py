@@ -28,18 +28,21 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
 
     @property
-    def pid(self) -> int:
-        """Of its last life."""
+    def _last(self) -> asyncio.subprocess.Process:
+        """The process that was started last."""
         assert self._process is not None, f"{self.name} was never started"
-        return self._process.pid
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self._last.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """A new life. In a session of its own: Ctrl-C in a terminal goes to the demo, which ends its children."""
+        """Start it in a session of its own: Ctrl-C in a terminal goes to the demo, which ends its children."""
         assert not self.is_running, f"{self.name} is running"
         path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
         with self._log.open("ab") as log:
@@ -53,50 +56,42 @@ class Child:
             )
 
     async def line(self, timeout_s: float, what: str) -> str:
-        """The next line it prints."""
-        process = self._process
-        assert process is not None and process.stdout is not None, f"{self.name} was never started"
+        assert self._last.stdout is not None
         try:
             async with asyncio.timeout(timeout_s):
-                line = await process.stdout.readline()
+                line = await self._last.stdout.readline()
         except TimeoutError:
             raise TimedOut(f"waited {timeout_s:g} s for {self.name} {what}{self._last_words()}") from None
         if not line:
             with suppress(TimeoutError):
                 async with asyncio.timeout(END_S):
-                    await process.wait()
+                    await self._last.wait()
             raise self.failure(f"while we waited for it {what}")
         return line.decode().rstrip()
 
     def failure(self, when: str) -> ChildFailed:
-        """What to say if it ended and should not have."""
-        code = self._process.returncode if self._process is not None else None
-        return ChildFailed(f"{self.name} ended with code {code} {when}{self._last_words()}")
+        """The error for a process that ended and should not have."""
+        return ChildFailed(f"{self.name} ended with code {self._last.returncode} {when}{self._last_words()}")
 
     async def kill(self) -> int:
         """Kill it with SIGKILL; returns its process id."""
-        process = self._process
-        assert process is not None, f"{self.name} was never started"
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        return process.pid
+        if self.is_running:
+            self._last.kill()
+        await self._last.wait()
+        return self.pid
 
     def terminate(self) -> None:
-        """SIGTERM: it ends in its own time."""
-        if self.is_running and self._process is not None:
-            self._process.terminate()
+        """Send SIGTERM: it ends in its own time."""
+        if self.is_running:
+            self._last.terminate()
 
     async def ended(self, timeout_s: float) -> None:
-        """Wait until it has ended."""
-        process = self._process
-        assert process is not None, f"{self.name} was never started"
         try:
             async with asyncio.timeout(timeout_s):
-                await process.wait()
+                await self._last.wait()
         except TimeoutError:
             raise TimedOut(f"waited {timeout_s:g} s for {self.name} to end{self._last_words()}") from None
-        if process.returncode != 0:
+        if self._last.returncode != 0:
             raise self.failure("in the end")
 
     def _last_words(self) -> str:
@@ -106,7 +101,7 @@ class Child:
 
 
 class Children:
-    """All of them. Leaving the context kills whatever still runs."""
+    """All processes. Leaving the context kills whatever still runs."""
 
     def __init__(self, folder: Path) -> None:
         self.pids: list[tuple[str, int]] = []  # of every process that was ever started
@@ -114,14 +109,13 @@ class Children:
         self._all: list[Child] = []
 
     async def start(self, name: str, module: str, *arguments: str) -> Child:
-        """A new one."""
         child = Child(name, module, arguments, self._folder)
         self._all.append(child)
         await self.restart(child)
         return child
 
     async def restart(self, child: Child) -> None:
-        """A new life of one that has ended."""
+        """Start one again that has ended."""
         await child.start()
         self.pids.append((child.name, child.pid))
 

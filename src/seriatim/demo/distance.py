@@ -79,7 +79,7 @@ class Line:
 
 
 async def _deliver(pieces: Pieces, writer: asyncio.StreamWriter) -> None:
-    """Until the sender has hung up, or the receiver has."""
+    """Write pieces when they are due, until the sender or the receiver has hung up."""
     loop = asyncio.get_running_loop()
     while True:
         due_s, piece = await pieces.get()

@@ -42,28 +42,22 @@ class Judgement(Struct, frozen=True, kw_only=True):
     paced: int  # events published while the shop was open
     paced_per_s: float
     listed: int  # prices published at once when it closed
-    list_per_s: float
-    """How fast those were notified in order, at the slowest subscriber, counted from the first arrival there."""
-    added_p50_ms: float
-    """How much later than without ordering the same process was notified of the same event; without the outages."""
+    list_per_s: float  # those, notified in order at the slowest subscriber, counted from the first arrival there
+    added_p50_ms: float  # by ordering: how much later the same process was notified of an event; without the outages
 
 
 def judge(run: DemoRun) -> Judgement:
-    """From the logs alone."""
+    """Judge a run by its logs alone."""
     reports = {kind: audit(history, ANOMALIES_MAX) for kind, history in run.histories.items()}
     without, ordered = run.histories["without"], run.histories["with"]
     sentence, disputed, window = _clearest(reports["without"], without)
     shown = {row.event_id for rows in window.values() for row in rows}
+    same = {name: [row for row in rows if row.event_id in shown] for name, rows in _columns(ordered).items()}
     listed = sum(map(_is_list_price, ordered.publications))
     paced = len(ordered.publications) - listed
     return Judgement(
         without=Kind(report=reports["without"], books=run.books["without"], missing=_missing(without), window=window),
-        ordered=Kind(
-            report=reports["with"],
-            books=run.books["with"],
-            missing=_missing(ordered),
-            window={name: [row for row in rows if row.event_id in shown] for name, rows in _columns(ordered).items()},
-        ),
+        ordered=Kind(report=reports["with"], books=run.books["with"], missing=_missing(ordered), window=same),
         sentence=sentence,
         disputed=disputed,
         paced=paced,

@@ -46,21 +46,21 @@ class Narrator:
         self._has_live_line = False
 
     def tell(self, who: str, what: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
         if not self._is_quiet:
             self.wipe()
             name = click.style(f"{who:{WHO_WIDTH}}", fg=EVENTS.get(who), bold=True if who in EVENTS else None)
             click.echo(f"{self._elapsed()}{name}{what}")
 
     def progress(self, what: str) -> None:
-        """The last line, written over and over."""
+        """Write over the last line."""
         if self._is_live:
             self.wipe()
             click.echo(f"{self._elapsed()}{'':{WHO_WIDTH}}{what}"[: WIDTH - 1], nl=False)
             self._has_live_line = True
 
     def wipe(self) -> None:
-        """The last line is no longer true."""
+        """Remove the line that `progress` wrote."""
         if self._has_live_line:
             click.echo("\r\x1b[K", nl=False)
             self._has_live_line = False

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,7 +29,7 @@ from seriatim.demo.shop import (
     SUBSCRIBER_SITES,
 )
 from seriatim.demo.sites import Sites
-from seriatim.model import History, Publication, SeriatimError, TimedOut, Topic
+from seriatim.model import Delivery, History, Publication, SeriatimError, Subscription, TimedOut, Topic
 
 START_S = 30.0
 FLOW_S = 30.0
@@ -43,6 +44,7 @@ ACTS = (0.3, 0.65)  # when processes are killed, as parts of the opening hours
 Tell = Callable[[str, str], None]  # who or what, and what happens to it
 Progress = Callable[[str], None]
 _Result = TypeVar("_Result")
+_Row = TypeVar("_Row", Delivery, Subscription)
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -53,23 +55,19 @@ class Fault(Struct, frozen=True, kw_only=True):
     new_pid: int
     restarted_after_s: float
     topics: tuple[Topic, ...]
-    flow_after_s: float
-    """The next event of `topics` was notified, in order, after this time."""
-    began_ms: float
-    ended_ms: float
-    """When it was killed and when everything flowed as before, milliseconds since 1970."""
+    flow_after_s: float  # the next event of `topics` was notified, in order
+    began_ms: float  # when it was killed, milliseconds since 1970
+    ended_ms: float  # when everything flowed as before
 
 
 class DemoRun(Struct, frozen=True, kw_only=True):
-    """What a run leaves behind."""
+    """The result of a run."""
 
     histories: Mapping[str, History]  # with, without
     books: Mapping[str, Mapping[str, int]]  # with, without → subscriber → cents
     faults: tuple[Fault, ...]
-    pids: tuple[tuple[str, int], ...]
-    """Every process there was; at the end none of them is left."""
-    open_s: float
-    """How long the shop was open."""
+    pids: tuple[tuple[str, int], ...]  # of every process there was; at the end none of them is left
+    open_s: float  # how long the shop was open
 
 
 class Monitor:
@@ -81,7 +79,7 @@ class Monitor:
         self._waiting: list[tuple[frozenset[Topic], asyncio.Future[float]]] = []
 
     async def watch(self, events: seriatim.Subscription) -> None:
-        """Until it is cancelled."""
+        """Count events until it is cancelled."""
         try:
             async for event in events:
                 self.count += 1
@@ -96,7 +94,6 @@ class Monitor:
                     future.set_exception(error)
 
     async def next_of(self, *topics: Topic) -> float:
-        """When the next event of these topics is notified."""
         future: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._waiting.append((frozenset(topics), future))
         try:
@@ -168,25 +165,23 @@ async def _connected(url: str, children: Children, monitor: Monitor) -> AsyncIte
                 await bus.close()
 
 
+@dataclass
 class Story:
     """The part with publishers and subscribers."""
 
-    def __init__(
-        self, sites: Sites, children: Children, nodes: Mapping[str, Child], monitor: Monitor, folder: Path, tell: Tell
-    ) -> None:
-        self._sites = sites
-        self._children = children
-        self._nodes = nodes
-        self._monitor = monitor
-        self._folder = folder
-        self._tell = tell
-        self._subscribers: dict[str, Child] = {}
-        self._publishers: dict[str, Child] = {}
-        self._faults: list[Fault] = []
-        self._opened_s = 0.0
+    _sites: Sites
+    _children: Children
+    _nodes: Mapping[str, Child]
+    _monitor: Monitor
+    _folder: Path
+    _tell: Tell
+    _subscribers: dict[str, Child] = field(default_factory=dict)
+    _publishers: dict[str, Child] = field(default_factory=dict)
+    _faults: list[Fault] = field(default_factory=list)
+    _opened_s: float = 0.0
 
     async def open_shop(self) -> None:
-        """Subscribers first, then publishers."""
+        """Start the subscribers, then the publishers."""
         for name, topics in HOLDINGS.items():
             url = self._sites.url(SUBSCRIBER_SITES[name])
             arguments = (url, name, str(self._folder), *topics)
@@ -210,7 +205,7 @@ class Story:
         return child
 
     async def work(self, seconds: float) -> None:
-        """Business as usual, with two interruptions."""
+        """Keep the shop open, and kill two processes meanwhile."""
         await self._until(seconds * ACTS[0])
         await self._kill("sequencer us", self._nodes["us"], [topic for topic, node in HOMES.items() if node == "us"])
         await self._until(seconds * ACTS[1])
@@ -218,7 +213,7 @@ class Story:
         await self._until(seconds)
 
     async def _until(self, seconds: float) -> None:
-        """So far into the opening hours, and at least a little."""
+        """Wait until the shop has been open for so long, and at least a little."""
         wait_s = max(BETWEEN_S, self._opened_s + seconds - time.monotonic())
         await _while_alive(self._children, asyncio.sleep(wait_s))
 
@@ -287,11 +282,11 @@ async def read_broker(bus: seriatim.Bus) -> list[Publication]:
 def shop_history(folder: Path, publications: list[Publication]) -> History:
     """The log, with subscribers called what they are called in the shop instead of what their connections are."""
     raw = read_history(folder)
-    return History(
-        deliveries=[structs.replace(row, subscriber=row.subscriber.partition("~")[0]) for row in raw.deliveries],
-        publications=publications,
-        subscriptions=[structs.replace(row, subscriber=row.subscriber.partition("~")[0]) for row in raw.subscriptions],
-    )
+    return History([_named(row) for row in raw.deliveries], publications, [_named(row) for row in raw.subscriptions])
+
+
+def _named(row: _Row) -> _Row:
+    return structs.replace(row, subscriber=row.subscriber.partition("~")[0])
 
 
 async def _while_alive(children: Children, work: Awaitable[_Result]) -> _Result:

@@ -41,11 +41,9 @@ class Sites:
         self._addresses: dict[str, str] = {}  # of sequencers, as everybody else sees them
 
     def url(self, site: str) -> str:
-        """Of the NATS server there."""
         return self._servers[site].url
 
     def pid(self, site: str) -> int:
-        """Of the NATS server there."""
         return self._servers[site].pid
 
     def config(self, node: str) -> Path:

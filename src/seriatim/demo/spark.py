@@ -30,7 +30,7 @@ class Again(Struct, frozen=True, kw_only=True):
     deliveries: int = 0
 
     def shown(self) -> dict[str, Any]:
-        """As JSON."""
+        """The result as JSON."""
         if self.missing:
             return {"missing": self.missing}
         return {"agrees": self.agrees, "deliveries": self.deliveries, "start_s": self.start_s, "audit_s": self.audit_s}
@@ -38,10 +38,8 @@ class Again(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def early_session() -> Iterator[Callable[[], Any]]:
-    """Start Spark in the background; call what it gives to wait for the session, which ends with this block.
-
-    The demo waits for servers that elect a leader first, and the machine has nothing else to do then.
-    """
+    """Start Spark in the background; call what it gives to wait for the session, which ends with this block. The demo
+    waits for servers that elect a leader first, and the machine has nothing else to do then."""
 
     def opened() -> Any:
         check_requirements()

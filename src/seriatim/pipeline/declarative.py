@@ -88,11 +88,9 @@ def audited(deliveries: DataFrame) -> DataFrame:
 
 
 def verdicts(judged: DataFrame, refused: DataFrame) -> DataFrame:
-    """A row for each run and guarantee. Where rows were refused, what would be valid is unknown.
-
-    A row that does not say which run it is of may be of any. One that was refused, such as a line that was cut off,
-    so doubts every run; one that fits doubts every run but where no row names one.
-    """
+    """A row for each run and guarantee. Where rows were refused, what would be valid is unknown. A row that does not
+    say which run it is of may be of any. One that was refused, such as a line that was cut off, so doubts every run;
+    one that fits doubts every run but where no row names one."""
     is_unnamed = f.col("run") == ALL_ROWS
     bad = refused.groupBy("run").agg(f.count(f.lit(1)).alias("of_run"))
     of_any = refused.agg(f.count_if(is_unnamed).alias("of_any"))
@@ -120,9 +118,8 @@ def anomalies(judged: DataFrame) -> DataFrame:
     """A row for each run and anomaly that is shown; `count` is how many of its name there are."""
     breaks = f.create_map(*(f.lit(text) for pair in ANOMALIES.items() for text in pair))
     found = judged.where("kind = 'anomaly'")
-    return found.select(
-        "run", "name", breaks[f.col("name")].alias("breaks"), "count", f.col("told").alias("sentence"), "witness"
-    )
+    breaks_which, sentence = breaks[f.col("name")].alias("breaks"), f.col("told").alias("sentence")
+    return found.select("run", "name", breaks_which, "count", sentence, "witness")
 
 
 class AuditRun:
@@ -133,14 +130,9 @@ class AuditRun:
         self._deliveries: list[Delivery] = []
 
     def eval(self, rows: pa.RecordBatch) -> Iterator[pa.Table]:
-        columns = rows.to_pydict()
-        names = ("subscriber", "position", "event_id", "topic", "number", "out_of_order", "index")
-        for run, name, position, event_id, topic, number, tagged, index in zip(
-            columns["run"], *(columns[each] for each in names), strict=True
-        ):
-            self._run = run
-            row = Delivery(name, position, event_id, topic, number, out_of_order=tagged, index=index)
-            self._deliveries.append(row)
+        for row in rows.to_pylist():
+            self._run = row.pop("run")
+            self._deliveries.append(Delivery(**row))
         return iter(())
 
     def terminate(self) -> Iterator[pa.Table]:
@@ -159,8 +151,6 @@ class AuditRun:
             }
             for each in report.anomalies
         ]
-        kinds = [("count", pa.int64()) if name == "count" else (name, pa.string()) for name in COLUMNS]
-        yield pa.Table.from_pylist([{"run": self._run, **row} for row in rows], schema=pa.schema(kinds))
-
-
-COLUMNS = [column.split()[0] for column in AUDITED.split(", ")]
+        columns = (column.split() for column in AUDITED.split(", "))
+        schema = pa.schema([(name, pa.int64() if kind == "bigint" else pa.string()) for name, kind in columns])
+        yield pa.Table.from_pylist([{"run": self._run, **row} for row in rows], schema=schema)

@@ -16,19 +16,7 @@ from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BooleanType,
-    ByteType,
-    DataType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from seriatim.filters import HEADER_PREFIX, Constraint, Filter
 from seriatim.filters.limits import EVENT_ATTRIBUTES_MAX, EVENT_STRING_CHARACTERS_MAX, NUMBER_CHARACTERS_MAX
@@ -37,14 +25,12 @@ from seriatim.filters.spans import Spans, contains, pairs
 from seriatim.filters.values import FLOAT_MAX, INTEGER_MAX, INTEGER_MIN, TIMESTAMP_MAX, Key
 from seriatim.model import InputError
 
-INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-FLOATS = (FloatType, DoubleType)
 SPACE = r"[ \t\n\r\f\x0B]*"  # what the parser skips around a value
 
 Literal = Callable[[Key], Column]
 
 
-def matches_columns(filter: Filter, schema: StructType) -> Column:
+def matches_columns(filter: Filter, schema: T.StructType) -> Column:
     """Whether a row of a table with this schema matches: an attribute is the column of its name."""
     types = {field.name: field.dataType for field in schema.fields}
     return _all(
@@ -63,27 +49,14 @@ def matches_headers(filter: Filter, headers: Column) -> Column:
     return _true(fits & _all(_header_allows(each, texts[each.name]) for each in filter.constraints))
 
 
-# ── columns of any type ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _column_allows(constraint: Constraint, type: DataType) -> Column:
+def _column_allows(constraint: Constraint, type: T.DataType) -> Column:
     column = F.col("`" + constraint.name.replace("`", "``") + "`")
-    kind = constraint.kind
-    if isinstance(type, INTEGERS):
-        return _true(_integer_allows(constraint.spans, column)) if kind == "number" else F.lit(False)
-    if isinstance(type, FLOATS):
-        return _true(_float_allows(constraint.spans, column.cast("double"))) if kind == "number" else F.lit(False)
-    if isinstance(type, StringType):
-        return _true(_allows(constraint.spans, column, F.lit)) if kind == "string" else F.lit(False)
-    if isinstance(type, BooleanType):
-        return _true(_boolean_allows(constraint.spans, column)) if kind == "boolean" else F.lit(False)
-    if isinstance(type, TimestampType):
-        return _true(_timestamp_allows(constraint.spans, column)) if kind == "timestamp" else F.lit(False)
-    raise InputError(
-        f"column {constraint.name}",
-        f"{type.simpleString()} is not a type of attributes",
-        "cast it to bigint, double, string, boolean or timestamp",
-    )
+    for types, kind, allows in BY_TYPE:
+        if isinstance(type, types):
+            return _true(allows(constraint.spans, column)) if kind == constraint.kind else F.lit(False)
+    problem = f"{type.simpleString()} is not a type of attributes"
+    fix = "cast it to bigint, double, string, boolean or timestamp"
+    raise InputError(f"column {constraint.name}", problem, fix)
 
 
 # ── headers ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,7 +78,7 @@ def _header_allows(constraint: Constraint, header: Column) -> Column:
         case "timestamp":
             return _true(_is(text, TIMESTAMP_PATTERN) & _timestamp_allows(spans, text.try_cast("timestamp")))
     string = _string(text)
-    return _true((F.length(string) <= EVENT_STRING_CHARACTERS_MAX) & _allows(spans, string, F.lit))
+    return _true((F.length(string) <= EVENT_STRING_CHARACTERS_MAX) & _string_allows(spans, string))
 
 
 def _is(text: Column, pattern: str) -> Column:
@@ -140,14 +113,19 @@ def _integer_allows(spans: Spans, column: Column) -> Column:
 
 
 def _float_allows(spans: Spans, column: Column) -> Column:
-    """x ≥ b and x < b are the same for the smallest float that is not below b. Infinities and nan are no numbers."""
+    """x ≥ b and x < b are the same for the smallest float that is not below b. Infinities and nan match nothing."""
 
     def bound(key: Key) -> float:
         nearest = float(key)
         return nearest if nearest >= key else math.nextafter(nearest, math.inf)
 
+    column = column.cast("double")
     allowed = _allows(_moved(spans, bound, None), column, lambda key: F.lit(float(key)))
     return (column <= FLOAT_MAX) & allowed  # nan is larger than everything for Spark
+
+
+def _string_allows(spans: Spans, column: Column) -> Column:
+    return _allows(spans, column, F.lit)
 
 
 def _boolean_allows(spans: Spans, column: Column) -> Column:
@@ -157,6 +135,15 @@ def _boolean_allows(spans: Spans, column: Column) -> Column:
 def _timestamp_allows(spans: Spans, column: Column) -> Column:
     bounded = _moved(spans, lambda key: key, TIMESTAMP_MAX + 1)
     return _allows(bounded, column, lambda key: F.timestamp_micros(_long(key)))
+
+
+BY_TYPE: tuple[tuple[tuple[type[T.DataType], ...], str, Callable[[Spans, Column], Column]], ...] = (
+    ((T.ByteType, T.ShortType, T.IntegerType, T.LongType), "number", _integer_allows),
+    ((T.FloatType, T.DoubleType), "number", _float_allows),
+    ((T.StringType,), "string", _string_allows),
+    ((T.BooleanType,), "boolean", _boolean_allows),
+    ((T.TimestampType,), "timestamp", _timestamp_allows),
+)
 
 
 def _long(key: Key) -> Column:

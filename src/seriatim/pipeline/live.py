@@ -7,7 +7,7 @@ ordered_events(spark, url, "orders.*")        events with the key that sorts the
 from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.model import InputError
-from seriatim.pipeline.archive.rows import KEYS, last_rows
+from seriatim.pipeline.archive.reading import KEYS, last_rows
 from seriatim.pipeline.replay.ordering import in_order, places, with_order_keys
 from seriatim.pipeline.schemas import ARCHIVE
 from seriatim.pipeline.source.options import read_options
@@ -25,11 +25,9 @@ def read_broker(spark: SparkSession, url: str, table: str = "events", **options:
 def ordered_events(
     spark: SparkSession, url: str, topics: str = "", *, skip_gaps: bool = False, **options: str
 ) -> DataFrame:
-    """Events of these topics (names and patterns; empty: all) in their order, with `ordinal` and `order_key`.
-
-    Only what has its stamp is there: of topics that are coupled, everybody sees the rows in this order. `order_key` is
-    text and sorts alike, so that a table stays in order wherever it goes. `skip_gaps`: see `merger.Merger`.
-    """
+    """Events of these topics (names and patterns; empty: all) in their order, with `ordinal` and `order_key`. Only what
+    has its stamp is there: of topics that are coupled, everybody sees the rows in this order. `order_key` is text and
+    sorts alike, so that a table stays in order wherever it goes. `skip_gaps`: see `merger.Merger`."""
     events = read_broker(spark, url, "events", topics=topics, **options)
     stamps = read_broker(spark, url, "stamps", **options)
     logs = logs_of(url, topics, **options) if topics else None

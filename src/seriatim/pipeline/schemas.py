@@ -4,29 +4,17 @@ The four tables of a history are the rows of `seriatim.model`, column for field 
 what the broker itself holds: events with their payload, and stamps.
 """
 
-from collections.abc import Iterable
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, MapType, StructField, StructType
 
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from seriatim.audit.rules import FIELDS, Kind
 
-from seriatim.audit.rules import FIELDS, Field, Kind
-
-TEXT, COUNT, INDEX, TIME, FLAG = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType()
+TEXT, COUNT, INDEX, TIME, FLAG = T.StringType(), T.LongType(), T.IntegerType(), T.DoubleType(), T.BooleanType()
 ENTRIES = MapType(TEXT, COUNT)  # of a stamp: topic → "the first so many come before me"; files promise no more
 HEADERS = MapType(TEXT, TEXT)
 
 
-def _table(**columns: DataType) -> StructType:
+def table_of(**columns: DataType) -> StructType:
     """Columns whose name ends in `_` may be null; the underscore is not part of the name."""
     return StructType([StructField(name.rstrip("_"), kind, name.endswith("_")) for name, kind in columns.items()])
 
@@ -42,17 +30,15 @@ TYPES: dict[Kind, DataType] = {
 }
 
 
-def schema_of(fields: Iterable[Field]) -> StructType:
-    """The columns of a table that the rules of logs describe."""
-    return StructType([StructField(field.name, TYPES[field.kind], field.is_null) for field in fields])
-
-
-HISTORY: dict[str, StructType] = {name: schema_of(fields) for name, fields in FIELDS.items()}
+HISTORY: dict[str, StructType] = {
+    table: StructType([StructField(field.name, TYPES[field.kind], field.is_null) for field in fields])
+    for table, fields in FIELDS.items()
+}
 DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, MESSAGES = HISTORY.values()
 
 # What a broker holds. `topic` is what the event was published as; `log` is what it was ordered as (a bucket, or the
 # topic itself), and (log, number, index) is its place. `received_at`: when the broker stored it, ms since 1970.
-EVENTS = _table(
+EVENTS = table_of(
     log=TEXT,
     number=COUNT,
     index=INDEX,
@@ -61,63 +47,36 @@ EVENTS = _table(
     publisher_=TEXT,
     received_at=TIME,
     headers_=HEADERS,
-    data=BinaryType(),
+    data=T.BinaryType(),
 )
 # One row per range: every number of `log` from `first` to `last` comes after these entries. Differences, as stamped.
-STAMPS = _table(log=TEXT, first=COUNT, last=COUNT, entries=ENTRIES, node=TEXT, received_at=TIME)
+STAMPS = table_of(log=TEXT, first=COUNT, last=COUNT, entries=ENTRIES, node=TEXT, received_at=TIME)
 # Where ranges are in the order of all (replay/ordering.py). Without an ordinal: the log cannot go on, since this range
 # comes after number `needed` of `waits_for`; `in_knot`: which in turn comes after this one.
-PLACES = _table(
-    log=TEXT,
-    first=COUNT,
-    last=COUNT,
-    component=TEXT,
-    ordinal_=COUNT,
-    waits_for_=TEXT,
-    needed_=COUNT,
-    in_knot=FLAG,
+PLACES = table_of(
+    log=TEXT, first=COUNT, last=COUNT, component=TEXT, ordinal_=COUNT, waits_for_=TEXT, needed_=COUNT, in_knot=FLAG
 )
 # Events as they are replayed (replay/sequences.py). `sequence`: an ordinal, or for what one subscriber saw its
 # position; `order_key` is the text that sorts as (sequence, log, number, index). `missing`: delivered, not archived.
-REPLAY = _table(
-    order_key=TEXT,
-    sequence=COUNT,
-    log=TEXT,
-    number=COUNT,
-    index=INDEX,
-    topic=TEXT,
-    event_id=TEXT,
-    publisher_=TEXT,
-    received_at_=TIME,
-    headers_=HEADERS,
-    data_=BinaryType(),
-    position_=COUNT,
-    notified_at_=TIME,
-    out_of_order=FLAG,
-    missing=FLAG,
-    replayed=FLAG,
+REPLAY = StructType(
+    [
+        *table_of(order_key=TEXT, sequence=COUNT),
+        *(StructField(of.name, of.dataType, of.nullable or of.name in ("received_at", "data")) for of in EVENTS),
+        *table_of(position_=COUNT, notified_at_=TIME, out_of_order=FLAG, missing=FLAG, replayed=FLAG),
+    ]
 )
 
-LOST = "lost_to"  # a column of an archive's files: such a row is none, it stands for what is missing up to there
+LOST = "lost_to"  # a column of an archive's files: a row that has it stands for what is missing up to there
 ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS}
 
 # What the planner reads beside subscriptions.
-RATES = _table(topic=TEXT, events_per_s=TIME, site_=TEXT)  # `site`: where these events are published
-SITES = _table(client=TEXT, site=TEXT)
+RATES = table_of(topic=TEXT, events_per_s=TIME, site_=TEXT)  # `site`: where these events are published
+SITES = table_of(client=TEXT, site=TEXT)
 
 # A sweep: one row per run to be made, and what came of it. `parameters` is a JSON object; `status` is done or failed.
-GRID = _table(run_id=TEXT, experiment=TEXT, parameters=TEXT, seed=COUNT)
-RESULTS = _table(
-    run_id=TEXT,
-    experiment=TEXT,
-    parameters=TEXT,
-    seed=COUNT,
-    status=TEXT,
-    measures_=MapType(TEXT, TIME),
-    error_=TEXT,
-    elapsed_s=TIME,
-)
+GRID = table_of(run_id=TEXT, experiment=TEXT, parameters=TEXT, seed=COUNT)
+RESULTS = StructType([*GRID, *table_of(status=TEXT, measures_=MapType(TEXT, TIME), error_=TEXT, elapsed_s=TIME)])
 # What reports draw: a point of a curve, over seeds. `paper` is the paper's own number, where it states one.
-MEASUREMENTS = _table(
+MEASUREMENTS = table_of(
     experiment=TEXT, variant=TEXT, x=TEXT, measure=TEXT, mean=TIME, std=TIME, count=COUNT, paper_=TIME
 )

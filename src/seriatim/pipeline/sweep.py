@@ -15,8 +15,9 @@ from uuid import uuid4
 import pyarrow as pa
 from msgspec import Struct
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from seriatim.lab.experiments import Experiment, Trial, find
 from seriatim.lab.experiments.isolated import run_isolated
@@ -26,19 +27,6 @@ from seriatim.pipeline.schemas import GRID, MEASUREMENTS, RESULTS
 
 DONE, FAILED = "done", "failed"
 ROWS_PER_CORE = 8  # of a chunk: a killed sweep loses at most one chunk
-
-_RESULTS_ARROW = pa.schema(
-    [
-        ("run_id", pa.string()),
-        ("experiment", pa.string()),
-        ("parameters", pa.string()),
-        ("seed", pa.int64()),
-        ("status", pa.string()),
-        ("measures", pa.map_(pa.string(), pa.float64())),
-        ("error", pa.string()),
-        ("elapsed_s", pa.float64()),
-    ]
-)
 
 
 class SweepOptions(Struct, frozen=True, kw_only=True):
@@ -80,9 +68,8 @@ def with_run_id(table: DataFrame) -> DataFrame:
     """The columns of a grid. The id of a run is a digest of what it is: the same run is known again anywhere."""
     missing = {"experiment", "parameters", "seed"} - set(table.columns)
     if missing:
-        raise InputError(
-            "table", f"it has no column {', '.join(sorted(missing))}", "give experiment, parameters (JSON) and seed"
-        )
+        problem = f"it has no column {', '.join(sorted(missing))}"
+        raise InputError("table", problem, "give experiment, parameters (JSON) and seed")
     seed = F.col("seed").cast("long")
     digest = F.sha2(F.concat_ws("\n", "experiment", "parameters", seed.cast("string")), 256).substr(1, 32)
     return table.select(digest.alias("run_id"), "experiment", "parameters", seed.alias("seed"))
@@ -112,10 +99,10 @@ def _run_batches(
     for batch in batches:
         for row in batch.to_pylist():
             run = _run_row(row["experiment"], row["parameters"], row["seed"], limit_s, memory_mb)
-            status = DONE if run.measures is not None else FAILED
-            result = row | {"status": status, "error": run.error, "elapsed_s": run.elapsed_s}
-            result["measures"] = None if run.measures is None else list(run.measures.items())
-            yield pa.RecordBatch.from_pylist([result], schema=_RESULTS_ARROW)
+            measures = None if run.measures is None else list(run.measures.items())
+            status = FAILED if measures is None else DONE
+            result = row | {"status": status, "measures": measures, "error": run.error, "elapsed_s": run.elapsed_s}
+            yield pa.RecordBatch.from_pylist([result], schema=to_arrow_schema(RESULTS))
 
 
 def _run_row(experiment: str, parameters: str, seed: int, limit_s: float | None, memory_mb: int | None) -> Trial:
@@ -134,13 +121,12 @@ def read_results(spark: SparkSession, out: str) -> DataFrame:
     """Everything that sweeps into this folder have finished, one row per run; no rows if there was none."""
     try:
         parts = spark.read.schema(RESULTS).parquet(f"{out}/results")
+        if "part" in parts.columns:  # else the folder is there, and no chunk was finished
+            return newest(parts)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        return spark.createDataFrame([], RESULTS)
-    if "part" not in parts.columns:  # the folder is there, no chunk was finished
-        return spark.createDataFrame([], RESULTS)
-    return newest(parts)
+    return spark.createDataFrame([], RESULTS)
 
 
 def sweep(
@@ -148,7 +134,7 @@ def sweep(
     table: DataFrame,
     out: str,
     options: SweepOptions | None = None,
-    tell: Callable[[Progress], None] | None = None,
+    tell: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Run every row of the table that has no result under `out` yet. `tell` is called at first and after each chunk."""
     options = options or SweepOptions()
@@ -157,47 +143,30 @@ def sweep(
         left = rows.count()
         total = table.select("run_id").distinct().count()
         progress = Progress(total, total - left, 0)
-        if tell is not None:
-            tell(progress)
+        tell(progress)
         size = options.chunk_rows or ROWS_PER_CORE * spark.sparkContext.defaultParallelism
         chunks = ceil(left / size)
         for index in range(chunks):
-            chunk = rows.where(_chunk_of("run_id", chunks) == index)
+            chunk = rows.where(F.pmod(F.xxhash64("run_id"), F.lit(chunks)) == index)
             # A task per row or two runs them, one task writes them: not a file per row.
             results = run_chunk(chunk, min(left, size), options).repartition(1)
             seen = Observation()
             counts = (F.count(F.lit(1)).alias("rows"), F.count_if(F.col("status") == FAILED).alias("failed"))
-            results.observe(seen, *counts).write.parquet(f"{out}/results/part={_new_part()}")
+            # Names sort by time, so that of several failures of a run the last one is told.
+            part = f"t{time_ns()}-{uuid4().hex[:8]}"
+            results.observe(seen, *counts).write.parquet(f"{out}/results/part={part}")
             progress = Progress(total, progress.finished + seen.get["rows"], progress.failed + seen.get["failed"])
-            if tell is not None:
-                tell(progress)
+            tell(progress)
         return progress
     finally:
         rows.unpersist()
 
 
-def _new_part() -> str:
-    """Names sort by time, so that of several failures of a run the last one is told."""
-    return f"t{time_ns()}-{uuid4().hex[:8]}"
-
-
-def _chunk_of(column: str, chunks: int) -> Column:
-    return F.pmod(F.xxhash64(column), F.lit(chunks))
-
-
 def runs_of(results: DataFrame, table: DataFrame) -> list[Trial]:
     """The results of the rows of a grid, brought here: as many as an experiment has points and seeds."""
     rows = results.join(table.select("run_id"), "run_id", "left_semi").toLocalIterator()
-    return [
-        Trial(
-            parameters=json.loads(row["parameters"]),
-            seed=row["seed"],
-            measures=row["measures"],
-            error=row["error"],
-            elapsed_s=row["elapsed_s"],
-        )
-        for row in rows
-    ]
+    names = ("seed", "measures", "error", "elapsed_s")
+    return [Trial(parameters=json.loads(row["parameters"]), **{name: row[name] for name in names}) for row in rows]
 
 
 def write_measurements(spark: SparkSession, rows: Iterable[Measurement], out: str) -> None:

@@ -5,7 +5,8 @@ from html.parser import HTMLParser
 
 from seriatim.audit import audit
 from seriatim.model import Delivery, History, Message, Publication, Subscription
-from seriatim.pipeline.report import (
+from seriatim.pipeline.report import figures_of
+from seriatim.pipeline.report.pages import (
     Comparison,
     Coupling,
     Experiment,
@@ -17,7 +18,6 @@ from seriatim.pipeline.report import (
     Shape,
     SweepSection,
     TreeNode,
-    figures_of,
 )
 
 HOSTILE = "<script>alert('x')</script>\"><img src=http://127.0.0.1:9/x onerror=alert(1)>&\u202e\x00\x1b$x^2$"

@@ -17,11 +17,9 @@ from seriatim.pipeline.report.drawing.axes import NOTHING
 from seriatim.pipeline.report.drawing.charts import distribution_chart
 from seriatim.pipeline.report.drawing.png import write_png
 from seriatim.pipeline.report.drawing.shapes import Drawing, Label, Line, text_width
-from seriatim.pipeline.report.figures.distribution import Distribution, distribution_of
-from seriatim.pipeline.report.figures.memory import figures_of, steps_over
-from seriatim.pipeline.report.figures.spark import spark_figures
-from seriatim.pipeline.report.sources.run import read_run
-from seriatim.pipeline.report.sources.spark import read_run_on_spark
+from seriatim.pipeline.report.figures import Distribution, distribution_of, figures_of, steps_over
+from seriatim.pipeline.report.sources import read_run
+from seriatim.pipeline.report.spark import read_run_on_spark, spark_figures
 from tests.pipeline.report.cases import HOSTILE, timed_history, whole_page
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from seriatim.audit import audit
 from seriatim.model import History
-from seriatim.pipeline.report import Judgement, Measurement, Page, RunSection, SweepSection, render
+from seriatim.pipeline.report import Judgement, Page, RunSection, SweepSection, render
 from seriatim.pipeline.report.drawing.axes import milliseconds, number, scale_over
 from seriatim.pipeline.report.html.markup import Markup, element, escaped
 from seriatim.pipeline.report.html.style import DARK, LIGHT
+from seriatim.pipeline.report.pages import Measurement
 from tests.pipeline.report.cases import (
     HOSTILE,
     Reader,

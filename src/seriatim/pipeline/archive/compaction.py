@@ -15,16 +15,8 @@ from msgspec import Struct
 from pyspark.sql import SparkSession
 
 from seriatim.model import SeriatimError
-from seriatim.pipeline.archive.reading import read_rows
-from seriatim.pipeline.archive.records import (
-    Record,
-    put_record,
-    records_of,
-    records_uri,
-    table_uri,
-    void_records,
-)
-from seriatim.pipeline.archive.rows import PLACE
+from seriatim.pipeline.archive.reading import PLACE, read_rows
+from seriatim.pipeline.archive.records import Record, put_record, records_of, records_uri, table_uri, void_records
 from seriatim.pipeline.archive.writing import write_folder
 from seriatim.pipeline.source.options import TABLES
 from seriatim.pipeline.spark import files
@@ -39,8 +31,6 @@ class CompactionFailed(SeriatimError):
 
 
 class Compaction(Struct, kw_only=True):
-    """The result of compacting a table."""
-
     table: str
     replaced: int = 0
     written: int = 0
@@ -73,7 +63,7 @@ def compact(
 
 
 def runs(records: list[Record], bytes_max: int) -> list[list[Record]]:
-    """Neighbours that are small enough to be joined; a run of one is none."""
+    """Runs of neighbouring records that are small enough to be joined; at least two in each."""
     found: list[list[Record]] = []
     run: list[Record] = []
     for record in records:

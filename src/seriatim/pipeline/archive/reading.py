@@ -1,29 +1,73 @@
-"""Reading an archive back: only what its records name, each row once."""
+"""Columns of an archive, and reading it back: only what its records name, each row once."""
 
 from datetime import date
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, MapType, StructField, StructType
 
 from seriatim.model import InputError
 from seriatim.pipeline.archive.records import Record, records_of, table_uri
-from seriatim.pipeline.archive.rows import file_schema, last_rows
 from seriatim.pipeline.schemas import ARCHIVE
-from seriatim.pipeline.source.options import TABLES
+from seriatim.pipeline.source.options import BOOKKEEPING, TABLES
+from seriatim.pipeline.source.rows import WITHDRAWN
 from seriatim.pipeline.spark import files
 from seriatim.pipeline.spark.unreadable import unreadable
+
+# Rows that change later are written again; what was written last holds. Other tables have each row once.
+KEYS: dict[str, list[str]] = {
+    "subscriptions": ["subscriber", "topic", "since"],
+    "publications": ["publisher", "event_id", "topic"],
+}
+DAY_MS = 24 * 3600 * 1000
+PLACE = ["stream", "stream_position", "line"]
+
+
+def file_schema(table: str) -> StructType:
+    """Of the files: the table, where each row came from, and the folder's date."""
+    fields = [StructField(each.name, each.dataType) for each in ARCHIVE[table].fields]
+    return StructType([*fields, *BOOKKEEPING.fields, StructField("date", DateType())])
+
+
+def with_date(rows: DataFrame) -> DataFrame:
+    """The day (UTC) on which the server took a row; none for rows about what is missing."""
+    return rows.withColumn("date", F.date_from_unix_date(F.floor(F.col("stored_at") / DAY_MS).cast("int")))
+
+
+def digest(table: str) -> Column:
+    """Of all rows, in any order: equal digests and counts mean equal rows. Maps have no hash of their own."""
+    columns = [
+        F.to_json(F.col(each.name)) if isinstance(each.dataType, MapType) else F.col(each.name)
+        for each in file_schema(table).fields
+        if each.name != "date"
+    ]
+    return F.coalesce(F.bit_xor(F.xxhash64(*columns)), F.lit(0).cast("long"))
+
+
+def lost_count() -> Column:
+    """How many positions are missing."""
+    return F.coalesce(F.sum(F.col("lost_to") - F.col("stream_position") + 1), F.lit(0).cast("long"))
+
+
+def last_rows(rows: DataFrame, table: str) -> DataFrame:
+    """Of rows that change later, the last one of each key; without those that were withdrawn."""
+    keys = KEYS.get(table)
+    if keys is None:
+        return rows
+    others = [name for name in rows.columns if name not in keys]
+    last = rows.groupBy(*keys).agg(F.max_by(F.struct(*others), F.struct("stream_position", "line")).alias("last"))
+    held = last.select(*keys, *[F.col(f"last.{name}").alias(name) for name in others])
+    return held.where(F.col("problem").isNull() | (F.col("problem") != WITHDRAWN))
 
 
 def read_archive(
     spark: SparkSession, uri: str, table: str, *, since: date | None = None, until: date | None = None
 ) -> DataFrame:
     """A table of an archive, in the columns of `schemas.py`. `since`, `until`: days (UTC) on which the broker took it.
-
     What is in the archive when this is called is what is read; what comes later, and what a compaction changes
-    meanwhile, makes no difference.
-    """
+    meanwhile, makes no difference."""
     rows = read_rows(spark, uri, table, records_of(spark, uri, _checked(table)))
     if since is not None:
         rows = rows.where(F.col("date") >= F.lit(since))
@@ -34,10 +78,8 @@ def read_archive(
 
 def read_logged(spark: SparkSession, uri: str, table: str) -> tuple[DataFrame, int]:
     """A table that clients log, as `read_archive` gives it, and how many messages of its stream the archive lacks.
-
-    Those are what was gone before it could be read, and what was before the first position that was read (`--gaps
-    fail` begins with what a stream still has).
-    """
+    Those are what was gone before it could be read, and what was before the first position that was read (`--gaps fail`
+    begins with what a stream still has)."""
     records = records_of(spark, uri, _checked(table))
     rows = read_rows(spark, uri, table, records)
     begins = rows.agg(F.min("stream_position")).collect()[0][0]
@@ -48,9 +90,8 @@ def read_logged(spark: SparkSession, uri: str, table: str) -> tuple[DataFrame, i
 def read_gaps(spark: SparkSession, uri: str, table: str) -> DataFrame:
     """What is missing in a table: stream, first and last position, and why."""
     rows = read_rows(spark, uri, table, records_of(spark, uri, _checked(table)))
-    return rows.where(F.col("lost_to").isNotNull()).select(
-        "stream", F.col("stream_position").alias("first"), F.col("lost_to").alias("last"), "problem"
-    )
+    lost = rows.where(F.col("lost_to").isNotNull())
+    return lost.selectExpr("stream", "stream_position AS first", "lost_to AS last", "problem")
 
 
 def describe(spark: SparkSession, uri: str) -> list[dict[str, str | int]]:
@@ -68,11 +109,9 @@ def describe(spark: SparkSession, uri: str) -> list[dict[str, str | int]]:
 
 
 def read_rows(spark: SparkSession, uri: str, table: str, records: list[Record]) -> DataFrame:
-    """The rows of some records as they were written, with where they came from and their date.
-
-    They are counted, which reads the ends of files only: a file that has gone would else go unnoticed. Raises
-    InputError if a folder does not have the rows that its record counts, LogError if a file is none.
-    """
+    """The rows of some records as they were written, with where they came from and their date. They are counted, which
+    reads the ends of files only: a file that has gone would else go unnoticed. Raises InputError if a folder does not
+    have the rows that its record counts, LogError if a file cannot be read."""
     schema, root = file_schema(table), table_uri(uri, table)
     folders = {each.folder: each for each in records if each.rows}
     if not folders:

@@ -34,12 +34,8 @@ class Record(Struct, frozen=True, kw_only=True):
     last: int
     folder: str
     rows: int
-    gaps: int
-    """How many of the rows say that something is missing."""
-
-    lost: int
-    """Positions of streams that were gone before they could be read."""
-
+    gaps: int  # of the rows: those that say that something is missing
+    lost: int  # positions of streams that were gone before they could be read
     digest: int
     bytes: int
     written_at: float = field(default_factory=time.time)
@@ -53,12 +49,6 @@ class Record(Struct, frozen=True, kw_only=True):
         return self.first <= other.first and other.last <= self.last and self != other
 
 
-class Writer(Struct, frozen=True):
-    """Which checkpoint an archive belongs to: the same random name lies in both."""
-
-    id: str
-
-
 def new_folder(first: int, last: int) -> str:
     """A name for the folder of one attempt."""
     batches = str(first) if first == last else f"{first}-{last}"
@@ -66,12 +56,10 @@ def new_folder(first: int, last: int) -> str:
 
 
 def table_uri(root: str, table: str) -> str:
-    """Where the folders of a table are."""
     return files.join(root, f"table={table}")
 
 
 def records_uri(root: str, table: str) -> str:
-    """Where the records of a table are."""
     return files.join(root, RECORDS, table)
 
 
@@ -113,9 +101,8 @@ def _valid(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Without those that lie within another one. Ranges never overlap in part."""
     valid: list[tuple[int, int]] = []
     for first, last in sorted(ranges, key=lambda each: (each[0], -each[1])):
-        if valid and last <= valid[-1][1]:
-            continue
-        valid.append((first, last))
+        if not valid or last > valid[-1][1]:
+            valid.append((first, last))
     return valid
 
 
@@ -131,15 +118,16 @@ def _read(spark: SparkSession, root: str, table: str, first: int, last: int) -> 
 
 
 def claim(spark: SparkSession, root: str, table: str, checkpoint: str) -> None:
-    """An archive goes with one checkpoint: with another one its batches would be counted from 0 again."""
+    """An archive goes with one checkpoint: with another one its batches would be counted from 0 again. The same random
+    name lies in both."""
     here, there = files.join(records_uri(root, table), "writer.json"), files.join(checkpoint, "writer.json")
     ours, theirs = files.read(spark, here), files.read(spark, there)
     if ours is None and theirs is None:
-        data = msgspec.json.encode(Writer(secrets.token_hex(16)))
-        files.create(spark, there, data)
-        ours, theirs = None, files.read(spark, there)
+        files.create(spark, there, msgspec.json.encode({"id": secrets.token_hex(16)}))
+        theirs = files.read(spark, there)
     if ours is None and theirs is not None:
-        if is_begun(spark, checkpoint):
+        # Whether a query has written down what its first batch is.
+        if any(each.name == "0" for each in files.children(spark, files.join(checkpoint, "offsets"))):
             raise InputError(checkpoint, f"it belongs to another archive than {root}", "give a new --checkpoint")
         files.create(spark, here, theirs)
         ours = files.read(spark, here)
@@ -149,8 +137,3 @@ def claim(spark: SparkSession, root: str, table: str, checkpoint: str) -> None:
             f"{table} were archived here with another checkpoint than {checkpoint}",
             "give that one, or archive to another place",
         )
-
-
-def is_begun(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether a query has written down what its first batch is."""
-    return any(each.name == "0" for each in files.children(spark, files.join(checkpoint, "offsets")))

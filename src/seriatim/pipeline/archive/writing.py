@@ -8,8 +8,9 @@ do: nothing is lost, nothing is there twice.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 from pyspark.errors import StreamingQueryException
@@ -18,8 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from seriatim.model import InputError, SeriatimError
+from seriatim.pipeline.archive.reading import digest, lost_count, with_date
 from seriatim.pipeline.archive.records import Record, claim, is_written, new_folder, put_record, table_uri
-from seriatim.pipeline.archive.rows import digest, lost_count, with_date
 from seriatim.pipeline.source.options import TABLES
 from seriatim.pipeline.spark import files
 
@@ -38,23 +39,15 @@ class ArchiveFailed(SeriatimError):
 
 
 class ArchiveOptions(Struct, frozen=True, kw_only=True):
-    """The source and the target of an archive."""
-
     url: str
     out: str
     checkpoint: str
     cluster: str = "seriatim"
     tables: tuple[str, ...] = TABLES
-    topics: str = ""
-    """Of events: names and patterns; empty: all."""
-
+    topics: str = ""  # of events: names and patterns; empty: all
     gaps: Literal["rows", "fail"] = "rows"
-    max_messages: int = MESSAGES_MAX
-    """Per table and micro-batch."""
-
-    trigger_s: float | None = None
-    """How often to look for more; None: once, until everything that is there now is archived."""
-
+    max_messages: int = MESSAGES_MAX  # per table and micro-batch
+    trigger_s: float | None = None  # how often to look for more; None: once, until all that is there now is archived
     credentials: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,43 +70,37 @@ def archive(
     on_batch: Callable[[Record], None] = lambda record: None,
 ) -> None:
     """Run the job: to the end of what is there, or, with `trigger_s`, until `until` says so. Raises ArchiveFailed.
-
-    Without `trigger_s` one table follows the other, each with the whole machine.
-    """
+    Without `trigger_s` one table follows the other, each with the whole machine."""
     for table in options.tables:
         claim(spark, options.out, table, files.join(options.checkpoint, table))
     jobs = [TableJob(spark, options, table, on_batch) for table in options.tables]
     try:
-        if options.trigger_s is None:
-            for job in jobs:
-                job.start()
+        for job in jobs:
+            job.start()
+            if options.trigger_s is None:
                 _wait([job], until)
-        else:
-            for job in jobs:
-                job.start()
+            else:
                 job.wait_begun(until)  # Python workers that all start at once may be too slow for Spark
+        if options.trigger_s is not None:
             _wait(jobs, until)
     finally:
         for job in jobs:
             job.stop()
 
 
+@dataclass
 class TableJob:
     """One table's query; started again after a failure that may pass: a broker or a worker that was away."""
 
-    def __init__(
-        self, spark: SparkSession, options: ArchiveOptions, table: str, on_batch: Callable[[Record], None]
-    ) -> None:
-        self._spark = spark
-        self._options = options
-        self._table = table
-        self._on_batch = on_batch
-        self._query: StreamingQuery | None = None
-        self._failures = 0  # since the last batch
-        self._begin_at = 0.0
+    _spark: SparkSession
+    _options: ArchiveOptions
+    _table: str
+    _on_batch: Callable[[Record], None]
+    _query: StreamingQuery | None = None
+    _failures: int = 0  # since the last batch
+    _begin_at: float = 0.0
 
     def start(self) -> None:
-        """Start the query at its checkpoint."""
         options, table = self._options, self._table
         rows = self._spark.readStream.format("seriatim").options(**source_options(self._spark, options, table)).load()
         write = partial(write_batch, root=options.out, table=table, gaps=options.gaps, on_batch=self._written)
@@ -126,7 +113,7 @@ class TableJob:
         self._query = writer.start()
 
     def stop(self) -> None:
-        """May be called twice, and before it was started."""
+        """Stop the query. May be called twice, and before `start`."""
         if self._query is not None:
             self._query.stop()
 
@@ -151,7 +138,7 @@ class TableJob:
         return True
 
     def wait_begun(self, until: Callable[[], bool]) -> None:
-        """Until it has looked at the broker once, or failed, or for a while."""
+        """Wait until it has looked at the broker once, or failed; not for ever."""
         deadline = time.monotonic() + BEGIN_S
         while time.monotonic() < deadline and not until() and self.is_running():
             if self._query is not None and (self._query.lastProgress is not None or self._failures):
@@ -220,26 +207,12 @@ def write_folder(rows: DataFrame, root: str, table: str, first: int, last: int) 
     # One open file per date instead of a sort of everything by date: a batch seldom has more than a few.
     rows.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(DATES_OPEN))
     observed.write.partitionBy("date").mode("error").option("compression", "zstd").parquet(uri)
-    counts: dict[str, Any] = seen.get
     bytes_ = files.size(rows.sparkSession, uri)
-    return Record(
-        table=table,
-        first=first,
-        last=last,
-        folder=folder,
-        rows=counts["rows"],
-        gaps=counts["gaps"],
-        lost=counts["lost"],
-        digest=counts["digest"],
-        bytes=bytes_,
-    )
-
-
-# ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    return Record(table=table, first=first, last=last, folder=folder, bytes=bytes_, **seen.get)
 
 
 def _wait(jobs: Sequence[TableJob], until: Callable[[], bool]) -> None:
-    """Until all have ended, one has failed, or somebody says so."""
+    """Wait until all have ended, one has failed, or `until` says so."""
     while not until():
         if not [job for job in jobs if job.is_running()]:
             return
@@ -247,10 +220,8 @@ def _wait(jobs: Sequence[TableJob], until: Callable[[], bool]) -> None:
 
 
 def reason_of(problem: StreamingQueryException) -> tuple[str, str]:
-    """What kind of error of ours it was, and what we said; Spark puts its own words and a Java trace around it.
-
-    If it was none of ours: what Spark says first.
-    """
+    """What kind of error of ours it was, and what we said; Spark puts its own words and a Java trace around it. If it
+    was none of ours: what Spark says first."""
     text = str(problem)
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Topic
-from seriatim.pipeline.plan.graph import sums_of
+from seriatim.pipeline.plan.graph import implied_pairs, share, sums_of
 from seriatim.pipeline.plan.inputs import Topics
-from seriatim.pipeline.plan.overlaps import Ids, pairs_of
+from seriatim.pipeline.plan.overlaps import pairs_of
 from seriatim.pipeline.plan.planner import Plan
 
 DROPS_MAX = 12  # subscribers named in one piece of advice
@@ -23,6 +23,12 @@ TOPICS_TRIED = 20
 PAIRS_TRIED = 2_000  # of each topic: those that cost most
 LEAST_SHARE = 0.001  # of all entries: less is not worth a sentence
 NAMES_SHOWN = 3
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 class Advice(Struct, frozen=True):
@@ -39,14 +45,10 @@ class Advice(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The advice as a sentence."""
-        names = ", ".join(self.subscribers[:NAMES_SHOWN])
-        more = f" and {len(self.subscribers) - NAMES_SHOWN} more" if len(self.subscribers) > NAMES_SHOWN else ""
         hops = f", and {self.hops_per_s:,.1f} wide-area hops/s would be saved" if self.hops_per_s > 0.05 else ""
-        count = len(self.subscribers)
         return (
-            f"If {names}{more} ({count:,} of {self.holders:,}) dropped {self.topic}, {self.pairs:,} "
-            f"{'pair' if self.pairs == 1 else 'pairs'} would be uncoupled: its stamps would shrink from "
+            f"If {_listed(self.subscribers)} ({len(self.subscribers):,} of {self.holders:,}) dropped {self.topic}, "
+            f"{self.pairs:,} {'pair' if self.pairs == 1 else 'pairs'} would be uncoupled: its stamps would shrink from "
             f"{self.entries_before:,.1f} to {self.entries_after:,.1f} entries, all stamps by {self.share:.1%}{hops}."
         )
 
@@ -67,22 +69,16 @@ class WideAdvice(Struct, frozen=True):
 
 
 class WhatIf(Struct, frozen=True):
-    """What one more subscription would change."""
-
     subscriber: str
     topics: tuple[Topic, ...]
-    held: tuple[Topic, ...]  # already
     pairs: tuple[tuple[Topic, Topic], ...]  # that would become coupled
     entries_per_s: float
     share: float  # of all entries now
     hops_per_s: float
-    elsewhere: int  # of the topics: homed at another node than most
 
     @property
     def sentence(self) -> str:
-        names = ", ".join(f"{a} with {b}" for a, b in self.pairs[:NAMES_SHOWN])
-        more = f" and {len(self.pairs) - NAMES_SHOWN:,} more" if len(self.pairs) > NAMES_SHOWN else ""
-        couples = f"couple {names}{more}" if self.pairs else "couple nothing new"
+        couples = f"couple {_listed([f'{a} with {b}' for a, b in self.pairs])}" if self.pairs else "couple nothing new"
         return (
             f"If {self.subscriber} held {', '.join(self.topics)}, that would {couples}: {self.entries_per_s:,.1f} more "
             f"entries/s ({self.share:+.1%}), {self.hops_per_s:,.1f} more wide-area hops/s."
@@ -113,11 +109,11 @@ def advise(plan: Plan, count: int = 5) -> list[Advice]:
 
 def advise_on_wide(plan: Plan) -> list[WideAdvice]:
     """What the widest subscriptions alone cause."""
-    graph, wide = plan.graph, plan.summed.wide
+    graph = plan.graph
+    before = implied_pairs(graph.masks, graph.threshold)
     found = []
-    for bit, subscriber in enumerate(wide.subscribers):
-        before = _implied_pairs(graph.masks, graph.threshold)
-        after = _implied_pairs(graph.masks & ~np.int64(1 << bit), graph.threshold)
+    for bit, subscriber in enumerate(plan.summed.wide.subscribers):
+        after = implied_pairs(graph.masks & ~np.int64(1 << bit), graph.threshold)
         found.append(WideAdvice(subscriber, int(np.count_nonzero(graph.masks >> bit & 1)), before - after))
     return sorted(found, key=lambda each: (-each.pairs, each.subscriber))
 
@@ -126,7 +122,7 @@ def what_if(plan: Plan, subscriber: str, topics: Iterable[Topic]) -> WhatIf:
     """What would change if the subscriber, known or new, held these topics too."""
     new = [_id_of(plan.summed.topics, topic) for topic in dict.fromkeys(topics)]
     if not new:
-        raise InputError("what-if", "names no topic", "give subscriber=NAME,topics=A+B")
+        raise InputError("what-if", "no topic is named", "give subscriber=NAME,topics=A+B")
     graph, held = plan.graph, plan.summed.held
     mine = [row["id"] for row in held.where(F.col("subscriber") == subscriber).distinct().collect()]
     added = [topic for topic in new if topic not in mine]
@@ -141,32 +137,24 @@ def what_if(plan: Plan, subscriber: str, topics: Iterable[Topic]) -> WhatIf:
         for y in everything[i + 1 :]
         if (x in added or y in added) and counted.get((x, y), 0) == graph.threshold - 1
     ]
-    growth = sum(_pair_cost(plan, x, y) for x, y in pairs)
-    homes = plan.home_ids[everything]
+    added_pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
+    growth = float(graph.pair_cost(added_pairs[:, 0], added_pairs[:, 1]).sum())
     return WhatIf(
         subscriber,
         tuple(graph.names[topic] for topic in new),
-        tuple(sorted(graph.names[topic] for topic in mine)),
         tuple((graph.names[x], graph.names[y]) for x, y in pairs),
         growth,
         growth / graph.entries_per_s if graph.entries_per_s else 0.0,
         _hops_with(plan, pairs, +1) - plan.cost.hops_per_s,
-        int(len(homes) - np.bincount(homes).max()),
     )
 
 
-def _pair_cost(plan: Plan, x: int, y: int) -> float:
-    left, right = float(plan.graph.rates[x]), float(plan.graph.rates[y])
-    return 2.0 * left * right / (left + right) if left + right else 0.0
-
-
 def _id_of(topics: Topics, topic: Topic) -> int:
-    found = topics.ids.get(topic)
-    if found is None and topic in topics.names:
-        found = topics.names.index(topic)
-    if found is None:
-        raise InputError("what-if", f"nobody holds the topic {topic!r}", "name topics of the subscriptions")
-    return found
+    if topic in topics.ids:
+        return topics.ids[topic]
+    if topic in topics.names:  # a bucket
+        return topics.names.index(topic)
+    raise InputError("what-if", f"nobody holds the topic {topic!r}", "name topics of the subscriptions")
 
 
 def _holders(
@@ -220,9 +208,7 @@ def _drops(plan: Plan, topic: int, rows: list[tuple[int, float, int, list[str]]]
 def _advice(plan: Plan, topic: int, left: list[str], others: list[int], saved: float) -> Advice:
     graph = plan.graph
     before = float(graph.difference_entries[topic])
-    rates, mine = graph.rates[others], float(graph.rates[topic])
-    both = rates + mine
-    shrunk = float(np.divide(rates, both, out=np.zeros(len(others)), where=both > 0.0).sum())
+    shrunk = float(share(graph.rates[[topic]], graph.rates[others]).sum())
     pairs = [(topic, other) for other in others]
     return Advice(
         graph.names[topic],
@@ -244,9 +230,3 @@ def _hops_with(plan: Plan, pairs: Sequence[tuple[int, int]], sign: int) -> float
         members[x, homes[y]] += sign
         members[y, homes[x]] += sign
     return plan.model.evaluate(plan.shape, homes, members).hops_per_s
-
-
-def _implied_pairs(masks: Ids, threshold: int) -> int:
-    values, sizes = np.unique(masks, return_counts=True)
-    coupled = np.bitwise_count(values[:, None] & values[None, :]) >= threshold
-    return int(sizes @ coupled @ sizes - np.diag(coupled) @ sizes) // 2

@@ -1,11 +1,11 @@
 """A plan as files: `plan.toml`, which `seriatim serve --plan` runs, and tables for everybody else."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from seriatim.model import Node, Topic
@@ -23,7 +23,7 @@ def plan_text(plan: Plan) -> str:
         f"# {plan.graph.size:,} topics, {plan.graph.pair_count:,} coupled pairs, {plan.events_per_s:,.1f} events/s",
         f"# {plan.shape.name}: {plan.per_event(plan.cost.hops_per_s):.3f} wide-area hops per event expected",
     ]
-    return "\n".join([*head, toml_of(plan.parents, plan.homes, plan.default_home, sites)])
+    return "\n".join([*head, toml_of(plan.shape.parents, plan.homes, plan.shape.tree.root, sites)])
 
 
 def toml_of(
@@ -51,12 +51,17 @@ def _quoted(text: str) -> str:
 
 def write_plan(plan: Plan, found: Mapping[str, Any], uri: str) -> None:
     """Everything a plan is, into a folder. `plan.toml` is written last: if it exists, the rest is complete."""
-    spark = plan.summed.held.sparkSession
-    topics_table(plan).write.mode("overwrite").parquet(files.join(uri, "topics"))
-    pairs_table(plan).write.mode("overwrite").parquet(files.join(uri, "pairs"))
+    write_files({"topics": topics_table(plan), "pairs": pairs_table(plan)}, found, plan_text(plan), uri)
+
+
+def write_files(tables: Mapping[str, DataFrame], found: Mapping[str, Any], text: str, uri: str) -> None:
+    """Tables, plan.json and plan.toml."""
+    for name, table in tables.items():
+        table.write.mode("overwrite").parquet(files.join(uri, name))
+    spark = next(iter(tables.values())).sparkSession
     told = json.dumps(found, ensure_ascii=False, indent=1) + "\n"
     files.replace(spark, files.join(uri, "plan.json"), told.encode("utf-8"))
-    files.replace(spark, files.join(uri, "plan.toml"), plan_text(plan).encode("utf-8"))
+    files.replace(spark, files.join(uri, "plan.toml"), text.encode("utf-8"))
 
 
 def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan") -> dict[str, Any]:
@@ -117,32 +122,30 @@ def _shape_of(plan: Plan, placed: Placed) -> dict[str, Any]:
 def topics_table(plan: Plan) -> DataFrame:
     """One row per topic: who holds it, how often it is published, its stamps, its home, what it costs."""
     graph, cost, nodes = plan.graph, plan.cost, plan.shape.nodes
-    spark = plan.summed.held.sparkSession
-    rows = zip(
-        graph.names,
-        plan.summed.topics.holders,
-        graph.rates.tolist(),
-        graph.group_sizes.tolist(),
-        graph.difference_entries.tolist(),
-        graph.components.tolist(),
-        [nodes[home] for home in plan.home_ids.tolist()],
-        cost.access.tolist(),
-        cost.climb.tolist(),
-        strict=True,
-    )
-    schema = (
-        "topic string, subscribers long, events_per_s double, full_entries long, difference_entries double, "
-        "component long, home string, access_hops_per_s double, climb_hops_per_s double"
-    )
-    return spark.createDataFrame(list(rows), schema)
+    columns = {
+        "topic string": graph.names,
+        "subscribers long": plan.summed.topics.holders,
+        "events_per_s double": graph.rates.tolist(),
+        "full_entries long": graph.group_sizes.tolist(),
+        "difference_entries double": graph.difference_entries.tolist(),
+        "component long": graph.components.tolist(),
+        "home string": [nodes[home] for home in plan.home_ids.tolist()],
+        "access_hops_per_s double": cost.access.tolist(),
+        "climb_hops_per_s double": cost.climb.tolist(),
+    }
+    return table_of(plan.summed.held.sparkSession, columns)
+
+
+def table_of(spark: SparkSession, columns: Mapping[str, Iterable[Any]]) -> DataFrame:
+    """A table of columns; a key is a column's name and type."""
+    return spark.createDataFrame(list(zip(*columns.values(), strict=True)), ", ".join(columns))
 
 
 def pairs_table(plan: Plan) -> DataFrame:
     """One row per coupled pair: how many hold both, and what that costs. Not those that wide ones alone couple."""
     graph = plan.graph
-    spark = plan.summed.held.sparkSession
-    rows = zip(range(graph.size), graph.names, graph.rates.tolist(), strict=True)
-    topics = F.broadcast(spark.createDataFrame(list(rows), "id int, name string, rate double"))
+    columns = {"id int": range(graph.size), "name string": graph.names, "rate double": graph.rates.tolist()}
+    topics = F.broadcast(table_of(plan.summed.held.sparkSession, columns))
     named = plan.summed.pairs.join(topics.toDF("a", "topic", "rate"), "a").join(topics.toDF("b", "other", "more"), "b")
     both = F.col("rate") + F.col("more")
     cost = F.when(both > 0.0, 2.0 * F.col("rate") * F.col("more") / both).otherwise(0.0)

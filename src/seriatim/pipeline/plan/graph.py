@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 
-from seriatim.pipeline.plan.overlaps import Ids
-
+Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
@@ -88,25 +88,27 @@ class Graph:
 
     @property
     def pair_count(self) -> int:
-        """The number of coupled pairs, listed or not."""
         return int(self.group_sizes.sum()) // 2
 
     @cached_property
     def pair_costs(self) -> Floats:
-        """Entries per second that each listed pair costs."""
-        return _entries(self.rates[self.a], self.rates[self.b])
+        return self.pair_cost(self.a, self.b)
+
+    def pair_cost(self, a: Ids, b: Ids) -> Floats:
+        """Entries per second that these pairs cost."""
+        rate, other = self.rates[a], self.rates[b]
+        return rate * share(rate, other) + other * share(other, rate)
 
     @cached_property
     def difference_entries(self) -> Floats:
         """Expected entries of a stamp, per topic."""
         sums = np.zeros(self.size)
         for this, that in ((self.a, self.b), (self.b, self.a)):
-            sums += np.bincount(this, _share(self.rates[this], self.rates[that]), self.size)
+            sums += np.bincount(this, share(self.rates[this], self.rates[that]), self.size)
         return sums + self._by_class()
 
     @property
     def entries_per_s(self) -> float:
-        """The entries per second of all stamps."""
         return float(self.difference_entries @ self.rates)
 
     def _by_class(self) -> Floats:
@@ -118,10 +120,10 @@ class Graph:
             theirs = self.rates[classes.coupled[this][classes.of_topic]]
             bins, place, counts = np.unique(_bins(theirs), return_inverse=True, return_counts=True)
             means = np.bincount(place, theirs) / counts
-            own = _share(self.rates[mine], self.rates[mine]) * classes.coupled[this, this]
+            own = share(self.rates[mine], self.rates[mine]) * classes.coupled[this, this]
             for part in np.array_split(np.arange(len(mine)), max(1, len(mine) * len(bins) // 4_000_000)):
                 rates = self.rates[mine[part]]
-                sums[mine[part]] = _share(rates[:, None], means[None, :]) @ counts - own[part]
+                sums[mine[part]] = share(rates[:, None], means[None, :]) @ counts - own[part]
         return sums
 
     @cached_property
@@ -139,6 +141,12 @@ class Graph:
                 a.append(members)
                 b.append(np.full(len(members), first[each]))
         return components_of(np.concatenate(a), np.concatenate(b), self.size)
+
+
+def columns_of(table: DataFrame, *names: str) -> tuple[Ids, ...]:
+    """Columns of a small table, brought to the driver."""
+    found = table.select(*names).toArrow()
+    return tuple(found.column(name).to_numpy().astype(np.int64) for name in names)
 
 
 def sums_of(places: NDArray[Any], values: NDArray[Any], size: int) -> Floats:
@@ -159,14 +167,17 @@ def components_of(a: Ids, b: Ids, size: int) -> Ids:
             return labels
 
 
-def _share(rate: Floats, other: Floats) -> Floats:
+def implied_pairs(masks: Ids, threshold: int) -> int:
+    """How many pairs of topics the wide subscriptions alone couple: topics with the same mask are alike."""
+    values, sizes = np.unique(masks, return_counts=True)
+    coupled = np.bitwise_count(values[:, None] & values[None, :]) >= threshold
+    return int(sizes @ coupled @ sizes - np.diag(coupled) @ sizes) // 2
+
+
+def share(rate: Floats, other: Floats) -> Floats:
     """The probability that `other` had an event since the last one of `rate`."""
     both = rate + other
     return np.divide(other, both, out=np.zeros(np.broadcast(rate, other).shape), where=both > 0.0)
-
-
-def _entries(rate: Floats, other: Floats) -> Floats:
-    return rate * _share(rate, other) + other * _share(other, rate)
 
 
 def _bins(rates: Floats) -> Ids:

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from seriatim.model import InputError, Node
 from seriatim.order import SequencingTree
-from seriatim.pipeline.plan.graph import Flags, Floats
-from seriatim.pipeline.plan.overlaps import Ids
+from seriatim.pipeline.plan.graph import Flags, Floats, Ids
 
 NODES_MAX = 64
 LOCAL = 0.01  # what a hop between nodes of one site counts, in wide-area hops: something, but little
@@ -26,11 +25,11 @@ class Network(Struct, frozen=True):
         if not self.sites:
             raise InputError("nodes", "no node is named", "name at least one node")
         if len(self.sites) > NODES_MAX:
-            raise InputError("nodes", f"there are {len(self.sites)}", f"plan for at most {NODES_MAX} nodes")
+            raise InputError("nodes", f"there are {len(self.sites)} nodes", f"plan for at most {NODES_MAX} nodes")
         if self.now is not None and self.now.parents.keys() != self.sites.keys():
             raise InputError("nodes", "the tree has other nodes than the network", "name the same nodes")
         if self.load_max is not None and not self.load_max > 0.0:
-            raise InputError("load_max", f"{self.load_max} is not a load", "give events per second, above 0")
+            raise InputError("load_max", f"{self.load_max} is not positive", "give events per second, above 0")
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -82,16 +81,12 @@ def chain(network: Network) -> Shape:
 
 def star(network: Network, root: Node) -> Shape:
     """One level: the first node of every site below the root, the others of a site below its first."""
-    return from_sites(
-        network,
-        {site: None if site == network.sites[root] else network.sites[root] for site in heads(network)},
-        f"star at {root}",
-        root,
-    )
+    middle = network.sites[root]
+    above = {site: None if site == middle else middle for site in heads(network)}
+    return from_sites(network, above, f"star at {root}", root)
 
 
 def heads(network: Network) -> dict[str, Node]:
-    """The first node of every site."""
     found: dict[str, Node] = {}
     for node, site in network.sites.items():
         found.setdefault(site, node)
@@ -112,9 +107,8 @@ def from_sites(network: Network, above: Mapping[str, str | None], name: str, roo
 
 def hierarchy(network: Network, affinity: Floats, weight: Floats, names: Sequence[str]) -> Shape:
     """Sites are joined two by two, those with most in common first; the lighter one's head goes below the other's.
-
-    `affinity[i, j]`: what the topics of two sites (of `names`) have to do with each other. `weight`: events of a site.
-    """
+    `affinity[i, j]`: what the topics of two sites (of `names`) have to do with each other. `weight`: events of a
+    site."""
     above: dict[str, str | None] = dict.fromkeys(heads(network))
     places = {site: i for i, site in enumerate(names)}
     clusters = [[site] for site in above]

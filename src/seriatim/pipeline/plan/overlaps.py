@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError
+from seriatim.pipeline.plan.graph import Ids
 from seriatim.pipeline.plan.inputs import Topics
-
-Ids = NDArray[np.int64]
+from seriatim.pipeline.workload.draws import GOLDEN, mix
 
 WIDE_MIN = 1_000  # topics from which on a subscription may be kept as a set
 WIDE_MAX = 62  # of them: one bit each
@@ -39,9 +39,9 @@ class Wide(NamedTuple):
     subscribers: list[str]
     masks: Ids
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.subscribers
+    def without(self, held: DataFrame) -> DataFrame:
+        """All other subscriptions."""
+        return held.where(~F.col("subscriber").isin(self.subscribers)) if self.subscribers else held
 
 
 def by_id(held: DataFrame, topics: Topics) -> DataFrame:
@@ -50,10 +50,8 @@ def by_id(held: DataFrame, topics: Topics) -> DataFrame:
 
 
 def wide_of(held: DataFrame, topic_count: int) -> Wide:
-    """The subscriptions that are kept as sets; raises InputError if the others would make too many pairs.
-
-    `held`: `subscriber`, `id`. Sizes are counted before repeated rows are dropped, so they are upper bounds.
-    """
+    """The subscriptions that are kept as sets; raises InputError if the others would make too many pairs. `held`:
+    `subscriber`, `id`. Sizes are counted before repeated rows are dropped, so they are upper bounds."""
     sizes = held.groupBy("subscriber").agg(F.count("*").alias("size"))
     spread = {row["size"]: row["count"] for row in sizes.groupBy("size").count().orderBy(F.desc("size")).collect()}
     chosen, least = 0, topic_count + 1
@@ -79,9 +77,7 @@ def wide_of(held: DataFrame, topic_count: int) -> Wide:
 
 def pairs_of(held: DataFrame, topic_count: int, rows: int) -> DataFrame:
     """`pair` (the smaller id times the number of topics, plus the larger one), `subscribers`: how many hold both.
-
-    `held`: `subscriber`, `id`, without the wide ones. `rows`: about how many there are.
-    """
+    `held`: `subscriber`, `id`, without the wide ones. `rows`: about how many there are."""
     partitions = max(held.sparkSession.sparkContext.defaultParallelism, rows // ROWS_PER_PARTITION + 1)
     clustered = held.repartition(partitions, "subscriber")
     made = clustered.mapInArrow(partial(_pairs_made, topic_count), "pair long, subscribers long")
@@ -90,19 +86,20 @@ def pairs_of(held: DataFrame, topic_count: int, rows: int) -> DataFrame:
 
 def coupled_pairs(pairs: DataFrame, wide: Wide, topic_count: int, threshold: int) -> DataFrame:
     """`a`, `b` (ids, a < b), `subscribers`: coupled pairs, but for those that the wide ones alone couple."""
-    split = pairs.select(
-        F.expr(f"cast(pair div {topic_count} as int)").alias("a"),
-        F.expr(f"cast(pair % {topic_count} as int)").alias("b"),
-        "subscribers",
-    )
-    if wide.is_empty:
+    split = pairs.select(*both_of("pair", topic_count), "subscribers")
+    if not wide.subscribers:
         return split.where(F.col("subscribers") >= threshold)
-    spark: SparkSession = pairs.sparkSession
-    masks = F.broadcast(spark.createDataFrame(list(enumerate(wide.masks.tolist())), "id int, mask long"))
+    masks = F.broadcast(pairs.sparkSession.createDataFrame(list(enumerate(wide.masks.tolist())), "id int, mask long"))
     joined = split.join(masks.toDF("a", "mask_a"), "a").join(masks.toDF("b", "mask_b"), "b")
     by_wide = F.bit_count(F.col("mask_a").bitwiseAND(F.col("mask_b"))).cast("long")
     counted = joined.select("a", "b", (F.col("subscribers") + by_wide).alias("subscribers"), by_wide.alias("wide"))
     return counted.where((F.col("subscribers") >= threshold) & (F.col("wide") < threshold)).drop("wide")
+
+
+def both_of(pair: str, topic_count: int, *names: str) -> list[Column]:
+    """The two ids of a pair, `a` and `b` unless other names are given."""
+    parts = (f"cast({pair} div {topic_count} as int)", f"cast({pair} % {topic_count} as int)")
+    return [F.expr(part).alias(name) for part, name in zip(parts, names or ("a", "b"), strict=True)]
 
 
 # ── in a Python worker ────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,12 +107,12 @@ def coupled_pairs(pairs: DataFrame, wide: Wide, topic_count: int, threshold: int
 
 def _pairs_made(topic_count: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The pairs of one partition, which holds whole subscriptions."""
-    parts = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+    parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
-    table = pa.concat_tables(parts).combine_chunks()
-    subscriber = table.column(0).combine_chunks().dictionary_encode()
-    codes = _indices(subscriber)
+    table = pa.Table.from_batches(parts).combine_chunks()
+    subscriber = table.column(0).chunk(0).dictionary_encode()
+    codes: Ids = subscriber.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     starts, sizes, ids = _sets(codes, table.column(1).to_numpy().astype(np.int64), topic_count)
     starts, sizes, weights = _different(starts, sizes, ids)
     sums = _Sums(topic_count)
@@ -129,12 +126,6 @@ def _pairs_made(topic_count: int, batches: Iterator[pa.RecordBatch]) -> Iterator
             pairs = rows[:, left] * topic_count + rows[:, right]
             yield from sums.add(pairs.ravel(), np.repeat(weights[some], len(left)))
     yield from sums.flush()
-
-
-def _indices(encoded: pa.Array | pa.ChunkedArray) -> Ids:
-    chunk = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-    indices: Ids = chunk.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return indices
 
 
 def _sets(codes: Ids, ids: Ids, topic_count: int) -> tuple[Ids, Ids, Ids]:
@@ -166,11 +157,7 @@ def _different(starts: Ids, sizes: Ids, ids: Ids) -> tuple[Ids, Ids, Ids]:
 
 
 def _hashed(ids: Ids, salt: int) -> NDArray[np.uint64]:
-    bits = (ids.astype(np.uint64) + np.uint64(salt)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt << 40)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: NDArray[np.uint64] = bits ^ (bits >> np.uint64(31))
-    return mixed
+    return mix((ids.astype(np.uint64) + np.uint64(salt)) * GOLDEN + np.uint64(salt << 40))
 
 
 class _Sums:
@@ -184,7 +171,7 @@ class _Sums:
         self._waiting = 0
 
     def add(self, pairs: Ids, weights: Ids) -> Iterator[pa.RecordBatch]:
-        """Some more; they may repeat."""
+        """Add some pairs; they may repeat."""
         if self._dense is not None:
             self._dense += np.bincount(pairs, weights, len(self._dense)).astype(np.int64)
             return
@@ -198,13 +185,9 @@ class _Sums:
         """Hand on the sums since the last flush."""
         if self._dense is not None:
             pairs = np.flatnonzero(self._dense)
-            yield _batch(pairs, self._dense[pairs])
+            yield pa.record_batch({"pair": pairs, "subscribers": self._dense[pairs]})
         elif self._pairs:
             pairs, place = np.unique(np.concatenate(self._pairs), return_inverse=True)
             sums = np.bincount(place, np.concatenate(self._weights)).astype(np.int64)
             self._pairs, self._weights, self._waiting = [], [], 0
-            yield _batch(pairs, sums)
-
-
-def _batch(pairs: Ids, sums: Ids) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(pairs), pa.array(sums)], names=["pair", "subscribers"])
+            yield pa.record_batch({"pair": pairs, "subscribers": sums})

@@ -10,14 +10,14 @@ to one node. The search ends by itself or at a fixed amount of work, so that a p
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from seriatim.model import InputError
 from seriatim.pipeline.plan.cost import Cost, Model
-from seriatim.pipeline.plan.graph import Floats
+from seriatim.pipeline.plan.graph import Floats, Ids
 from seriatim.pipeline.plan.network import Shape
-from seriatim.pipeline.plan.overlaps import Ids
 
 SWEEPS_MAX = 12
 WORK_MAX = 60_000_000  # coupled topics looked at, in all searches for one plan
@@ -36,7 +36,6 @@ def by_hash(model: Model) -> Ids:
 
 
 def by_chance(model: Model, seed: int = 1) -> Ids:
-    """Every home drawn at random."""
     return np.random.default_rng(seed).integers(0, len(model.network.nodes), model.graph.size)
 
 
@@ -46,7 +45,6 @@ def in_ranges(model: Model) -> Ids:
 
 
 def at(model: Model, node: int) -> Ids:
-    """Everything at one node."""
     return np.full(model.graph.size, node, np.int64)
 
 
@@ -67,12 +65,12 @@ def together(model: Model, shape: Shape) -> Ids:
     return homes
 
 
+@dataclass
 class Budget:
     """How much may still be looked at: work, not time, so that the same input gives the same plan."""
 
-    def __init__(self) -> None:
-        self.work = WORK_MAX
-        self.visits = VISITS_MAX
+    work: int = WORK_MAX
+    visits: int = VISITS_MAX
 
     @property
     def is_spent(self) -> bool:
@@ -132,8 +130,12 @@ class Search:
             alone &= (weight[this] > 0.0) & (self._weights[homes[this], homes[that]] >= weight[this])
             promise += np.bincount(that[alone], (model.twice * weight)[this[alone]], graph.size)
         promise[self._pinned] = 0.0
-        chosen = np.flatnonzero(promise > LEAST_GAIN * max(self.cost.weighed, 1e-300))
-        found: list[int] = chosen[np.argsort(-promise[chosen], kind="stable")].tolist()
+        return self._most_first(promise)
+
+    def _most_first(self, gains: Floats) -> list[int]:
+        """The topics with a gain worth a move, the largest gain first."""
+        chosen = np.flatnonzero(gains > LEAST_GAIN * max(self.cost.weighed, 1e-300))
+        found: list[int] = chosen[np.argsort(-gains[chosen], kind="stable")].tolist()
         return found
 
     def _try_to_move(self, topic: int) -> bool:
@@ -141,11 +143,9 @@ class Search:
             return False
         self._budget.visits -= 1
         changes = self._changes(topic)
-        home = self.homes[topic]
         if self._most is not None:
-            rate = self.graph.rates[topic]
-            has_room = self._loads + rate <= self._most
-            has_room[home] = True
+            has_room = self._loads + self.graph.rates[topic] <= self._most
+            has_room[self.homes[topic]] = True
             changes = np.where(has_room, changes, np.inf)
         node = int(np.argmin(changes))
         if not changes[node] < -LEAST_GAIN * self.cost.weighed:
@@ -190,10 +190,7 @@ class Search:
 
     def _climbers(self) -> list[int]:
         """Topics with small groups that climb: perhaps the group should be in one place."""
-        waste = self.cost.climb * (self.graph.degrees <= GROUP_MAX) * ~self._pinned
-        chosen = np.flatnonzero(waste > LEAST_GAIN * max(self.cost.weighed, 1e-300))
-        found: list[int] = chosen[np.argsort(-waste[chosen], kind="stable")].tolist()
-        return found
+        return self._most_first(self.cost.climb * (self.graph.degrees <= GROUP_MAX) * ~self._pinned)
 
     def _try_to_gather(self, topic: int) -> bool:
         """Bring a topic and its whole group to one of the nodes where some of them are, if that is cheaper."""
@@ -206,7 +203,9 @@ class Search:
         best, target = 0.0, -1
         for node in sorted(set(homes)):
             change = self._gather(group, node)
-            self._scatter(group, homes)
+            for each, home in zip(group, homes, strict=True):  # back again
+                if self.homes[each] != home:
+                    self._move(each, home)
             if change < best:
                 best, target = change, node
         if target < 0 or not best < -LEAST_GAIN * self.cost.weighed:
@@ -219,18 +218,11 @@ class Search:
         for each in group:
             if self.homes[each] != node:
                 self._budget.visits -= 1
-                rate = self.graph.rates[each]
-                if self._most is not None and self._loads[node] + rate > self._most:
-                    change = np.inf
-                    break
+                if self._most is not None and self._loads[node] + self.graph.rates[each] > self._most:
+                    return np.inf
                 change += float(self._changes(each)[node])
                 self._move(each, node)
         return change
-
-    def _scatter(self, group: list[int], homes: list[int]) -> None:
-        for each, home in zip(group, homes, strict=True):
-            if self.homes[each] != home:
-                self._move(each, home)
 
     # ── loads ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,11 +258,9 @@ class Search:
 
 
 def place(model: Model, shapes: list[Shape]) -> tuple[Shape, Ids, Cost]:
-    """The best homes and the best shape that the budget allows to find.
-
-    All shapes and starts are priced; the search is made from the cheapest on, first one of each shape. What is left of
-    the budget goes into disturbing the best plan and searching again.
-    """
+    """The best homes and the best shape that the budget allows to find. All shapes and starts are priced; the search is
+    made from the cheapest on, first one of each shape. What is left of the budget goes into disturbing the best plan
+    and searching again."""
     budget = Budget()
     best: Search | None = None
     for shape, homes in _starts(model, shapes):
@@ -322,11 +312,9 @@ def _kicked(model: Model, search: Search, random: np.random.Generator) -> Ids:
 
 
 def _too_much(model: Model, cost: Cost) -> str:
+    nodes = model.network.nodes
     node = int(np.argmax(cost.loads))
-    name, most = model.network.nodes[node], model.network.load_max
-    total = model.graph.rates.sum()
-    count = len(model.network.nodes)
-    return (
-        f"no placement was found: {name} would handle {cost.loads[node]:,.0f} of {total:,.0f} events/s, "
-        f"and {most:,.0f} are allowed for each of {count} {'node' if count == 1 else 'nodes'}"
-    )
+    load = f"{nodes[node]} would handle {cost.loads[node]:,.0f} of {model.graph.rates.sum():,.0f} events/s"
+    each = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    allowed = f"{model.network.load_max:,.0f} are allowed for each of {each}"
+    return f"no placement was found: {load}, and {allowed}"

@@ -13,25 +13,20 @@ from typing import NamedTuple
 import numpy as np
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from seriatim.model import InputError, Node, Topic
-from seriatim.pipeline.plan.bound import lower_bound
-from seriatim.pipeline.plan.cost import Cost, Model
-from seriatim.pipeline.plan.graph import PAIRS_MAX, Floats, Graph, sums_of
-from seriatim.pipeline.plan.inputs import Inputs, Topics, topics_of
+from seriatim.pipeline.plan.cost import Cost, Model, lower_bound
+from seriatim.pipeline.plan.graph import PAIRS_MAX, Floats, Graph, Ids, columns_of, sums_of
+from seriatim.pipeline.plan.inputs import Inputs, Topics, rates_and_places, topics_of
 from seriatim.pipeline.plan.network import NODES_MAX, Network, Shape, chain, shapes, star
-from seriatim.pipeline.plan.overlaps import Ids, Wide, by_id, coupled_pairs, pairs_of, wide_of
+from seriatim.pipeline.plan.overlaps import Wide, by_id, coupled_pairs, pairs_of, wide_of
 from seriatim.pipeline.plan.placement import at, by_chance, by_hash, in_ranges, nearest, place
-from seriatim.pipeline.plan.rates import rates_and_places
 
 NOWHERE = "here"  # the site of everything, where none is known
 Say = Callable[[str], None]
 
 
 class Placed(NamedTuple):
-    """One way to place topics, and what it costs."""
-
     name: str
     shape: Shape
     homes: Ids
@@ -48,26 +43,19 @@ class Summed(NamedTuple):
     graph: Graph
 
 
-class Plan:
+class Plan(NamedTuple):
     """A tree and homes, and everything that was known when they were chosen."""
 
-    def __init__(self, summed: Summed, model: Model, shape: Shape, homes: Ids, cost: Cost) -> None:
-        self.summed = summed
-        self.graph = model.graph
-        self.model = model
-        self.shape = shape
-        self.home_ids = homes
-        self.cost = cost
-        self.bound = lower_bound(model)
+    summed: Summed
+    model: Model
+    shape: Shape
+    home_ids: Ids
+    cost: Cost
+    bound: float
 
     @property
-    def parents(self) -> dict[Node, Node | None]:
-        return self.shape.parents
-
-    @property
-    def default_home(self) -> Node:
-        """The home of topics that nobody holds yet."""
-        return self.shape.tree.root
+    def graph(self) -> Graph:
+        return self.model.graph
 
     @property
     def homes(self) -> dict[Topic, Node]:
@@ -111,44 +99,43 @@ class Plan:
 
 
 @contextmanager
-def summed_up(inputs: Inputs, buckets: int = 0, causal: bool = False, say: Say = lambda line: None) -> Iterator[Summed]:
-    """The Spark part. The tables stay cached while the block runs."""
-    held = inputs.held
-    say("reading topics")
-    topics = topics_of(held, buckets)
-    rows = sum(topics.holders)
-    ids = by_id(held, topics).persist(StorageLevel.MEMORY_AND_DISK)
-    pairs: DataFrame | None = None
+def kept_tables() -> Iterator[Callable[[DataFrame], DataFrame]]:
+    """Gives a function that caches a table; all are dropped at the end of the block."""
+    cached: list[DataFrame] = []
+
+    def keep(table: DataFrame) -> DataFrame:
+        cached.append(table.persist(StorageLevel.MEMORY_AND_DISK))
+        return table
+
     try:
-        say(f"{rows:,} subscriptions of {len(topics.names):,} topics: counting who holds what together")
-        count, threshold = len(topics.names), 1 if causal else 2
-        wide = wide_of(ids, count)
-        ordinary = ids.where(~F.col("subscriber").isin(wide.subscribers)) if wide.subscribers else ids
-        made = pairs_of(ordinary, count, rows)
-        pairs = coupled_pairs(made, wide, count, threshold).persist(StorageLevel.MEMORY_AND_DISK)
+        yield keep
+    finally:
+        for table in cached:
+            table.unpersist()
+
+
+@contextmanager
+def summed_up(inputs: Inputs, buckets: int = 0, causal: bool = False, say: Say = lambda line: None) -> Iterator[Summed]:
+    """Sum up the subscriptions on Spark. The tables stay cached while the block runs."""
+    say("reading topics")
+    topics = topics_of(inputs.held, buckets)
+    count, rows, threshold = len(topics.names), sum(topics.holders), 1 if causal else 2
+    with kept_tables() as keep:
+        held = keep(by_id(inputs.held, topics))
+        say(f"{rows:,} subscriptions of {count:,} topics: counting who holds what together")
+        wide = wide_of(held, count)
+        pairs = keep(coupled_pairs(pairs_of(wide.without(held), count, rows), wide, count, threshold))
         size = pairs.count()
         if size > PAIRS_MAX:
             fix = "plan over buckets, for example --buckets 1024: topics of a bucket are ordered together"
             raise InputError("subscriptions", f"{size:,} pairs of topics are coupled, more than {PAIRS_MAX:,}", fix)
         say(f"{size:,} coupled pairs")
-        table = pairs.toArrow()
-        columns = [table.column(name).to_numpy().astype(np.int64) for name in ("a", "b", "subscribers")]
+        columns = columns_of(pairs, "a", "b", "subscribers")
         order = np.lexsort((columns[1], columns[0]))
-        rates, where, sites = rates_and_places(inputs, topics, ids)
-        graph = Graph(
-            topics.names,
-            rates,
-            (columns[0][order], columns[1][order], columns[2][order]),
-            where,
-            sites,
-            wide.masks,
-            threshold,
-        )
-        yield Summed(topics, ids, pairs, wide, graph)
-    finally:
-        ids.unpersist()
-        if pairs is not None:
-            pairs.unpersist()
+        a, b, shared = (column[order] for column in columns)
+        rates, where, sites = rates_and_places(inputs, topics, held)
+        graph = Graph(topics.names, rates, (a, b, shared), where, sites, wide.masks, threshold)
+        yield Summed(topics, held, pairs, wide, graph)
 
 
 def make_plan(summed: Summed, network: Network | None = None, say: Say = lambda line: None) -> Plan:
@@ -159,22 +146,17 @@ def make_plan(summed: Summed, network: Network | None = None, say: Say = lambda 
     say(f"placing {graph.size:,} topics on {len(network.nodes)} nodes")
     affinity, weight = _affinity(graph)
     shape, homes, cost = place(model, list(shapes(network, affinity, weight, graph.sites)))
-    return Plan(summed, model, shape, homes, cost)
+    return Plan(summed, model, shape, homes, cost, lower_bound(model))
 
 
 def default_network(sites: tuple[str, ...], load_max: float | None = None) -> Network:
     """A node for each site, of the same name."""
     if len(sites) > NODES_MAX:
-        raise InputError("sites", f"there are {len(sites)}", f"name the nodes (at most {NODES_MAX}) and their sites")
+        raise InputError("sites", f"there are {len(sites)} sites", f"name at most {NODES_MAX} nodes and their sites")
     names = {"".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in site): site for site in sites}
     if len(names) < len(sites):
-        raise InputError("sites", "two of them would be nodes of one name", "name the nodes and their sites yourself")
+        raise InputError("sites", "two sites would give the same node name", "name the nodes and their sites yourself")
     return Network(names or {"root": NOWHERE}, None, load_max)
-
-
-def topics_in_use(inputs: Inputs, buckets: int = 0) -> Topics:
-    """What is ordered now: the topics, or buckets, that somebody holds."""
-    return topics_of(inputs.held, buckets)
 
 
 def _affinity(graph: Graph) -> tuple[Floats, Floats]:

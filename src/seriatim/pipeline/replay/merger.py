@@ -23,14 +23,13 @@ in its log. What is out is always the beginning of each log, with all its predec
 two logs each, which is legal) there is no sequence for a holder of all three, and `knot` shows why.
 
 The state is a few numbers per log, the ranges that are held, and two numbers for each range whose ordinal may still
-have to be looked up: those at or above `frontier`. It is plain data (`state`): a stream carries it from batch to batch.
+have to be looked up: those at or above `frontier`.
 """
 
 import heapq
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
-from math import floor
 from operator import attrgetter
 
 from msgspec import Struct, field
@@ -49,8 +48,6 @@ class Range(Struct, frozen=True):
 
 
 class Placed(Struct, frozen=True, gc=False):
-    """A range and its ordinal."""
-
     log: Topic
     first: Number
     last: Number
@@ -72,7 +69,7 @@ class Held(Struct, frozen=True):
         return f"{self.log} {self.first}…{self.last} comes after {self.waits_for} {self.needed}"
 
 
-class LaneState(Struct):
+class Lane(Struct):
     """One log. `placed_to` is None until its first stamp is there: then it begins wherever that begins."""
 
     placed_to: Number | None = None
@@ -80,15 +77,7 @@ class LaneState(Struct):
     forgotten_to: Number = 0  # of the ranges up to here the ordinals are no longer known, or never were
     lasts: list[Number] = field(default_factory=list)  # of the placed ranges above: their last numbers,
     ordinals: list[int] = field(default_factory=list)  # and their ordinals
-    queue: list[Range] = field(default_factory=list)  # not placed yet, by number
-
-
-class MergerState(Struct):
-    """Everything a merger knows."""
-
-    lanes: dict[Topic, LaneState]
-    promised_us: int = 0
-    skip_gaps: bool = False
+    queue: deque[Range] = field(default_factory=deque)  # not placed yet, by number
 
 
 class Merger:
@@ -101,58 +90,48 @@ class Merger:
     said is lost with them: order across such a place is by time and not proven. Only for when all stamps are there.
     """
 
-    def __init__(self, logs: Iterable[Topic] = (), skip_gaps: bool = False, state: MergerState | None = None) -> None:
-        self._state = state or MergerState({log: LaneState() for log in sorted(set(logs))}, skip_gaps=skip_gaps)
-        self._lanes = self._state.lanes
-        self._queues = {log: deque(lane.queue) for log, lane in self._lanes.items()}
+    def __init__(self, logs: Iterable[Topic], skip_gaps: bool = False) -> None:
+        self.lanes = {log: Lane() for log in sorted(set(logs))}
+        self._skip_gaps = skip_gaps
+        self._promised_us = 0
         self._heads: dict[Topic, tuple[list[tuple[Topic, Number]], int]] = {}  # what the first range has yet to look at
         self._blocked: dict[Topic, tuple[Topic, Number]] = {}
         self._waiting: dict[Topic, list[tuple[Number, Topic]]] = {}  # a heap for each log that is waited for
         self._placed: list[Placed] = []
-        self._advance([log for log, queue in self._queues.items() if queue])
-
-    @property
-    def state(self) -> MergerState:
-        """What `Merger(state=…)` goes on from, as it is now. Take out first what is placed: it is not part of it."""
-        for log, lane in self._lanes.items():
-            lane.queue = list(self._queues[log])
-        return self._state
 
     @property
     def frontier(self) -> int:
         """Whatever will be placed has at least this ordinal: below it, what is out is complete."""
-        promised = self._state.promised_us
-        lanes = ((lane.ordinal + 1, self._queues[log]) for log, lane in self._lanes.items())
-        return min((least if queue else max(least, promised) for least, queue in lanes), default=0)
+        lanes = ((lane.ordinal + 1, lane.queue) for lane in self.lanes.values())
+        return min((least if queue else max(least, self._promised_us) for least, queue in lanes), default=0)
 
     def feed(self, log: Topic, first: Number, last: Number, entries: Mapping[Topic, Number], received_us: int) -> None:
-        """One stamp. A repeat changes nothing."""
-        lane = self._lanes.get(log)
+        """Take one stamp. A repeat changes nothing."""
+        lane = self.lanes.get(log)
         if lane is None:
             raise InputError(f"log {log!r}", "it is not in the set that is merged", "name it when the merger is made")
         if not 1 <= first <= last or received_us < 0:
             raise InputError(f"stamp of {log} {first}…{last}", "no such range", "numbers go up from 1, times from 0")
-        wanted = {other: k for other, k in entries.items() if other in self._lanes and other != log}
+        wanted = {other: k for other, k in entries.items() if other in self.lanes and other != log}
         range_ = Range(first, last, wanted, received_us)
-        queue = self._queues[log]
         if lane.placed_to is None:
             lane.placed_to = lane.forgotten_to = first - 1
-            queue.append(range_)
+            lane.queue.append(range_)
             self._advance([log, *self._woken_by(log, first - 1)])
         elif last > lane.placed_to:
-            if not queue or first > queue[-1].last:
-                queue.append(range_)
-            elif any((first, last) == (each.first, each.last) for each in queue):
+            if not lane.queue or first > lane.queue[-1].last:
+                lane.queue.append(range_)
+            elif any((first, last) == (each.first, each.last) for each in lane.queue):
                 return
             else:  # into a gap
-                self._queues[log] = queue = deque(sorted([*queue, range_], key=attrgetter("first")))
-            if queue[0] is range_:
+                lane.queue = deque(sorted([*lane.queue, range_], key=attrgetter("first")))
+            if lane.queue[0] is range_:
                 self._heads.pop(log, None)
                 self._advance([log])
 
     def promise(self, received_us: int) -> None:
         """No stamp that is fed from now on was stored before this: less has to be remembered."""
-        self._state.promised_us = max(self._state.promised_us, received_us)
+        self._promised_us = max(self._promised_us, received_us)
 
     def take(self) -> list[Placed]:
         """What was placed since the last time, predecessors first."""
@@ -162,7 +141,7 @@ class Merger:
     def forget(self) -> None:
         """Drop ordinals that nobody can need: whatever is placed from now on has a larger one anyway."""
         frontier = self.frontier
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             if count := bisect_left(lane.ordinals, frontier):
                 lane.forgotten_to = lane.lasts[count - 1]
                 del lane.lasts[:count], lane.ordinals[:count]
@@ -188,7 +167,7 @@ class Merger:
         return []
 
     def _held(self, log: Topic) -> Held:
-        head, (waits_for, needed) = self._queues[log][0], self._blocked[log]
+        head, (waits_for, needed) = self.lanes[log].queue[0], self._blocked[log]
         return Held(log, head.first, head.last, waits_for, needed)
 
     # ── placing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,10 +176,10 @@ class Merger:
         """Place whatever can be placed of these logs, and of those that waited for it."""
         while work:
             log = work.pop()
-            lane, queue = self._lanes[log], self._queues[log]
+            lane = self.lanes[log]
             self._blocked.pop(log, None)
-            while queue:
-                blocker = self._try_to_place(log, lane, queue)
+            while lane.queue:
+                blocker = self._try_to_place(log, lane)
                 if blocker is not None:
                     self._blocked[log] = blocker
                     if blocker[0] != log:
@@ -222,14 +201,17 @@ class Merger:
             self._waiting.pop(log, None)
         return woken
 
-    def _try_to_place(self, log: Topic, lane: LaneState, queue: deque[Range]) -> tuple[Topic, Number] | None:
+    def _try_to_place(self, log: Topic, lane: Lane) -> tuple[Topic, Number] | None:
         """Place the first range of the queue; or say what it waits for."""
+        queue = lane.queue
         head = queue[0]
         assert lane.placed_to is not None, "a log with stamps has begun"
         if head.first != lane.placed_to + 1:
             if head.first <= lane.placed_to:
-                raise self._overlap(log, head.first, head.last)
-            if not self._state.skip_gaps:
+                fix = "keep one row per stamp, as the sequencer wrote it"
+                problem = "part of this range has another stamp"
+                raise InputError(f"stamp of {log} {head.first}…{head.last}", problem, fix)
+            if not self._skip_gaps:
                 return log, head.first - 1
             head = Range(lane.placed_to + 1, head.first - 1, {}, 0, lost=True)
             queue.appendleft(head)
@@ -237,7 +219,7 @@ class Merger:
         rest, ordinal = started or (list(head.entries.items()), max(head.received_us, lane.ordinal + 1))
         while rest:
             other, needed = rest[-1]
-            before = self._lanes[other]
+            before = self.lanes[other]
             if before.placed_to is None or before.placed_to < needed:
                 self._heads[log] = rest, ordinal
                 return other, needed
@@ -252,16 +234,7 @@ class Merger:
             self._placed.append(Placed(log, head.first, head.last, ordinal))
         return None
 
-    def _overlap(self, log: Topic, first: Number, last: Number) -> InputError:
-        fix = "keep one row per stamp, as the sequencer wrote it"
-        return InputError(f"stamp of {log} {first}…{last}", "part of this range has another stamp", fix)
-
 
 def order_key(ordinal: int, log: Topic, number: Number, index: int) -> str:
     """A text that sorts as (ordinal, log, number, index) does. No name of a topic holds a blank or anything below."""
     return f"{ordinal:016x} {log} {number:016x} {index:08x}"
-
-
-def microseconds(received_at: float) -> int:
-    """A time of the tables, which is in milliseconds, as the merger takes it. `ordering.py` does the same in Spark."""
-    return floor(received_at * 1000 + 0.5)

@@ -17,6 +17,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from seriatim.model import InputError, Topic
 from seriatim.order import TopicNames, topic_id
@@ -30,43 +31,23 @@ DECLARES = -1  # in place of a time: a row that only says that its log is in the
 ORDER = ("ordinal", "log", "number", "index")
 
 _COMPONENTS = "log string, component string"
-_PLACES_ARROW = pa.schema(
-    [
-        pa.field("log", pa.string(), nullable=False),
-        pa.field("first", pa.int64(), nullable=False),
-        pa.field("last", pa.int64(), nullable=False),
-        pa.field("component", pa.string(), nullable=False),
-        pa.field("ordinal", pa.int64()),
-        pa.field("waits_for", pa.string()),
-        pa.field("needed", pa.int64()),
-        pa.field("in_knot", pa.bool_(), nullable=False),
-    ]
-)
 
 
 # ── places of ranges ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def places(stamps: DataFrame, logs: Sequence[Topic] | None = None, skip_gaps: bool = False) -> DataFrame:
-    """Stamps → places (schemas.py). `logs`: the set to merge; default: every log that has a stamp.
-
-    A row without ordinal is the first range of a log that cannot be placed: it waits for number `needed` of the log
-    `waits_for`, which has no stamp yet, or, if `in_knot`, waits itself in a circle with this one.
-    """
+    """Stamps → places (schemas.py). `logs`: the set to merge; default: every log that has a stamp. A row without
+    ordinal is the first range of a log that cannot be placed: it waits for number `needed` of the log `waits_for`,
+    which has no stamp yet, or, if `in_knot`, waits itself in a circle with this one."""
     if logs is not None and not logs:
         raise InputError("logs", "the set is empty", "name at least one log")
     wanted = stamps if logs is None else stamps.where(F.col("log").isin(list(logs)))
     in_log = Window.partitionBy("log").orderBy("first", "last")
     received_us = F.floor(F.col("received_at") * 1000 + 0.5).cast("long")
     earlier = in_log.rowsBetween(Window.unboundedPreceding, 0)
-    timed = wanted.select(
-        "log",
-        "first",
-        "last",
-        "entries",
-        F.max(received_us).over(earlier).alias("received_us"),
-        F.row_number().over(in_log).alias("row"),
-    )
+    latest, row = F.max(received_us).over(earlier), F.row_number().over(in_log)
+    timed = wanted.select("log", "first", "last", "entries", latest.alias("received_us"), row.alias("row"))
     # The first row of each log twice: once to declare the log, before anything is merged.
     copies = F.when(F.col("row") == 1, F.array(F.lit(True), F.lit(False))).otherwise(F.array(F.lit(False)))
     rows = timed.withColumn("declares", F.explode(copies))
@@ -93,7 +74,6 @@ def opaque_names(logs: Iterable[Topic]) -> dict[Topic, Topic]:
 
 
 def placed(places: DataFrame) -> DataFrame:
-    """The ranges that have a place."""
     return places.where(F.col("ordinal").isNotNull())
 
 
@@ -179,31 +159,27 @@ def _batch(merger: Merger, component: str, is_complete: bool = False) -> pa.Reco
         for each in merger.held():
             in_knot = each.log in knot
             rows.append((each.log, each.first, each.last, component, None, each.waits_for, each.needed, in_knot))
-    columns = list(zip(*rows, strict=True)) or [()] * len(_PLACES_ARROW)
-    return pa.record_batch(
-        [pa.array(column, field.type) for column, field in zip(columns, _PLACES_ARROW, strict=True)],
-        schema=_PLACES_ARROW,
-    )
+    schema = to_arrow_schema(PLACES)
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
 
 
 # ── places of events ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def with_order_keys(events: DataFrame, places: DataFrame) -> DataFrame:
-    """Events with `ordinal` and `order_key`; those that have no place yet are left out.
-
-    Every log is cut into chunks of numbers, and each chunk is one pass over its ranges and events side by side: no
-    join that compares every range with every event.
-    """
+    """Events with `ordinal` and `order_key`; those that have no place yet are left out. Every log is cut into chunks of
+    numbers, and each chunk is one pass over its ranges and events side by side: no join that compares every range with
+    every event."""
     ranges = placed(places)
     columns = events.columns
     cut = F.explode(F.sequence(_chunk("first"), _chunk("last")))
     starts = ranges.select("log", "first", "last", "ordinal", cut.alias("chunk"))
     starts = starts.withColumn("number", F.greatest("first", F.shiftleft("chunk", CHUNK_BITS)))
     place = F.struct("last", "ordinal").alias("place")
-    both = events.withColumn("chunk", _chunk("number")).unionByName(
-        starts.select("log", "number", "chunk", place), allowMissingColumns=True
-    )
+    starts = starts.select("log", "number", "chunk", place)
+    both = events.withColumn("chunk", _chunk("number")).unionByName(starts, allowMissingColumns=True)
     before = Window.partitionBy("log", "chunk").orderBy("number", F.col("place").isNull())
     latest = F.last("place", ignorenulls=True).over(before.rowsBetween(Window.unboundedPreceding, 0))
     filled = both.withColumn("range", latest).where(F.col("place").isNull())
@@ -218,8 +194,7 @@ def _chunk(column: str) -> Column:
 
 def order_key_column(first: str = "ordinal") -> Column:
     """`merger.order_key` as a column."""
-    parts = [_hex(first, 16), F.col("log"), _hex("number", 16), _hex("index", 8)]
-    return F.concat_ws(" ", *parts)
+    return F.concat_ws(" ", _hex(first, 16), "log", _hex("number", 16), _hex("index", 8))
 
 
 def _hex(column: str, digits: int) -> Column:

@@ -119,7 +119,7 @@ class Progress:
         self._count = self._written = 0
 
     def reached(self) -> Reached | None:
-        """What the file says. InputError: it is of another replay."""
+        """What the file says. Raises InputError if it is of another replay."""
         if self._path is None or not self._path.exists():
             return None
         try:

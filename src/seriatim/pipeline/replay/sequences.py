@@ -13,19 +13,49 @@ one. For others (`never_ordered`) keys follow the broker's clock. A single subsc
 another order; `saw` shows it.
 """
 
+import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from itertools import combinations
 from typing import NamedTuple
 
+from msgspec import Struct, field
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from seriatim.model import InputError, Topic
-from seriatim.pipeline.replay.bounds import NO_BOUND, Bound
+from seriatim.model import InputError, Number, Topic
 from seriatim.pipeline.replay.ordering import order_key_column, placed, places, with_names, with_order_keys
 from seriatim.pipeline.schemas import REPLAY
 
+_NUMBERS = re.compile(r"[^=,]+=\d+(,[^=,]+=\d+)*")
 ORDER = ("sequence", "log", "number", "index")  # what REPLAY is sorted by, and `order_key` sorts the same
+
+
+class Bound(Struct, frozen=True):
+    """From or up to where a replay goes: a time (since 1970, by the broker's clock), or a number for each topic. Topics
+    that are not named are not bounded."""
+
+    time_ms: float | None = None
+    numbers: dict[Topic, Number] = field(default_factory=dict)
+
+
+NO_BOUND = Bound()
+
+
+def parse_bound(text: str, what: str = "bound") -> Bound:
+    """A time without a zone is UTC."""
+    if _NUMBERS.fullmatch(text):
+        pairs = [pair.split("=") for pair in text.split(",")]
+        numbers = {topic.strip(): int(number) for topic, number in pairs}
+        if len(numbers) < len(pairs):
+            raise InputError(what, f"{text!r} names a topic twice", "name it once")
+        return Bound(numbers=numbers)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        fix = "give a time (2026-07-14T09:30:00Z) or numbers (orders=120,payments=7)"
+        raise InputError(what, f"{text!r} is neither a time nor numbers of topics", fix) from None
+    return Bound(time_ms=(time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class Replay(NamedTuple):
@@ -54,10 +84,8 @@ def would_have_seen(
     until: Bound = NO_BOUND,
     skip_gaps: bool = False,
 ) -> Replay:
-    """All events of these topics, in a sequence that a subscriber of exactly these could have been notified of.
-
-    `since` is included. `until`: a time is not included, numbers are. `skip_gaps`: see `merger.Merger`.
-    """
+    """All events of these topics, in a sequence that a subscriber of exactly these could have been notified of. `since`
+    is included. `until`: a time is not included, numbers are. `skip_gaps`: see `merger.Merger`."""
     if not topics:
         raise InputError("topics", "no topic is named", "name at least one")
     wanted = F.col("topic").isin(list(topics))
@@ -124,12 +152,12 @@ def _bounded(events: DataFrame, time: str, since: Bound, until: Bound) -> DataFr
 
 def _as_replay(events: DataFrame) -> DataFrame:
     """Fill in what is not there, in the order of `schemas.REPLAY`."""
-    for field in REPLAY:
-        if field.name not in events.columns and field.name not in ("order_key", "replayed"):
-            value = F.lit(None) if field.nullable else F.lit(0)
-            events = events.withColumn(field.name, value.cast(field.dataType))
+    for each in REPLAY:
+        if each.name not in events.columns and each.name not in ("order_key", "replayed"):
+            value = F.lit(None) if each.nullable else F.lit(0)
+            events = events.withColumn(each.name, value.cast(each.dataType))
     events = events.withColumn("order_key", order_key_column("sequence")).withColumn("replayed", F.lit(True))
-    return events.select(*[F.col(field.name).cast(field.dataType) for field in REPLAY])
+    return events.select(*[F.col(each.name).cast(each.dataType) for each in REPLAY])
 
 
 # ── what is missing ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,9 +169,8 @@ def _holes(events: DataFrame, places: DataFrame, since: Bound, until: Bound) -> 
     numbers = events.groupBy("log", "number").agg(F.min("received_at").alias("at")).join(spans, "log")
     numbers = numbers.where(F.col("number").between(F.col("begin"), F.col("end"))).select("log", "number", "at")
     none = F.lit(None).cast("double")
-    edges = spans.select("log", (F.col("begin") - 1).alias("number"), none.alias("at")).union(
-        spans.select("log", F.col("end") + 1, none)
-    )
+    ends = F.explode(F.array(F.col("begin") - 1, F.col("end") + 1))
+    edges = spans.select("log", ends.alias("number"), none.alias("at"))
     following = Window.partitionBy("log").orderBy("number")
     stretches = numbers.union(edges).select(
         "log",
@@ -153,9 +180,8 @@ def _holes(events: DataFrame, places: DataFrame, since: Bound, until: Bound) -> 
         F.lead("at").over(following).alias("before"),
     )
     reason = F.lit("stamped, but the archive has no event: deleted or expired before it was archived, or a void")
-    early = spans.where(F.col("begin") > 1).select(
-        "log", F.lit(1).cast("long"), F.col("begin") - 1, none, none, F.lit("before the first stamp of the archive")
-    )
+    before = F.lit("before the first stamp of the archive")
+    early = spans.where("begin > 1").select("log", F.lit(1).cast("long"), F.col("begin") - 1, none, none, before)
     holes = stretches.where(F.col("first") <= F.col("last")).withColumn("reason", reason).union(early)
     if since.time_ms is not None:
         holes = holes.where(F.col("before").isNull() | (F.col("before") >= since.time_ms))
@@ -188,15 +214,9 @@ def saw(
     told in `missing`. So is what is `lost` (from `read_gaps`) of the delivery logs: whose rows it held, nobody knows.
     """
     own = _bounded(deliveries.where(F.col("subscriber") == subscriber), "notified_at", since, until)
-    told = own.where(~F.coalesce("filtered", F.lit(False))).select(
-        F.col("position"),
-        F.col("event_id").alias("seen_id"),
-        F.col("topic").alias("seen_topic"),
-        F.col("number").alias("seen_number"),
-        F.col("index").alias("seen_index"),
-        "notified_at",
-        "out_of_order",
-    )
+    seen = {"event_id": "seen_id", "topic": "seen_topic", "number": "seen_number", "index": "seen_index"}
+    told = own.where(~F.coalesce("filtered", F.lit(False)))
+    told = told.select("position", *seen, "notified_at", "out_of_order").withColumnsRenamed(seen)
     same_place = (F.col("number") == F.col("seen_number")) & (F.col("index") == F.col("seen_index"))
     matches = (
         (F.col("topic") == F.col("seen_topic"))
@@ -210,13 +230,9 @@ def saw(
     joined = joined.withColumn("log", F.coalesce("log", "seen_topic")).withColumn("sequence", F.col("position"))
     joined = joined.withColumn("number", F.coalesce("number", F.lit(0)))  # foreign logs have none
     replayed = _as_replay(joined)
-    without = replayed.where("missing").select(
-        F.lit("event").alias("kind"),
-        F.col("topic").alias("name"),
-        F.col("number").alias("first"),
-        F.col("number").alias("last"),
-        F.lit("delivered, but the archive has no such event").alias("reason"),
-    )
+    reason = F.lit("delivered, but the archive has no such event").alias("reason")
+    places = ("'event' AS kind", "topic AS name", "number AS first", "number AS last")
+    without = replayed.where("missing").select(*map(F.expr, places), reason)
     changes = None if subscriptions is None else _changes(subscriptions.where(F.col("subscriber") == subscriber))
     missing = without.union(_position_holes(own, subscriber, since))
     if lost is not None:
@@ -227,9 +243,9 @@ def saw(
 
 def _position_holes(own: DataFrame, subscriber: str, since: Bound) -> DataFrame:
     following = Window.partitionBy(F.lit(0)).orderBy("position")  # one subscriber's: one task
-    begin = own.sparkSession.createDataFrame([(-1,)], "position long") if since == NO_BOUND else None
     positions = own.select("position")
-    positions = positions if begin is None else positions.union(begin)
+    if since == NO_BOUND:
+        positions = positions.union(own.sparkSession.createDataFrame([(-1,)], "position long"))
     stretches = positions.select(
         F.lit("position").alias("kind"),
         F.lit(subscriber).alias("name"),
@@ -241,14 +257,9 @@ def _position_holes(own: DataFrame, subscriber: str, since: Bound) -> DataFrame:
 
 
 def _changes(subscriptions: DataFrame) -> DataFrame:
-    joined = subscriptions.select(
-        F.col("since").alias("position"), F.lit("joined").alias("change"), "topic", F.col("start").alias("number")
-    )
-    left = subscriptions.where(F.col("until").isNotNull()).select("until", F.lit("left"), "topic", "end")
+    joined = subscriptions.selectExpr("since AS position", "'joined' AS change", "topic", "start AS number")
+    left = subscriptions.where("until IS NOT NULL").selectExpr("until", "'left'", "topic", "end")
     return joined.union(left).orderBy("position", "change", "topic")
-
-
-# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def as_text(events: DataFrame) -> DataFrame:

@@ -1,40 +1,11 @@
 """Reports: runs, experiments and plans as one HTML page that needs nothing but a browser, and as PNGs.
 
-`pages.py` is what a page consists of, as plain data. `sources/` reads it, `figures/` counts, `drawing/` draws each
-figure once as plain shapes, and `html/` makes the page. Only the two `spark.py` need Spark, and only PNGs need Pillow.
+`pages.py` is what a page consists of, as plain data. `sources.py` reads it, `figures.py` counts, `drawing/` draws each
+figure once as plain shapes, and `html/` makes the page. Only `spark.py` needs Spark, and only PNGs need Pillow.
 """
 
-from seriatim.pipeline.report.figures.memory import RunFigures, figures_of
+from seriatim.pipeline.report.figures import figures_of
 from seriatim.pipeline.report.html.page import render
-from seriatim.pipeline.report.pages import (
-    Comparison,
-    Coupling,
-    Experiment,
-    Judgement,
-    Measurement,
-    Page,
-    PlanSection,
-    RunSection,
-    Section,
-    Shape,
-    SweepSection,
-    TreeNode,
-)
+from seriatim.pipeline.report.pages import Judgement, Page, PlanSection, RunSection, Section, SweepSection
 
-__all__ = [
-    "Comparison",
-    "Coupling",
-    "Experiment",
-    "Judgement",
-    "Measurement",
-    "Page",
-    "PlanSection",
-    "RunFigures",
-    "RunSection",
-    "Section",
-    "Shape",
-    "SweepSection",
-    "TreeNode",
-    "figures_of",
-    "render",
-]
+__all__ = ["Judgement", "Page", "PlanSection", "RunSection", "Section", "SweepSection", "figures_of", "render"]

@@ -1,11 +1,11 @@
-"""What a report consists of, as plain data: `sources/` fills it from files, `html/` makes a page of it."""
+"""What a report consists of, as plain data: `sources.py` fills it from files, `html/` makes a page of it."""
 
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from seriatim.audit import Anomaly, Report, Verdict
-from seriatim.pipeline.report.figures.memory import RunFigures
+from seriatim.pipeline.report.figures import RunFigures
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
 
     @property
     def answer(self) -> str:
-        """The worst one."""
+        """The worst answer of all verdicts."""
         answers = {verdict.answer for verdict in self.verdicts.values()}
         return next((word for word in ("invalid", "unknown") if word in answers), "valid")
 
@@ -79,8 +79,6 @@ class Experiment(Struct, frozen=True, kw_only=True):
 
 
 class SweepSection(Struct, frozen=True, kw_only=True):
-    """Experiments beside what the paper states."""
-
     name: str
     measurements: tuple[Measurement, ...]
     experiments: dict[str, Experiment] = field(default_factory=dict)
@@ -88,8 +86,6 @@ class SweepSection(Struct, frozen=True, kw_only=True):
 
 
 class TreeNode(Struct, frozen=True, kw_only=True):
-    """A sequencer node of a plan."""
-
     name: str
     parent: str | None = None
     site: str = ""

@@ -1,6 +1,6 @@
 """Messages of logs and slots as columns of events. A pack is unfolded without a step of Python per event."""
 
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 from seriatim.brokers.bulk import BulkReader, Messages, Stream, matches, patterns
 from seriatim.brokers.packs import BATCH_HEADER, Unreadable, read_pack
 from seriatim.model import RemoteError
+
+Ids: TypeAlias = np.ndarray[Any, Any]
 
 _HEADERS = pa.map_(pa.string(), pa.string())
 _NO_PACK = -1
@@ -22,22 +24,8 @@ def times_of(times: list[bytes]) -> pa.Array:
 
 
 class EventColumns:
-    """Gathers messages of one stream, then makes the columns of `schemas.EVENTS`.
-
-    `topics`: names and patterns; events of other topics, which share a bucket with them, are left out.
-    """
-
-    KINDS: ClassVar[dict[str, pa.DataType]] = {
-        "log": pa.string(),
-        "number": pa.int64(),
-        "index": pa.int32(),
-        "topic": pa.string(),
-        "event_id": pa.string(),
-        "publisher": pa.string(),
-        "received_at": pa.float64(),
-        "headers": _HEADERS,
-        "data": pa.binary(),
-    }
+    """Gathers messages of one stream, then makes the columns of `schemas.EVENTS`. `topics`: names and patterns; events
+    of other topics, which share a bucket with them, are left out."""
 
     def __init__(self, stream: Stream, reader: BulkReader, topics: str) -> None:
         self.problems: list[tuple[int, int, str]] = []
@@ -47,22 +35,14 @@ class EventColumns:
         self._log_subject = reader.log_subject(self._log)
         self._wanted = patterns(topics)
         self._is_wanted: dict[str, bool] = {}
-        # one of each per message
-        self._positions: list[int] = []
-        self._numbers: list[int] = []
-        self._counts: list[int] = []
-        self._topics: list[str] = []
-        self._publishers: list[str | None] = []
-        self._ids: list[str] = []
-        self._firsts: list[int] = []  # of a pack, the counter of its first event
-        self._times: list[bytes] = []
+        # of each message: position, number, how many events, topic, id, publisher, counter of its first event, time
+        self._messages: list[tuple[int, int, int, str, str, str, int, bytes]] = []
         # one of each per event
         self._data: list[bytes] = []
         self._headers: dict[int, dict[str, str]] = {}
         self._own_ids: dict[int, str] = {}
 
     def add(self, messages: Messages) -> None:
-        """Take what some messages hold."""
         add = self._add_slot if self._is_slots else self._add_event
         for position, subject, time, headers, body in zip(
             messages.positions, messages.subjects, messages.times, messages.headers, messages.bodies, strict=True
@@ -105,67 +85,56 @@ class EventColumns:
             return
         at = len(self._data)
         if version is None:
+            count, first = 1, _NO_PACK
             self._data.append(body)
-            self._counts.append(1)
-            self._firsts.append(_NO_PACK)
             if headers:
                 self._headers[at] = headers
         else:
             pack = read_pack(version, body)
-            count = len(pack.data)
-            if not 0 <= pack.first < COUNTER_MAX or not all(0 <= at < count for at in (*pack.headers, *pack.ids)):
+            count, first = len(pack.data), pack.first
+            if not 0 <= first < COUNTER_MAX or not all(0 <= at < count for at in (*pack.headers, *pack.ids)):
                 raise Unreadable("a pack whose counter or indexes no client would write")
             self._data += pack.data
-            self._counts.append(count)
-            self._firsts.append(pack.first)
-            for index, each in pack.headers.items():
-                self._headers[at + index] = each
-            for index, own in pack.ids.items():
-                self._own_ids[at + index] = own
-        self._positions.append(position)
-        self._numbers.append(number)
-        self._topics.append(topic)
-        self._publishers.append(publisher)
-        self._ids.append(event_id or f"{self._log}-{number}")
-        self._times.append(time)
+            self._headers |= {at + index: each for index, each in pack.headers.items()}
+            self._own_ids |= {at + index: own for index, own in pack.ids.items()}
+        own_id = event_id or f"{self._log}-{number}"
+        self._messages.append((position, number, count, topic, own_id, publisher, first, time))
 
     def _wants(self, topic: str) -> bool:
-        wanted = self._is_wanted.get(topic)
-        if wanted is None:
-            wanted = self._is_wanted[topic] = matches(topic, self._wanted)
-        return wanted
+        if topic not in self._is_wanted:
+            self._is_wanted[topic] = matches(topic, self._wanted)
+        return self._is_wanted[topic]
 
     def built(self) -> tuple[pa.RecordBatch, pa.Array]:
         """The columns, and the position of each event's message."""
         total = len(self._data)
-        counts = np.asarray(self._counts, dtype=np.int64)
+        columns: list[Any] = list(zip(*self._messages, strict=True)) or [()] * 8
+        places, numbers, sizes, topics, ids, names, firsts, times = columns
+        counts = np.asarray(sizes, dtype=np.int64)
         message = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
         index = np.arange(total, dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
         take = pa.array(message)
-        publishers = pa.array(self._publishers, pa.string())
-        columns: dict[str, Any] = {
+        publishers = pa.array(names, pa.string())
+        given, counters = pa.array(ids, pa.string()).take(take), np.asarray(firsts, dtype=np.int64)[message]
+        table = {
             "log": pa.repeat(self._log, total),
-            "number": pa.array(np.asarray(self._numbers, dtype=np.int64)[message]),
+            "number": pa.array(np.asarray(numbers, dtype=np.int64)[message]),
             "index": pa.array(index.astype(np.int32)),
-            "topic": pa.array(self._topics, pa.string()).take(take),
-            "event_id": self._event_ids(message, index, publishers, take),
+            "topic": pa.array(topics, pa.string()).take(take),
+            "event_id": self._event_ids(given, counters, index, publishers.take(take)),
             "publisher": pc.if_else(pc.equal(publishers, ""), pa.scalar(None, pa.string()), publishers).take(take),
-            "received_at": times_of(self._times).take(take),
+            "received_at": times_of(list(times)).take(take),
             "headers": self._header_column(total),
             "data": pa.array(self._data, pa.binary()),
         }
-        positions = pa.array(np.asarray(self._positions, dtype=np.int64)[message])
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), positions
+        return pa.record_batch(table), pa.array(np.asarray(places, dtype=np.int64)[message])
 
-    def _event_ids(
-        self, message: np.ndarray[Any, Any], index: np.ndarray[Any, Any], publishers: pa.Array, take: pa.Array
-    ) -> pa.Array:
-        ids = pa.array(self._ids, pa.string()).take(take)
-        firsts = np.asarray(self._firsts, dtype=np.int64)
-        packed = (firsts != _NO_PACK)[message]
+    def _event_ids(self, ids: pa.Array, firsts: Ids, index: Ids, publishers: pa.Array) -> pa.Array:
+        """Given ids; in a pack those of its publisher and counter, unless an event has its own."""
+        packed = firsts != _NO_PACK
         if packed.any():
-            counters = pa.array(firsts[message] + index).cast(pa.string())
-            derived = pc.binary_join_element_wise(publishers.take(take), counters, "-")
+            counters = pa.array(firsts + index).cast(pa.string())
+            derived = pc.binary_join_element_wise(publishers, counters, "-")
             ids = pc.if_else(pa.array(packed), derived, ids)
         if self._own_ids:
             listed = ids.to_pylist()

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from seriatim.brokers.bulk import BulkReader
 from seriatim.brokers.urls import bulk_reader, kind_or_none
 from seriatim.model import InputError
-from seriatim.pipeline.schemas import ARCHIVE
+from seriatim.pipeline.schemas import ARCHIVE, COUNT, TEXT, TIME, table_of
 
 TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
 PARTITION_BYTES = 32 * 1024 * 1024
@@ -17,15 +17,8 @@ PARTITION_BYTES = 32 * 1024 * 1024
 # Where a row came from, and what is missing. `line` counts the rows of one message, `stored_at` is when the server took
 # it, in ms since 1970. A row that says that something is missing has no other columns: positions
 # `stream_position` … `lost_to`, and why.
-BOOKKEEPING = StructType(
-    [
-        StructField("stream", StringType()),
-        StructField("stream_position", LongType()),
-        StructField("line", LongType()),
-        StructField("stored_at", DoubleType()),
-        StructField("lost_to", LongType()),
-        StructField("problem", StringType()),
-    ]
+BOOKKEEPING = table_of(
+    stream_=TEXT, stream_position_=COUNT, line_=COUNT, stored_at_=TIME, lost_to_=COUNT, problem_=TEXT
 )
 
 _OTHERS = ("url", "cluster", "table", "topics", "start", "gaps", "max_messages", "parallelism", "partition_bytes")
@@ -36,18 +29,10 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 
     reader: BulkReader
     table: str = "events"
-    topics: str = ""
-    """Names and patterns, separated by commas; empty: all of them. For events only."""
-
-    start: Literal["kept", "all"] = "kept"
-    """`kept`: begin with what a stream still has; `all`: with its first position, so that what is gone is a gap."""
-
-    gaps: Literal["fail", "rows"] = "fail"
-    """What to do where a stream has lost something: an error, or a row that says so, in columns of its own."""
-
-    max_messages: int | None = None
-    """Messages per micro-batch of a streaming read; one message holds 1 to 4,096 events."""
-
+    topics: str = ""  # of events: names and patterns, separated by commas; empty: all of them
+    start: Literal["kept", "all"] = "kept"  # with what a stream still has, or with 1: then what is gone is a gap
+    gaps: Literal["fail", "rows"] = "fail"  # where a stream has lost something: an error, or a row that says so
+    max_messages: int | None = None  # per micro-batch of a streaming read; one message holds 1 to 4,096 events
     parallelism: int = 4
     partition_bytes: int = PARTITION_BYTES
 
@@ -93,7 +78,7 @@ def read_options(said: Mapping[str, str]) -> SourceOptions:
 def _choice(options: Mapping[str, str], name: str, *choices: str) -> str:
     value = options.get(name, choices[0])
     if value not in choices:
-        raise InputError(f"option {name}", f"{value!r} is not a choice", f"use {' or '.join(choices)}")
+        raise InputError(f"option {name}", f"unknown value {value!r}", f"use {' or '.join(choices)}")
     return value
 
 

@@ -93,7 +93,6 @@ def _deal(waiting: Mapping[str, int], total: int | None) -> dict[str, int]:
 def ranges_between(
     start: Mapping[str, Any], end: Mapping[str, Any], streams: Sequence[Stream], begin: str
 ) -> list[Range]:
-    """The ranges of positions between two offsets."""
     check_present(end, streams)
     found = []
     for stream in streams:

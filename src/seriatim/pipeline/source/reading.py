@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from seriatim.model import InputError
 from seriatim.pipeline.source.options import SourceOptions, read_options
+from seriatim.pipeline.source.planning import RangesPartition, deal_out, latest, ranges_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,29 +58,38 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
         raise InputError("schema", "the columns of a table of seriatim are fixed", "leave .schema(...) out")
 
 
-class TableReader(DataSourceReader):
-    """Reads everything that the broker holds when the query is planned."""
+class _RangeReader:
+    """Reads the ranges of one partition, in a task."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def partitions(self) -> Sequence[InputPartition]:
-        from seriatim.pipeline.source.planning import latest
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        from seriatim.pipeline.source.rows import Converter  # Arrow: not before it is needed
 
+        assert isinstance(partition, RangesPartition)
+        converter = Converter(self._options, partition.topics)
+        for part in partition.ranges:
+            if part.gone:
+                yield from converter.lost(part, [(part.first, part.last)])
+                continue
+            for messages in self._options.reader.read(part.stream, part.first, part.last):
+                yield from converter.convert(messages, part)
+
+
+class TableReader(_RangeReader, DataSourceReader):
+    """Reads everything that the broker holds when the query is planned."""
+
+    def partitions(self) -> Sequence[InputPartition]:
         catalogue = _catalogue(self._options)
         streams = _streams(self._options, catalogue)
         return _partitions(self._options, catalogue, {}, latest({}, streams, self._options.start, None))
 
-    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        return _read(self._options, partition)
 
-
-class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads new messages, from an offset on."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._target: list[Stream] | None = None  # of a run that ends with what is there when it begins
+    _target: "list[Stream] | None" = None  # of a run that ends with what is there when it begins
 
     def initialOffset(self) -> dict[str, Any]:
         return {}
@@ -92,8 +102,6 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(count) if count is not None else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        from seriatim.pipeline.source.planning import latest
-
         streams = self._target
         if streams is None:
             streams = _streams(self._options, _catalogue(self._options))
@@ -102,9 +110,6 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return _partitions(self._options, _catalogue(self._options), start, end)
-
-    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        return _read(self._options, partition)
 
 
 # ── the server's side of it ───────────────────────────────────────────────────────────────────────────────────────
@@ -117,30 +122,12 @@ def _catalogue(options: SourceOptions) -> "Catalogue":
 def _streams(options: SourceOptions, catalogue: "Catalogue") -> "list[Stream]":
     kinds: dict[str, tuple[Kind, ...]] = {"events": ("log", "slots"), "stamps": ("stamps", "slots")}
     found = [each for kind in kinds.get(options.table, ("logs",)) for each in catalogue.of(kind, options.topics)]
-    if options.table in kinds:
-        return found
-    return [each for each in found if each.holds == options.table]
+    return found if options.table in kinds else [each for each in found if each.holds == options.table]
 
 
 def _partitions(
     options: SourceOptions, catalogue: "Catalogue", start: Mapping[str, Any], end: Mapping[str, Any]
 ) -> Sequence[InputPartition]:
-    from seriatim.pipeline.source.planning import RangesPartition, deal_out, ranges_between
-
     ranges = ranges_between(start, end, _streams(options, catalogue), options.start)
     topics = catalogue.topics if options.table == "stamps" else ()
     return [RangesPartition(each, topics) for each in deal_out(ranges, options.parallelism, options.partition_bytes)]
-
-
-def _read(options: SourceOptions, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-    from seriatim.pipeline.source.planning import RangesPartition
-    from seriatim.pipeline.source.rows import Converter
-
-    assert isinstance(partition, RangesPartition)
-    converter = Converter(options, partition.topics)
-    for part in partition.ranges:
-        if part.gone:
-            yield from converter.lost(part, [(part.first, part.last)])
-            continue
-        for messages in options.reader.read(part.stream, part.first, part.last):
-            yield from converter.convert(messages, part)

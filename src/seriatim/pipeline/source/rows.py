@@ -4,7 +4,7 @@ What others have written into a stream is not trusted: a pack, slot, stamp or lo
 row that says so, at its position.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +14,12 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from seriatim.audit.rules import ROWS
 from seriatim.brokers.bulk import BulkReader, Messages
 from seriatim.brokers.naming import unescape
-from seriatim.model import UNREADABLE, Delivery, GapError, Publication, RemoteError, Subscription
+from seriatim.model import UNREADABLE, GapError, RemoteError
 from seriatim.order import TopicNames
+from seriatim.pipeline.schemas import ARCHIVE
 from seriatim.pipeline.source.events import EventColumns, times_of
 from seriatim.pipeline.source.options import SourceOptions
 from seriatim.pipeline.source.planning import Range
@@ -25,14 +27,6 @@ from seriatim.protocols.with_broker import Stamped
 
 LOST = "the stream does not have it any more"
 WITHDRAWN = "withdrawn"  # the row of this key is taken back
-
-_MAP = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
-_KINDS: dict[str, type[Struct]] = {
-    "deliveries": Delivery,
-    "publications": Publication,
-    "subscriptions": Subscription,
-}
-_ARROW: dict[type, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 class Rows(Struct):
@@ -55,15 +49,11 @@ class Converter:
         self._names = TopicNames()
         if options.table == "stamps":
             self._names.know(topics)
-        self._convert: Callable[[Messages, Range], Rows] = {
-            "events": self._events,
-            "stamps": self._stamps,
-        }.get(options.table, self._logged)
 
     def convert(self, messages: Messages, part: Range) -> Iterable[pa.RecordBatch]:
         """Batches with the columns of the table, and those of the bookkeeping if gaps are rows."""
         if messages.positions:
-            yield from self._finished(self._convert(messages, part), part)
+            yield from self._finished(self._rows(messages, part), part)
         yield from self.lost(part, messages.holes)
 
     def lost(self, part: Range, holes: Iterable[tuple[int, int]]) -> Iterable[pa.RecordBatch]:
@@ -82,14 +72,8 @@ class Converter:
         problem = pa.nulls(count, pa.string())
         if rows.withdrawn is not None:
             problem = pc.if_else(pa.array(rows.withdrawn), pa.scalar(WITHDRAWN), pa.scalar(None, pa.string()))
-        more = [
-            pa.repeat(part.stream.name, count),
-            rows.positions,
-            rows.lines,
-            rows.times,
-            pa.nulls(count, pa.int64()),
-            problem,
-        ]
+        place = [pa.repeat(part.stream.name, count), rows.positions, rows.lines, rows.times]
+        more = [*place, pa.nulls(count, pa.int64()), problem]
         yield pa.RecordBatch.from_arrays([*rows.table.columns, *more], schema=self._schema)
         if rows.problems:
             yield self._problem_rows(part, rows.problems)
@@ -112,30 +96,18 @@ class Converter:
         first, last, problem = problems[0]
         raise GapError(part.stream.name, first, last, f'{problem}; .option("gaps", "rows") reads on behind it')
 
-    # ── the tables ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _events(self, messages: Messages, part: Range) -> Rows:
-        columns = EventColumns(part.stream, self._options.reader, self._options.topics)
-        columns.add(messages)
-        table, positions = columns.built()
-        lines = table.column("index").cast(pa.int64())
-        return Rows(table, positions, lines, table.column("received_at"), columns.problems)
-
-    def _stamps(self, messages: Messages, part: Range) -> Rows:
-        return stamp_rows(messages, part, self._options.reader, self._names)
-
-    def _logged(self, messages: Messages, part: Range) -> Rows:
-        return log_rows(messages, _KINDS[self._options.table])
-
-
-STAMP_COLUMNS: dict[str, pa.DataType] = {
-    "log": pa.string(),
-    "first": pa.int64(),
-    "last": pa.int64(),
-    "entries": _MAP,
-    "node": pa.string(),
-    "received_at": pa.float64(),
-}
+    def _rows(self, messages: Messages, part: Range) -> Rows:
+        options = self._options
+        match options.table:
+            case "events":
+                columns = EventColumns(part.stream, options.reader, options.topics)
+                columns.add(messages)
+                table, positions = columns.built()
+                lines = table.column("index").cast(pa.int64())
+                return Rows(table, positions, lines, table.column("received_at"), columns.problems)
+            case "stamps":
+                return stamp_rows(messages, part, options.reader, self._names)
+        return log_rows(messages, options.table)
 
 
 def stamp_rows(messages: Messages, part: Range, reader: BulkReader, names: TopicNames) -> Rows:
@@ -156,73 +128,45 @@ def stamp_rows(messages: Messages, part: Range, reader: BulkReader, names: Topic
             stamps = []
         counts.append(len(stamps))
         rows += [(topic, each.first, each.last, list(each.entries.items())) for each in stamps]
-    positions, lines = _places(messages.positions, counts)
-    times = _times(messages, counts)
-    logs, firsts, lasts, entries = zip(*rows, strict=True) if rows else ((), (), (), ())
-    table = pa.RecordBatch.from_arrays(
-        [
-            pa.array(logs, pa.string()),
-            pa.array(firsts, pa.int64()),
-            pa.array(lasts, pa.int64()),
-            pa.array(entries, _MAP),
-            pa.repeat(part.stream.holds if part.stream.kind == "stamps" else "", len(rows)),
-            times,
-        ],
-        names=list(STAMP_COLUMNS),
-    )
-    return Rows(table, positions, lines, times, problems)
+    places = _places(messages, counts)
+    node = part.stream.holds if part.stream.kind == "stamps" else ""
+    columns = [*(zip(*rows, strict=True) if rows else [()] * 4), [node] * len(rows), places[2].to_numpy()]
+    return Rows(_table("stamps", columns), *places, problems)
 
 
-def log_rows(messages: Messages, kind: type[Struct]) -> Rows:
+def log_rows(messages: Messages, table: str) -> Rows:
     """Rows of a client's log: lines of JSON. A line may begin with `-`: the row of this key is withdrawn."""
-    decoder = msgspec.json.Decoder(kind)
+    decoder = msgspec.json.Decoder(ROWS[table])
     rows: list[Any] = []
     counts, problems, withdrawn = [], [], []
     for position, body in zip(messages.positions, messages.bodies, strict=True):
-        found: list[Any] = []
-        flags: list[bool] = []
+        lines = [line for line in body.split(b"\n") if line]
         try:
-            for line in body.split(b"\n"):
-                if line:
-                    found.append(decoder.decode(line[1:] if line[:1] == b"-" else line))
-                    flags.append(line[:1] == b"-")
+            rows += [decoder.decode(line.removeprefix(b"-")) for line in lines]
         except UNREADABLE as error:
             problems.append((position, position, f"not rows of a log: {error}"))
-            found, flags = [], []
-        counts.append(len(found))
-        rows += found
-        withdrawn += flags
-    positions, lines = _places(messages.positions, counts)
-    columns = _log_columns(kind)
-    arrays = [_column(rows, name, type_) for name, type_ in columns.items()]
-    table = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    return Rows(table, positions, lines, _times(messages, counts), problems, np.array(withdrawn, dtype=bool))
+            lines = []
+        counts.append(len(lines))
+        withdrawn += [line.startswith(b"-") for line in lines]
+    columns = [[_cell(getattr(row, name)) for row in rows] for name in ARCHIVE[table].names]
+    flags = np.array(withdrawn, dtype=bool)
+    return Rows(_table(table, columns), *_places(messages, counts), problems, flags)
 
 
-def _column(rows: list[Any], name: str, kind: pa.DataType) -> pa.Array:
-    values = [getattr(row, name) for row in rows]
-    if kind == _MAP:
-        values = [list(value.items()) if value is not None else None for value in values]
-    return pa.array(values, kind)
+def _cell(value: Any) -> Any:
+    return list(value.items()) if isinstance(value, dict) else value
 
 
-def _log_columns(kind: type[Struct]) -> dict[str, pa.DataType]:
-    columns = {}
-    for each in msgspec.structs.fields(kind):
-        alternatives = getattr(each.type, "__args__", (each.type,))
-        found = next((_ARROW[one] for one in alternatives if one in _ARROW), None)
-        columns[each.name] = _MAP if each.name == "stamp" else found
-    columns |= {name: pa.int32() for name in columns if name == "index"}
-    return columns
+def _table(table: str, columns: Sequence[Any]) -> pa.RecordBatch:
+    schema = to_arrow_schema(ARCHIVE[table])
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
 
 
-def _times(messages: Messages, counts: list[int]) -> pa.Array:
-    return times_of(messages.times).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
-
-
-def _places(positions: list[int], counts: list[int]) -> tuple[pa.Array, pa.Array]:
-    """The position of each row's message, and the row's place in it."""
-    repeated = np.repeat(np.asarray(positions, dtype=np.int64), counts)
-    ends = np.cumsum(counts)
-    starts = np.repeat(ends - counts, counts)
-    return pa.array(repeated), pa.array(np.arange(len(repeated), dtype=np.int64) - starts)
+def _places(messages: Messages, counts: list[int]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Of each row: the position of its message, its place in it, and when the message was stored."""
+    message = np.repeat(np.arange(len(counts)), counts)
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    positions = np.asarray(messages.positions, dtype=np.int64)[message]
+    lines = np.arange(len(message), dtype=np.int64) - starts
+    return pa.array(positions), pa.array(lines), times_of(messages.times).take(pa.array(message))

@@ -6,7 +6,7 @@ of tables are read and written by Spark itself. What cannot be done is an InputE
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -32,21 +32,18 @@ class Entry(NamedTuple):
 
 
 def join(uri: str, *names: str) -> str:
-    """A place below a URI."""
     return "/".join([uri.rstrip("/"), *names])
 
 
 def find(spark: SparkSession, uri: str) -> list[Entry]:
     """What a URI stands for: one entry, or those that fit its pattern (`logs/*.csv`), or none."""
-    path, system = _open(spark, uri)
-    with _explained(uri, "found"):
+    with _opened(spark, uri, "found") as (path, system):
         return [_entry(status) for status in system.globStatus(path) or ()]
 
 
 def children(spark: SparkSession, uri: str) -> list[Entry]:
-    """What is directly in a folder, by name; nothing if there is no such folder. Names that begin with `.` are not."""
-    path, system = _open(spark, uri)
-    with _explained(uri, "listed"):
+    """What is directly in a folder, by name, but for names that begin with `.`; nothing if there is no such folder."""
+    with _opened(spark, uri, "listed") as (path, system):
         try:
             found = [_entry(status) for status in system.listStatus(path)]
         except Py4JJavaError as error:
@@ -58,23 +55,21 @@ def children(spark: SparkSession, uri: str) -> list[Entry]:
 
 def files_below(spark: SparkSession, uri: str, count_max: int) -> list[Entry]:
     """The first files of a folder and of the folders in it, without what is hidden."""
-    with _explained(uri, "listed"):
-        found = (_entry(status) for status in _walk(spark, uri))
-        return list(islice((entry for entry in found if not _is_hidden(entry, uri)), count_max))
+    found = (_entry(status) for status in _walk(spark, uri))
+    return list(islice((entry for entry in found if not _is_hidden(entry, uri)), count_max))
 
 
 def empty_below(spark: SparkSession, uri: str) -> list[Entry]:
-    """All files below a folder without one byte. However many files there are: of each only its length is asked."""
-    with _explained(uri, "listed"):
-        found = [_entry(status) for status in _walk(spark, uri) if not status.getLen()]
+    """All files below a folder without one byte. Asks only for lengths, however many files there are."""
+    found = (_entry(status) for status in _walk(spark, uri) if not status.getLen())
     return [entry for entry in found if not _is_hidden(entry, uri)]
 
 
 def _walk(spark: SparkSession, uri: str) -> Iterator[Any]:
-    path, system = _open(spark, uri)
-    statuses = system.listFiles(path, True)
-    while statuses.hasNext():
-        yield statuses.next()
+    with _opened(spark, uri, "listed") as (path, system):
+        statuses = system.listFiles(path, True)
+        while statuses.hasNext():
+            yield statuses.next()
 
 
 def _is_hidden(entry: Entry, uri: str) -> bool:
@@ -83,61 +78,44 @@ def _is_hidden(entry: Entry, uri: str) -> bool:
 
 
 def size(spark: SparkSession, uri: str) -> int:
-    """The bytes of all files in a folder."""
-    path, system = _open(spark, uri)
-    with _explained(uri, "listed"):
+    with _opened(spark, uri, "listed") as (path, system):
         return int(system.getContentSummary(path).getLength())
 
 
 def read(spark: SparkSession, uri: str) -> bytes | None:
-    """What a file holds; None: there is none."""
-    path, system = _open(spark, uri)
-    with _explained(uri, "read"):
+    """The bytes of a file; None if there is no such file."""
+    with _opened(spark, uri, "read") as (path, system):
         try:
             stream = system.open(path)
         except Py4JJavaError as error:
             if _is_absence(error):
                 return None
             raise
-        try:
+        with closing(stream):
             return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
 
 
 def read_head(spark: SparkSession, entry: Entry, length: int) -> bytes:
-    """How a file begins."""
-    path, system = _open(spark, entry.uri)
-    with _explained(entry.uri, "read"):
-        stream = system.open(path)
-        try:
-            return bytes(stream.readNBytes(min(length, entry.bytes)))
-        finally:
-            stream.close()
+    """The first bytes of a file."""
+    with _opened(spark, entry.uri, "read") as (path, system), closing(system.open(path)) as stream:
+        return bytes(stream.readNBytes(min(length, entry.bytes)))
 
 
 def ends_a_line(spark: SparkSession, uri: str) -> bool:
-    """Whether the last byte of a file ends a line. Of packed files nobody knows."""
-    path, system = _open(spark, uri)
-    with _explained(uri, "read"):
+    """Whether the last byte of a file ends a line. Compressed files always pass."""
+    with _opened(spark, uri, "read") as (path, system):
         length = system.getFileStatus(path).getLen()
         if uri.endswith(".gz") or not length:
             return True
-        stream = system.open(path)
-        try:
+        with closing(system.open(path)) as stream:
             stream.seek(length - 1)
             return bytes(stream.readNBytes(1)) in (b"\n", b"\r")
-        finally:
-            stream.close()
 
 
 def create(spark: SparkSession, uri: str, data: bytes) -> bool:
-    """Write a file that is not there yet; False: it is there already, and stays.
-
-    It appears whole or not at all: it is written under another name and renamed.
-    """
-    path, system = _open(spark, uri)
-    with _explained(uri, "written"):
+    """Write a file that is not there yet; False: it is there already, and stays. It appears whole or not at all: it is
+    written under another name and renamed."""
+    with _opened(spark, uri, "written") as (path, system):
         if system.exists(path):
             return False
         beside = _path(spark, f"{uri.rpartition('/')[0]}/.{path.getName()}.{secrets.token_hex(6)}")
@@ -147,24 +125,19 @@ def create(spark: SparkSession, uri: str, data: bytes) -> bool:
 
 def replace(spark: SparkSession, uri: str, data: bytes) -> None:
     """Write a file, in place of one that is there; its folder is made if need be."""
-    path, system = _open(spark, uri)
-    with _explained(uri, "written"):
+    with _opened(spark, uri, "written") as (path, system):
         _write(system, path, data)
 
 
 def remove(spark: SparkSession, uri: str) -> None:
-    """A file, or a folder and all in it, if it is there."""
-    path, system = _open(spark, uri)
-    with _explained(uri, "removed"):
+    """Remove a file, or a folder and all in it, if it is there."""
+    with _opened(spark, uri, "removed") as (path, system):
         system.delete(path, True)
 
 
 def _write(system: Any, path: Any, data: bytes) -> None:
-    stream = system.create(path, True)
-    try:
+    with closing(system.create(path, True)) as stream:
         stream.write(bytearray(data))
-    finally:
-        stream.close()
 
 
 def _entry(status: Any) -> Entry:
@@ -173,17 +146,20 @@ def _entry(status: Any) -> Entry:
     return Entry(path.toString(), path.getName(), status.isDirectory(), status.getLen(), changed_at)
 
 
-def _open(spark: SparkSession, uri: str) -> tuple[Any, Any]:
-    """The path of a URI, and the file system it is in."""
-    session: Any = spark._jsc
-    with _explained(uri, "used", "give a path, file:, hdfs: or s3a: URI"):
-        path = _path(spark, uri)
-        return path, path.getFileSystem(session.hadoopConfiguration())
-
-
 def _path(spark: SparkSession, uri: str) -> Any:
     jvm: Any = spark._jvm
     return jvm.org.apache.hadoop.fs.Path(uri)
+
+
+@contextmanager
+def _opened(spark: SparkSession, uri: str, done: str) -> Iterator[tuple[Any, Any]]:
+    """The path of a URI and its file system, for something to be done; what the JVM throws then is an error of ours."""
+    session: Any = spark._jsc
+    with _explained(uri, "used", "give a path, file:, hdfs: or s3a: URI"):
+        path = _path(spark, uri)
+        system = path.getFileSystem(session.hadoopConfiguration())
+    with _explained(uri, done):
+        yield path, system
 
 
 @contextmanager

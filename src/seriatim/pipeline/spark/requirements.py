@@ -49,7 +49,6 @@ def find_java() -> str | None:
 
 
 def java_version(java: str) -> int | None:
-    """Its major version."""
     try:
         shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -83,21 +83,13 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         return settings
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    quiet = f"-Dlog4j2.configurationFile={_quiet_file()}"
+    java_options = [quiet, _collector(options), _sharing(options), options.java_options]
     return settings | {
         "spark.driver.memory": options.memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(
-            filter(
-                None,
-                (
-                    f"-Dlog4j2.configurationFile={_quiet_file()}",
-                    _collector(options),
-                    _sharing(options),
-                    options.java_options,
-                ),
-            )
-        ),
+        "spark.driver.extraJavaOptions": " ".join(filter(None, java_options)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "seriatim-warehouse"),
@@ -116,7 +108,7 @@ def _sharing(options: SparkOptions) -> str:
 
 
 def remove_quiet_file() -> None:
-    """For who leaves nothing behind. A JVM has read it by the time it has a session; the next one gets a new file."""
+    """Remove the file that keeps Spark quiet. A JVM that runs has read it; the next one gets a new file."""
     _quiet_path().unlink(missing_ok=True)
 
 

@@ -10,13 +10,19 @@ from seriatim.model import LogError
 
 DAMAGED = ("not a Parquet file", "CANNOT_READ_FILE_FOOTER", "FAILED_READ_FILE")
 _FILE = re.compile(r"(?:file|path)[ :]+'?(\w+:[^\s'\"]+\.\w+)")
+_NANOS = re.compile(r"TIMESTAMP\(NANOS")
 _CODEC = re.compile(r"(\w+)Codec was not found")
 _TYPE = re.compile(r"Illegal Parquet type: ([\w ()]+)")
+NANOS_FIX = "set spark.sql.legacy.parquet.nanosAsLong=true in this session"
+PROBLEMS = (
+    (_NANOS, "times in nanoseconds, which Spark reads only as numbers", NANOS_FIX),
+    (_CODEC, "compressed with {}, which Spark cannot read here", "write it with zstd, snappy or gzip"),
+    (_TYPE, "a column of type {}, which Spark does not read", "write that column as text, or as plain bytes"),
+)
 _OURS = re.compile(r"^seriatim\.[\w.]+\.LogError: (.+)$", re.MULTILINE)  # of a task in Python
 
 
 def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
-    """What Spark could not read, in one line that names the file."""
     text = told(error)
     found = _FILE.search(text)
     place = found.group(1) if found else where
@@ -24,15 +30,9 @@ def unreadable(where: str, error: PySparkException | Py4JJavaError) -> LogError:
         return rules.behind_quote(place)
     if "header does not conform" in text or "number of columns" in text.lower():
         return rules.other_heading(place)
-    if "TIMESTAMP(NANOS" in text:
-        fix = "set spark.sql.legacy.parquet.nanosAsLong=true in this session"
-        return LogError(place, "times in nanoseconds, which Spark reads only as numbers", fix)
-    if codec := _CODEC.search(text):
-        fix = "write it with zstd, snappy or gzip"
-        return LogError(place, f"compressed with {codec.group(1)}, which Spark cannot read here", fix)
-    if kind := _TYPE.search(text):
-        fix = "write that column as text, or as plain bytes"
-        return LogError(place, f"a column of type {kind.group(1)}, which Spark does not read", fix)
+    for pattern, problem, fix in PROBLEMS:
+        if words := pattern.search(text):
+            return LogError(place, problem.format(*words.groups()), fix)
     if any(words in text for words in DAMAGED):
         return damaged(place)
     if "CANNOT_MERGE_SCHEMA" in text or "Failed to merge" in text or "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in text:

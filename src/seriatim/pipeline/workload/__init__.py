@@ -6,13 +6,11 @@ from seriatim.pipeline.workload.deliveries import (
     deliveries,
     injections,
 )
-from seriatim.pipeline.workload.options import KINDS, POPULARITIES, Injection, Workload
-from seriatim.pipeline.workload.publications import publications, rates
-from seriatim.pipeline.workload.subscriptions import sites, subscriptions
+from seriatim.pipeline.workload.options import KINDS, Injection, Workload
+from seriatim.pipeline.workload.tables import publications, rates, sites, subscriptions
 
 __all__ = [
     "KINDS",
-    "POPULARITIES",
     "Injection",
     "Workload",
     "delivered_publications",

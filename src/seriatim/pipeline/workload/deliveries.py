@@ -16,11 +16,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.model import InputError
 from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS
-from seriatim.pipeline.workload.draws import Ids, Purpose, uniform
+from seriatim.pipeline.workload.draws import Ids, Purpose, counts_within, uniform
 from seriatim.pipeline.workload.options import EVENTS_MAX, Injection, Kind, Workload
-from seriatim.pipeline.workload.publications import publication_columns, time_of_events, topic_of_events
-from seriatim.pipeline.workload.rows import ROWS_PER_BATCH, batch_of, made, names
-from seriatim.pipeline.workload.subscriptions import chosen, sizes_of, subscriptions
+from seriatim.pipeline.workload.tables import (
+    ROWS_PER_BATCH,
+    batch_of,
+    chosen,
+    made,
+    names,
+    publication_columns,
+    sizes_of,
+    subscriptions,
+    time_of_events,
+    topic_of_events,
+)
 
 CANDIDATES = 2_000  # subscribers among which a place for a violation is looked for
 Injected = Mapping[int, Sequence[tuple[Kind, int]]]  # by subscriber: what, and before which of its events
@@ -61,10 +70,8 @@ def delivered_subscriptions(spark: SparkSession, workload: Workload, partitions:
 
 
 def injections(workload: Workload, kinds: Mapping[Kind, int]) -> list[Injection]:
-    """Draw so many violations of each kind, at most one per subscriber, each of which a right auditor must find.
-
-    Two neighbouring events change places only where somebody else is notified of both: else it would be no violation.
-    """
+    """Draw so many violations of each kind, at most one per subscriber, each of which a right auditor must find. Two
+    neighbouring events change places only where somebody else is notified of both: else it would be no violation."""
     workload = _without_churn(workload)
     subscribers = np.arange(min(workload.subscribers, CANDIDATES))
     holdings = [frozenset(topics.tolist()) for topics in _holdings(workload, subscribers)]
@@ -120,10 +127,9 @@ def events_of(workload: Workload) -> Events:
     topics = topic_of_events(workload, np.arange(workload.events))
     order = np.argsort(topics, kind="stable")
     counts = np.bincount(topics, minlength=workload.topics)
-    ends = np.cumsum(counts)
     numbers = np.empty(workload.events, np.int64)
-    numbers[order] = np.arange(workload.events) - np.repeat(ends - counts, counts) + 1
-    return Events(topics, numbers, order, ends)
+    numbers[order] = counts_within(counts) + 1
+    return Events(topics, numbers, order, np.cumsum(counts))
 
 
 def _holdings(workload: Workload, subscribers: Ids) -> list[Ids]:
@@ -170,31 +176,31 @@ def _delivery_batches(workload: Workload, waiting: list[tuple[int, Ids]]) -> Ite
     events = events_of(workload)
     sizes = np.asarray([len(mine) for _, mine in waiting])
     subscriber = np.repeat([name for name, _ in waiting], sizes)
-    delay = np.repeat(
-        5.0 + 20.0 * uniform(workload.seed, Purpose.DELAY, np.asarray([each for each, _ in waiting])), sizes
-    )
+    delays = 5.0 + 20.0 * uniform(workload.seed, Purpose.DELAY, np.asarray([each for each, _ in waiting]))
+    delay = np.repeat(delays, sizes)
     event = np.concatenate([mine for _, mine in waiting])
-    position = np.arange(len(event)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    position = counts_within(sizes)
     for start in range(0, len(event), ROWS_PER_BATCH):
         part = slice(start, start + ROWS_PER_BATCH)
         mine = event[part]
         received_at = time_of_events(workload, mine) + delay[part]
+        nothing = np.zeros(len(mine), np.bool_)
         yield batch_of(
             DELIVERIES,
             subscriber=names("s", subscriber[part]),
-            position=pa.array(position[part]),
+            position=position[part],
             event_id=names("e", mine),
             topic=names("t", events.topics[mine]),
-            number=pa.array(events.numbers[mine]),
-            received_at=pa.array(received_at),
-            notified_at=pa.array(received_at),
-            out_of_order=pa.array(np.zeros(len(mine), np.bool_)),
-            filtered=pa.array(np.zeros(len(mine), np.bool_)),
-            index=pa.array(np.zeros(len(mine), np.int32)),
+            number=events.numbers[mine],
+            received_at=received_at,
+            notified_at=received_at,
+            out_of_order=nothing,
+            filtered=nothing,
+            index=nothing.astype(np.int32),
         )
 
 
 def _numbered_rows(workload: Workload, ids: Ids) -> Iterator[pa.RecordBatch]:
     events = events_of(workload)
     columns = publication_columns(workload, ids)
-    yield batch_of(PUBLICATIONS, topic=names("t", events.topics[ids]), number=pa.array(events.numbers[ids]), **columns)
+    yield batch_of(PUBLICATIONS, topic=names("t", events.topics[ids]), number=events.numbers[ids], **columns)

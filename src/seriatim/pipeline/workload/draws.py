@@ -17,7 +17,7 @@ from seriatim.pipeline.workload.options import Workload
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 ROUNDS_MAX = 6  # of drawing again what was drawn already; then the rest is drawn exactly
 
@@ -31,7 +31,6 @@ class Purpose(IntEnum):
     LOCAL = 4
     REST = 5
     SUBSCRIBER_SITE = 6
-    PUBLISHER_SITE = 7
     LEFT = 8
     MOMENT = 9
     EVENT_TOPIC = 10
@@ -43,13 +42,14 @@ class Purpose(IntEnum):
 
 def uniform(seed: int, purpose: Purpose, *keys: Ids) -> Floats:
     """One number in [0, 1) for each tuple of keys."""
-    bits: NDArray[np.uint64] = _mix(np.asarray([(seed * 0x632BE59BD9B4E019 + purpose) % 2**64], np.uint64))
+    bits: NDArray[np.uint64] = mix(np.asarray([(seed * 0x632BE59BD9B4E019 + purpose) % 2**64], np.uint64))
     for key in keys:
-        bits = _mix(bits + (key.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+        bits = mix(bits + (key.astype(np.uint64) + np.uint64(1)) * GOLDEN)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The last steps of SplitMix64."""
     bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
     bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
     return bits ^ (bits >> np.uint64(31))
@@ -111,9 +111,7 @@ def choose_distinct(workload: Workload, clients: Ids, site: Ids, sizes: Ids) -> 
     rounds (one that holds nearly all of them, say) gets the rest by an exponential race, which is again the same, and
     costs a look at every topic. The common topics are nobody's choice: they are held anyway.
     """
-    owner = np.empty(0, np.int64)
-    order = np.empty(0, np.int64)
-    topic = np.empty(0, np.int64)
+    owner = order = topic = np.empty(0, np.int64)
     drawn = np.zeros(len(clients), np.int64)
     lacking = sizes.copy()
     for _ in range(ROUNDS_MAX):
@@ -122,24 +120,22 @@ def choose_distinct(workload: Workload, clients: Ids, site: Ids, sizes: Ids) -> 
             break
         more = lacking[open_] * 2 + 4
         new_owner = np.repeat(open_, more)
-        new_order = _counts_within(more) + np.repeat(drawn[open_], more)
+        new_order = counts_within(more) + np.repeat(drawn[open_], more)
         drawn[open_] += more
         chosen = _draw(workload, clients[new_owner], site[new_owner], new_order)
         fresh = chosen >= workload.common
-        owner = np.concatenate([owner, new_owner[fresh]])
-        order = np.concatenate([order, new_order[fresh]])
-        topic = np.concatenate([topic, chosen[fresh]])
+        new = np.stack([new_owner, new_order, chosen])[:, fresh]
+        owner, order, topic = np.concatenate([[owner, order, topic], new], axis=1)
         owner, order, topic = _first_distinct(owner, order, topic, sizes)
         lacking = sizes - np.bincount(owner, minlength=len(clients))
     for client in np.flatnonzero(lacking):
         mine = topic[owner == client]
         rest = _race(workload, clients[client], site[client], mine)[: lacking[client]]
-        owner = np.concatenate([owner, np.full(len(rest), client)])
-        order = np.concatenate([order, drawn[client] + np.arange(len(rest))])
-        topic = np.concatenate([topic, rest])
+        new = np.stack([np.full(len(rest), client), drawn[client] + np.arange(len(rest)), rest])
+        owner, order, topic = np.concatenate([[owner, order, topic], new], axis=1)
     sorting = np.lexsort((order, owner))
     owner, topic = owner[sorting], topic[sorting]
-    return Choices(owner, _counts_within(np.bincount(owner, minlength=len(clients))), topic)
+    return Choices(owner, counts_within(np.bincount(owner, minlength=len(clients))), topic)
 
 
 def _draw(workload: Workload, client: Ids, site: Ids, order: Ids) -> Ids:
@@ -157,11 +153,11 @@ def _first_distinct(owner: Ids, order: Ids, topic: Ids, sizes: Ids) -> tuple[Ids
     owner, order, topic = owner[first], order[first], topic[first]
     sorting = np.lexsort((order, owner))
     owner, order, topic = owner[sorting], order[sorting], topic[sorting]
-    wanted = _counts_within(np.bincount(owner, minlength=len(sizes))) < sizes[owner]
+    wanted = counts_within(np.bincount(owner, minlength=len(sizes))) < sizes[owner]
     return owner[wanted], order[wanted], topic[wanted]
 
 
-def _counts_within(sizes: Ids) -> Ids:
+def counts_within(sizes: Ids) -> Ids:
     """0, 1, … for each size."""
     ends = np.cumsum(sizes)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)

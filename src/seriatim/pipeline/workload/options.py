@@ -15,11 +15,9 @@ TOPICS_MAX = 10_000_000  # every Python worker keeps a few numbers of each
 
 
 class Injection(Struct, frozen=True):
-    """A violation that was put in on purpose: at one subscriber, from its notification `position` on.
-
-    `swap`: it is notified of `event_id` and then of `other`, which others see the other way round. `duplicate`: of
-    `event_id` again at `position`. `gap`: never of `event_id`, which would have been at `position`.
-    """
+    """A violation that was put in on purpose: at one subscriber, from its notification `position` on. `swap`: it is
+    notified of `event_id` and then of `other`, which others see the other way round. `duplicate`: of `event_id` again
+    at `position`. `gap`: never of `event_id`, which would have been at `position`."""
 
     kind: Kind
     subscriber: str
@@ -79,4 +77,4 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 def _check(name: str, is_right: bool, value: object, fix: str) -> None:
     if not is_right:
-        raise InputError(name, f"{value!r} does not make a workload", fix)
+        raise InputError(name, f"{value!r} is not allowed", fix)

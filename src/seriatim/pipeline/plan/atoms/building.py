@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from seriatim.pipeline.plan.graph import Floats
-from seriatim.pipeline.plan.overlaps import Ids
+from seriatim.pipeline.plan.graph import Floats, Ids
 from seriatim.protocols.atoms.building import build_from_pairs
 from seriatim.protocols.atoms.colocation import Forest, cut, forest_of
 from seriatim.protocols.atoms.graph import SequencingGraph
@@ -32,11 +31,9 @@ class Known(NamedTuple):
 
 
 def build_parts(owned: DataFrame, known: Known, atoms: int) -> DataFrame:
-    """One row per atom: its ids, its overlap, and where in its part it is.
-
-    `after`: the next atom (the smaller id times the number of groups, plus the larger one), or -1 at the end of the
-    part. `depth`: how many atoms come after it in the part. `piece`: of the part, and `after_piece` the next one's.
-    """
+    """One row per atom: its ids, its overlap, and where in its part it is. `after`: the next atom (the smaller id times
+    the number of groups, plus the larger one), or -1 at the end of the part. `depth`: how many atoms come after it in
+    the part. `piece`: of the part, and `after_piece` the next one's."""
     tasks = max(owned.sparkSession.sparkContext.defaultParallelism, atoms // ATOMS_PER_TASK + 1)
     together = owned.repartition(tasks, "part").sortWithinPartitions("part")
     return together.mapInArrow(partial(_built, known), SCHEMA)
@@ -64,25 +61,21 @@ class _Rows(NamedTuple):
 
 
 def _built(known: Known, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    columns: list[list[tuple[int, ...]]] = []
-    waiting = 0
+    atoms: list[tuple[int, ...]] = []
     for part, rows in _part_by_part(batches):
-        made = _build(part, rows, known)
-        columns.append(made)
-        waiting += len(made)
-        if waiting >= ATOMS_PER_TASK:
-            yield _batch(columns)
-            columns, waiting = [], 0
-    if columns:
-        yield _batch(columns)
+        atoms += _build(part, rows, known)
+        if len(atoms) >= ATOMS_PER_TASK:
+            yield _batch(atoms)
+            atoms = []
+    if atoms:
+        yield _batch(atoms)
 
 
-def _batch(parts: list[list[tuple[int, ...]]]) -> pa.RecordBatch:
-    table = np.asarray([row for rows in parts for row in rows], np.int64).reshape(-1, 8)
-    names = [each.split()[0] for each in SCHEMA.split(", ")]
-    kinds = [pa.int64() if each.endswith("long") else pa.int32() for each in SCHEMA.split(", ")]
-    arrays = [pa.array(column.astype(kind.to_pandas_dtype())) for column, kind in zip(table.T, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+def _batch(atoms: list[tuple[int, ...]]) -> pa.RecordBatch:
+    columns = zip([each.split() for each in SCHEMA.split(", ")], np.asarray(atoms, np.int64).T, strict=True)
+    return pa.record_batch(
+        {name: values if kind == "long" else values.astype(np.int32) for (name, kind), values in columns}
+    )
 
 
 def _part_by_part(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, _Rows]]:
@@ -118,11 +111,9 @@ def _build(part: int, rows: _Rows, known: Known) -> list[tuple[int, ...]]:
         entries = set(group.tolist())
         head = keys[0] if keys else -1
         found = _build_tree(part, _Rows(*(column[inside] for column in rows)), entries, head, len(keys), known)
-    after = [*keys[1:], -1] if keys else []
-    after_pieces = [*[SEGMENT] * (len(keys) - 1), -1] if keys else []
-    depths = range(len(keys) - 1, -1, -1)
-    columns = low.tolist(), high.tolist(), rows.members[segment].tolist(), after, depths, after_pieces
-    found += [(part, *row, SEGMENT, next_piece) for *row, next_piece in zip(*columns, strict=True)]
+    columns = low.tolist(), high.tolist(), rows.members[segment].tolist(), [*keys, -1][1:], reversed(range(len(keys)))
+    for *row, after, depth in zip(*columns, strict=True):
+        found.append((part, *row, after, depth, SEGMENT, SEGMENT if depth else -1))
     return found
 
 
@@ -153,10 +144,10 @@ def _build_tree(
     found: list[tuple[int, ...]] = []
     for name, atom in graph.atoms.items():
         low, high = sorted(ids[each] for each in atom.pair)
+        after, after_piece = head, SEGMENT if segment else -1
         if atom.next is not None:
-            after, after_piece = _key(graph, atom.next, ids, len(known.names)), 1 + pieces[atom.next]
-        else:
-            after, after_piece = head, SEGMENT if segment else -1
+            next_low, next_high = sorted(ids[each] for each in graph.atoms[atom.next].pair)
+            after, after_piece = next_low * len(known.names) + next_high, 1 + pieces[atom.next]
         depth = depths[name] + segment
         found.append((part, low, high, members[atom.pair], after, depth, 1 + pieces[name], after_piece))
     return found
@@ -168,8 +159,3 @@ def _go_on(graph: SequencingGraph, groups: list[str]) -> None:
         root = next(name for name, atom in graph.atoms.items() if atom.next is None)
         for group in groups:
             graph.groups[group].end = root
-
-
-def _key(graph: SequencingGraph, name: str, ids: dict[str, int], count: int) -> int:
-    low, high = sorted(ids[each] for each in graph.atoms[name].pair)
-    return low * count + high

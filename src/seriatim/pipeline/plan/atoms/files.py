@@ -1,6 +1,5 @@
 """A plan of atoms as files: `plan.toml`, which is what machines are given, and tables for everybody else."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,8 +9,9 @@ from pyspark.sql import functions as F
 
 from seriatim.model import Topic
 from seriatim.pipeline.plan.atoms.planner import AtomsPlan
-from seriatim.pipeline.plan.overlaps import Ids
-from seriatim.pipeline.spark import files
+from seriatim.pipeline.plan.files import table_of, write_files
+from seriatim.pipeline.plan.graph import Ids, columns_of
+from seriatim.pipeline.plan.overlaps import both_of
 from seriatim.protocols.atoms.written import DIGITS, ORDER, Chain, Written, write
 
 MEMBERS_MAX = 100_000  # subscriptions up to which the plan names everybody
@@ -19,12 +19,8 @@ MEMBERS_MAX = 100_000  # subscriptions up to which the plan names everybody
 
 def write_atoms(plan: AtomsPlan, found: Mapping[str, Any], uri: str) -> None:
     """Everything, into a folder. `plan.toml` is written last: if it exists, the rest is complete."""
-    spark = plan.held.sparkSession
-    for name, table in (("atoms", atoms_table(plan)), ("groups", groups_table(plan)), ("nodes", nodes_table(plan))):
-        table.write.mode("overwrite").parquet(files.join(uri, name))
-    told = json.dumps(found, ensure_ascii=False, indent=1) + "\n"
-    files.replace(spark, files.join(uri, "plan.json"), told.encode("utf-8"))
-    files.replace(spark, files.join(uri, "plan.toml"), write(written_of(plan)).encode("utf-8"))
+    tables = {"atoms": atoms_table(plan), "groups": groups_table(plan), "nodes": nodes_table(plan)}
+    write_files(tables, found, write(written_of(plan)), uri)
 
 
 def written_of(plan: AtomsPlan) -> Written:
@@ -34,8 +30,7 @@ def written_of(plan: AtomsPlan) -> Written:
     held = sum(size for size, _ in digests.values())
     members = _members(plan) if held <= MEMBERS_MAX else None
     hosts = list(plan.network.nodes)
-    table = plan.atoms.select("a", "b", "after", "piece").toArrow()
-    low, high, after, piece = (table.column(name).to_numpy().astype(np.int64) for name in ("a", "b", "after", "piece"))
+    low, high, after, piece = columns_of(plan.atoms, "a", "b", "after", "piece")
     keys = low * count + high
     order = np.argsort(keys)
     host = plan.nodes.hosts[plan.nodes.of_piece[piece[order]]] if len(keys) else keys
@@ -113,12 +108,7 @@ def atoms_table(plan: AtomsPlan) -> DataFrame:
     placed = F.broadcast(spark.createDataFrame(rows, "piece int, node int, host string"))
     topics = _topics(plan)
     after = F.when(F.col("after") >= 0, F.col("after"))
-    with_next = plan.atoms.withColumns(
-        {"next_a": F.expr(f"cast(after div {count} as int)"), "next_b": F.expr(f"cast(after % {count} as int)")}
-    ).withColumn("after", after)
-    with_next = with_next.withColumns(
-        {name: F.when(F.col("after").isNotNull(), F.col(name)) for name in ("next_a", "next_b")}
-    )
+    with_next = plan.atoms.withColumn("after", after).select("*", *both_of("after", count, "next_a", "next_b"))
     named = with_next.join(placed, "piece")
     for column, name in (("a", "topic"), ("b", "other"), ("next_a", "next_topic"), ("next_b", "next_other")):
         named = named.join(topics.toDF(column, name), column, "left")
@@ -128,41 +118,36 @@ def atoms_table(plan: AtomsPlan) -> DataFrame:
 def groups_table(plan: AtomsPlan) -> DataFrame:
     """One row per group: where it enters and leaves, how long its path is, how often it changes the host."""
     names, groups, nodes = plan.topics.names, plan.groups, plan.nodes
-    columns = (
-        names,
-        plan.topics.holders,
-        plan.rates.tolist(),
-        plan.parts.components.tolist(),
-        plan.parts.backbone.tolist(),
-        groups.atoms.tolist(),
-        groups.lengths.tolist(),
-        (groups.lengths - groups.atoms).tolist(),
-        [_named(key, names) for key in groups.entries.tolist()],
-        [_named(key, names) for key in groups.ends.tolist()],
-        nodes.hops.tolist(),
-        nodes.wide_hops.tolist(),
-    )
-    schema = (
-        "topic string, subscribers long, events_per_s double, component long, backbone boolean, atoms long, "
-        "path_length long, pass_through long, entry array<string>, end array<string>, hops long, wide_hops long"
-    )
-    return plan.held.sparkSession.createDataFrame(list(zip(*columns, strict=True)), schema)
+    columns = {
+        "topic string": names,
+        "subscribers long": plan.topics.holders,
+        "events_per_s double": plan.rates.tolist(),
+        "component long": plan.parts.components.tolist(),
+        "backbone boolean": plan.parts.backbone.tolist(),
+        "atoms long": groups.atoms.tolist(),
+        "path_length long": groups.lengths.tolist(),
+        "pass_through long": (groups.lengths - groups.atoms).tolist(),
+        "entry array<string>": [_named(key, names) for key in groups.entries.tolist()],
+        "end array<string>": [_named(key, names) for key in groups.ends.tolist()],
+        "hops long": nodes.hops.tolist(),
+        "wide_hops long": nodes.wide_hops.tolist(),
+    }
+    return table_of(plan.held.sparkSession, columns)
 
 
 def nodes_table(plan: AtomsPlan) -> DataFrame:
     """One row per sequencing node: its host, its atoms, and its stress: the share of all groups that pass it."""
     nodes, hosts = plan.nodes, plan.network.nodes
-    columns = (
-        range(len(nodes.atoms)),
-        [hosts[host] for host in nodes.hosts.tolist()],
-        nodes.atoms.tolist(),
-        [after if after >= 0 else None for after in nodes.after.tolist()],
-        nodes.groups.tolist(),
-        (nodes.groups / max(1, len(plan.topics.names))).tolist(),
-        nodes.loads.tolist(),
-    )
-    schema = "node int, host string, atoms long, next_node int, groups long, stress double, load_per_s double"
-    return plan.held.sparkSession.createDataFrame(list(zip(*columns, strict=True)), schema)
+    columns = {
+        "node int": range(len(nodes.atoms)),
+        "host string": [hosts[host] for host in nodes.hosts.tolist()],
+        "atoms long": nodes.atoms.tolist(),
+        "next_node int": [after if after >= 0 else None for after in nodes.after.tolist()],
+        "groups long": nodes.groups.tolist(),
+        "stress double": (nodes.groups / max(1, len(plan.topics.names))).tolist(),
+        "load_per_s double": nodes.loads.tolist(),
+    }
+    return table_of(plan.held.sparkSession, columns)
 
 
 def _topics(plan: AtomsPlan) -> DataFrame:

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from seriatim.model import InputError
-from seriatim.pipeline.plan.overlaps import Ids, Wide, pairs_of, wide_of
+from seriatim.pipeline.plan.graph import Ids, implied_pairs
+from seriatim.pipeline.plan.overlaps import Wide, both_of, pairs_of, wide_of
 
 ATOMS_MAX = 5_000_000  # the driver writes them into one file: about 60 bytes each in its memory
 TOPICS_PER_TASK = 2_000
@@ -24,14 +25,11 @@ TREE = "order by the tree, whose stamps name only what has changed (leave out --
 def overlaps_of(held: DataFrame, topic_count: int, rows: int, threshold: int) -> DataFrame:
     """`a`, `b` (ids, a < b), `members`: all coupled pairs. `held`: `subscriber`, `id`; rows may repeat."""
     wide = wide_of(held, topic_count)
-    ordinary = held.where(~F.col("subscriber").isin(wide.subscribers)) if wide.subscribers else held
-    made = pairs_of(ordinary, topic_count, rows).withColumnRenamed("subscribers", "members")
-    if not wide.is_empty:
-        refuse_too_many(_count_by_wide(wide, threshold), wide)
+    made = pairs_of(wide.without(held), topic_count, rows).withColumnRenamed("subscribers", "members")
+    if wide.subscribers:
+        refuse_too_many(implied_pairs(wide.masks, threshold), wide)
         made = _with_wide(made, wide, topic_count, threshold)
-    coupled = made.where(F.col("members") >= threshold)
-    first, second = f"cast(pair div {topic_count} as int)", f"cast(pair % {topic_count} as int)"
-    return coupled.select(F.expr(first).alias("a"), F.expr(second).alias("b"), "members")
+    return made.where(F.col("members") >= threshold).select(*both_of("pair", topic_count), "members")
 
 
 def refuse_too_many(atoms: int, wide: Wide | None = None) -> None:
@@ -47,18 +45,9 @@ def refuse_too_many(atoms: int, wide: Wide | None = None) -> None:
     raise InputError("subscriptions", problem, fix)
 
 
-def _count_by_wide(wide: Wide, threshold: int) -> int:
-    """How many pairs the wide ones alone couple: topics with the same mask are alike."""
-    masks, sizes = np.unique(wide.masks, return_counts=True)
-    common = np.bitwise_count(masks[:, None] & masks[None, :]) >= threshold
-    return int(sizes @ common @ sizes - np.diag(common) @ sizes) // 2
-
-
 def _with_wide(ordinary: DataFrame, wide: Wide, topic_count: int, threshold: int) -> DataFrame:
-    """`pair`, `members`: those that others hold as well, and those that the wide ones couple by themselves.
-
-    One wide subscriber holds all pairs of its thousands of topics, and couples none of them by itself.
-    """
+    """`pair`, `members`: those that others hold as well, and those that the wide ones couple by themselves. One wide
+    subscriber holds all pairs of its thousands of topics, and couples none of them by itself."""
     held = np.flatnonzero(wide.masks)
     count = len(held) if len(wide.subscribers) >= threshold else 0
     topics = ordinary.sparkSession.range(count, numPartitions=max(1, -(-count // TOPICS_PER_TASK)))
@@ -80,16 +69,12 @@ def _pairs_by_masks(
             one, others = int(held[place]), held[place + 1 :]
             wide = np.bitwise_count(masks[one] & masks[others]).astype(np.int64)
             some = wide >= threshold
-            yield _batch(one * topic_count + others[some], np.zeros(int(some.sum()), np.int64), wide[some])
+            pairs = one * topic_count + others[some]
+            yield pa.record_batch({"pair": pairs, "members": np.zeros(len(pairs), np.int64), "wide": wide[some]})
 
 
 def _counts_by_masks(masks: Ids, topic_count: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         pairs, members = (batch.column(place).to_numpy().astype(np.int64) for place in (0, 1))
         wide = np.bitwise_count(masks[pairs // topic_count] & masks[pairs % topic_count]).astype(np.int64)
-        yield _batch(pairs, members, wide)
-
-
-def _batch(pairs: Ids, members: Ids, wide: Ids) -> pa.RecordBatch:
-    columns = [pa.array(column) for column in (pairs, members, wide)]
-    return pa.RecordBatch.from_arrays(columns, names=["pair", "members", "wide"])
+        yield pa.record_batch({"pair": pairs, "members": members, "wide": wide})

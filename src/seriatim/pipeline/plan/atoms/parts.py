@@ -29,18 +29,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.plan.graph import Flags, components_of
-from seriatim.pipeline.plan.overlaps import Ids
+from seriatim.pipeline.plan.graph import Flags, Ids, columns_of, components_of
 
 PART_MAX = 40_000  # the sum, over the groups of a part, of the groups each overlaps with
 PAIRS_PER_FOREST = 1_000_000
 
 
 class Parts(NamedTuple):
-    """For each group's id: its component, its part (a group's id as well), and whether it is in the backbone.
-
-    `ranks`: 0 is the group that overlaps with most others.
-    """
+    """For each group's id: its component, its part (a group's id as well), and whether it is in the backbone. `ranks`:
+    0 is the group that overlaps with most others."""
 
     components: Ids
     part: Ids
@@ -55,8 +52,8 @@ def parts_of(pairs: DataFrame, count: int, part_max: int = PART_MAX) -> Parts:
     degrees[ends.column(0).to_numpy()] = ends.column(1).to_numpy()
     ranks = np.empty(count, np.int64)
     ranks[np.lexsort((np.arange(count), -degrees))] = np.arange(count)
-    forest = pairs.select("a", "b").mapInArrow(partial(_forest_made, ranks), "a int, b int").toArrow()
-    one, other = (forest.column(place).to_numpy().astype(np.int64) for place in (0, 1))
+    forest = pairs.select("a", "b").mapInArrow(partial(_forest_made, ranks), "a int, b int")
+    one, other = columns_of(forest, "a", "b")
     components = components_of(one, other, count)
     kept = spanning_forest(one, other, ranks)
     part, backbone = _fallen_apart(one[kept], other[kept], degrees, ranks, components, part_max)
@@ -70,12 +67,11 @@ def owned_pairs(pairs: DataFrame, parts: Parts) -> DataFrame:
 
 
 class Order(NamedTuple):
-    """The trunks. `part`: ids, by component and from the beginning of its trunk; and of each the atoms in its tree and
-    in its segment, and how many atoms of the trunk come after its segment."""
+    """The trunks. `part`: ids, by component and from the beginning of its trunk; and of each the atoms in its segment,
+    and how many atoms of the trunk come after its segment."""
 
     part: Ids
     component: Ids
-    inside: Ids
     segment: Ids
     beyond: Ids
 
@@ -83,39 +79,35 @@ class Order(NamedTuple):
 def order_of(owned: DataFrame, parts: Parts) -> Order:
     """Where in the trunk of its component each part is."""
     outside = F.col("rank") >= 0
-    counted = owned.groupBy("part").agg(
-        F.count_if(~outside).alias("inside"), F.count_if(outside).alias("segment"), F.max("rank").alias("reach")
-    )
-    table = counted.toArrow()
-    part, inside, segment, reach = (
-        table.column(name).to_numpy().astype(np.int64) for name in ("part", "inside", "segment", "reach")
-    )
+    counted = owned.groupBy("part").agg(F.count_if(outside).alias("segment"), F.max("rank").alias("reach"))
+    part, segment, reach = columns_of(counted, "part", "segment", "reach")
     alone = parts.backbone[part]
     component = parts.components[part]
     key = np.where(alone, -parts.ranks[part], reach)
     order = np.lexsort((part, key, alone, component))
-    part, component, inside, segment = part[order], component[order], inside[order], segment[order]
+    part, component, segment = part[order], component[order], segment[order]
     sums = np.cumsum(segment)
     last = np.searchsorted(component, component, "right") - 1
-    return Order(part, component, inside, segment, sums[last] - sums)
+    return Order(part, component, segment, sums[last] - sums)
+
+
+def _leader_of(leader: list[int], group: int) -> int:
+    """The group that stands for all it is joined with; ways to it get shorter."""
+    while leader[group] != group:
+        leader[group] = leader[leader[group]]
+        group = leader[group]
+    return group
 
 
 def spanning_forest(a: Ids, b: Ids, ranks: Ids) -> Ids:
     """Places of pairs that connect what all of them connect; also among the groups from any rank on."""
-    leader: dict[int, int] = {}
-
-    def tree_of(group: int) -> int:
-        while (above := leader.setdefault(group, group)) != group:
-            leader[group] = leader[above]
-            group = above
-        return group
-
+    leader = list(range(len(ranks)))
     weakest_first = np.argsort(-np.minimum(ranks[a], ranks[b]), kind="stable")
     kept = []
     for place, one, other in zip(
         weakest_first.tolist(), a[weakest_first].tolist(), b[weakest_first].tolist(), strict=True
     ):
-        first, second = tree_of(one), tree_of(other)
+        first, second = _leader_of(leader, one), _leader_of(leader, other)
         if first != second:
             leader[first] = second
             kept.append(place)
@@ -128,21 +120,13 @@ def _fallen_apart(a: Ids, b: Ids, degrees: Ids, ranks: Ids, components: Ids, par
     for one, other in zip(a.tolist(), b.tolist(), strict=True):
         first, second = (one, other) if ranks[one] < ranks[other] else (other, one)
         weaker.setdefault(first, []).append(second)
-    part = np.arange(len(ranks))
     leader = list(range(len(ranks)))
     weights = degrees.tolist()
     whole: set[int] = set()  # components that are cut
     backbone = np.zeros(len(ranks), np.bool_)
-
-    def part_of(group: int) -> int:
-        while leader[group] != group:
-            leader[group] = leader[leader[group]]
-            group = leader[group]
-        return group
-
     label = components.tolist()
     for group in np.argsort(-ranks).tolist():
-        below = {part_of(each) for each in weaker.get(group, ())}
+        below = {_leader_of(leader, each) for each in weaker.get(group, ())}
         weight = weights[group] + sum(weights[each] for each in below)
         if label[group] in whole or weight > part_max:
             whole.add(label[group])
@@ -151,8 +135,7 @@ def _fallen_apart(a: Ids, b: Ids, degrees: Ids, ranks: Ids, components: Ids, par
         for each in below:
             leader[each] = group
         weights[group] = weight
-    part[:] = [part_of(group) for group in range(len(leader))]
-    return part, backbone
+    return np.asarray([_leader_of(leader, group) for group in range(len(leader))], np.int64), backbone
 
 
 # ── in a Python worker ────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,8 +160,7 @@ def _forest_made(ranks: Ids, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
             columns, waiting = ([one], [other]), 0
     if columns[0]:
         one, other = reduced()
-        arrays = [pa.array(one.astype(np.int32)), pa.array(other.astype(np.int32))]
-        yield pa.RecordBatch.from_arrays(arrays, names=["a", "b"])
+        yield pa.record_batch({"a": one.astype(np.int32), "b": other.astype(np.int32)})
 
 
 def _owned(parts: Parts, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -188,7 +170,6 @@ def _owned(parts: Parts, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
         first = np.where(parts.backbone[a] != parts.backbone[b], parts.backbone[b], parts.ranks[a] > parts.ranks[b])
         group, other = np.where(first, a, b), np.where(first, b, a)
         rank = np.where(parts.part[group] == parts.part[other], -1, parts.ranks[other])
-        columns = [parts.part[group], group, other, members, rank]
-        kinds = [pa.int32(), pa.int32(), pa.int32(), pa.int64(), pa.int32()]
-        arrays = [pa.array(column.astype(kind.to_pandas_dtype())) for column, kind in zip(columns, kinds, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=["part", "group", "other", "members", "rank"])
+        small = {"part": parts.part[group], "group": group, "other": other, "rank": rank}
+        columns = {name: column.astype(np.int32) for name, column in small.items()} | {"members": members}
+        yield pa.record_batch({name: columns[name] for name in ("part", "group", "other", "members", "rank")})

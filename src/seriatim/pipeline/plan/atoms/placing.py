@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from seriatim.pipeline.plan.atoms.building import bearable
-from seriatim.pipeline.plan.graph import Floats, sums_of
+from seriatim.pipeline.plan.graph import Floats, Ids, sums_of
 from seriatim.pipeline.plan.network import LOCAL, Network
-from seriatim.pipeline.plan.overlaps import Ids
-from seriatim.protocols.atoms.colocation import cut, flowing
+from seriatim.protocols.atoms.colocation import Forest, cut, flowing
 
 ROUNDS_MAX = 10
 ROOM = 1.25  # times the mean load: what a host may have if nothing else is said
@@ -72,13 +71,11 @@ def place(
     leads = np.flatnonzero(pieces.after >= 0)
     between = of_piece[leads] != of_piece[pieces.after[leads]]
     after[of_piece[leads[between]]] = of_piece[pieces.after[leads[between]]]
-    entering = sums_of(entry, rates[walking], size)
-    came = np.bincount(entry, minlength=size)
-    comers = came - np.bincount(end, minlength=size)
-    forest = flowing(after.tolist(), entering.tolist(), sums_of(end, rates[walking], size).tolist(), comers.tolist())
+    forest = _flow(after, entry, end, rates[walking])
     leaving, leavers = np.asarray(forest.leaving), np.asarray(forest.leavers, np.int64)
     led = np.flatnonzero(after >= 0)
-    loads = entering + sums_of(after[led], leaving[led], size)
+    loads = np.asarray(forest.entering) + sums_of(after[led], leaving[led], size)
+    came = np.bincount(entry, minlength=size)
     passing = came + sums_of(after[led], leavers[led], size).astype(np.int64)
     where, sites = published
     at_sites = np.zeros((size, len(sites)))
@@ -101,17 +98,21 @@ def place(
 
 def _joined(pieces: Pieces, groups: Groups, rates: Floats, load_max: float) -> Ids:
     """Nodes: pieces that one host can bear together."""
-    size = len(pieces.atoms)
     walking = np.flatnonzero(groups.entries >= 0)
-    entry, end = groups.entry_pieces[walking], groups.end_pieces[walking]
-    entering, ending = sums_of(entry, rates[walking], size), sums_of(end, rates[walking], size)
-    comers = np.bincount(entry, minlength=size) - np.bincount(end, minlength=size)
-    forest = flowing(pieces.after.tolist(), entering.tolist(), ending.tolist(), comers.tolist())
+    forest = _flow(pieces.after, groups.entry_pieces[walking], groups.end_pieces[walking], rates[walking])
     nodes = np.asarray(cut(forest, bearable(forest, load_max)), np.int64)
     used = np.unique(nodes[pieces.atoms > 0])
     numbers = np.zeros(int(nodes.max(initial=-1)) + 1, np.int64)
     numbers[used] = np.arange(len(used))
     return numbers[nodes]
+
+
+def _flow(after: Ids, entry: Ids, end: Ids, rates: Floats) -> Forest:
+    """What enters, passes and leaves each place, if groups with these rates walk from `entry` to `end`."""
+    size = len(after)
+    comers = np.bincount(entry, minlength=size) - np.bincount(end, minlength=size)
+    entering, ending = sums_of(entry, rates, size), sums_of(end, rates, size)
+    return flowing(after.tolist(), entering.tolist(), ending.tolist(), comers.tolist())
 
 
 def _site_numbers(network: Network, sites: tuple[str, ...]) -> Ids:
@@ -134,8 +135,7 @@ def _hosts(
         if other >= 0:
             near[node].append((other, float(leaving[node])))
             near[other].append((node, float(leaving[node])))
-    published = np.zeros((len(after), int(site_of.max()) + 1 if len(site_of) else 1))
-    published = np.pad(at_sites, ((0, 0), (0, max(0, published.shape[1] - at_sites.shape[1]))))
+    published = np.pad(at_sites, ((0, 0), (0, max(0, int(site_of.max()) + 1 - at_sites.shape[1]))))
     access = published.sum(axis=1, keepdims=True) - published[:, site_of]
     room = max(network.load_max or 0.0, ROOM * float(loads.sum()) / count)
     bears = np.zeros(count)

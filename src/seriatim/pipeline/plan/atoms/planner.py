@@ -11,22 +11,18 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from seriatim.pipeline.plan.atoms.building import SEGMENT, Known, build_parts
 from seriatim.pipeline.plan.atoms.overlaps import overlaps_of, refuse_too_many
 from seriatim.pipeline.plan.atoms.parts import PART_MAX, Order, Parts, order_of, owned_pairs, parts_of
 from seriatim.pipeline.plan.atoms.placing import Groups, Nodes, Pieces, place
-from seriatim.pipeline.plan.graph import Floats
-from seriatim.pipeline.plan.inputs import Inputs, Topics, topics_of
+from seriatim.pipeline.plan.graph import Floats, columns_of
+from seriatim.pipeline.plan.inputs import Inputs, Topics, rates_and_places, topics_of
 from seriatim.pipeline.plan.network import Network
-from seriatim.pipeline.plan.overlaps import Ids, by_id
-from seriatim.pipeline.plan.planner import default_network
-from seriatim.pipeline.plan.rates import rates_and_places
-
-Say = Callable[[str], None]
+from seriatim.pipeline.plan.overlaps import by_id
+from seriatim.pipeline.plan.planner import Say, default_network, kept_tables
 
 
 class AtomsPlan(NamedTuple):
@@ -56,17 +52,8 @@ def planned_atoms(
 ) -> Iterator[AtomsPlan]:
     """A plan; its tables stay cached while the block runs. Without a network: a host for each site that is known, and
     if a number is given, that is the load of each."""
-    cached: list[DataFrame] = []
-
-    def keep(table: DataFrame) -> DataFrame:
-        cached.append(table.persist(StorageLevel.MEMORY_AND_DISK))
-        return table
-
-    try:
+    with kept_tables() as keep:
         yield _plan(inputs, network, 1 if causal else 2, say, part_max, keep)
-    finally:
-        for table in cached:
-            table.unpersist()
 
 
 def _plan(
@@ -104,10 +91,8 @@ def _plan(
 
 
 def busiest(held: DataFrame, rates: Floats) -> float:
-    """What the busiest receiver gets per second: it is the load that pieces may have if nothing else is said.
-
-    Rows that repeat count twice: to look for them would cost more than the number is worth.
-    """
+    """What the busiest receiver gets per second: it is the load that pieces may have if nothing else is said. Rows that
+    repeat count twice: to look for them would cost more than the number is worth."""
     spark = held.sparkSession
     table = F.broadcast(spark.createDataFrame(list(enumerate(rates.tolist())), "id int, rate double"))
     sums = held.join(table, "id").groupBy("subscriber").agg(F.sum("rate").alias("rate"))
@@ -117,7 +102,6 @@ def busiest(held: DataFrame, rates: Floats) -> float:
 
 def _joined(built: DataFrame, order: Order, count: int) -> DataFrame:
     """Parts put together: numbers of pieces and depths count on over all of a component; segments lead to the next."""
-    spark = built.sparkSession
     key = F.col("a").cast("long") * count + F.col("b")
     depth = F.when(F.col("piece") == SEGMENT, F.col("depth"))
     made = built.groupBy("part").agg(F.max("piece").alias("pieces"), F.max_by(key, depth).alias("head"))
@@ -128,31 +112,13 @@ def _joined(built: DataFrame, order: Order, count: int) -> DataFrame:
         offsets[part] = offset
         offset += rows[part]["pieces"] + 1
     follows = _follows(order)
+    columns = (order.part.tolist(), order.component.tolist(), order.beyond.tolist(), follows)
     table = [
         (part, component, beyond, offsets[part], *((rows[after]["head"], offsets[after]) if after >= 0 else (-1, -1)))
-        for part, component, beyond, after in zip(
-            order.part.tolist(), order.component.tolist(), order.beyond.tolist(), follows, strict=True
-        )
+        for part, component, beyond, after in zip(*columns, strict=True)
     ]
-    return _with_parts(spark, built, table)
-
-
-def _follows(order: Order) -> list[int]:
-    """The part whose segment comes after each part's, or -1."""
-    found = [-1] * len(order.part)
-    next_part, component = -1, -1
-    for place_ in range(len(found) - 1, -1, -1):
-        if order.component[place_] != component:
-            next_part, component = -1, int(order.component[place_])
-        found[place_] = next_part
-        if order.segment[place_]:
-            next_part = int(order.part[place_])
-    return found
-
-
-def _with_parts(spark: SparkSession, built: DataFrame, table: list[tuple[int, ...]]) -> DataFrame:
     schema = "part int, component int, beyond long, offset int, next_head long, next_piece int"
-    joined = built.join(F.broadcast(spark.createDataFrame(table, schema)), "part")
+    joined = built.join(F.broadcast(built.sparkSession.createDataFrame(table, schema)), "part")
     ends = F.col("after") < 0
     return joined.select(
         "a",
@@ -166,6 +132,19 @@ def _with_parts(spark: SparkSession, built: DataFrame, table: list[tuple[int, ..
     )
 
 
+def _follows(order: Order) -> list[int]:
+    """The part whose segment comes after each part's, or -1."""
+    found = [-1] * len(order.part)
+    next_part, component = -1, -1
+    for at in reversed(range(len(found))):
+        if order.component[at] != component:
+            next_part, component = -1, int(order.component[at])
+        found[at] = next_part
+        if order.segment[at]:
+            next_part = int(order.part[at])
+    return found
+
+
 def _groups(atoms: DataFrame, count: int) -> Groups:
     """Where groups enter and leave, and how long their paths are. A path is as long as its ends are deep."""
     key = F.col("a").cast("long") * count + F.col("b")
@@ -177,30 +156,20 @@ def _groups(atoms: DataFrame, count: int) -> Groups:
         F.max_by("place", "depth").alias("entry"),
         F.min_by("place", "depth").alias("end"),
     )
-    table = found.select("id", "atoms", "length", "entry.*", F.col("end.key"), F.col("end.piece")).toArrow()
-    ids, *columns = (table.column(place).to_numpy().astype(np.int64) for place in range(table.num_columns))
-
-    def spread(values: Ids, default: int) -> Ids:
-        column = np.full(count, default, np.int64)
-        column[ids] = values
-        return column
-
-    own, lengths, entries, entry_pieces, ends, end_pieces = columns
-    return Groups(
-        spread(own, 0),
-        spread(lengths, 0),
-        spread(entries, -1),
-        spread(ends, -1),
-        spread(entry_pieces, -1),
-        spread(end_pieces, -1),
-    )
+    defaults = {"atoms": 0, "length": 0, "entry.key": -1, "end.key": -1, "entry.piece": -1, "end.piece": -1}
+    flat = found.select("id", *(F.col(name).alias(name.replace(".", "_")) for name in defaults))
+    ids, *columns = columns_of(flat, *flat.columns)
+    spread = [np.full(count, default, np.int64) for default in defaults.values()]
+    for values, column in zip(spread, columns, strict=True):
+        values[ids] = column
+    return Groups(*spread)
 
 
 def _pieces(atoms: DataFrame) -> Pieces:
     """Numbers of pieces have holes where a part has no segment: those are pieces without atoms."""
     leads = F.max(F.when(F.col("after_piece") != F.col("piece"), F.col("after_piece")).otherwise(-1))
-    table = atoms.groupBy("piece").agg(F.count("*").alias("atoms"), leads.alias("after")).toArrow()
-    piece, counts, after = (table.column(place).to_numpy().astype(np.int64) for place in range(3))
+    counted = atoms.groupBy("piece").agg(F.count("*").alias("atoms"), leads.alias("after"))
+    piece, counts, after = columns_of(counted, "piece", "atoms", "after")
     size = int(piece.max(initial=-1)) + 1
     found = Pieces(np.zeros(size, np.int64), np.full(size, -1, np.int64))
     found.atoms[piece], found.after[piece] = counts, after

@@ -10,9 +10,6 @@ from msgspec.structs import replace
 
 from seriatim.pipeline.report.drawing.axes import Scale, number, scale_from_zero, scale_of_lines, scale_over, short
 from seriatim.pipeline.report.drawing.shapes import (
-    INK,
-    MUTED,
-    RULE,
     SMALL_PX,
     Area,
     Drawing,
@@ -28,7 +25,7 @@ from seriatim.pipeline.report.drawing.shapes import (
     shortened,
     text_width,
 )
-from seriatim.pipeline.report.figures.distribution import Distribution
+from seriatim.pipeline.report.figures import Distribution
 
 WIDTH, HEIGHT = 420.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 54.0, 14.0, 40.0, 44.0
@@ -75,7 +72,8 @@ def distribution_chart(
     count = distribution.count
     x = _bar_scale(distribution, bars)
     y = scale_from_zero([bar[2] / count for bar in bars], HEIGHT - BOTTOM, TOP)
-    shapes = _frame(x, y, Axis(name=axis, tick=show), Axis(name=f"share of {what}", tick=_percent))
+    up = Axis(name=f"share of {what}", tick=lambda share: f"{number(share * 100)} %")
+    shapes = _frame(x, y, Axis(name=axis, tick=show), up)
     for low, high, many in bars:
         left, right = x(low), x(high)
         top = y(many / count)
@@ -89,17 +87,8 @@ def distribution_chart(
     shapes += _quantile_lines(list(together.items()), x, show)
     told = ", ".join(f"{name} {show(value)}" for value, name in marks)
     ends = f"lowest {show(distribution.lowest)}, highest {show(distribution.highest)}"
-    return Drawing(
-        title=title,
-        description=f"{count:,} {what}; {told}; {ends}.",
-        width=WIDTH,
-        height=HEIGHT,
-        shapes=tuple(shapes),
-    )
-
-
-def _percent(share: float) -> str:
-    return f"{number(share * 100)} %"
+    description = f"{count:,} {what}; {told}; {ends}."
+    return Drawing(title=title, description=description, width=WIDTH, height=HEIGHT, shapes=tuple(shapes))
 
 
 class _Named(NamedTuple):
@@ -125,14 +114,17 @@ def _quantile_lines(marks: Sequence[tuple[float, str]], x: Scale, show: Callable
     names = [f"{name} {show(value)}" for value, name in marks]
     choices = [_places(x(value), text_width(name, SMALL_PX)) for (value, _), name in zip(marks, names, strict=True)]
     tried = sorted(product(*choices), key=lambda placed: sum(each.row for each in placed))
-    placed = next((each for each in tried if not _any_collides(each)), tried[-1])
+    fitting = (each for each in tried if not any(one.collides(other) for one, other in combinations(each, 2)))
+    placed = next(fitting, tried[-1])
     shapes: list[Shape] = []
     for name, place in zip(names, placed, strict=True):
         height = TOP - 6 - 12 * place.row
-        shapes.append(Line(((place.line, HEIGHT - BOTTOM), (place.line, height - 8)), INK, 1.0, is_dashed=True))
+        shapes.append(Line(((place.line, HEIGHT - BOTTOM), (place.line, height - 8)), "ink", 1.0, is_dashed=True))
         is_left = place.left < place.line
         shapes.append(
-            Label((place.right if is_left else place.left, height), name, "end" if is_left else "start", INK, SMALL_PX)
+            Label(
+                (place.right if is_left else place.left, height), name, "end" if is_left else "start", "ink", SMALL_PX
+            )
         )
     return shapes
 
@@ -145,10 +137,6 @@ def _places(line: float, width: float) -> list[_Named]:
         for row in range(NAME_ROWS)
         for start in starts or [max(4.0, line - 3 - width)]
     ]
-
-
-def _any_collides(placed: Sequence[_Named]) -> bool:
-    return any(one.collides(other) for one, other in combinations(placed, 2))
 
 
 def _bars(distribution: Distribution) -> list[tuple[float, float, int]]:
@@ -193,10 +181,8 @@ def _bar_scale(distribution: Distribution, bars: Sequence[tuple[float, float, in
 def lines_chart(title: str, description: str, series: Sequence[Series], across: Axis, up: Axis) -> Drawing:
     """A panel: each series with its marks, its band, and the paper's values hollow and dashed."""
     styled = [_styled(one, index) for index, one in enumerate(series)]
-    entries = (
-        [(one.name, one.tone, one.mark or "circle", one.is_reference) for one in styled] if len(series) > 1 else []
-    )
-    shapes, top = legend(entries, WIDTH - RIGHT, 8, 12)
+    entries = [(one.name, one.tone, one.mark or "circle", one.is_reference) for one in styled]
+    shapes, top = legend(entries if len(series) > 1 else [], WIDTH - RIGHT, 8, 12)
     top = max(top, 14.0) + 4
     height = HEIGHT + max(0.0, top - TOP)
     dots = [dot for one in series for dot in one.dots]
@@ -226,13 +212,9 @@ def lines_chart(title: str, description: str, series: Sequence[Series], across: 
 
 
 def _styled(series: Series, index: int) -> Series:
-    return Series(
-        name=series.name,
-        dots=tuple(sorted(series.dots, key=lambda dot: dot.x)),
-        tone=series.tone or (MUTED if series.is_reference else series_tone(index)),
-        mark=series.mark or series_mark(index),
-        is_reference=series.is_reference,
-    )
+    tone = series.tone or ("muted" if series.is_reference else series_tone(index))
+    dots = tuple(sorted(series.dots, key=lambda dot: dot.x))
+    return replace(series, dots=dots, tone=tone, mark=series.mark or series_mark(index))
 
 
 def _band(series: Series, x: Scale, y: Scale, aside: float, is_line: bool) -> list[Shape]:
@@ -241,20 +223,12 @@ def _band(series: Series, x: Scale, y: Scale, aside: float, is_line: bool) -> li
         upper = [(x(dot.x), y(high)) for dot, _, high in ranged]
         lower = [(x(dot.x), y(low)) for dot, low, _ in reversed(ranged)]
         return [Area((*upper, *lower), series.tone, 0.16)]
-    return [
-        Area(
-            _whisker(x(dot.x) + aside, y(low), y(high)),
-            series.tone,
-            0.25,
-            f"{series.name}: {number(low)} to {number(high)}",
-        )
-        for dot, low, high in ranged
-        if low != high
-    ]
-
-
-def _whisker(x: float, low: float, high: float) -> tuple[tuple[float, float], ...]:
-    return ((x - 5, low), (x + 5, low), (x + 5, high), (x - 5, high))
+    whiskers: list[Shape] = []
+    for dot, low, high in ranged:
+        if low != high:
+            hint = f"{series.name}: {number(low)} to {number(high)}"
+            whiskers.append(box(x(dot.x) + aside - 5, y(low), 10, y(high) - y(low), series.tone, 0.25, hint))
+    return whiskers
 
 
 def _frame(x: Scale, y: Scale, across: Axis, up: Axis, height: float = HEIGHT) -> list[Shape]:
@@ -262,20 +236,20 @@ def _frame(x: Scale, y: Scale, across: Axis, up: Axis, height: float = HEIGHT) -
     shapes: list[Shape] = []
     for tick in y.ticks(5):
         place = y(tick)
-        shapes.append(Line(((LEFT, place), (WIDTH - RIGHT, place)), RULE, 1.0))
-        shapes.append(Label((LEFT - 6, place + 3.5), up.tick(tick), "end", MUTED, SMALL_PX))
+        shapes.append(Line(((LEFT, place), (WIDTH - RIGHT, place)), "rule", 1.0))
+        shapes.append(Label((LEFT - 6, place + 3.5), up.tick(tick), "end", "muted", SMALL_PX))
     floor_y = height - BOTTOM
-    shapes.append(Line(((LEFT, floor_y), (WIDTH - RIGHT, floor_y)), MUTED, 1.0))
+    shapes.append(Line(((LEFT, floor_y), (WIDTH - RIGHT, floor_y)), "muted", 1.0))
     if across.names:
         room = int((WIDTH - LEFT - RIGHT) / len(across.names) / (SMALL_PX * 0.58))
         places = [(float(i), shortened(name, max(3, room))) for i, name in enumerate(across.names)]
     else:
         places = _apart([(tick, across.tick(tick)) for tick in x.ticks(7)], x)
     for tick, text in places:
-        shapes.append(Line(((x(tick), floor_y), (x(tick), floor_y + 4)), MUTED, 1.0))
-        shapes.append(Label((x(tick), floor_y + 16), text, "middle", MUTED, SMALL_PX))
-    shapes.append(Label(((LEFT + WIDTH - RIGHT) / 2, height - 8), across.name, "middle", INK, SMALL_PX))
-    shapes.append(Label((12, (y.start + y.end) / 2), up.name, "middle", INK, SMALL_PX, is_upright=True))
+        shapes.append(Line(((x(tick), floor_y), (x(tick), floor_y + 4)), "muted", 1.0))
+        shapes.append(Label((x(tick), floor_y + 16), text, "middle", "muted", SMALL_PX))
+    shapes.append(Label(((LEFT + WIDTH - RIGHT) / 2, height - 8), across.name, "middle", "ink", SMALL_PX))
+    shapes.append(Label((12, (y.start + y.end) / 2), up.name, "middle", "ink", SMALL_PX, is_upright=True))
     return shapes
 
 

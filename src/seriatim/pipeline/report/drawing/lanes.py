@@ -5,12 +5,8 @@ from typing import Literal, TypeAlias
 
 from seriatim.pipeline.report.drawing.shapes import (
     FONT_PX,
-    INK,
     MARKS,
-    MUTED,
-    RULE,
     SMALL_PX,
-    WRONG,
     Anchor,
     Drawing,
     Label,
@@ -67,13 +63,15 @@ def draw_lanes(picture: Picture) -> Drawing | None:
     shapes: list[Shape] = []
     for lane, (name, shown) in enumerate(zip(picture.lanes, names, strict=True)):
         y = at(lane, 0)[1]
-        shapes.append(Label((8, y + 4), shown, "start", INK, FONT_PX, is_bold=True, hint=name if name != shown else ""))
-        shapes.append(Line(((left, y), (width - 8, y)), RULE, 1.5, has_arrow=True))
+        shapes.append(
+            Label((8, y + 4), shown, "start", "ink", FONT_PX, is_bold=True, hint=name if name != shown else "")
+        )
+        shapes.append(Line(((left, y), (width - 8, y)), "rule", 1.5, has_arrow=True))
     for index, span in enumerate(picture.spans):
         (x0, y), (x1, _) = at(span.lane, span.start), at(span.lane, span.end)
         if x1 > x0:
             shapes.append(box(x0, y - 12, x1 - x0, 24, "series-1", 0.16, span.text))
-        shapes.append(Label((max(x0, left), y + 52 + 14 * index), span.text, "start", MUTED, SMALL_PX))
+        shapes.append(Label((max(x0, left), y + 52 + 14 * index), span.text, "start", "muted", SMALL_PX))
     points = [at(spot.lane, spot.column) for spot in picture.spots]
     events = list(dict.fromkeys(spot.event_id for spot in picture.spots))
     for link in picture.links:
@@ -110,11 +108,11 @@ def _spot(spot: Spot, point: Point, event: int, labels: LabelPlace) -> list[Shap
     shape: MarkShape = MARKS[event % 4]
     tone = TONES[event % len(TONES)]
     anchor, dx, name_dy, below_dy = LABELS[labels]
-    name_tone = WRONG if spot.is_wrong else INK
+    name_tone = "wrong" if spot.is_wrong else "ink"
     return [
-        Mark(point, shape, WRONG if spot.is_hollow else tone, RADIUS, spot.is_hollow, spot.hint or spot.event_id),
+        Mark(point, shape, "wrong" if spot.is_hollow else tone, RADIUS, spot.is_hollow, spot.hint or spot.event_id),
         Label((x + dx, y + name_dy), _shown(spot), anchor, name_tone, FONT_PX, True, hint=spot.event_id),
-        Label((x + dx, y + below_dy), spot.below, anchor, WRONG if spot.is_hollow else MUTED, SMALL_PX),
+        Label((x + dx, y + below_dy), spot.below, anchor, "wrong" if spot.is_hollow else "muted", SMALL_PX),
     ]
 
 
@@ -122,9 +120,9 @@ def _link(link: Link, points: list[Point], column_px: float) -> list[Shape]:
     start, end = points[link.start], points[link.end]
     match link.kind:
         case "before":
-            return [Line(_trimmed(start, end), MUTED, 2.0, has_arrow=True)]
+            return [Line(_trimmed(start, end), "muted", 2.0, has_arrow=True)]
         case "same":
-            return [Line(_trimmed(start, end), MUTED, 1.5, is_dashed=True, has_arrow=True)]
+            return [Line(_trimmed(start, end), "muted", 1.5, is_dashed=True, has_arrow=True)]
         case "wrong":
             x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
             way: tuple[Point, ...] = _trimmed(start, end)
@@ -132,7 +130,7 @@ def _link(link: Link, points: list[Point], column_px: float) -> list[Shape]:
                 y -= 44
                 way = curve((start[0] + 3, start[1] - RADIUS - 3), (x, y), (end[0] - 3, end[1] - RADIUS - 3))
                 y += 18
-            shapes: list[Shape] = [Line(way, WRONG, 2.5, has_arrow=bool(link.text))]
+            shapes: list[Shape] = [Line(way, "wrong", 2.5, has_arrow=bool(link.text))]
             if link.text:
                 shapes.append(_beside(start, end, (x, y), link.text))
             return shapes
@@ -144,11 +142,11 @@ def _beside(start: Point, end: Point, middle: Point, text: str) -> Label:
     """What a line says: to the right of a steep one, above a flat one and nearer to its beginning."""
     across, down = abs(end[0] - start[0]), end[1] - start[1]
     if abs(down) > across * 0.4:
-        return Label((middle[0] + 10, middle[1] + (0 if down > 0 else 8)), text, "start", WRONG, SMALL_PX)
+        return Label((middle[0] + 10, middle[1] + (0 if down > 0 else 8)), text, "start", "wrong", SMALL_PX)
     if not down:
-        return Label((middle[0], middle[1] - 8), text, "middle", WRONG, SMALL_PX)
+        return Label((middle[0], middle[1] - 8), text, "middle", "wrong", SMALL_PX)
     near = (start[0] * 0.7 + end[0] * 0.3, start[1] * 0.7 + end[1] * 0.3)
-    return Label((near[0], near[1] - 12), text, "middle", WRONG, SMALL_PX)
+    return Label((near[0], near[1] - 12), text, "middle", "wrong", SMALL_PX)
 
 
 def _turned_back(link: Link, start: Point, end: Point) -> list[Shape]:
@@ -162,8 +160,8 @@ def _turned_back(link: Link, start: Point, end: Point) -> list[Shape]:
         *curve((end[0] + corner, top), (end[0], top), (end[0], top + corner), 6),
         (end[0], end[1] - rim),
     )
-    label = Label(((start[0] + end[0]) / 2, top - 6), link.text, "middle", WRONG, SMALL_PX)
-    return [Line(way, WRONG, 2.5, has_arrow=True), label]
+    label = Label(((start[0] + end[0]) / 2, top - 6), link.text, "middle", "wrong", SMALL_PX)
+    return [Line(way, "wrong", 2.5, has_arrow=True), label]
 
 
 def _trimmed(start: Point, end: Point) -> tuple[Point, Point]:

@@ -1,8 +1,8 @@
 """A figure as plain shapes, in the pixels of its own box. What it looks like on a page or in a file is not said here.
 
 Every figure of a report is drawn once, with these few shapes, and written twice: as SVG into the page (`svg.py`) and as
-PNG (`png.py`). Colours are tones with a meaning; a page has a light and a dark value for each. No figure says anything
-by colour alone: a series also has its own mark, and what is wrong also has its own line.
+PNG (`png.py`). Colours are tones with a meaning, such as "ink" or "wrong"; `html/style.py` has a light and a dark value
+for each. No figure says anything by colour alone: a series also has its own mark, and what is wrong its own line.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,8 @@ Point: TypeAlias = tuple[float, float]
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 MarkShape: TypeAlias = Literal["circle", "square", "triangle", "diamond", "cross", "plus"]
 
-INK, MUTED, RULE, PAPER, WRONG, RIGHT, DOUBT = "ink", "muted", "rule", "paper", "wrong", "right", "doubt"
 SERIES = tuple(f"series-{number}" for number in range(1, 8))  # of a palette that colour-blind people can tell apart
 MARKS: tuple[MarkShape, ...] = ("circle", "square", "triangle", "diamond", "plus", "cross")
-TONES = (INK, MUTED, RULE, PAPER, WRONG, RIGHT, DOUBT, *SERIES)
 
 FONT_PX = 12.0
 SMALL_PX = 11.0
@@ -28,7 +26,7 @@ class Line(Struct, frozen=True):
     """A way from point to point, with an arrow at its end if asked."""
 
     points: tuple[Point, ...]
-    tone: str = INK
+    tone: str = "ink"
     width: float = 1.5
     is_dashed: bool = False
     has_arrow: bool = False
@@ -49,19 +47,17 @@ class Mark(Struct, frozen=True):
 
     at: Point
     shape: MarkShape = "circle"
-    tone: str = INK
+    tone: str = "ink"
     radius: float = 4.0
     is_hollow: bool = False
     hint: str = ""
 
 
 class Label(Struct, frozen=True):
-    """A word or two."""
-
     at: Point
     text: str
     anchor: Anchor = "start"
-    tone: str = INK
+    tone: str = "ink"
     size: float = FONT_PX
     is_bold: bool = False
     is_upright: bool = False  # turned by a quarter, for the name of a vertical axis
@@ -130,6 +126,6 @@ def legend(
             x, y = left, y + 16
         shapes.append(Line(((x, y), (x + 16, y)), tone, 1.5, is_hollow))
         shapes.append(Mark((x + 8, y), shape, tone, 3.5, is_hollow))
-        shapes.append(Label((x + 21, y + 3.5), shown, "start", INK, SMALL_PX, hint=text if shown != text else ""))
+        shapes.append(Label((x + 21, y + 3.5), shown, "start", "ink", SMALL_PX, hint=text if shown != text else ""))
         x += needed + 12
     return shapes, (y + 16 if entries else y)

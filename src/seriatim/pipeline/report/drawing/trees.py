@@ -3,12 +3,7 @@
 from seriatim.pipeline.report.drawing.axes import Scale, number, scale_from_zero
 from seriatim.pipeline.report.drawing.shapes import (
     FONT_PX,
-    INK,
-    MUTED,
-    PAPER,
-    RIGHT,
     SMALL_PX,
-    WRONG,
     Anchor,
     Drawing,
     Label,
@@ -54,7 +49,7 @@ def draw_tree(shape: TreeShape, load_max_per_s: float | None = None) -> Drawing 
         if node.parent in nodes:
             (x, y), (parent_x, parent_y) = corner(node.name), corner(node.parent)
             start = (parent_x + NODE_WIDTH / 2, parent_y + NODE_HEIGHT)
-            shapes.append(Line((start, (x + NODE_WIDTH / 2, y)), MUTED, 1.5))
+            shapes.append(Line((start, (x + NODE_WIDTH / 2, y)), "muted", 1.5))
     for node in shape.nodes:
         shapes += _node(node, *corner(node.name), load_max_per_s)
     root = ", ".join(children.get(None, []))
@@ -93,19 +88,18 @@ def _node(node: TreeNode, x: float, y: float, load_max_per_s: float | None) -> l
     hint = f"{node.name}{f' at {node.site}' if node.site else ''}: home to {about}"
     name = shortened(node.name if not node.site or node.site == node.name else f"{node.name} · {node.site}", 15)
     shapes: list[Shape] = [
-        box(x, y, NODE_WIDTH, NODE_HEIGHT, MUTED, 1.0, hint),
-        box(x + 1, y + 1, NODE_WIDTH - 2, NODE_HEIGHT - 2, PAPER, 1.0, hint),
-        Label((middle, y + 18), name, "middle", INK, FONT_PX, True, hint=hint),
-        Label((middle, y + 33), about, "middle", MUTED, SMALL_PX),
+        box(x, y, NODE_WIDTH, NODE_HEIGHT, "muted", 1.0, hint),
+        box(x + 1, y + 1, NODE_WIDTH - 2, NODE_HEIGHT - 2, "paper", 1.0, hint),
+        Label((middle, y + 18), name, "middle", "ink", FONT_PX, True, hint=hint),
+        Label((middle, y + 33), about, "middle", "muted", SMALL_PX),
     ]
     if node.load_per_s is not None:
-        shapes.append(Label((middle, y + 46), f"{number(node.load_per_s)} events/s", "middle", MUTED, SMALL_PX))
+        shapes.append(Label((middle, y + 46), f"{number(node.load_per_s)} events/s", "middle", "muted", SMALL_PX))
         if load_max_per_s:
             share = node.load_per_s / load_max_per_s
-            tone = WRONG if share > 1 else "series-1"
-            shapes.append(
-                box(x, y + NODE_HEIGHT - 4, NODE_WIDTH * min(share, 1.0), 4, tone, 1.0, f"{share:.0%} of the bound")
-            )
+            tone = "wrong" if share > 1 else "series-1"
+            hint = f"{share:.0%} of the bound"
+            shapes.append(box(x, y + NODE_HEIGHT - 4, NODE_WIDTH * min(share, 1.0), 4, tone, 1.0, hint))
     return shapes
 
 
@@ -113,7 +107,7 @@ def draw_costs(plan: PlanSection) -> Drawing | None:
     """Wide-area hops per event of each placement as bars; the line is the least that any plan could have."""
     shapes = [shape for shape in (plan.before, *plan.others, plan.after) if shape is not None]
     costs = [(shape.name, shape.hops_per_event) for shape in shapes if shape.hops_per_event is not None]
-    tones = {plan.after.name: RIGHT} | ({plan.before.name: "series-7"} if plan.before is not None else {})
+    tones = {plan.after.name: "right"} | ({plan.before.name: "series-7"} if plan.before is not None else {})
     bound = plan.bound_per_event
     if not costs:
         return None
@@ -127,28 +121,15 @@ def draw_costs(plan: PlanSection) -> Drawing | None:
     for index, (name, cost) in enumerate(costs):
         y = top + index * BAR_STEP
         shown = shortened(name, 24)
-        drawn.append(Label((left - 8, y + 14), shown, "end", INK, FONT_PX, name in tones, hint=name))
-        drawn.append(
-            box(
-                left,
-                y,
-                max(x(cost) - left, 1.0),
-                BAR_HEIGHT,
-                tones.get(name, "series-6"),
-                0.8,
-                f"{name}: {number(cost)} hops per event",
-            )
-        )
-        drawn.append(Label((x(cost) + 6, y + 14), number(cost), "start", INK, FONT_PX))
+        drawn.append(Label((left - 8, y + 14), shown, "end", "ink", FONT_PX, name in tones, hint=name))
+        tone, hint = tones.get(name, "series-6"), f"{name}: {number(cost)} hops per event"
+        drawn.append(box(left, y, max(x(cost) - left, 1.0), BAR_HEIGHT, tone, 0.8, hint))
+        drawn.append(Label((x(cost) + 6, y + 14), number(cost), "start", "ink", FONT_PX))
     if bound is not None:
-        drawn.append(Line(((x(bound), top - 8), (x(bound), height - 6)), INK, 1.5, is_dashed=True))
-        drawn.append(Label((x(bound), 14), f"lower bound {number(bound)}", _side(x(bound), width), INK, SMALL_PX))
+        drawn.append(Line(((x(bound), top - 8), (x(bound), height - 6)), "ink", 1.5, is_dashed=True))
+        side: Anchor = "start" if x(bound) < width / 3 else "end" if x(bound) > width * 2 / 3 else "middle"
+        drawn.append(Label((x(bound), 14), f"lower bound {number(bound)}", side, "ink", SMALL_PX))
     told = "; ".join(f"{name}: {number(cost)}" for name, cost in costs)
     least = f"; no plan can have less than {number(bound)}" if bound is not None else ""
-    return Drawing(
-        title="Wide-area hops per event", description=told + least, width=width, height=height, shapes=tuple(drawn)
-    )
-
-
-def _side(x: float, width: float) -> Anchor:
-    return "start" if x < width / 3 else "end" if x > width * 2 / 3 else "middle"
+    title = "Wide-area hops per event"
+    return Drawing(title=title, description=told + least, width=width, height=height, shapes=tuple(drawn))

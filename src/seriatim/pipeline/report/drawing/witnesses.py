@@ -5,10 +5,10 @@ cross, an arrow that turns back, a dot that is hollow because nothing is there).
 there is a function that says which dots and lines prove it; `lanes.py` draws them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from seriatim.audit import Anomaly, Row
 from seriatim.model import Delivery, Publication, Subscription
@@ -25,7 +25,6 @@ class Spot(Struct, frozen=True):
     event_id: str
     below: str
     is_hollow: bool = False
-    is_published: bool = False
     is_wrong: bool = False
     hint: str = ""
 
@@ -48,47 +47,25 @@ class Span(Struct, frozen=True):
     text: str
 
 
-class Picture(Struct, frozen=True, kw_only=True):
-    """What `lanes.py` draws."""
+class Picture(Struct, kw_only=True):
+    """What `lanes.py` draws; lanes get their place when they are first mentioned."""
 
     title: str
     sentence: str
-    lanes: tuple[str, ...]
-    spots: tuple[Spot, ...]
-    links: tuple[Link, ...] = ()
-    spans: tuple[Span, ...] = ()
-
-
-class _Board:
-    """Collects the parts of a picture; lanes get their place when they are first mentioned."""
-
-    def __init__(self, anomaly: Anomaly) -> None:
-        self._name = anomaly.name
-        self.sentence = anomaly.sentence
-        self._lanes: list[str] = []
-        self.spots: list[Spot] = []
-        self.links: list[Link] = []
-        self.spans: list[Span] = []
+    lanes: list[str] = field(default_factory=list)
+    spots: list[Spot] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
 
     def lane(self, name: str) -> int:
-        if name not in self._lanes:
-            self._lanes.append(name)
-        return self._lanes.index(name)
+        if name not in self.lanes:
+            self.lanes.append(name)
+        return self.lanes.index(name)
 
     def put(self, row: EventRow, column: float, *, is_wrong: bool = False, below: str = "") -> int:
         """A row as a spot; which one it is."""
-        is_published = isinstance(row, Publication)
-        self.spots.append(
-            Spot(
-                self.lane(actor(row)),
-                column,
-                row.event_id,
-                below or place_of(row),
-                is_published=is_published,
-                is_wrong=is_wrong,
-                hint=told(row),
-            )
-        )
+        lane = self.lane(row.publisher if isinstance(row, Publication) else row.subscriber)
+        self.spots.append(Spot(lane, column, row.event_id, below or place_of(row), is_wrong=is_wrong, hint=told(row)))
         return len(self.spots) - 1
 
     def put_nothing(self, lane: str, column: float, event_id: str, below: str) -> int:
@@ -98,20 +75,6 @@ class _Board:
 
     def link(self, start: int, end: int, kind: LinkKind, text: str = "") -> None:
         self.links.append(Link(start, end, kind, text))
-
-    def picture(self) -> Picture:
-        return Picture(
-            title=self._name,
-            sentence=self.sentence,
-            lanes=tuple(self._lanes),
-            spots=tuple(self.spots),
-            links=tuple(self.links),
-            spans=tuple(self.spans),
-        )
-
-
-def actor(row: EventRow) -> str:
-    return row.publisher if isinstance(row, Publication) else row.subscriber
 
 
 def place_of(row: EventRow) -> str:
@@ -131,128 +94,108 @@ def told(row: EventRow) -> str:
 
 def picture_of(anomaly: Anomaly) -> Picture | None:
     """The picture of a witness; None if its rows are not those that an anomaly of its name has."""
-    board = _Board(anomaly)
-    rows = anomaly.witness
-    match anomaly.name:
-        case "topic-inversion" | "inversion":
-            is_drawn = _crossing(board, rows)
-        case "fifo-inversion" | "fifo-inversion-across-topics":
-            is_drawn = _crossing(board, rows)
-        case "cycle":
-            is_drawn = _cycle(board, rows)
-        case "causal-inversion":
-            is_drawn = _overtaken(board, rows)
-        case "duplicate":
-            is_drawn = _twice(board, rows)
-        case "phantom":
-            is_drawn = _phantom(board, rows)
-        case "reused-id" | "number-mismatch":
-            is_drawn = _contradiction(board, rows)
-        case "gap":
-            is_drawn = _gap(board, rows)
-        case _:
-            is_drawn = False
-    return board.picture() if is_drawn else None
+    picture = Picture(title=anomaly.name, sentence=anomaly.sentence)
+    draw = DRAWN_BY.get(anomaly.name)
+    return picture if draw is not None and draw(picture, anomaly.witness) else None
 
 
 def _events(rows: Sequence[Row]) -> list[EventRow]:
-    """The rows that are about an event; a proof that has others too has another length."""
-    return [row for row in rows if isinstance(row, Delivery | Publication)]
+    """The rows, if all of them are about an event: a proof that has others too is not drawn."""
+    events = [row for row in rows if isinstance(row, Delivery | Publication)]
+    return events if len(events) == len(rows) else []
 
 
-def _crossing(board: _Board, rows: Sequence[Row]) -> bool:
+def _crossing(picture: Picture, rows: Sequence[Row]) -> bool:
     """Four rows, two per lane, in the order of each lane: the lines that join equal events cross."""
     events = _events(rows)
-    if len(rows) != 4 or len(events) != 4:
+    if len(events) != 4:
         return False
-    first, second, third, fourth = (board.put(row, column) for row, column in zip(events, (0, 1, 0, 1), strict=True))
-    board.link(first, fourth, "wrong")
-    board.link(second, third, "wrong")
-    board.link(first, second, "before")
-    board.link(third, fourth, "before")
+    first, second, third, fourth = (picture.put(row, column) for row, column in zip(events, (0, 1, 0, 1), strict=True))
+    picture.link(first, fourth, "wrong")
+    picture.link(second, third, "wrong")
+    picture.link(first, second, "before")
+    picture.link(third, fourth, "before")
     return True
 
 
-def _cycle(board: _Board, rows: Sequence[Row]) -> bool:
+def _cycle(picture: Picture, rows: Sequence[Row]) -> bool:
     """Pairs of rows, a step of the cycle each: a staircase whose last event is the first one again."""
     events = _events(rows)
-    if len(rows) < 4 or len(rows) % 2 or len(events) < len(rows):
+    if len(events) < 4 or len(events) % 2:
         return False
     ends: list[int] = []
-    for step in range(len(rows) // 2):
-        start = board.put(events[2 * step], step)
-        end = board.put(events[2 * step + 1], step + 1)
-        board.link(start, end, "before")
+    for step in range(len(events) // 2):
+        start = picture.put(events[2 * step], step)
+        end = picture.put(events[2 * step + 1], step + 1)
+        picture.link(start, end, "before")
         if step:
-            board.link(ends[-1], start, "same")
+            picture.link(ends[-1], start, "same")
         ends.append(end)
-    board.link(ends[-1], 0, "back", "the same event again")
+    picture.link(ends[-1], 0, "back", "the same event again")
     return True
 
 
-def _overtaken(board: _Board, rows: Sequence[Row]) -> bool:
-    """Who published, who saw it and answered, and who saw the answer first: a diagram of messages in time.
-
-    The witness: the effect's and the cause's row at the subscriber, the cause's publication, then for each step of the
-    chain the publication, with the notification before it if there was one.
-    """
+def _overtaken(picture: Picture, rows: Sequence[Row]) -> bool:
+    """Who published, who saw it and answered, and who saw the answer first: a diagram of messages in time. The witness:
+    the effect's and the cause's row at the subscriber, the cause's publication, then for each step of the chain the
+    publication, with the notification before it if there was one."""
     events = _events(rows)
-    if len(rows) < 4 or len(events) < len(rows):
+    if len(events) < 4:
         return False
     overtaker, late, cause, *steps = events
     if not isinstance(overtaker, Delivery) or not isinstance(late, Delivery) or not isinstance(cause, Publication):
         return False
-    board.lane(late.subscriber)  # on top: what reaches it passes no other lane's events
-    sent = {cause.event_id: board.put(cause, 0)}
+    picture.lane(late.subscriber)  # on top: what reaches it passes no other lane's events
+    sent = {cause.event_id: picture.put(cause, 0)}
     column = 0
     before = sent[cause.event_id]
     for row in steps:
         column += 1
-        spot = board.put(row, column)
+        spot = picture.put(row, column)
         if isinstance(row, Delivery):
             if row.event_id in sent:
-                board.link(sent[row.event_id], spot, "same")
+                picture.link(sent[row.event_id], spot, "same")
         else:
-            board.link(before, spot, "before" if board.spots[before].lane == board.spots[spot].lane else "same")
+            picture.link(before, spot, "before" if picture.spots[before].lane == picture.spots[spot].lane else "same")
             sent[row.event_id] = spot
         before = spot
-    effect = board.put(overtaker, column + 1)
-    arrival = board.put(late, column + 2, is_wrong=True)
+    effect = picture.put(overtaker, column + 1)
+    arrival = picture.put(late, column + 2, is_wrong=True)
     if overtaker.event_id in sent:
-        board.link(sent[overtaker.event_id], effect, "same")
-    board.link(effect, arrival, "before")
-    board.link(sent[cause.event_id], arrival, "wrong", "arrives after its effect")
+        picture.link(sent[overtaker.event_id], effect, "same")
+    picture.link(effect, arrival, "before")
+    picture.link(sent[cause.event_id], arrival, "wrong", "arrives after its effect")
     return True
 
 
-def _twice(board: _Board, rows: Sequence[Row]) -> bool:
+def _twice(picture: Picture, rows: Sequence[Row]) -> bool:
     events = _events(rows)
-    if len(rows) != 2 or len(events) != 2:
+    if len(events) != 2:
         return False
-    first, second = board.put(events[0], 0), board.put(events[1], 1, is_wrong=True)
-    board.link(second, first, "back", "the same event again")
+    first, second = picture.put(events[0], 0), picture.put(events[1], 1, is_wrong=True)
+    picture.link(second, first, "back", "the same event again")
     return True
 
 
-def _phantom(board: _Board, rows: Sequence[Row]) -> bool:
+def _phantom(picture: Picture, rows: Sequence[Row]) -> bool:
     """Notified, but not published; or outside of every span in which the topic was held."""
     if not rows or not isinstance(rows[0], Delivery):
         return False
     row, spans = rows[0], [span for span in rows[1:] if isinstance(span, Subscription)]
-    if "nobody published" in board.sentence:
-        published = board.put_nothing("published by nobody", 0, row.event_id, "no publication")
-        board.link(published, board.put(row, 1, is_wrong=True), "wrong")
+    if "nobody published" in picture.sentence:
+        published = picture.put_nothing("published by nobody", 0, row.event_id, "no publication")
+        picture.link(published, picture.put(row, 1, is_wrong=True), "wrong")
         return True
     marks = sorted({row.position, *(s.since for s in spans), *(s.until for s in spans if s.until is not None)})
     column = {position: index + 1.0 for index, position in enumerate(marks)}
-    board.put(row, column[row.position], is_wrong=True)
+    picture.put(row, column[row.position], is_wrong=True)
     for span in spans:
         end = len(marks) + 1.0 if span.until is None else column[span.until] - 0.25
         start = column[span.since] - 0.25
         text = f"held {span.topic} {_stretch(span)}"
-        board.spans.append(Span(board.lane(span.subscriber), start, max(end, start + 0.1), text))
+        picture.spans.append(Span(picture.lane(span.subscriber), start, max(end, start + 0.1), text))
     if not spans:
-        board.spans.append(Span(board.lane(row.subscriber), 0.0, 0.0, f"never held {row.topic}"))
+        picture.spans.append(Span(picture.lane(row.subscriber), 0.0, 0.0, f"never held {row.topic}"))
     return True
 
 
@@ -265,35 +208,47 @@ def _stretch(subscription: Subscription) -> str:
     return f"at position {since:,}" if until == since + 1 else f"from position {since:,} to {until - 1:,}"
 
 
-def _contradiction(board: _Board, rows: Sequence[Row]) -> bool:
+def _contradiction(picture: Picture, rows: Sequence[Row]) -> bool:
     """Two rows that cannot both be true."""
     events = _events(rows)
-    if len(rows) != 2 or len(events) != 2:
+    if len(events) != 2:
         return False
     spots = []
     for column, row in enumerate(events):
         number = "" if row.number is None else f" number {row.number:,}" + (f" index {row.index}" if row.index else "")
-        spots.append(board.put(row, column, is_wrong=True, below=f"topic {row.topic}{number}"))
-    board.link(spots[0], spots[1], "wrong", "cannot both be")
+        spots.append(picture.put(row, column, is_wrong=True, below=f"topic {row.topic}{number}"))
+    picture.link(spots[0], spots[1], "wrong", "cannot both be")
     return True
 
 
-def _gap(board: _Board, rows: Sequence[Row]) -> bool:
+def _gap(picture: Picture, rows: Sequence[Row]) -> bool:
     """Somebody knows the event; its place at the subscriber that held the topic is empty."""
     if len(rows) < 2 or not isinstance(rows[0], Subscription) or not isinstance(rows[1], Delivery | Publication):
         return False
     subscription, proof = rows[0], rows[1]
-    known = board.put(proof, 1)
-    missing = board.put_nothing(subscription.subscriber, 1, proof.event_id, "never notified")
-    board.link(known, missing, "wrong")
+    known = picture.put(proof, 1)
+    missing = picture.put_nothing(subscription.subscriber, 1, proof.event_id, "never notified")
+    picture.link(known, missing, "wrong")
     end = 1.6
     if len(rows) > 2 and isinstance(rows[2], Delivery):
-        board.put(rows[2], 2)
+        picture.put(rows[2], 2)
         end = 2.4
     start = "" if subscription.start is None else f" after number {subscription.start:,}"
-    board.spans.append(
-        Span(
-            board.lane(subscription.subscriber), 0.4, end, f"{subscription.subscriber} held {subscription.topic}{start}"
-        )
-    )
+    text = f"{subscription.subscriber} held {subscription.topic}{start}"
+    picture.spans.append(Span(picture.lane(subscription.subscriber), 0.4, end, text))
     return True
+
+
+DRAWN_BY: dict[str, Callable[[Picture, Sequence[Row]], bool]] = {
+    "topic-inversion": _crossing,
+    "inversion": _crossing,
+    "fifo-inversion": _crossing,
+    "fifo-inversion-across-topics": _crossing,
+    "cycle": _cycle,
+    "causal-inversion": _overtaken,
+    "duplicate": _twice,
+    "phantom": _phantom,
+    "reused-id": _contradiction,
+    "number-mismatch": _contradiction,
+    "gap": _gap,
+}

@@ -37,10 +37,8 @@ def joined(parts: Iterable[object], between: str = "") -> Markup:
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element. Underscores at the end of attribute names fall away (`class_`), others become hyphens.
-
-    An attribute that is None is left out.
-    """
+    """An element. Underscores at the end of attribute names fall away (`class_`), others become hyphens. An attribute
+    that is None is left out."""
     words = [name]
     for key, value in attributes.items():
         if value is not None:

@@ -4,7 +4,7 @@ from seriatim.pipeline.report.drawing.shapes import Drawing
 from seriatim.pipeline.report.html.markup import Markup, element, joined
 from seriatim.pipeline.report.html.parts import Sheet
 from seriatim.pipeline.report.html.plan import plan_headline, plan_html
-from seriatim.pipeline.report.html.run import headline, run_html
+from seriatim.pipeline.report.html.run import run_headline, run_html
 from seriatim.pipeline.report.html.style import CSS
 from seriatim.pipeline.report.html.sweep import sweep_headline, sweep_html
 from seriatim.pipeline.report.pages import Page, PlanSection, RunSection, Section, SweepSection
@@ -16,7 +16,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 def render(page: Page) -> tuple[str, dict[str, Drawing]]:
     """The page, and its figures by name, to be written as PNG too."""
     sheet = Sheet()
-    sections = [_section(section, index, sheet) for index, section in enumerate(page.sections, start=1)]
+    made = [(section.name, *_made(section, sheet)) for section in page.sections]
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -33,9 +33,9 @@ def render(page: Page) -> tuple[str, dict[str, Drawing]]:
             element("p", "Seriatim report", class_="brand"),
             element("h1", page.title),
             element("p", page.made_at, class_="quiet") if page.made_at else "",
-            _contents(page) if len(page.sections) > 1 else "",
+            _contents([(name, headline) for name, _, headline, _ in made]) if len(made) > 1 else "",
         ),
-        element("main", *sections),
+        element("main", *(_section(f"section-{place}", *each) for place, each in enumerate(made, start=1))),
         element(
             "footer",
             f"Made by {page.made_by}. " if page.made_by else "",
@@ -45,34 +45,27 @@ def render(page: Page) -> tuple[str, dict[str, Drawing]]:
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n", sheet.drawings
 
 
-def _contents(page: Page) -> Markup:
+def _contents(sections: list[tuple[str, str]]) -> Markup:
     items = []
-    for index, section in enumerate(page.sections, start=1):
-        link = element("a", section.name, href=f"#section-{index}")
-        items.append(element("li", link, element("span", _headline(section), class_="quiet")))
+    for index, (name, headline) in enumerate(sections, start=1):
+        link = element("a", name, href=f"#section-{index}")
+        items.append(element("li", link, element("span", headline, class_="quiet")))
     return element("nav", element("ul", *items), aria_label="Contents")
 
 
-def _headline(section: Section) -> str:
+def _made(section: Section, sheet: Sheet) -> tuple[str, str, Markup]:
+    """What kind of section it is, what it says in one line, and all of it."""
     match section:
         case RunSection():
-            return headline(section.judgement)
+            return "Run", run_headline(section.judgement), run_html(section, sheet)
         case SweepSection():
-            return sweep_headline(section)
+            return "Experiments", sweep_headline(section), sweep_html(section, sheet)
         case PlanSection():
-            return plan_headline(section)
+            return "Plan", plan_headline(section), plan_html(section, sheet)
 
 
-def _section(section: Section, index: int, sheet: Sheet) -> Markup:
-    match section:
-        case RunSection():
-            kind, content = "Run", run_html(section, sheet)
-        case SweepSection():
-            kind, content = "Experiments", sweep_html(section, sheet)
-        case PlanSection():
-            kind, content = "Plan", plan_html(section, sheet)
-    key = f"section-{index}"
-    heading = element("h2", section.name, id=f"{key}-name")
+def _section(key: str, name: str, kind: str, headline: str, content: Markup) -> Markup:
+    heading = element("h2", name, id=f"{key}-name")
     return element(
         "section",
         joined([element("p", kind, class_="brand"), heading, content]),

@@ -99,7 +99,6 @@ def grid(figures: Iterable[Markup]) -> Markup:
 
 
 def more(summary: str, *content: object) -> Markup:
-    """Details that open on a click."""
     return element("details", element("summary", summary), *content)
 
 

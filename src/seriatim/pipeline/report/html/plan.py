@@ -13,9 +13,8 @@ def plan_headline(section: PlanSection) -> str:
     before = section.before.hops_per_event if section.before is not None else None
     if after is None:
         return f"{len(section.after.nodes):,} nodes."
-    least = (
-        f"; no plan can have less than {number(section.bound_per_event)}" if section.bound_per_event is not None else ""
-    )
+    bound = section.bound_per_event
+    least = f"; no plan can have less than {number(bound)}" if bound is not None else ""
     if before is None:
         return f"{number(after)} wide-area hops per event{least}."
     saved = f" ({(1 - after / before) * 100:.0f} % fewer)" if before > 0 and after <= before else ""
@@ -23,7 +22,6 @@ def plan_headline(section: PlanSection) -> str:
 
 
 def plan_html(section: PlanSection, sheet: Sheet) -> Markup:
-    """Before and after."""
     parts: list[object] = [banner("right", plan_headline(section))]
     if section.facts:
         parts.append(tiles((name, value, "") for name, value in section.facts.items()))
@@ -42,10 +40,8 @@ def plan_html(section: PlanSection, sheet: Sheet) -> Markup:
     if section.couplings:
         parts += [element("h3", "What costs most"), _couplings(section)]
     if section.advice:
-        parts += [
-            element("h4", "What would make it cheaper"),
-            element("ul", *(element("li", one) for one in section.advice)),
-        ]
+        advice = element("ul", *(element("li", one) for one in section.advice))
+        parts += [element("h4", "What would make it cheaper"), advice]
     return joined(parts)
 
 
@@ -90,11 +86,6 @@ def _couplings(section: PlanSection) -> Markup:
         ]
         for one in section.couplings
     ]
-    columns = [
-        Column("topic"),
-        Column("and topic"),
-        Column("held by both", "number"),
-        Column("entries/s", "number"),
-        Column("", "bar"),
-    ]
+    numbers = [Column("held by both", "number"), Column("entries/s", "number")]
+    columns = [Column("topic"), Column("and topic"), *numbers, Column("", "bar")]
     return table("Pairs of topics that are ordered against each other, the most expensive first", columns, rows)

@@ -12,8 +12,7 @@ from seriatim.pipeline.report.drawing.charts import Axis, Dot, Series, distribut
 from seriatim.pipeline.report.drawing.lanes import draw_lanes
 from seriatim.pipeline.report.drawing.shapes import Drawing
 from seriatim.pipeline.report.drawing.witnesses import picture_of
-from seriatim.pipeline.report.figures.distribution import Distribution
-from seriatim.pipeline.report.figures.memory import Ranking, RunFigures, Timeline
+from seriatim.pipeline.report.figures import Ranking, RunFigures, Timeline
 from seriatim.pipeline.report.html.markup import Markup, element, joined
 from seriatim.pipeline.report.html.parts import (
     ANSWER_TONES,
@@ -34,8 +33,7 @@ from seriatim.pipeline.report.pages import Judgement, RunSection
 QUANTILES = ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (0.999, "p99.9"))
 
 
-def headline(judgement: Judgement) -> str:
-    """The verdict in one line."""
+def run_headline(judgement: Judgement) -> str:
     by_answer = {word: [n for n, v in judgement.verdicts.items() if v.answer == word] for word in SYMBOLS}
     if by_answer["invalid"]:
         return f"{SYMBOLS['invalid']} Violated: {', '.join(by_answer['invalid'])}."
@@ -46,10 +44,9 @@ def headline(judgement: Judgement) -> str:
 
 
 def run_html(section: RunSection, sheet: Sheet) -> Markup:
-    """Everything about one run."""
     judgement = section.judgement
     parts = [
-        banner(ANSWER_TONES[judgement.answer], headline(judgement)),
+        banner(ANSWER_TONES[judgement.answer], run_headline(judgement)),
         _key_figures(judgement, section.figures),
         element("p", section.note, class_="quiet") if section.note else "",
         _verdicts(judgement),
@@ -74,10 +71,8 @@ def _key_figures(judgement: Judgement, figures: RunFigures | None) -> Markup:
         if figures.stamp_entries is not None:
             pairs.append(("stamp", number(figures.stamp_entries.mean), "entries on average"))
     if judgement.deliveries:
-        share = judgement.out_of_order / judgement.deliveries
-        note = (
-            f"{number(share * 100)} % tagged so, not judged for order" if judgement.out_of_order else "none tagged so"
-        )
+        percent = number(judgement.out_of_order / judgement.deliveries * 100)
+        note = f"{percent} % tagged so, not judged for order" if judgement.out_of_order else "none tagged so"
         pairs.append(("out of order", f"{judgement.out_of_order:,}", note))
     return tiles(pairs)
 
@@ -116,19 +111,14 @@ def _witnesses(judgement: Judgement, sheet: Sheet) -> Markup:
 
 
 def _witness(anomaly: Anomaly, heading: Markup, sheet: Sheet) -> Markup:
-    drawing = witness_drawing(anomaly)
+    picture = picture_of(anomaly)
+    drawing = None if picture is None else draw_lanes(picture)
     proof = "the row that proves it" if len(anomaly.witness) == 1 else f"the {len(anomaly.witness)} rows that prove it"
     rows = more(proof, lines(_row(row) for row in anomaly.witness))
     caption = joined([anomaly.sentence, rows])
     if drawing is None:
         return element("figure", heading, element("figcaption", caption))
     return sheet.figure(drawing, f"witness-{anomaly.name}", caption, is_scrolling=True, heading=heading)
-
-
-def witness_drawing(anomaly: Anomaly) -> Drawing | None:
-    """The lanes of an anomaly; None if it is one that cannot be drawn."""
-    picture = picture_of(anomaly)
-    return None if picture is None else draw_lanes(picture)
 
 
 def _row(row: Row) -> str:
@@ -166,17 +156,11 @@ def _charts(figures: RunFigures, sheet: Sheet) -> Iterator[Markup]:
             yield element("figure", element("figcaption", element("strong", title), told))
             continue
         drawing = distribution_chart(title, distribution, axis, show, "notifications")
-        yield sheet.figure(drawing, key, joined([element("strong", title), _clocks(distribution)]))
+        below = f": {distribution.negative:,} are below zero, so the clocks that wrote them disagree"
+        yield sheet.figure(drawing, key, joined([element("strong", title), below if distribution.negative else ""]))
     if figures.timeline is not None and figures.timeline.steps > 1:
         title = "Events per second"
         yield sheet.figure(_rates(figures.timeline, title), "rates", element("strong", title))
-
-
-def _clocks(distribution: Distribution) -> str:
-    """A note about negative times, which mean that clocks differ."""
-    if not distribution.negative:
-        return ""
-    return f": {distribution.negative:,} are below zero, so the clocks that wrote them disagree"
 
 
 def _rates(timeline: Timeline, title: str) -> Drawing:

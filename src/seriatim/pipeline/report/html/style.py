@@ -4,54 +4,35 @@ The series are Okabe and Ito's colours, which people with any kind of colour bli
 lightened until they stand out from the paper by 3 : 1 or more; words stand out by 4.5 : 1 or more (a test computes it).
 """
 
-LIGHT: dict[str, str] = {
-    "ink": "#1c2024",
-    "muted": "#5a6270",
-    "rule": "#d5d9df",
-    "paper": "#ffffff",
-    "ground": "#f5f6f8",
-    "wrong": "#b3261e",
-    "right": "#1a6b3a",
-    "doubt": "#7a5900",
-    "series-1": "#0072b2",
-    "series-2": "#c85200",
-    "series-3": "#008560",
-    "series-4": "#a64d86",
-    "series-5": "#a87000",
-    "series-6": "#2487b5",
-    "series-7": "#6b6256",
+PALETTES: dict[str, tuple[str, str]] = {  # light, dark
+    "ink": ("#1c2024", "#e7e9ec"),
+    "muted": ("#5a6270", "#a3abb8"),
+    "rule": ("#d5d9df", "#3a4049"),
+    "paper": ("#ffffff", "#1b1e23"),
+    "ground": ("#f5f6f8", "#131519"),
+    "wrong": ("#b3261e", "#ff8a80"),
+    "right": ("#1a6b3a", "#6fd093"),
+    "doubt": ("#7a5900", "#e6be45"),
+    "series-1": ("#0072b2", "#5fb6ea"),
+    "series-2": ("#c85200", "#ff9157"),
+    "series-3": ("#008560", "#33c49a"),
+    "series-4": ("#a64d86", "#e293c4"),
+    "series-5": ("#a87000", "#efb430"),
+    "series-6": ("#2487b5", "#9db2ff"),
+    "series-7": ("#6b6256", "#c4b8a8"),
 }
-DARK: dict[str, str] = {
-    "ink": "#e7e9ec",
-    "muted": "#a3abb8",
-    "rule": "#3a4049",
-    "paper": "#1b1e23",
-    "ground": "#131519",
-    "wrong": "#ff8a80",
-    "right": "#6fd093",
-    "doubt": "#e6be45",
-    "series-1": "#5fb6ea",
-    "series-2": "#ff9157",
-    "series-3": "#33c49a",
-    "series-4": "#e293c4",
-    "series-5": "#efb430",
-    "series-6": "#9db2ff",
-    "series-7": "#c4b8a8",
-}
+LIGHT, DARK = ({tone: colours[place] for tone, colours in PALETTES.items()} for place in (0, 1))
 
 
 def _variables(palette: dict[str, str]) -> str:
     return "".join(f"--{tone}:{colour};" for tone, colour in palette.items())
 
 
-def _tones() -> str:
-    return "\n".join(f".{tone}{{--tone:var(--{tone})}}" for tone in LIGHT)
-
-
+TONES = "\n".join(f".{tone}{{--tone:var(--{tone})}}" for tone in LIGHT)
 CSS = f"""\
 :root{{color-scheme:light dark;{_variables(LIGHT)}}}
 @media (prefers-color-scheme:dark){{:root{{{_variables(DARK)}}}}}
-{_tones()}
+{TONES}
 *{{box-sizing:border-box}}
 html{{-webkit-text-size-adjust:100%;text-size-adjust:100%}}
 body{{margin:0;background:var(--ground);color:var(--ink);

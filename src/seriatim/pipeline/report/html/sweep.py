@@ -1,13 +1,13 @@
 """Experiments as HTML: a panel for each measure, ours as lines, the paper's values hollow with their band, a table."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from seriatim.pipeline.report.drawing.axes import number
 from seriatim.pipeline.report.drawing.charts import Axis, Dot, Series, lines_chart
-from seriatim.pipeline.report.drawing.shapes import INK, Drawing, series_mark, series_tone
+from seriatim.pipeline.report.drawing.shapes import Drawing, series_mark, series_tone
 from seriatim.pipeline.report.html.markup import Markup, element, joined
 from seriatim.pipeline.report.html.parts import Column, Sheet, banner, grid, lines, more, table
 from seriatim.pipeline.report.pages import Experiment, Measurement, SweepSection
@@ -21,9 +21,7 @@ BAND = 0.1  # "the same" is within a tenth of what the paper states
 def is_within(measurement: Measurement) -> bool | None:
     """Whether ours is within the band around the paper's value; None if the paper states none."""
     low, high = band_of(measurement)
-    if low is None or high is None:
-        return None
-    return low <= measurement.mean <= high
+    return None if low is None or high is None else low <= measurement.mean <= high
 
 
 def band_of(measurement: Measurement) -> tuple[float | None, float | None]:
@@ -59,7 +57,6 @@ def _score(section: SweepSection) -> tuple[int, int]:
 
 
 def sweep_html(section: SweepSection, sheet: Sheet) -> Markup:
-    """All experiments of a sweep."""
     within, judged = _score(section)
     parts = [banner("right" if judged and within == judged else "doubt", sweep_headline(section))]
     for name in dict.fromkeys(row.experiment for row in section.measurements):
@@ -82,8 +79,9 @@ def _experiment(experiment: Experiment, rows: Sequence[Measurement], sheet: Shee
     for measure in dict.fromkeys(row.measure for row in rows):
         for part, mine in _parts([row for row in rows if row.measure == measure]):
             drawing = panel(experiment, measure, mine, part)
-            key = f"{experiment.id}-{measure}{f'-{part}' if part else ''}"
-            figures.append(sheet.figure(drawing, _file_name(key), element("strong", drawing.title)))
+            name = f"{experiment.id}-{measure}{f'-{part}' if part else ''}"
+            key = re.sub(r"[^A-Za-z0-9._-]+", "-", name)  # it is also the name of a file
+            figures.append(sheet.figure(drawing, key, element("strong", drawing.title)))
     parts.append(grid(figures))
     parts.append(more(f"all {len(rows):,} values", _table(experiment, rows)))
     return joined(parts)
@@ -91,16 +89,10 @@ def _experiment(experiment: Experiment, rows: Sequence[Measurement], sheet: Shee
 
 def _statements(experiment: Experiment) -> Markup:
     columns = [Column("where"), Column("paper"), Column("ours"), Column("band"), Column("verdict")]
-    rows = [
-        (
-            one.point,
-            one.paper,
-            one.ours,
-            one.band,
-            joined([_verdict(one.verdict), f" {one.reason}" if one.reason else ""]),
-        )
-        for one in experiment.comparisons
-    ]
+    rows = []
+    for one in experiment.comparisons:
+        verdict = joined([_verdict(one.verdict), f" {one.reason}" if one.reason else ""])
+        rows.append((one.point, one.paper, one.ours, one.band, verdict))
     return table(f"What the paper states about {experiment.id}, and ours", columns, rows)
 
 
@@ -120,11 +112,6 @@ def _parts(rows: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
     return list(parts.items())
 
 
-def _file_name(key: str) -> str:
-    """A key that can also be a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", key)
-
-
 def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], part: str = "") -> Drawing:
     """One measure: a series for each variant, and what the paper states."""
     names = tuple(dict.fromkeys(str(row.x) for row in rows)) if any(isinstance(row.x, str) for row in rows) else ()
@@ -132,7 +119,14 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
     def place(row: Measurement) -> float:
         return float(names.index(str(row.x))) if names else float(row.x)
 
-    stated = list(_stated(rows))
+    def references(chosen: Sequence[Measurement]) -> tuple[Dot, ...]:
+        return tuple(Dot(place(row), row.paper, *band_of(row)) for row in chosen if row.paper is not None)
+
+    firsts: dict[tuple[float | str, float], Measurement] = {}
+    for row in rows:  # each value of the paper once: it is the same for all variants that are compared with it
+        if row.paper is not None:
+            firsts.setdefault((row.x, row.paper), row)
+    stated = list(firsts.values())
     is_shared = len({row.variant for row in stated}) < 2  # one curve of the paper's, or none: it belongs to nobody
     series: list[Series] = []
     for index, variant in enumerate(dict.fromkeys(row.variant for row in rows)):
@@ -140,14 +134,12 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
         tone, mark = series_tone(index), series_mark(index)
         dots = tuple(Dot(place(row), row.mean, row.mean - row.std, row.mean + row.std) for row in mine)
         series.append(Series(name=variant or "ours", dots=dots, tone=tone, mark=mark))
-        dots = tuple(
-            Dot(place(row), row.paper, *band_of(row)) for row in stated if row in mine and row.paper is not None
-        )
+        dots = references([row for row in stated if row in mine])
         if dots and not is_shared:
             series.append(Series(name=f"{variant}, stated", dots=dots, tone=tone, mark=mark, is_reference=True))
     if is_shared and stated:
-        dots = tuple(Dot(place(row), row.paper, *band_of(row)) for row in stated if row.paper is not None)
-        series.append(Series(name="stated by the paper", dots=dots, tone=INK, mark="diamond", is_reference=True))
+        dots = references(stated)
+        series.append(Series(name="stated by the paper", dots=dots, tone="ink", mark="diamond", is_reference=True))
     told = experiment.measures.get(measure, measure.replace("_", " "))
     across = "part of the system" if names and experiment.places else experiment.x
     return lines_chart(
@@ -159,24 +151,14 @@ def panel(experiment: Experiment, measure: str, rows: Sequence[Measurement], par
     )
 
 
-def _stated(rows: Sequence[Measurement]) -> Iterator[Measurement]:
-    """Each value of the paper once: it is the same for all variants that are compared with it."""
-    seen = set()
-    for row in rows:
-        if row.paper is not None and (row.x, row.paper) not in seen:
-            seen.add((row.x, row.paper))
-            yield row
-
-
 def _described(rows: Sequence[Measurement]) -> str:
     """The figure in words: where each variant begins and ends."""
     told = []
     for variant in dict.fromkeys(row.variant for row in rows):
         mine = [row for row in rows if row.variant == variant]
         first, last = mine[0], mine[-1]
-        way = f"{number(first.mean)} at {_x(first)}" + (
-            f" to {number(last.mean)} at {_x(last)}" if len(mine) > 1 else ""
-        )
+        end = f" to {number(last.mean)} at {_x(last)}" if len(mine) > 1 else ""
+        way = f"{number(first.mean)} at {_x(first)}{end}"
         told.append(f"{variant or 'ours'}: {way}")
     return "; ".join(told)
 
@@ -186,37 +168,20 @@ def _x(row: Measurement) -> str:
 
 
 def _table(experiment: Experiment, rows: Sequence[Measurement]) -> Markup:
-    columns = [
-        Column("measure"),
-        Column("variant"),
-        Column(experiment.x, "number"),
-        Column("ours", "number"),
-        Column("± std", "number"),
-        Column("seeds", "number"),
-        Column("paper", "number"),
-        Column("ours ÷ paper", "number"),
-        Column("band"),
+    numbers = [Column(name, "number") for name in (experiment.x, "ours", "± std", "seeds", "paper", "ours ÷ paper")]
+    cells = [
+        [
+            experiment.measures.get(row.measure, row.measure.replace("_", " ")),
+            row.variant,
+            _x(row),
+            number(row.mean, 4),
+            number(row.std),
+            f"{row.count:,}",
+            "" if row.paper is None else number(row.paper),
+            "" if not row.paper else f"{row.mean / row.paper:.2f}",
+            {None: "", True: _verdict("within"), False: _verdict("outside")}[is_within(row)],
+        ]
+        for row in rows
     ]
-    cells = []
-    for row in rows:
-        paper = "" if row.paper is None else number(row.paper)
-        ratio = "" if not row.paper else f"{row.mean / row.paper:.2f}"
-        cells.append(
-            [
-                experiment.measures.get(row.measure, row.measure.replace("_", " ")),
-                row.variant,
-                _x(row),
-                number(row.mean, 4),
-                number(row.std),
-                f"{row.count:,}",
-                paper,
-                ratio,
-                _judged(row),
-            ]
-        )
+    columns = [Column("measure"), Column("variant"), *numbers, Column("band")]
     return table(f"Values of {experiment.id}", columns, cells)
-
-
-def _judged(row: Measurement) -> Markup:
-    within = is_within(row)
-    return Markup("") if within is None else _verdict("within" if within else "outside")

@@ -1,19 +1,43 @@
-"""The figures of a run from tables of any size. Only tables of bounded size leave the executors.
+"""Runs of any size: read, judged and counted on Spark. Only tables of bounded size leave the executors.
 
 That is: one row per bucket of a distribution, per step of a timeline, per shown name, and per kind of message. Each of
 these is a named function of a DataFrame; `spark_figures` runs them and fills the structure.
 """
 
+from collections.abc import Iterable
 from math import log
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
-from seriatim.pipeline.logs.tables import Tables
-from seriatim.pipeline.report.figures.distribution import NEGATIVE, SMALLEST, WIDTH, ZERO, Distribution
-from seriatim.pipeline.report.figures.memory import SHOWN_MAX, Ranking, RunFigures, Timeline, Traffic, steps_over
+from seriatim.audit import ColumnMapping
+from seriatim.order import GUARANTEES
+from seriatim.pipeline.audit import audit_tables
+from seriatim.pipeline.logs.tables import Tables, read_tables
+from seriatim.pipeline.report import figures
+from seriatim.pipeline.report.figures import Distribution, Ranking, RunFigures, Timeline, Traffic
+from seriatim.pipeline.report.pages import Judgement, RunSection
+from seriatim.pipeline.report.sources import name_of, note_of, restricted
 
 KINDS_MAX = 100  # kinds of messages; a log that has more is not ours
+
+
+def read_run_on_spark(
+    spark: SparkSession,
+    source: str,
+    guarantees: Iterable[str] = GUARANTEES,
+    limit: int = 10,
+    mapping: ColumnMapping | None = None,
+) -> RunSection:
+    """The same section as `sources.read_run` makes."""
+    tables = read_tables(spark, source, mapping)
+    judgement = Judgement.of(audit_tables(tables, limit).report)
+    return RunSection(
+        name=name_of(source),
+        judgement=restricted(judgement, guarantees),
+        figures=spark_figures(tables),
+        note=note_of(mapping, "read and judged on Spark"),
+    )
 
 
 def measured(deliveries: DataFrame, publications: DataFrame | None) -> DataFrame:
@@ -54,7 +78,7 @@ def counted(deliveries: DataFrame) -> DataFrame:
 def first_of(counts: DataFrame) -> DataFrame:
     """The first few names of each kind, by rows."""
     order = Window.partitionBy("kind").orderBy(f.desc("rows"), "name")
-    return counts.withColumn("rank", f.row_number().over(order)).where(f.col("rank") <= SHOWN_MAX)
+    return counts.withColumn("rank", f.row_number().over(order)).where(f.col("rank") <= figures.SHOWN_MAX)
 
 
 def per_step(times: DataFrame, start_ms: float, step_ms: float) -> DataFrame:
@@ -84,7 +108,6 @@ def ends_of(rows: DataFrame, time: str, *more: Column) -> DataFrame:
 
 
 def spark_figures(tables: Tables) -> RunFigures:
-    """The figures of a run, computed on Spark."""
     deliveries, publications = tables.deliveries, tables.publications
     distinct = f.countDistinct("event_id").alias("events")
     notified = _only(ends_of(deliveries, "notified_at", distinct, f.count_if("out_of_order").alias("out_of_order")))
@@ -117,9 +140,14 @@ def _is_finite(value: Column) -> Column:
 
 
 def _bucket(value: Column) -> Column:
-    """`distribution.bucket_of`, as SQL."""
-    place = f.floor(f.log(value) / f.lit(log(WIDTH)))
-    return f.when(value < 0, f.lit(NEGATIVE)).when(value < SMALLEST, f.lit(ZERO)).otherwise(place).cast("int")
+    """`figures.bucket_of`, as SQL."""
+    place = f.floor(f.log(value) / f.lit(log(figures.WIDTH)))
+    return (
+        f.when(value < 0, f.lit(figures.NEGATIVE))
+        .when(value < figures.SMALLEST, f.lit(figures.ZERO))
+        .otherwise(place)
+        .cast("int")
+    )
 
 
 def _distributions(buckets: DataFrame, whole: set[str]) -> dict[str, Distribution]:
@@ -156,10 +184,9 @@ def _timeline(times: DataFrame, notified: Row, published: Row | None) -> Timelin
         return None
     ends = [time for row in (notified, published) if row is not None for time in (row["first"], row["last"])]
     known = [time for time in ends if time is not None]
-    start, step, steps = steps_over(min(known), max(known))
+    start, step, steps = figures.steps_over(min(known), max(known))
     rows = sorted(per_step(times, start, step).collect(), key=lambda row: row["step"])
     return Timeline(
-        start_ms=start,
         step_ms=step,
         steps=steps,
         notified=tuple((row["step"], row["count"]) for row in rows if not row["is_published"]),
