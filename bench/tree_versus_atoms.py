@@ -3,13 +3,14 @@
 128 hosts in clusters of 8. Everything is played by the protocols' machines in the simulator, so the numbers depend on
 the seeds alone. docs/tree-versus-atoms.md explains them.
 
-Run: python bench/tree_versus_atoms.py [events] [joins] [rates] [--seeds N]
+Run: python -m bench.tree_versus_atoms [events] [joins] [rates] [--seeds N]
 """
 
 import sys
 from statistics import fmean
 
-from seriatim.lab.experiments.comparison import SIZES, SYSTEMS, Workload, compare
+from bench.compared_systems import SIZES, SYSTEMS, Workload, compare
+
 from seriatim.lab.experiments.experiment import Measures
 
 WORKLOADS = [

@@ -12,25 +12,19 @@ what the messages mean.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import groupby
-from typing import Literal
 
 from msgspec import Struct, field
 
 from seriatim.lab.experiments.paper004.atom_layouts import AtomLayout, PlacedPlan, placed_plan
-from seriatim.lab.experiments.paper004.memberships import Memberships
 from seriatim.lab.experiments.paper004.transit_stub import Router, Topology
 from seriatim.lab.sim import Simulator
 from seriatim.lab.sim.delays import Constant
 from seriatim.lab.sim.network import Link
 from seriatim.lab.sim.process import always
-from seriatim.model import APPLICATION, BROKER, Address, Event, Node, Notification, Topic
-from seriatim.order import SequencingTree
-from seriatim.protocols import with_broker
+from seriatim.model import APPLICATION, BROKER, Address, Event, Notification, Topic
 from seriatim.protocols.atoms import COORDINATOR, AtomHost, AtomsOptions, Coordinator, Ingress, Receiver
 from seriatim.protocols.atoms import messages as atoms
-from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Machine, Payload
-from seriatim.protocols.tree import Publisher, Sequencer, Subscriber, TreeOptions
 
 
 class Hop(Struct, frozen=True):
@@ -120,9 +114,6 @@ class MeteredWorld:
 
 
 QUIET_MS = 60_000.0  # after this everything is over
-NEVER_MS = 1e9  # leases and retries: nothing is lost here
-
-Mode = Literal["log", "ticket"]
 
 
 class Joining(Struct):
@@ -187,68 +178,6 @@ def middle_of(topology: Topology, hosts: Mapping[Address, Router]) -> Router:
     """The transit router that is nearest to all hosts together."""
     transit = range(topology.shape.transit_count)
     return min(transit, key=lambda router: sum(topology.delay(router, at) for at in hosts.values()))
-
-
-# ── the tree ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class TreeSystem(OrderedSystem):
-    """The sequencing tree. `regions`: a node in each transit domain that has hosts, below one in the middle, and topics
-    at home where their members are; else one node in the middle."""
-
-    def __init__(
-        self, topology: Topology, hosts: Mapping[Address, Router], members: Memberships, mode: Mode, regions: bool
-    ) -> None:
-        super().__init__(topology, hosts)
-        places = {"root": self.middle} | (region_nodes(topology, hosts) if regions else {})
-        homes = {
-            topic: min(
-                places,
-                key=lambda node: (sum(topology.delay(places[node], hosts[each]) for each in members[topic]), node),
-            )
-            for topic in members
-        }
-        parents: dict[Node, Node | None] = {node: None if node == "root" else "root" for node in places}
-        shape = SequencingTree(parents, homes)
-        options = TreeOptions(mode=mode, retry_ms=NEVER_MS, lease_ms=NEVER_MS, patience_ms=NEVER_MS)
-        self.world.told = self._on_told
-        self.world.add(BROKER, self.middle, Broker())
-        for node, router in places.items():
-            self.sequencers.add(node)
-            self.world.add(node, router, Sequencer(shape, node, options))
-        for name, router in hosts.items():
-            self.world.add(name, router, Subscriber(shape, name, options))
-            self.world.add(f"{name} sends", router, Publisher(shape, f"{name} sends", options))
-        for name in hosts:
-            held = frozenset(topic for topic, each in members.items() if name in each)
-            if held:
-                self.world.simulator.command(name, with_broker.Change(held))
-        self.settle()
-
-    def command(self, event: Event) -> tuple[Address, Payload]:
-        return event.publisher, with_broker.Publish((event,))
-
-    def request(self, host: Address, topic: Topic) -> tuple[Address, Payload]:
-        return host, with_broker.Change(frozenset({topic}))
-
-    def _on_told(self, address: Address, payload: Payload, now: float) -> None:
-        if type(payload) is with_broker.Changed:
-            self.effective(address, now)
-
-
-def region_nodes(topology: Topology, hosts: Mapping[Address, Router]) -> dict[Node, Router]:
-    """A node for each transit domain that has hosts, at its transit router that is nearest to them."""
-    size = topology.shape.transit_routers
-    there: dict[int, list[Router]] = {}
-    for router in hosts.values():
-        there.setdefault(topology.transit_of(router) // size, []).append(router)
-    return {
-        f"region {domain}": min(
-            range(domain * size, (domain + 1) * size),
-            key=lambda router: sum(topology.delay(router, each) for each in routers),
-        )
-        for domain, routers in sorted(there.items())
-    }
 
 
 # ── the atoms ─────────────────────────────────────────────────────────────────────────────────────────────────────

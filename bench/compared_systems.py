@@ -1,20 +1,27 @@
 """The same workload on the tree and on the atoms: what a stamp weighs, how far and how long events go, who has most to
 do, and what it costs to join."""
 
+from collections.abc import Mapping
 from itertools import accumulate
 from random import Random
 from statistics import fmean
+from typing import Literal
 
 from msgspec import Struct
 
 from seriatim.lab.experiments.experiment import Measures
-from seriatim.lab.experiments.ordered_systems import AtomsSystem, Mode, OrderedSystem, TreeSystem
+from seriatim.lab.experiments.ordered_systems import AtomsSystem, OrderedSystem
 from seriatim.lab.experiments.paper004.atom_latency import CLUSTER, HOSTS, part_of
 from seriatim.lab.experiments.paper004.atom_layouts import OURS, PRINTED, lay_out
 from seriatim.lab.experiments.paper004.memberships import Memberships, hosts_named
 from seriatim.lab.experiments.paper004.transit_stub import Router, Topology, clustered_hosts, transit_stub
-from seriatim.model import Address
+from seriatim.model import BROKER, Address, Event, Node, Topic
+from seriatim.order import SequencingTree
 from seriatim.order.stamp import TopicIds, encode_entries
+from seriatim.protocols import with_broker
+from seriatim.protocols.broker import Broker
+from seriatim.protocols.machine import Payload
+from seriatim.protocols.tree import Publisher, Sequencer, Subscriber, TreeOptions
 
 ATOMS_PRINTED = "atoms as printed"
 ATOMS = "atoms"
@@ -23,10 +30,72 @@ TREE_TICKET, TREE_LOG = "tree, one node, tickets", "tree, one node, logs"
 REGIONS_TICKET, REGIONS_LOG = "tree by region, tickets", "tree by region, logs"
 SYSTEMS = (ATOMS_PRINTED, ATOMS, ATOMS_BROKER, TREE_TICKET, TREE_LOG, REGIONS_TICKET, REGIONS_LOG)
 
+NEVER_MS = 1e9  # leases and retries: nothing is lost here
+Mode = Literal["log", "ticket"]
+
 SIZES = {"small": 12, "large": 48}
 EVENTS = 300
 INTERVAL_MS = 50.0
 JOINS = 5
+
+
+class TreeSystem(OrderedSystem):
+    """The sequencing tree. `regions`: a node in each transit domain that has hosts, below one in the middle, and topics
+    at home where their members are; else one node in the middle."""
+
+    def __init__(
+        self, topology: Topology, hosts: Mapping[Address, Router], members: Memberships, mode: Mode, regions: bool
+    ) -> None:
+        super().__init__(topology, hosts)
+        places = {"root": self.middle} | (region_nodes(topology, hosts) if regions else {})
+        homes = {
+            topic: min(
+                places,
+                key=lambda node: (sum(topology.delay(places[node], hosts[each]) for each in members[topic]), node),
+            )
+            for topic in members
+        }
+        parents: dict[Node, Node | None] = {node: None if node == "root" else "root" for node in places}
+        shape = SequencingTree(parents, homes)
+        options = TreeOptions(mode=mode, retry_ms=NEVER_MS, lease_ms=NEVER_MS, patience_ms=NEVER_MS)
+        self.world.told = self._on_told
+        self.world.add(BROKER, self.middle, Broker())
+        for node, router in places.items():
+            self.sequencers.add(node)
+            self.world.add(node, router, Sequencer(shape, node, options))
+        for name, router in hosts.items():
+            self.world.add(name, router, Subscriber(shape, name, options))
+            self.world.add(f"{name} sends", router, Publisher(shape, f"{name} sends", options))
+        for name in hosts:
+            held = frozenset(topic for topic, each in members.items() if name in each)
+            if held:
+                self.world.simulator.command(name, with_broker.Change(held))
+        self.settle()
+
+    def command(self, event: Event) -> tuple[Address, Payload]:
+        return event.publisher, with_broker.Publish((event,))
+
+    def request(self, host: Address, topic: Topic) -> tuple[Address, Payload]:
+        return host, with_broker.Change(frozenset({topic}))
+
+    def _on_told(self, address: Address, payload: Payload, now: float) -> None:
+        if type(payload) is with_broker.Changed:
+            self.effective(address, now)
+
+
+def region_nodes(topology: Topology, hosts: Mapping[Address, Router]) -> dict[Node, Router]:
+    """A node for each transit domain that has hosts, at its transit router that is nearest to them."""
+    size = topology.shape.transit_routers
+    there: dict[int, list[Router]] = {}
+    for router in hosts.values():
+        there.setdefault(topology.transit_of(router) // size, []).append(router)
+    return {
+        f"region {domain}": min(
+            range(domain * size, (domain + 1) * size),
+            key=lambda router: sum(topology.delay(router, each) for each in routers),
+        )
+        for domain, routers in sorted(there.items())
+    }
 
 
 class Workload(Struct, frozen=True):

@@ -3,8 +3,7 @@
 from itertools import combinations
 
 import pytest
-
-from seriatim.lab.experiments.comparison import (
+from bench.compared_systems import (
     ATOMS,
     ATOMS_BROKER,
     EVENTS,
@@ -16,6 +15,7 @@ from seriatim.lab.experiments.comparison import (
     prepared,
     publish_events,
 )
+
 from seriatim.model import BROKER
 
 WORKLOAD = Workload(8, "small", "spread")
