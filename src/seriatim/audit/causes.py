@@ -98,8 +98,7 @@ def check_fifo(chains: Chains, evidence: Evidence, findings: Findings) -> None:
 def _show_fifo(
     name: str, where: str, overtaker: Delivery, late: Delivery, evidence: Evidence, findings: Findings
 ) -> None:
-    findings.counts[name] += 1
-    if not findings.wants(name):
+    if not findings.counted(name):
         return
     first, second = evidence.published[late.event_id], evidence.published[overtaker.event_id]
     a, b = late.event_id, overtaker.event_id
@@ -130,10 +129,8 @@ def check_causes(chains: Chains, evidence: Evidence, findings: Findings, unknowa
             if past.get(chain, 0) < rank:
                 pasts.take_in(past, link)
                 latest[chain] = rank
-            elif latest.get(chain, 0) < rank:
-                findings.counts["causal-inversion"] += 1
-                if findings.wants("causal-inversion"):
-                    _show_causes(rows[: place + 1], pasts, evidence, findings)
+            elif latest.get(chain, 0) < rank and findings.counted("causal-inversion"):
+                _show_causes(rows[: place + 1], pasts, evidence, findings)
     return pasts
 
 

@@ -4,12 +4,13 @@ Why each step loses nothing is in `docs/audit.md`; what they are for is in `agre
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 Sequences: TypeAlias = Mapping[str, list[str]]  # subscriber → event ids in the order notified, each at most once
 Pair: TypeAlias = tuple[str, str]
+Node = TypeVar("Node", str, int)
 
 COLUMNS = 8192  # ids whose before and after sets are held at a time: bounds memory, not the answer
 CYCLE_STEPS = 2_000_000  # ids visited in search of a knot's shortest cycle; after that the shortest so far is taken
@@ -48,7 +49,10 @@ def find_knots(sequences: Sequences) -> list[Sequences]:
 
     In the order in which the first of their shared events appears: whose log it is does not change it.
     """
-    knots = _find_components(sequences)
+    after: dict[str, set[str]] = {event: set() for event in chain.from_iterable(sequences.values())}
+    for earlier, later in chain.from_iterable(pairwise(sequence) for sequence in sequences.values()):
+        after[earlier].add(later)
+    knots = [component for component in components(after) if len(component) > 1]
     knot_of = {event: i for i, knot in enumerate(knots) for event in knot}
     inside: list[dict[str, list[str]]] = [{} for _ in knots]
     for name, sequence in sequences.items():
@@ -71,45 +75,39 @@ def first_shared(sequences: Sequences) -> tuple[str, str]:
     return next((name, event) for name, sequence in sequences.items() for event in sequence if shared[event] > 1)
 
 
-def _find_components(sequences: Sequences) -> list[list[str]]:
-    """Two walks, one along the graph and one against it (Kosaraju)."""
-    # Dictionaries serve as sets that keep their order, so that the same log always gives the same report.
-    before: dict[str, dict[str, None]] = {event: {} for event in chain.from_iterable(sequences.values())}
-    after: dict[str, dict[str, None]] = {event: {} for event in before}
-    for earlier, later in chain.from_iterable(pairwise(sequence) for sequence in sequences.values()):
-        after[earlier][later] = None
-        before[later][earlier] = None
-
-    open_events = dict.fromkeys(after)
-    finished = []
-    while open_events:
-        root, _ = open_events.popitem()
+def components(after: Mapping[Node, Iterable[Node]]) -> Iterator[list[Node]]:
+    """The strongly connected components of a graph: Tarjan's algorithm, without recursion."""
+    number: dict[Node, int] = {}  # in the order in which they are met
+    low: dict[Node, int] = {}
+    stack: list[Node] = []
+    done: set[Node] = set()
+    for root in after:
+        if root in number:
+            continue
+        number[root] = low[root] = len(number)
+        stack.append(root)
         path = [(root, iter(after[root]))]
         while path:
-            event, following = path[-1]
+            node, following = path[-1]
             for later in following:
-                if later in open_events:
-                    del open_events[later]
+                if later not in number:
+                    number[later] = low[later] = len(number)
+                    stack.append(later)
                     path.append((later, iter(after[later])))
                     break
+                if later not in done:
+                    low[node] = min(low[node], number[later])
             else:
-                finished.append(event)
                 path.pop()
-
-    knots = []
-    unassigned = set(finished)
-    for root in reversed(finished):
-        if root in unassigned:
-            unassigned.remove(root)
-            knot = [root]
-            for event in knot:  # grows while we walk it
-                for earlier in before[event]:
-                    if earlier in unassigned:
-                        unassigned.remove(earlier)
-                        knot.append(earlier)
-            if len(knot) > 1:
-                knots.append(knot)
-    return knots
+                if path:
+                    above = path[-1][0]
+                    low[above] = min(low[above], low[node])
+                if low[node] == number[node]:
+                    component = [stack.pop()]
+                    while component[-1] != node:
+                        component.append(stack.pop())
+                    done.update(component)
+                    yield component
 
 
 class Inversions(NamedTuple):

@@ -115,6 +115,11 @@ class Findings:
         self.unchecked: set[str] = set()  # guarantees whose check is not finished
         self._shown: Counter[str] = Counter()
 
+    def counted(self, name: str) -> bool:
+        """Count an anomaly of this name, and say whether it would be shown."""
+        self.counts[name] += 1
+        return self.wants(name)
+
     def wants(self, name: str) -> bool:
         """Whether another anomaly of this name would be shown: if not, a witness need not be looked for."""
         return self._shown[name] < self.limit
@@ -140,6 +145,30 @@ class Findings:
         # In the order of the lattice, so that the same log always gets the same reason; each reason once.
         doubts = list(dict.fromkeys(reason for name in GUARANTEES if name in below for reason in self._doubts_on(name)))
         return verdict_of(guarantee, self.counts, doubts[0] if doubts else None, len(doubts), valid_reason)
+
+    def report(
+        self,
+        deliveries: int,
+        subscribers: int,
+        events: int,
+        shared: int,
+        out_of_order: int,
+        order: tuple[str, ...] | None = None,
+    ) -> Report:
+        """What follows from all that was found."""
+        valid_reason = f"no violation in {extent(deliveries, subscribers)}"
+        verdicts = {name: self.verdict(name, valid_reason) for name in GUARANTEES}
+        return Report(
+            verdicts=verdicts,
+            anomalies=tuple(self.listed()),
+            counts={name: count for name, count in sorted(self.counts.items()) if count},
+            order=order if verdicts["acyclic"].answer == "valid" else None,
+            deliveries=deliveries,
+            subscribers=subscribers,
+            events=events,
+            shared=shared,
+            out_of_order=out_of_order,
+        )
 
     def _doubts_on(self, name: str) -> list[str]:
         doubts = self.doubts.get(name, [])

@@ -5,6 +5,7 @@ It imports no Spark: a small file is audited without it.
 
 import re
 from collections.abc import Callable
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,40 +27,42 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def mapping_options(function: _Function) -> _Function:
     """The options that make a `ColumnMapping`; `mapping_of` takes them."""
-    for option in reversed(
-        (
-            click.option("--subscriber", metavar="COLUMN", help="Column that names the subscriber."),
-            click.option(
-                "--event", metavar="COLUMN[,COLUMN…]", help="Column that identifies the event; several are joined."
-            ),
-            click.option("--topic", metavar="COLUMN", help="Column that names the topic."),
-            click.option("--position", metavar="COLUMN", help="Column that counts a subscriber's notifications."),
-            click.option(
-                "--order-by",
-                metavar="COLUMN",
-                help="Instead of a position: a column with a time or a counter, or `line` for the lines of a file.",
-            ),
-            click.option(
-                "--trust-order", is_flag=True, help="Believe --order-by also where the lines of a file contradict it."
-            ),
-            click.option(
-                "--subscriber-from",
-                type=click.Choice(["file"]),
-                help="Instead of a column: every file is one subscriber's, called what the file is called.",
-            ),
-            click.option("--topic-value", metavar="NAME", help="Instead of a column: all events are of this topic."),
-            click.option(
-                "--map",
-                "maps",
-                multiple=True,
-                metavar="FIELD=COLUMN",
-                help=f"Any field of a delivery ({', '.join(FIELDS)}); may be given again.",
-            ),
-            click.option("--run", metavar="NAME", help="Only rows of this run, where a column `run` tells them apart."),
-        )
-    ):
-        function = option(function)
-    return function
+    return with_options(
+        function,
+        click.option("--subscriber", metavar="COLUMN", help="Column that names the subscriber."),
+        click.option(
+            "--event", metavar="COLUMN[,COLUMN…]", help="Column that identifies the event; several are joined."
+        ),
+        click.option("--topic", metavar="COLUMN", help="Column that names the topic."),
+        click.option("--position", metavar="COLUMN", help="Column that counts a subscriber's notifications."),
+        click.option(
+            "--order-by",
+            metavar="COLUMN",
+            help="Instead of a position: a column with a time or a counter, or `line` for the lines of a file.",
+        ),
+        click.option(
+            "--trust-order", is_flag=True, help="Believe --order-by also where the lines of a file contradict it."
+        ),
+        click.option(
+            "--subscriber-from",
+            type=click.Choice(["file"]),
+            help="Instead of a column: every file is one subscriber's, called what the file is called.",
+        ),
+        click.option("--topic-value", metavar="NAME", help="Instead of a column: all events are of this topic."),
+        click.option(
+            "--map",
+            "maps",
+            multiple=True,
+            metavar="FIELD=COLUMN",
+            help=f"Any field of a delivery ({', '.join(FIELDS)}); may be given again.",
+        ),
+        click.option("--run", metavar="NAME", help="Only rows of this run, where a column `run` tells them apart."),
+    )
+
+
+def with_options(function: _Function, *options: Callable[[_Function], _Function]) -> _Function:
+    """A command with these options, in this order."""
+    return reduce(lambda so_far, option: option(so_far), reversed(options), function)
 
 
 def mapping_of(options: dict[str, Any]) -> ColumnMapping:

@@ -10,28 +10,18 @@ comes after an event above a cut belongs above it too. Events that have not sett
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from seriatim.pipeline.audit.keep import kept
-from seriatim.pipeline.audit.walk import NOTIFIED
-from seriatim.pipeline.audit.workers import in_python
+from seriatim.pipeline.audit.keep import in_python, kept
+from seriatim.pipeline.audit.walk import NOTIFIED, Array, Keys
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-DIRTY = "e bigint, block bigint"
-DIRTY_SCHEMA = pa.schema([("e", pa.int64()), ("block", pa.int64())])
-
-
-class Keys(NamedTuple):
-    """Events with their keys, or NaN."""
-
-    e: Array
-    k: Array
+SCHEMA = pa.schema([("e", pa.int64()), ("block", pa.int64())])
+DIRTY = from_arrow_schema(SCHEMA)
 
 
 def join_intervals(low: Array, high: Array) -> tuple[Array, Array]:
@@ -50,7 +40,7 @@ def join_intervals(low: Array, high: Array) -> tuple[Array, Array]:
 def dirty_events(all_events: DataFrame, low: Array, high: Array, is_undivided: bool) -> DataFrame:
     """The events that are in a block with others: e, block. The intervals are those of `join_intervals`."""
     known = all_events.filter(F.col("k").isNotNull()).select("e", "k")
-    return in_python(known, partial(assign, low=low, high=high), DIRTY, DIRTY_SCHEMA, is_undivided)
+    return in_python(known, partial(assign, low=low, high=high), SCHEMA, is_undivided)
 
 
 def assign(batches: Iterator[pa.RecordBatch], low: Array, high: Array) -> Iterator[pa.RecordBatch]:
@@ -64,7 +54,7 @@ def assign_keys(keys: Keys, low: Array, high: Array) -> pa.Table:
     """The same of arrays."""
     block = np.searchsorted(low, keys.k, side="right") - 1
     inside = (block >= 0) & (keys.k <= high[np.maximum(block, 0)])
-    return pa.table([keys.e[inside], block[inside].astype(np.int64)], schema=DIRTY_SCHEMA)
+    return pa.table([keys.e[inside], block[inside].astype(np.int64)], schema=SCHEMA)
 
 
 def thresholds(events: DataFrame, blocks: int) -> list[float]:

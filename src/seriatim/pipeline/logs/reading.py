@@ -4,7 +4,7 @@ Text is read as text, so that a cell that does not fit is seen, counted and show
 null in silence. Where the order of lines matters, `_file`, `_block` and `_row` give a row's place in its file.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from threading import Lock
@@ -289,13 +289,24 @@ def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> Dat
 @contextmanager
 def _folders_as_text(spark: SparkSession) -> Iterator[None]:
     """What folders are called is text: `subscriber=01` and `subscriber=1` are not both subscriber 1."""
-    with _one_at_a_time:
-        before = spark.conf.get(INFERENCE)
-        spark.conf.set(INFERENCE, "false")
-        try:
-            yield
-        finally:
-            spark.conf.set(INFERENCE, str(before))
+    with _one_at_a_time, settings(spark, {INFERENCE: "false"}):
+        yield
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings; afterwards it is as it was."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
 
 
 def _texts(names: list[str]) -> StructType:
