@@ -17,7 +17,6 @@ Without positions a row that is missing cannot be noticed; `notes` says so.
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from types import MappingProxyType
 
 from msgspec import Struct, field
 
@@ -27,21 +26,17 @@ from seriatim.model import Delivery, InputError, LogError
 LINES = "line"  # order by the lines of a file
 
 # The options of the command line, and the field each of them maps.
-OPTIONS: Mapping[str, str] = MappingProxyType(
-    {"subscriber": "--subscriber", "event_id": "--event", "topic": "--topic", "position": "--position"}
-)
+OPTIONS = {"subscriber": "--subscriber", "event_id": "--event", "topic": "--topic", "position": "--position"}
 REQUIRED = ("subscriber", "event_id", "topic")
 FIELDS = tuple(Delivery.__struct_fields__)
 
 # What other systems call these, to suggest and never to assume.
-ALSO_CALLED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "subscriber": ("consumer", "client", "client_id", "host", "member", "instance", "worker", "receiver", "node"),
-        "event_id": ("event", "id", "msg_id", "message_id", "uuid", "key", "offset"),
-        "topic": ("stream", "channel", "subject", "queue", "exchange"),
-        "position": ("seq", "sequence", "local_seq", "n"),
-    }
-)
+ALSO_CALLED = {
+    "subscriber": ("consumer", "client", "client_id", "host", "member", "instance", "worker", "receiver", "node"),
+    "event_id": ("event", "id", "msg_id", "message_id", "uuid", "key", "offset"),
+    "topic": ("stream", "channel", "subject", "queue", "exchange"),
+    "position": ("seq", "sequence", "local_seq", "n"),
+}
 
 
 class ColumnMapping(Struct, frozen=True, kw_only=True):

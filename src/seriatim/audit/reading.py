@@ -17,7 +17,6 @@ import msgspec
 
 from seriatim.audit import fitting, rules
 from seriatim.audit.fitting import Misfit
-from seriatim.audit.folders import check_folders, folder_columns
 from seriatim.audit.mapping import LINES, ColumnMapping
 from seriatim.audit.rules import format_of
 from seriatim.model import UNREADABLE, Delivery, LogError
@@ -59,8 +58,8 @@ class Table:
         kinds = [(_format(path), path.name) for path in self._files if path.stat().st_size]
         self._format = rules.check_formats(self._where, kinds) or "jsonl"
         folders = [path.relative_to(below).parts[:-1] if below.is_dir() else () for path in self._files]
-        check_folders(self._where, folders)
-        self._given = [folder_columns(names) for names in folders]
+        rules.check_folders(self._where, folders)
+        self._given = [rules.folder_columns(names) for names in folders]
         self._names = [rules.name_of(path.name) for path in self._files]
         self._half: str | None = None  # the first line with half a character
 
@@ -122,7 +121,7 @@ class Table:
         if not head:
             return
         known = [name for given in self._given for name in given]
-        known += [name for line in head for name in _keys(line.text)]
+        known += [name for line in head for name in rules.keys_of(line.text)]
         if not known:
             raise rules.not_json_lines(self._where)
         convert = self._converter(list(dict.fromkeys(known)), False, self._json_cells)
@@ -286,13 +285,6 @@ def _opened(path: Path, errors: str) -> IO[str]:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors)
     return path.open(encoding="utf-8-sig", errors=errors)
-
-
-def _keys(line: str) -> Iterable[str]:
-    try:
-        return msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    except (*UNREADABLE, UnicodeEncodeError):
-        return ()
 
 
 def _quoted(line: str, separator: str) -> list[str] | None:

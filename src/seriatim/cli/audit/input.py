@@ -4,8 +4,9 @@ It imports no Spark: a small file is audited without it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
+from glob import iglob
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -120,11 +121,9 @@ def choose_engine(path: str, wanted: str) -> Choice:
     return Choice("spark", f"{size / 1e6:,.0f} MB" if size > BYTES_MAX else f"more than {FILES_MAX} files")
 
 
-def _files(path: Path) -> Any:
+def _files(path: Path) -> Iterable[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
         return (file for file in path.rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
-    parts = path.parts
-    first = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), None)
-    return Path(*parts[:first]).glob(str(Path(*parts[first:]))) if first is not None else []
+    return map(Path, iglob(str(path), recursive=True))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 
 from msgspec.structs import replace
@@ -9,21 +10,21 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from seriatim.audit import ANOMALIES, Anomaly, Report
+from seriatim.audit import ANOMALIES, Report
 from seriatim.audit.lost import knows_owed
+from seriatim.audit.report import Findings
 from seriatim.model import InputError
 from seriatim.pipeline.audit import causes, completeness, events, integrity, order
 from seriatim.pipeline.audit.columnar.files import file_log
 from seriatim.pipeline.audit.columnar.grouping import events_of_files
 from seriatim.pipeline.audit.columns import LogTables, slim_deliveries
-from seriatim.pipeline.audit.doubts import doubts, summary
 from seriatim.pipeline.audit.events import delivered
 from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, UNTOLD, decode
 from seriatim.pipeline.audit.keep import count_few, kept, planned_simply, side_by_side
-from seriatim.pipeline.audit.levels import delays_of, every_of, sample_of_rows, with_levels
+from seriatim.pipeline.audit.levels import delays_of, with_levels
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.audit.order import HINTS, Facts, Walked, lacks_hint
-from seriatim.pipeline.audit.reporting import LogCounts, absent, report_of
+from seriatim.pipeline.audit.reporting import LogCounts, absent, doubts, report_of, summary
 from seriatim.pipeline.logs.tables import Tables
 
 SALTS = 3  # tries
@@ -31,13 +32,13 @@ SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 5  # at least, to choose between hint
 SHARE_BAD = 0.1  # of rows that the best hint covers: then positions are tried too
 
 
+@dataclass(frozen=True)
 class SparkAudit:
     """The result: `reports` by run, or `report` of the only one; `anomalies` and `doubts`, all of them, as tables."""
 
-    def __init__(self, reports: dict[str, Report], anomalies: DataFrame, doubts: DataFrame) -> None:
-        self.reports = reports
-        self.anomalies = anomalies
-        self.doubts = doubts
+    reports: dict[str, Report]
+    anomalies: DataFrame
+    doubts: DataFrame
 
     @property
     def report(self) -> Report:
@@ -93,7 +94,11 @@ class _Audit:
         self.totals = kept(events.totals(log, self.salt))
         self.subscribers = events.subscribers(self.totals)
         counted = self._count_names()
-        each = self._each(every_of(sum(told["deliveries"] for told in counted.values())))
+        delays = delays_of(self.rows, sum(told["deliveries"] for told in counted.values()))
+        if self.files is not None:
+            each = events_of_files(self.spark, self.files, *delays)
+        else:
+            each = events.events_of_rows(with_levels(self.rows, *delays), log.has_runs)
         self.events = kept(events.events(each, self.publications))
         self._count_events(counted)
         self.is_levelled = not _taken(counted, "lacks_levelled")
@@ -116,13 +121,6 @@ class _Audit:
             is_undivided=log.is_undivided,
             files=self.files,
         )
-
-    def _each(self, every: int) -> DataFrame:
-        """One row per event that was delivered."""
-        delays = delays_of(sample_of_rows(self.rows, every))
-        if self.files is not None:
-            return events_of_files(self.spark, self.files, *delays)
-        return events.events_of_rows(with_levels(self.rows, *delays), self.log.has_runs)
 
     # ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,18 +162,9 @@ class _Audit:
         if dirty is None:
             return
         blocks, rows = dirty
-        large = order.too_large(rows, "block", options.task_rows_max) if facts.rows > options.task_rows_max else None
-        if large is not None:
-            self.doubts.append(order.size_doubt(self.events, blocks, "block", large, "task_rows_max"))
-            blocks = kept(blocks.join(large, "block", "left_anti"))
-            rows = kept(rows.join(large, "block", "left_anti"))
+        blocks, rows = self._without_large("block", blocks, rows, "task_rows_max")
         tangles = order.tangles_of(rows, walked, blocks, facts, options)
-        large = None
-        if facts.rows > options.tangle_rows_max:
-            large = order.too_large(rows.drop("block").join(tangles, "e"), "tangle", options.tangle_rows_max)
-        if large is not None:
-            self.doubts.append(order.size_doubt(self.events, tangles, "tangle", large, "tangle_rows_max"))
-            tangles = kept(tangles.join(large, "tangle", "left_anti"))
+        tangles, _ = self._without_large("tangle", tangles, rows.drop("block").join(tangles, "e"), "tangle_rows_max")
         found = order.explained(self.log, walked, tangles, facts, self.limit, self.salt)
         if facts.has_seen and walked.chain_rows is not None and self.publications is not None:
             first = causes.hopeless(found, walked.chain_rows, walked.rows, self.salt)
@@ -185,6 +174,15 @@ class _Audit:
                 found = order.explained(self.log, walked, tangles, facts, self.limit, self.salt, unknowable)
         self.found.append(found)
         self.doubts.append(order.untold_doubt(found))
+
+    def _without_large(self, group: str, found: DataFrame, rows: DataFrame, option: str) -> tuple[DataFrame, DataFrame]:
+        """Blocks or tangles, and their rows, without those that have more rows than the option allows."""
+        rows_max = getattr(self.options, option)
+        large = order.too_large(rows, group, rows_max) if self.facts.rows > rows_max else None
+        if large is None:
+            return found, rows
+        self.doubts.append(order.size_doubt(self.events, found, group, large, option))
+        return kept(found.join(large, group, "left_anti")), kept(rows.join(large, group, "left_anti"))
 
     def _doubt_order(self, walked: Walked) -> None:
         names = self.subscribers.select("run", "subscriber", "s")
@@ -278,28 +276,24 @@ class _Audit:
         found = _union(self.found, self.spark.createDataFrame([], from_arrow_schema(FOUND)))
         none = doubts(self.spark.createDataFrame([], "run string"), "order", 0, reason=F.lit(""))
         doubted = _union(self.doubts, none)
-        counts: dict[str, dict[str, int]] = {run: {} for run in self.runs}
-        shown: dict[str, list[Anomaly]] = {run: [] for run in self.runs}
+        findings = {run: Findings(self.limit) for run in self.runs}
         if self.found:
             found = kept(found)
-            names = list(ANOMALIES)
             for row in sorted(_first_of_each(found, self.limit).collect(), key=lambda row: int(row["nth"])):
-                counts[row["run"]][row["name"]] = row["total"]
+                if row["name"] in ANOMALIES:
+                    findings[row["run"]].counts[row["name"]] = row["total"]
                 if row["sentence"] is not None:
                     witness = tuple(decode(text) for text in row["witness"])
-                    shown[row["run"]].append(Anomaly(row["name"], row["sentence"], witness))
-            shown = {run: sorted(told, key=lambda anomaly: names.index(anomaly.name)) for run, told in shown.items()}
-        told: dict[str, dict[str, list[tuple[str, int]]]] = {run: {} for run in self.runs}
+                    findings[row["run"]].add(row["name"], row["sentence"], witness)
+        told: dict[str, list[tuple[str, str, int]]] = {
+            name: list(absent(run, name in tagged_only, name in self.confused)) for name, run in self.runs.items()
+        }
         if self.doubts:
             doubted = kept(doubted)
             for row in summary(doubted).collect():
-                told[row["run"]].setdefault(row["about"], []).append((row["first"], row["count"]))
-        for name, run in self.runs.items():
-            for about, reason in absent(run, name in tagged_only, name in self.confused):
-                told[name].setdefault(about, []).append((reason, 1))
+                told[row["run"]].insert(0, (row["about"], row["first"], row["count"]))
         reports = {
-            name: report_of(run, counts[name], shown[name], told[name], self._lost(name))
-            for name, run in self.runs.items()
+            name: report_of(run, findings[name], told[name], self._lost(name)) for name, run in self.runs.items()
         }
         return SparkAudit(reports, found.filter(~F.col("name").isin(CIRCULAR, UNTOLD)), doubted)
 

@@ -13,10 +13,11 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from seriatim.pipeline.audit.columns import before
 from seriatim.pipeline.audit.keep import in_python, kept
 from seriatim.pipeline.audit.walk import NOTIFIED, Array, Keys
 
@@ -100,17 +101,16 @@ def join_blocks(batches: Iterator[pa.RecordBatch], low: Array, high: Array) -> I
 def late(sequence_rows: DataFrame, chain_rows: DataFrame | None, settled: DataFrame) -> DataFrame:
     """Rows whose block is below that of an earlier row of their sequence: e, block, reach."""
     rows = sequence_rows.select("s", "p", "kind", "e", "o").join(settled, "e")
-    before = (
-        Window.partitionBy("s").orderBy("p", "kind", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
-    )
+    earlier = before("s", "p", "kind", "e")
     is_row = F.col("kind") == NOTIFIED
-    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("block"))).over(before)
-    seen = F.max(F.when(is_row, F.col("block"))).over(before)
+    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("block"))).over(earlier)
+    seen = F.max(F.when(is_row, F.col("block"))).over(earlier)
     reach = F.when(is_row & ~F.col("o"), ordered).when(~is_row, seen)
     found = rows.withColumn("reach", reach).filter(F.col("block") < F.col("reach")).select("e", "block", "reach")
     if chain_rows is None:
         return found
-    own = Window.partitionBy("chain").orderBy("rank").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
     published = chain_rows.select("e", "chain", "rank").join(settled, "e")
-    behind = published.withColumn("reach", F.max("block").over(own)).filter(F.col("block") < F.col("reach"))
+    behind = published.withColumn("reach", F.max("block").over(before("chain", "rank"))).filter(
+        F.col("block") < F.col("reach")
+    )
     return found.unionByName(behind.select("e", "block", "reach"))

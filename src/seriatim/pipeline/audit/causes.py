@@ -1,12 +1,12 @@
 """What is unknown about publishers and causes: the doubts of `Chains`, `check_fifo` and `check_causes`."""
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.columns import LogTables, told, with_hashes
-from seriatim.pipeline.audit.doubts import doubts
+from seriatim.pipeline.audit.columns import LogTables, before, told, with_hashes
 from seriatim.pipeline.audit.explain import CIRCULAR
 from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.reporting import doubts
 
 ROUNDS_MAX = 100  # in which what comes after circular causes is looked for
 
@@ -40,9 +40,8 @@ def causal_doubts(
     """Publications that do not say what their publisher had seen, or say what cannot be. `silent` runs never say."""
     names = publications.select("e", "publisher", "event_id")
     ends = subscribers.select(F.col("s").alias("a"), "last")
-    own = Window.partitionBy("chain").orderBy("rank").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
     rows = (
-        chain_rows.withColumn("highest", F.coalesce(F.max("seen").over(own), F.lit(0)))
+        chain_rows.withColumn("highest", F.coalesce(F.max("seen").over(before("chain", "rank")), F.lit(0)))
         .join(silent, "run", "left_anti")
         .join(names, "e")
         .join(ends, "a", "left")

@@ -11,7 +11,7 @@ Names come back only for what is shown, by a join with the tables as they were g
 import re
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, StructType
 
@@ -115,6 +115,11 @@ def with_hashes(frame: DataFrame, salt: int, **names: str) -> DataFrame:
 def row_of(table: str) -> Column:
     """A row of this table as part of a witness; `explain.decode` reads it."""
     return F.concat(F.lit(table[0]), F.to_json(F.struct(*HISTORY[table].names)))
+
+
+def before(group: str, *order: str) -> WindowSpec:
+    """Of each row, the rows of its group that come before it."""
+    return Window.partitionBy(group).orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
 
 
 def told(template: str, **columns: Column) -> Column:

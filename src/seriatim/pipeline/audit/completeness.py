@@ -22,10 +22,10 @@ from seriatim.pipeline.audit.columns import (
     unpack_place,
     with_hashes,
 )
-from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import places_in
 from seriatim.pipeline.audit.integrity import found, numbered
 from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.reporting import doubts
 
 # Of a subscription, in the order of sorting: names, counts, and the filter.
 OWN = ("run", "subscriber", "topic", "since", "until", "start", "end", "where")
@@ -137,14 +137,10 @@ def stays(both: DataFrame, placed: DataFrame, are_simple: bool) -> DataFrame:
     """
     own = ("q", *OWN, "times", "s", "t")
     counts = ("rows", "numbered", "lowest", "highest", "inside", "at_end")
-    counted_easily = both.filter("is_simple").select(
-        *own,
-        F.coalesce("rows", F.lit(0)).alias("rows"),
-        F.coalesce("numbered", F.lit(0)).alias("numbered"),
-        "lowest",
-        "highest",
-        F.coalesce("numbered", F.lit(0)).alias("inside"),
-        F.lit(None).cast(PLACE).alias("at_end"),
+    easy = both.filter("is_simple").fillna(0, ["rows", "numbered"])
+    nowhere = F.lit(None).cast(PLACE).alias("at_end")
+    counted_easily = easy.select(
+        *own, "rows", "numbered", "lowest", "highest", F.col("numbered").alias("inside"), nowhere
     )
     if are_simple:
         return counted_easily

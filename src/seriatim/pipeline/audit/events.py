@@ -22,7 +22,7 @@ def totals(log: LogTables, salt: int) -> DataFrame:
     """One row per subscriber and topic, from one pass over the deliveries: run, subscriber, topic, s, t, and counts.
 
     n rows, of them `tagged`; first and final position; how many rows have a number, and how many of those numbers are
-    `packed` into one (see `places.py`), the lowest and the highest.
+    `packed` into one (see `columns.py`), the lowest and the highest.
     """
     packed = pack_place(F.col("number"), F.col("index").cast("long"))
     return (

@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.pipeline.audit.columns import LogTables, row_of, shown, told, with_hashes
-from seriatim.pipeline.audit.doubts import doubts
 from seriatim.pipeline.audit.events import PUBLICATION_ORDER
 from seriatim.pipeline.audit.explain import FOUND, explain_reused
 from seriatim.pipeline.audit.keep import handed_out, in_python, kept
+from seriatim.pipeline.audit.reporting import doubts
 
 # As the reference auditor sorts the rows of one subscriber.
 ROW_ORDER = ("position", "event_id", "topic", "number", "index", "out_of_order")
@@ -53,17 +53,23 @@ def repeats(log: LogTables, repeated: DataFrame, salt: int) -> tuple[DataFrame, 
 
 def row_doubts(subscribers: DataFrame, holes: DataFrame | None, tied: DataFrame | None) -> list[DataFrame]:
     """Rows that are missing, and positions that two events claim."""
-    made = []
-    if holes is not None:
-        rows = holes.join(subscribers, "s").withColumn("kind", F.lit(0))
-        reason = told("{subscriber}: no row for position {position}, so rows are missing")
-        made.append(doubts(rows, "order", 0, "subscriber", "kind", reason=reason))
-    if tied is not None:
-        first = tied.groupBy("s").agg(F.min("p").alias("position"))
-        rows = first.join(subscribers, "s").withColumn("kind", F.lit(1))
-        reason = told("{subscriber}: different events at position {position}, order not known")
-        made.append(doubts(rows, "order", 0, "subscriber", "kind", reason=reason))
-    return made
+    first = tied.groupBy("s").agg(F.min("p").alias("position")) if tied is not None else None
+    kinds = (
+        (holes, "{subscriber}: no row for position {position}, so rows are missing"),
+        (first, "{subscriber}: different events at position {position}, order not known"),
+    )
+    return [
+        doubts(
+            rows.join(subscribers, "s").withColumn("kind", F.lit(kind)),
+            "order",
+            0,
+            "subscriber",
+            "kind",
+            reason=told(text),
+        )
+        for kind, (rows, text) in enumerate(kinds)
+        if rows is not None
+    ]
 
 
 def reused(log: LogTables, all_events: DataFrame, salt: int, is_undivided: bool) -> DataFrame:

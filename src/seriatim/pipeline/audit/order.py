@@ -9,18 +9,18 @@ from functools import partial, reduce
 from math import ceil
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from seriatim.pipeline.audit.blocks import DIRTY, assign_keys, coarse_blocks, dirty_events, join_intervals
 from seriatim.pipeline.audit.columnar.files import FileLog
 from seriatim.pipeline.audit.columnar.walking import walk_files
-from seriatim.pipeline.audit.columns import LogTables, row_of, told, with_hashes
-from seriatim.pipeline.audit.doubts import doubts
+from seriatim.pipeline.audit.columns import LogTables, before, row_of, told, with_hashes
 from seriatim.pipeline.audit.events import chains, delivered, fill_keys
 from seriatim.pipeline.audit.explain import FOUND, UNTOLD, explain
 from seriatim.pipeline.audit.keep import handed_out, in_python, kept
 from seriatim.pipeline.audit.options import AuditOptions
+from seriatim.pipeline.audit.reporting import doubts
 from seriatim.pipeline.audit.untangle import TANGLES, untangle
 from seriatim.pipeline.audit.walk import (
     NOTIFIED,
@@ -76,8 +76,7 @@ def covered_shares(rows: DataFrame, all_events: DataFrame, hints: Sequence[str],
     """How many rows of every Nth subscriber each hint would cover: the best hint covers the fewest."""
     sample = rows.filter((F.pmod(F.col("s"), F.lit(every)) == 0) & ~F.col("o")).select("s", "p", "e")
     known = sample.join(all_events.filter("shared and not reused").select("e", *hints), "e")
-    before = Window.partitionBy("s").orderBy("p", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
-    walked = known.withColumns({f"{hint}_reach": F.max(hint).over(before) for hint in hints})
+    walked = known.withColumns({f"{hint}_reach": F.max(hint).over(before("s", "p", "e")) for hint in hints})
     found = walked.agg(
         F.count(F.lit(1)).alias("rows"),
         *(F.count_if(F.col(hint) <= F.col(f"{hint}_reach")).alias(hint) for hint in hints),

@@ -93,38 +93,10 @@ def _seen(events: Array, s: Array, p: Array, kind: Array, rank: Array) -> tuple[
 
 
 def find_tangles(count: int, before: Array, after: Array) -> Iterator[list[int]]:
-    """The strongly connected components with an edge inside them, of the graph of these edges."""
-    loops = before == after
-    alone = set(before[loops].tolist())
-    before, after = before[~loops], after[~loops]
-    starts, ends = _rows_of(count, before, after)
-    back_starts, back_ends = _rows_of(count, after, before)
-    left = _trim(count, starts, ends, np.bincount(after, minlength=count).tolist())
-    left &= _trim(count, back_starts, back_ends, np.bincount(before, minlength=count).tolist())
-    following = {event: [later for later in ends[starts[event] : starts[event + 1]] if later in left] for event in left}
+    """The strongly connected components with an edge inside them, of the graph of these edges, sorted by `before`."""
+    loops = set(before[before == after].tolist())
+    starts, ends = np.searchsorted(before, np.arange(count + 1)).tolist(), after.tolist()
+    following = {event: ends[starts[event] : starts[event + 1]] for event in range(count)}
     for component in components(following):
-        if len(component) > 1:
-            alone.difference_update(component)
+        if len(component) > 1 or component[0] in loops:
             yield component
-    for event in sorted(alone):
-        yield [event]
-
-
-def _rows_of(count: int, before: Array, after: Array) -> tuple[list[int], list[int]]:
-    order = np.argsort(before, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=count))])
-    return starts.tolist(), after[order].tolist()
-
-
-def _trim(count: int, starts: list[int], ends: list[int], waiting: list[int]) -> set[int]:
-    """What is left after taking away, again and again, what nothing left comes before."""
-    ready = [event for event in range(count) if not waiting[event]]
-    left = set(range(count))
-    while ready:
-        event = ready.pop()
-        left.remove(event)
-        for later in ends[starts[event] : starts[event + 1]]:
-            waiting[later] -= 1
-            if not waiting[later]:
-                ready.append(later)
-    return left

@@ -12,9 +12,10 @@ published, in its own order.
 from typing import Any, NamedTuple
 
 import numpy as np
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from seriatim.pipeline.audit.columns import before
 from seriatim.pipeline.audit.keep import HANDED_OUT_MAX, handed_out, kept
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -69,12 +70,12 @@ def walk_rows(rows: DataFrame, all_events: DataFrame, chain_rows: DataFrame | No
     # A repeat orders nothing; a tagged row neither.
     intervals = without_repeats(marked.filter(covers & ~F.col("o")), repeats).select("k", "reach")
     return Marks(
-        repeats,
-        marked.filter(is_tied).select("s", "p") if counted["ties"] else None,
-        kept(missing) if counted["holes"] else None,
-        intervals if counted["covered"] else None,
-        counted["covered"],
-        counted["covered"],
+        repeats=repeats,
+        twice=marked.filter(is_tied).select("s", "p") if counted["ties"] else None,
+        holes=kept(missing) if counted["holes"] else None,
+        intervals=intervals if counted["covered"] else None,
+        interval_count=counted["covered"],
+        covered_rows=counted["covered"],
     )
 
 
@@ -100,15 +101,13 @@ def _made(chain_rows: DataFrame) -> DataFrame:
 
 def marks(rows: DataFrame, has_causes: bool) -> DataFrame:
     """The rows that are not simply next: s, p, kind, e, k, o, suspect, expected (position), reach."""
-    before = (
-        Window.partitionBy("s").orderBy("p", "kind", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
-    )
+    earlier = before("s", "p", "kind", "e")
     is_row = F.col("kind") == NOTIFIED
-    last = F.max(F.when(is_row, F.col("p")) if has_causes else F.col("p")).over(before)
-    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("k"))).over(before)
+    last = F.max(F.when(is_row, F.col("p")) if has_causes else F.col("p")).over(earlier)
+    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("k"))).over(earlier)
     walked = rows.withColumns({"expected": F.coalesce(last, F.lit(-1)) + 1, "ordered_reach": ordered})
     if has_causes:  # a tagged notification is out of order, and yet it was seen
-        walked = walked.withColumn("seen_reach", F.max(F.when(is_row, F.col("k"))).over(before))
+        walked = walked.withColumn("seen_reach", F.max(F.when(is_row, F.col("k"))).over(earlier))
     else:
         walked = walked.withColumn("seen_reach", F.lit(None).cast("double"))
     walked = walked.withColumn("reach", F.when(is_row, F.col("ordered_reach")).otherwise(F.col("seen_reach")))
@@ -119,8 +118,9 @@ def marks(rows: DataFrame, has_causes: bool) -> DataFrame:
 
 def chain_marks(chain_rows: DataFrame) -> DataFrame:
     """The publications whose key is not above those of their publisher's earlier ones: k, reach."""
-    before = Window.partitionBy("chain").orderBy("rank").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
-    return chain_rows.select("k", F.max("k").over(before).alias("reach")).filter(F.col("k") <= F.col("reach"))
+    return chain_rows.select("k", F.max("k").over(before("chain", "rank")).alias("reach")).filter(
+        F.col("k") <= F.col("reach")
+    )
 
 
 def repeated(rows: DataFrame, perhaps: DataFrame, perhaps_max: int) -> DataFrame | None:

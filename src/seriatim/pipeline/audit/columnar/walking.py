@@ -54,6 +54,17 @@ class Stretches(NamedTuple):
     def take(self, rows: Ids | Flags) -> "Stretches":
         return Stretches(*(column[rows] for column in self))
 
+    def joined(self, starts: Ids) -> "Stretches":
+        """One stretch from each of these rows to the next."""
+        return Stretches(
+            self.s[starts],
+            self.first[starts],
+            np.maximum.reduceat(self.last, starts),
+            np.minimum.reduceat(self.hole, starts),
+            np.minimum.reduceat(self.low, starts),
+            np.maximum.reduceat(self.high, starts),
+        )
+
 
 class Joined(NamedTuple):
     """One stretch for each subscriber that is not torn, the intervals that show between stretches, and who is torn."""
@@ -208,15 +219,8 @@ def walk_chunk(s: Ids, position: Ids, rank: Ids) -> tuple[Stretches, Ids, Ids, i
     skipped = np.full(len(s), ENDLESS)
     skips = ~is_first[1:] & (position[1:] > position[:-1] + 1)
     skipped[1:][skips] = position[:-1][skips] + 1
-    stretches = Stretches(
-        s[starts],
-        position[starts],
-        np.maximum.reduceat(position, starts),
-        np.minimum.reduceat(skipped, starts),
-        np.minimum.reduceat(np.where(rank == NONE, ENDLESS, rank), starts),
-        np.maximum.reduceat(rank, starts),
-    )
-    return stretches, low, high, int(covered.sum())
+    rows = Stretches(s, position, position, skipped, np.where(rank == NONE, ENDLESS, rank), rank)
+    return rows.joined(starts), low, high, int(covered.sum())
 
 
 def join_stretches(parts: Stretches) -> Joined:
@@ -231,15 +235,7 @@ def join_stretches(parts: Stretches) -> Joined:
     reach = _reach_before(np.cumsum(is_first) - 1, rows.high)
     meets = (reach != NONE) & (rows.low <= reach)
     skipped = np.where(~is_first & (rows.first > before + 1), before + 1, ENDLESS)
-    starts = np.flatnonzero(is_first)
-    whole = Stretches(
-        rows.s[starts],
-        rows.first[starts],
-        np.maximum.reduceat(rows.last, starts),
-        np.minimum.reduceat(np.minimum(rows.hole, skipped), starts),
-        np.minimum.reduceat(rows.low, starts),
-        np.maximum.reduceat(rows.high, starts),
-    )
+    whole = rows._replace(hole=np.minimum(rows.hole, skipped)).joined(np.flatnonzero(is_first))
     torn = np.unique(rows.s[is_torn])
     return Joined(whole.take(~np.isin(whole.s, torn)), rows.low[meets], reach[meets], torn)
 
