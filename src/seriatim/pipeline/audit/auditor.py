@@ -235,7 +235,8 @@ class _Audit:
         self.confused = confused
         if not log.has_subscriptions:
             return
-        placed, got = self._received()
+        need_publications = log.has_publications and not self.is_numbered
+        placed, got = completeness.received(self.rows, self.events, self.totals, need_publications)
         unclear = kept(integrity.uncovered(got, integrity.spans(log, salt)))
         held = [name for name, run in self.runs.items() if run.subscriptions]
         clear = self._frame(name for name in held if name not in confused and knows_owed(self._lost(name)))
@@ -248,8 +249,7 @@ class _Audit:
         are_simple = both.filter("not is_simple").isEmpty()
         stayed = completeness.stays(both, placed, are_simple)
         stayed = stayed if are_simple else kept(stayed)
-        voids = completeness.voids_known(self.publications) if self.publications is not None else None
-        judged = kept(completeness.with_voids(completeness.owed(stayed, places), voids))
+        judged = kept(completeness.with_voids(completeness.owed(stayed, places), self.publications))
         counts = completeness.stay_counts(judged)
         torn = judged
         if counts[completeness.MAY_BE_LOST]:
@@ -260,15 +260,6 @@ class _Audit:
                 gone = lacking.join(walked.holes.select("s"), "s", "left_anti")
             self.found.append(completeness.gaps(log, gone, placed, self.limit, salt))
         self.doubts += completeness.stay_doubts(judged, torn, places, [kind for kind, count in counts.items() if count])
-
-    def _received(self) -> tuple[DataFrame, DataFrame]:
-        """Deliveries with their places, and what each subscriber got of each topic."""
-        if self.is_numbered or not self.log.has_publications:
-            placed = completeness.with_places(self.rows, self.events, has_publications=False)
-            own = self.totals.withColumnRenamed("n", "rows").drop("run", "subscriber", "topic", "tagged")
-            return placed, completeness.with_unpacked(own)
-        placed = completeness.with_places(self.rows, self.events, has_publications=True)
-        return placed, kept(completeness.received(placed))
 
     # ── the report ────────────────────────────────────────────────────────────────────────────────────────────────
 

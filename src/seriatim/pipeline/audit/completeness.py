@@ -28,7 +28,8 @@ from seriatim.pipeline.audit.keep import kept
 from seriatim.pipeline.audit.reporting import doubts
 
 # Of a subscription, in the order of sorting: names, counts, and the filter.
-OWN = ("run", "subscriber", "topic", "since", "until", "start", "end", "where")
+NAMES = ("run", "subscriber", "topic")
+OWN = (*NAMES, "since", "until", "start", "end", "where")
 
 
 def different(log: LogTables, runs: DataFrame, salt: int) -> DataFrame:
@@ -36,7 +37,7 @@ def different(log: LogTables, runs: DataFrame, salt: int) -> DataFrame:
     rows = log.subscriptions.join(runs, "run", "left_semi").groupBy(*OWN).agg(F.count(F.lit(1)).alias("times"))
     # A null is passed over by the hash, so it gets a value that no count, and no filter, has.
     counts = (F.coalesce(F.col(name), F.lit(-1)) for name in OWN[3:7])
-    own = F.xxhash64(F.lit(salt), *(F.col(name) for name in OWN[:3]), *counts, F.coalesce("where", F.lit("")))
+    own = F.xxhash64(F.lit(salt), *(F.col(name) for name in NAMES), *counts, F.coalesce("where", F.lit("")))
     return with_hashes(rows.withColumn("q", own), salt, s="subscriber", t="topic")
 
 
@@ -49,39 +50,34 @@ def not_subscribed(log: LogTables, unclear: DataFrame, runs: DataFrame, salt: in
     return doubts(rows, "completeness", 1, "subscriber", "topic", reason=reason)
 
 
-def voids_known(publications: DataFrame) -> DataFrame:
-    """Topics with publications: t, and whether all have a number, so that any other number never became an event."""
-    return publications.groupBy(F.col("b").alias("t")).agg(F.min(F.col("number").isNotNull()).alias("are_known"))
+def received(
+    rows: DataFrame, all_events: DataFrame, all_totals: DataFrame, need_publications: bool
+) -> tuple[DataFrame, DataFrame]:
+    """Deliveries as (s, t, p, e, place), and what each subscriber got of each topic.
 
-
-def with_places(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> DataFrame:
-    """Deliveries as (s, t, p, e, place): the row's own number, or else that of its publication."""
-    if not has_publications:
-        return rows.select("s", "t", "p", "e", place_of().alias("place"))
-    made = all_events.filter("published_place is not null").select(
-        "e", F.col("published_place").cast(PLACE).alias("made")
-    )
-    numbered = rows.filter("number is not null").select("s", "t", "p", "e", place_of().alias("place"))
-    others = rows.filter("number is null").join(made, "e", "left")
-    return numbered.unionByName(others.select("s", "t", "p", "e", F.col("made").alias("place")))
-
-
-def received(placed: DataFrame) -> DataFrame:
-    """Of each subscriber and topic: first and final position, rows, rows with a place, lowest and highest place."""
-    packed = pack_place(F.col("place")["number"], F.col("place")["index"])
-    counted = placed.groupBy("s", "t").agg(
-        F.min("p").alias("first"),
-        F.max("p").alias("final"),
-        F.count(F.lit(1)).alias("rows"),
-        F.count("place").alias("numbered"),
-        *places_in(packed),
-    )
-    return with_unpacked(counted)
-
-
-def with_unpacked(counted: DataFrame) -> DataFrame:
-    """The lowest and the highest place as places."""
-    return counted.withColumns({name: unpack_place(name) for name in ("lowest", "highest")})
+    A place is the row's own number, or else that of its publication. Of a topic: s, t, first and final position, rows,
+    rows with a place (`numbered`), lowest and highest place.
+    """
+    own = ("s", "t", "p", "e", place_of().alias("place"))
+    if not need_publications:  # then the pass that made the totals has told it already
+        placed, got = rows.select(*own), all_totals.withColumnRenamed("n", "rows").drop(*NAMES, "tagged")
+    else:
+        made = all_events.filter("published_place is not null").select(
+            "e", F.col("published_place").cast(PLACE).alias("made")
+        )
+        others = rows.filter("number is null").join(made, "e", "left")
+        others = others.select("s", "t", "p", "e", F.col("made").alias("place"))
+        placed = rows.filter("number is not null").select(*own).unionByName(others)
+        packed = pack_place(F.col("place")["number"], F.col("place")["index"])
+        counted = placed.groupBy("s", "t").agg(
+            F.min("p").alias("first"),
+            F.max("p").alias("final"),
+            F.count(F.lit(1)).alias("rows"),
+            F.count("place").alias("numbered"),
+            *places_in(packed),
+        )
+        got = kept(counted)
+    return placed, got.withColumns({name: unpack_place(name) for name in ("lowest", "highest")})
 
 
 def ranked(all_events: DataFrame) -> DataFrame:
@@ -238,19 +234,20 @@ STAY_DOUBTS: dict[int, tuple[str, str]] = {
     ),
     MAY_BE_LOST: ("rows = numbered and missing > 0", "number {gone} may be in a row that is missing"),
     3: ("rows = numbered and not are_known", "publications without a number, so a gap may not show"),
-    4: (
-        "rows = numbered and are_known is null and has_holes",
-        "numbers that no row tells of may be events or voids",
-    ),
+    4: ("rows = numbered and are_known is null and has_holes", "numbers that no row tells of may be events or voids"),
     NOT_YET: ("rows = numbered and until is null and has_tail", "number {tail} not notified yet, late or lost"),
 }
 
 
-def with_voids(judged: DataFrame, voids: DataFrame | None) -> DataFrame:
-    """`are_known`: whether a number without an event never became one. Null: nobody published to the topic."""
-    if voids is None:
+def with_voids(judged: DataFrame, publications: DataFrame | None) -> DataFrame:
+    """`are_known`: every publication to the topic has a number, so any other number never became an event.
+
+    Null: nobody published to the topic.
+    """
+    if publications is None:
         return judged.withColumn("are_known", F.lit(None).cast("boolean"))
-    return judged.join(voids, "t", "left")
+    known = publications.groupBy(F.col("b").alias("t")).agg(F.min(F.col("number").isNotNull()).alias("are_known"))
+    return judged.join(known, "t", "left")
 
 
 def stay_counts(judged: DataFrame) -> dict[int, int]:

@@ -39,7 +39,7 @@ HINTS = ("levelled", "notified", "received", "published")  # columns that may se
 
 
 class Facts(NamedTuple):
-    """What has been counted of a log, in all runs, before its walk. What is small needs not be counted again."""
+    """What has been counted of a log, in all runs, before its walk. Small tables need not be counted again."""
 
     rows: int
     events: int  # delivered, or only published
@@ -144,10 +144,10 @@ def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:
 def _walk_files(
     rows: DataFrame, all_events: DataFrame, chain_rows: DataFrame | None, facts: Facts, options: AuditOptions
 ) -> list[Marks] | None:
-    """Rows are walked along where they lie; only those of subscribers for whom that does not do are moved.
+    """Walk along rows where they lie. Spark moves the rows of some subscribers only, and walks along those.
 
     These are the torn ones, and publishers that say what they had seen: their publications stand among their rows.
-    None, if these are most of them, or the files are too much in disorder.
+    None if they are more than half of all, or if the files are too much in disorder.
     """
     assert facts.files is not None
     authors = None

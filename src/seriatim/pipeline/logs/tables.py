@@ -241,11 +241,7 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
     if not known:  # files without a row have no columns either
         source = source._replace(is_empty=True)
     fields, names = FIELDS[name], HISTORY[name].names
-    if name == "deliveries" and known:
-        sources = mapping.sources(known, where, source.tells_all_columns)
-    else:
-        rules.check_columns(name, known, where)
-        sources = {each: (each,) for each in names if not source.tells_all_columns or each in known}
+    sources = mapping.sources_of(name, known, where, source.tells_all_columns) if known else {}
     wanted = [column for columns in sources.values() for column in columns]
     if mapping.order_by not in (None, LINES):
         wanted.append(str(mapping.order_by))
