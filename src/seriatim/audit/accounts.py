@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from seriatim.audit.evidence import Evidence
 from seriatim.audit.lost import knows_owed
-from seriatim.audit.report import Findings, Row
+from seriatim.audit.report import Findings
 from seriatim.model import Delivery, History, Number, Publication, Subscription, Topic
 
 Place: TypeAlias = tuple[Number, int]
@@ -22,13 +22,11 @@ ENDLESS = 1 << 62  # above every index
 def check_integrity(history: History, evidence: Evidence, findings: Findings) -> None:
     """Each event at most once, published, on a topic held, under one id and one number."""
     for first, row in evidence.repeats:
-        findings.counts["duplicate"] += 1
-        if findings.wants("duplicate"):
+        if findings.counted("duplicate"):
             where = f"at positions {first.position} and {row.position}"
             findings.add("duplicate", f"{row.subscriber} was notified of {row.event_id} twice, {where}", (first, row))
     for event_id, (one, other) in sorted(evidence.reused.items()):
-        findings.counts["reused-id"] += 1
-        if findings.wants("reused-id"):
+        if findings.counted("reused-id"):
             findings.add("reused-id", reused_sentence(event_id, one, other), (one, other))
     _check_published(history, evidence, findings)
     _check_held(history, evidence, findings)
@@ -54,11 +52,9 @@ def _check_published(history: History, evidence: Evidence, findings: Findings) -
         return
     for rows in evidence.rows.values():
         for row in rows:
-            if row.event_id not in evidence.published:
-                findings.counts["phantom"] += 1
-                if findings.wants("phantom"):
-                    sentence = f"{row.subscriber} was notified of {row.event_id}, which nobody published"
-                    findings.add("phantom", sentence, (row,))
+            if row.event_id not in evidence.published and findings.counted("phantom"):
+                sentence = f"{row.subscriber} was notified of {row.event_id}, which nobody published"
+                findings.add("phantom", sentence, (row,))
 
 
 def _check_held(history: History, evidence: Evidence, findings: Findings) -> None:
@@ -77,8 +73,7 @@ def _check_held(history: History, evidence: Evidence, findings: Findings) -> Non
                 if span.since <= row.position and (span.until is None or row.position < span.until):
                     break
             else:
-                findings.counts["phantom"] += 1
-                if findings.wants("phantom"):
+                if findings.counted("phantom"):
                     what = f"{row.event_id} on topic {row.topic}, which it did not hold then"
                     findings.add("phantom", f"{subscriber} was notified of {what}", (row, *spans))
 
@@ -104,24 +99,21 @@ def _check_numbers(evidence: Evidence, findings: Findings) -> None:
         other = by_place.setdefault((row.topic, row.number, row.index), row)
         if other.event_id != row.event_id and row.event_id not in reported:
             reported.add(row.event_id)
-            both = f"{other.event_id} and for {row.event_id}"
-            _show_numbers(f"number {place} of topic {row.topic} stands for {both}", (other, row), findings)
+            if findings.counted("number-mismatch"):
+                sentence = f"number {place} of topic {row.topic} stands for {other.event_id} and for {row.event_id}"
+                findings.add("number-mismatch", sentence, (other, row))
         other = by_event.setdefault(row.event_id, row)
         if (other.number, other.index) != (row.number, row.index) and row.event_id not in reported:
             reported.add(row.event_id)
-            both = f"{_shown((other.number or 0, other.index))} and {place}"
-            _show_numbers(f"{row.event_id} has the numbers {both} of topic {row.topic}", (other, row), findings)
+            if findings.counted("number-mismatch"):
+                both = f"{_shown((other.number or 0, other.index))} and {place}"
+                sentence = f"{row.event_id} has the numbers {both} of topic {row.topic}"
+                findings.add("number-mismatch", sentence, (other, row))
 
 
 def _shown(place: Place) -> str:
     number, index = place
     return f"{number} index {index}" if index else str(number)
-
-
-def _show_numbers(sentence: str, witness: tuple[Row, ...], findings: Findings) -> None:
-    findings.counts["number-mismatch"] += 1
-    if findings.wants("number-mismatch"):
-        findings.add("number-mismatch", sentence, witness)
 
 
 class _Numbers:

@@ -41,10 +41,8 @@ def judge_knot(inside: Sequences, topics: Mapping[str, str], evidence: Evidence,
         _show_inversion("topic-inversion", f"on topic {topic}, ", found.same_topic_pair, inside, evidence, findings)
     if found.across_topics_pair and findings.wants("inversion"):
         _show_inversion("inversion", "", found.across_topics_pair, inside, evidence, findings)
-    if not found.same_topic and not found.across_topics:
-        findings.counts["cycle"] += 1
-        if findings.wants("cycle"):
-            _show_cycle(inside, evidence, findings)
+    if not found.same_topic and not found.across_topics and findings.counted("cycle"):
+        _show_cycle(inside, evidence, findings)
 
 
 def _show_inversion(

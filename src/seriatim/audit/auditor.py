@@ -8,9 +8,8 @@ from seriatim.audit.agreement import check_agreement
 from seriatim.audit.causes import Chains, check_causes, check_fifo
 from seriatim.audit.evidence import Evidence
 from seriatim.audit.lost import lost_doubts
-from seriatim.audit.report import Anomaly, Findings, Report, extent
+from seriatim.audit.report import Anomaly, Findings, Report
 from seriatim.model import Delivery, History, InputError
-from seriatim.order import GUARANTEES
 
 CHECKED = ("fifo", "per-topic", "causal", "integrity", "completeness")  # the others follow from these
 EMPTY = "the log has no deliveries"
@@ -62,21 +61,9 @@ class Auditor:
 
     def report(self) -> Report:
         """What is known so far."""
-        findings = self._findings
-        deliveries = len(self._history.deliveries)
-        valid_reason = f"no violation in {extent(deliveries, self._subscribers)}"
-        verdicts = {name: findings.verdict(name, valid_reason) for name in GUARANTEES}
-        return Report(
-            verdicts=verdicts,
-            anomalies=tuple(findings.listed()),
-            counts={name: count for name, count in sorted(findings.counts.items()) if count},
-            order=self._order if verdicts["acyclic"].answer == "valid" else None,
-            deliveries=deliveries,
-            subscribers=self._subscribers,
-            events=len(self._notified),
-            shared=sum(1 for count in self._notified.values() if count > 1),
-            out_of_order=self._out_of_order,
-        )
+        shared = sum(1 for count in self._notified.values() if count > 1)
+        deliveries, events = len(self._history.deliveries), len(self._notified)
+        return self._findings.report(deliveries, self._subscribers, events, shared, self._out_of_order, self._order)
 
 
 def audit(history: History, limit: int = 10) -> Report:

@@ -13,6 +13,7 @@ Clocks are not used: `published_at` orders nothing here.
 
 from collections import deque
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from seriatim.audit.evidence import Evidence
@@ -98,8 +99,7 @@ def check_fifo(chains: Chains, evidence: Evidence, findings: Findings) -> None:
 def _show_fifo(
     name: str, where: str, overtaker: Delivery, late: Delivery, evidence: Evidence, findings: Findings
 ) -> None:
-    findings.counts[name] += 1
-    if not findings.wants(name):
+    if not findings.counted(name):
         return
     first, second = evidence.published[late.event_id], evidence.published[overtaker.event_id]
     a, b = late.event_id, overtaker.event_id
@@ -130,10 +130,8 @@ def check_causes(chains: Chains, evidence: Evidence, findings: Findings, unknowa
             if past.get(chain, 0) < rank:
                 pasts.take_in(past, link)
                 latest[chain] = rank
-            elif latest.get(chain, 0) < rank:
-                findings.counts["causal-inversion"] += 1
-                if findings.wants("causal-inversion"):
-                    _show_causes(rows[: place + 1], pasts, evidence, findings)
+            elif latest.get(chain, 0) < rank and findings.counted("causal-inversion"):
+                _show_causes(rows[: place + 1], pasts, evidence, findings)
     return pasts
 
 
@@ -157,16 +155,16 @@ def _doubt_causes(chains: Chains, evidence: Evidence, findings: Findings) -> Non
             highest = max(highest, row.seen)
 
 
+@dataclass(slots=True)
 class _Author:
     """A chain while its pasts are worked out: what is known so far, what of it is new, how many rows are taken in."""
 
-    def __init__(self, chain: str, publications: list[Publication], rows: list[Delivery]) -> None:
-        self.chain = chain
-        self.publications = publications
-        self.rows = rows
-        self.rows_taken_in = 0
-        self.past: Past = {}
-        self.grown: Past = {}
+    chain: str
+    publications: list[Publication]
+    rows: list[Delivery]
+    rows_taken_in: int = 0
+    past: Past = field(default_factory=dict)
+    grown: Past = field(default_factory=dict)
 
 
 class Pasts:
@@ -177,9 +175,7 @@ class Pasts:
         self._unknowable = unknowable
         self.rows = {name: rows for name, rows in evidence.rows.items() if name not in chains.unordered}
         self.growth: dict[str, list[Past]] = {chain: [] for chain in chains.publications}
-        self.circular: Link | None = (
-            None  # something that would have happened before itself, or after such, if there is
-        )
+        self.circular: Link | None = None  # something that would have happened before itself, or after such
         self._build()
 
     def knows(self, link: Link) -> bool:

@@ -50,10 +50,7 @@ class Evidence:
 
     @classmethod
     def of_part(
-        cls,
-        deliveries: Iterable[Delivery],
-        publications: Iterable[Publication],
-        tied: Collection[tuple[str, int]] = (),
+        cls, deliveries: Iterable[Delivery], publications: Iterable[Publication], tied: Collection[tuple[str, int]] = ()
     ) -> "Evidence":
         """A part of a log: all rows of some events, none of them reused. Nothing is doubted because the rest is absent.
 

@@ -4,30 +4,32 @@ Why each step loses nothing is in `docs/audit.md`; what they are for is in `agre
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-Sequences: TypeAlias = Mapping[str, list[str]]  # subscriber → event ids in the order notified, each at most once
+Node = TypeVar("Node", str, int)  # an id, or a code that stands for it
+Seen: TypeAlias = Mapping[Node, list[Node]]  # subscriber → events in the order notified, each at most once
+Sequences: TypeAlias = Seen[str]
 Pair: TypeAlias = tuple[str, str]
 
 COLUMNS = 8192  # ids whose before and after sets are held at a time: bounds memory, not the answer
 CYCLE_STEPS = 2_000_000  # ids visited in search of a knot's shortest cycle; after that the shortest so far is taken
 
 
-def restrict(sequences: Sequences, events: Collection[str]) -> Sequences:
+def restrict(sequences: Seen[Node], events: Collection[Node]) -> Seen[Node]:
     """The same sequences with only these events (give a set), without the subscribers that saw none of them."""
     inside = {name: [event for event in sequence if event in events] for name, sequence in sequences.items()}
     return {name: sequence for name, sequence in inside.items() if sequence}
 
 
-def merge(sequences: Collection[list[str]]) -> list[str]:
+def merge(sequences: Collection[list[Node]]) -> list[Node]:
     """Take an event as soon as it is next in every sequence that has it; the events in the order taken.
 
     That order fits every sequence. If not all events are taken, there is no order that fits them all.
     """
     missing = Counter(chain.from_iterable(sequences))  # in how many sequences the event is not yet next
-    waiting: dict[str, list[Iterator[str]]] = {}
+    waiting: dict[Node, list[Iterator[Node]]] = {}
     taken = []
     moving = [iter(sequence) for sequence in sequences]
     while moving:
@@ -43,14 +45,17 @@ def merge(sequences: Collection[list[str]]) -> list[str]:
     return taken
 
 
-def find_knots(sequences: Sequences) -> list[Sequences]:
+def find_knots(sequences: Seen[Node]) -> list[Seen[Node]]:
     """The sequences inside each strongly connected component, of two events or more, of "notified right before".
 
     In the order in which the first of their shared events appears: whose log it is does not change it.
     """
-    knots = _find_components(sequences)
+    after: dict[Node, set[Node]] = {event: set() for event in chain.from_iterable(sequences.values())}
+    for earlier, later in chain.from_iterable(pairwise(sequence) for sequence in sequences.values()):
+        after[earlier].add(later)
+    knots = [component for component in components(after) if len(component) > 1]
     knot_of = {event: i for i, knot in enumerate(knots) for event in knot}
-    inside: list[dict[str, list[str]]] = [{} for _ in knots]
+    inside: list[dict[Node, list[Node]]] = [{} for _ in knots]
     for name, sequence in sequences.items():
         for event in sequence:
             if event in knot_of:
@@ -65,63 +70,57 @@ def find_knots(sequences: Sequences) -> list[Sequences]:
     return [inside[i] for i in first]
 
 
-def first_shared(sequences: Sequences) -> tuple[str, str]:
+def first_shared(sequences: Seen[Node]) -> tuple[Node, Node]:
     """The first event, by subscriber and place, that a second subscriber was notified of too. Each knot has one."""
     shared = Counter(chain.from_iterable(sequences.values()))
     return next((name, event) for name, sequence in sequences.items() for event in sequence if shared[event] > 1)
 
 
-def _find_components(sequences: Sequences) -> list[list[str]]:
-    """Two walks, one along the graph and one against it (Kosaraju)."""
-    # Dictionaries serve as sets that keep their order, so that the same log always gives the same report.
-    before: dict[str, dict[str, None]] = {event: {} for event in chain.from_iterable(sequences.values())}
-    after: dict[str, dict[str, None]] = {event: {} for event in before}
-    for earlier, later in chain.from_iterable(pairwise(sequence) for sequence in sequences.values()):
-        after[earlier][later] = None
-        before[later][earlier] = None
-
-    open_events = dict.fromkeys(after)
-    finished = []
-    while open_events:
-        root, _ = open_events.popitem()
+def components(after: Mapping[Node, Iterable[Node]]) -> Iterator[list[Node]]:
+    """The strongly connected components of a graph: Tarjan's algorithm, without recursion."""
+    number: dict[Node, int] = {}  # in the order in which they are met
+    low: dict[Node, int] = {}
+    stack: list[Node] = []
+    done: set[Node] = set()
+    for root in after:
+        if root in number:
+            continue
+        number[root] = low[root] = len(number)
+        stack.append(root)
         path = [(root, iter(after[root]))]
         while path:
-            event, following = path[-1]
+            node, following = path[-1]
             for later in following:
-                if later in open_events:
-                    del open_events[later]
+                if later not in number:
+                    number[later] = low[later] = len(number)
+                    stack.append(later)
                     path.append((later, iter(after[later])))
                     break
+                if later not in done:
+                    low[node] = min(low[node], number[later])
             else:
-                finished.append(event)
                 path.pop()
-
-    knots = []
-    unassigned = set(finished)
-    for root in reversed(finished):
-        if root in unassigned:
-            unassigned.remove(root)
-            knot = [root]
-            for event in knot:  # grows while we walk it
-                for earlier in before[event]:
-                    if earlier in unassigned:
-                        unassigned.remove(earlier)
-                        knot.append(earlier)
-            if len(knot) > 1:
-                knots.append(knot)
-    return knots
+                if path:
+                    above = path[-1][0]
+                    low[above] = min(low[above], low[node])
+                if low[node] == number[node]:
+                    component = [stack.pop()]
+                    while component[-1] != node:
+                        component.append(stack.pop())
+                    done.update(component)
+                    yield component
 
 
-class Inversions(NamedTuple):
+class Inversions(NamedTuple, Generic[Node]):
     """How many pairs of events are seen in both orders, and one such pair: of one topic, and of two."""
 
     same_topic: int
     across_topics: int
-    same_topic_pair: Pair | None
-    across_topics_pair: Pair | None
+    same_topic_pair: tuple[Node, Node] | None
+    across_topics_pair: tuple[Node, Node] | None
 
 
-def find_inversions(sequences: Sequences, topics: Mapping[str, str], columns: int = COLUMNS) -> Inversions:
+def find_inversions(sequences: Seen[Node], topics: Mapping[Node, Node], columns: int = COLUMNS) -> Inversions[Node]:
     """Count the pairs of events that some sequence has in one order and some other sequence in the other.
 
     For every event: the set of events that anybody saw before it, and the set that anybody saw after it. What is in
@@ -133,7 +132,7 @@ def find_inversions(sequences: Sequences, topics: Mapping[str, str], columns: in
     for start in range(0, len(events), columns):
         block = events[start : start + columns]
         bits = {event: 1 << i for i, event in enumerate(block)}
-        topic_bits: dict[str, int] = {}
+        topic_bits: dict[Node, int] = {}
         for event, bit in bits.items():
             topic_bits[topics[event]] = topic_bits.get(topics[event], 0) | bit
         for event, both in _seen_on_both_sides(events, sequences, bits):
@@ -149,7 +148,9 @@ def find_inversions(sequences: Sequences, topics: Mapping[str, str], columns: in
     return Inversions(same_topic // 2, across_topics // 2, same_topic_pair, across_topics_pair)
 
 
-def _seen_on_both_sides(events: list[str], sequences: Sequences, bits: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def _seen_on_both_sides(
+    events: list[Node], sequences: Seen[Node], bits: Mapping[Node, int]
+) -> Iterator[tuple[Node, int]]:
     """For each event, if there are any: the events with a bit that somebody saw before and somebody saw after it."""
     before = dict.fromkeys(events, 0)
     after = dict.fromkeys(events, 0)
@@ -175,7 +176,7 @@ def _lowest(bits: int) -> int:
     return (bits & -bits).bit_length() - 1
 
 
-def shortest_cycle(sequences: Sequences, steps: int = CYCLE_STEPS) -> list[tuple[str, str]]:
+def shortest_cycle(sequences: Seen[Node], steps: int = CYCLE_STEPS) -> list[tuple[Node, Node]]:
     """A cycle [(event, subscriber who saw it before the next event), ...] from which no event can be left out.
 
     The sequences must be those of one knot. The cycle is the shortest of the knot if `steps` allows a search from
@@ -187,8 +188,8 @@ def shortest_cycle(sequences: Sequences, steps: int = CYCLE_STEPS) -> list[tuple
     return _search(restrict(sequences, {event for event, _ in found}), starts=len(found))
 
 
-def _search(sequences: Sequences, starts: int) -> list[tuple[str, str]]:
-    places: dict[str, list[tuple[str, int]]] = {}
+def _search(sequences: Seen[Node], starts: int) -> list[tuple[Node, Node]]:
+    places: dict[Node, list[tuple[Node, int]]] = {}
     for name, sequence in sequences.items():
         for place, event in enumerate(sequence):
             places.setdefault(event, []).append((name, place))
@@ -204,11 +205,11 @@ def _search(sequences: Sequences, starts: int) -> list[tuple[str, str]]:
 
 
 def _cycle_through(
-    start: str, sequences: Sequences, places: Mapping[str, list[tuple[str, int]]]
-) -> list[tuple[str, str]]:
+    start: Node, sequences: Seen[Node], places: Mapping[Node, list[tuple[Node, int]]]
+) -> list[tuple[Node, Node]]:
     """Breadth first over "somebody saw x before y". What is after a row was reached with it: each is visited once."""
     reached_from = {name: len(sequence) for name, sequence in sequences.items()}
-    came_from: dict[str, tuple[str, str]] = {}
+    came_from: dict[Node, tuple[Node, Node]] = {}
     queue = [start]
     for event in queue:  # grows while we walk it
         for name, place in places[event]:

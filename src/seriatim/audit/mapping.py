@@ -15,33 +15,28 @@ The order of a subscriber's notifications comes from one of three witnesses:
 Without positions a row that is missing cannot be noticed; `notes` says so.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from types import MappingProxyType
 
 from msgspec import Struct, field
 
-from seriatim.audit.rules import listed
+from seriatim.audit.rules import ROWS, check_columns, listed
 from seriatim.model import Delivery, InputError, LogError
 
 LINES = "line"  # order by the lines of a file
 
 # The options of the command line, and the field each of them maps.
-OPTIONS: Mapping[str, str] = MappingProxyType(
-    {"subscriber": "--subscriber", "event_id": "--event", "topic": "--topic", "position": "--position"}
-)
+OPTIONS = {"subscriber": "--subscriber", "event_id": "--event", "topic": "--topic", "position": "--position"}
 REQUIRED = ("subscriber", "event_id", "topic")
 FIELDS = tuple(Delivery.__struct_fields__)
 
 # What other systems call these, to suggest and never to assume.
-ALSO_CALLED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "subscriber": ("consumer", "client", "client_id", "host", "member", "instance", "worker", "receiver", "node"),
-        "event_id": ("event", "id", "msg_id", "message_id", "uuid", "key", "offset"),
-        "topic": ("stream", "channel", "subject", "queue", "exchange"),
-        "position": ("seq", "sequence", "local_seq", "n"),
-    }
-)
+ALSO_CALLED = {
+    "subscriber": ("consumer", "client", "client_id", "host", "member", "instance", "worker", "receiver", "node"),
+    "event_id": ("event", "id", "msg_id", "message_id", "uuid", "key", "offset"),
+    "topic": ("stream", "channel", "subject", "queue", "exchange"),
+    "position": ("seq", "sequence", "local_seq", "n"),
+}
 
 
 class ColumnMapping(Struct, frozen=True, kw_only=True):
@@ -116,6 +111,13 @@ class ColumnMapping(Struct, frozen=True, kw_only=True):
             raise _no_column(str(self.order_by), "--order-by", known, where)
         fields = [name for name in FIELDS if not self._is_given(name) and (name != "position" or self.order_by is None)]
         return {name: self.columns_of(name) for name in fields if not are_all or self._has(name, known)}
+
+    def sources_of(self, table: str, known: Sequence[str], where: str, are_all: bool) -> dict[str, tuple[str, ...]]:
+        """The same of any table. Only deliveries may be mapped."""
+        if table == "deliveries":
+            return self.sources(known, where, are_all)
+        check_columns(table, known, where)
+        return {name: (name,) for name in ROWS[table].__struct_fields__ if not are_all or name in known}
 
     def check_for_tables(self) -> None:
         """Refuse what only files can give: a table that is kept up to date knows no files and no lines."""

@@ -11,13 +11,12 @@ from functools import partial
 from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from seriatim.audit import fitting, rules
 from seriatim.audit.fitting import Misfit
-from seriatim.audit.folders import check_folders, folder_columns
 from seriatim.audit.mapping import LINES, ColumnMapping
 from seriatim.audit.rules import format_of
 from seriatim.model import UNREADABLE, Delivery, LogError
@@ -59,8 +58,8 @@ class Table:
         kinds = [(_format(path), path.name) for path in self._files if path.stat().st_size]
         self._format = rules.check_formats(self._where, kinds) or "jsonl"
         folders = [path.relative_to(below).parts[:-1] if below.is_dir() else () for path in self._files]
-        check_folders(self._where, folders)
-        self._given = [folder_columns(names) for names in folders]
+        rules.check_folders(self._where, folders)
+        self._given = [rules.folder_columns(names) for names in folders]
         self._names = [rules.name_of(path.name) for path in self._files]
         self._half: str | None = None  # the first line with half a character
 
@@ -74,7 +73,8 @@ class Table:
         kinds: set[str] = set()
         bad: list[str] = []
         count = total = 0
-        for line, row in self._read():
+        lines = self._lines()
+        for line, row in self._read_json(lines) if self._format == "jsonl" else self._read_csv(lines):
             total += 1
             if isinstance(row, Misfit):
                 count += 1
@@ -113,16 +113,12 @@ class Table:
 
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read(self) -> Iterator[tuple[_Line, _Fitted | Misfit]]:
-        lines = self._lines()
-        return self._read_json(lines) if self._format == "jsonl" else self._read_csv(lines)
-
     def _read_json(self, lines: Iterator[_Line]) -> Iterator[tuple[_Line, _Fitted | Misfit]]:
         head = list(islice(lines, rules.HEAD))
         if not head:
             return
         known = [name for given in self._given for name in given]
-        known += [name for line in head for name in _keys(line.text)]
+        known += [name for line in head for name in rules.keys_of(line.text)]
         if not known:
             raise rules.not_json_lines(self._where)
         convert = self._converter(list(dict.fromkeys(known)), False, self._json_cells)
@@ -152,11 +148,7 @@ class Table:
     ) -> Callable[[_Line], _Fitted | Misfit]:
         """What makes rows of lines: which columns are which fields is known from now on."""
         mapping, fields = self._mapping, self._fields
-        if self._name == "deliveries":
-            sources = mapping.sources(known, self._where, are_all)
-        else:
-            rules.check_columns(self._name, known, self._where)
-            sources = {field.name: (field.name,) for field in fields if not are_all or field.name in known}
+        sources = mapping.sources_of(self._name, known, self._where, are_all)
         wanted = [column for columns in sources.values() for column in columns]
         wanted += [column for column in (mapping.order_by, mapping.run_column) if column not in (None, LINES)]
         self._wanted = list(dict.fromkeys(wanted))
@@ -262,7 +254,8 @@ class Table:
         errors = "surrogateescape" if self._format == "jsonl" else "replace"
         for file, path in enumerate(self._files):
             try:
-                with _opened(path, errors) as opened:
+                opener: Any = gzip.open if path.suffix == ".gz" else open
+                with opener(path, "rt", encoding="utf-8-sig", errors=errors) as opened:
                     for number, text in enumerate(opened, start=1):
                         if not text.isspace():
                             is_cut = not text.endswith("\n") and path.suffix != ".gz"
@@ -280,19 +273,6 @@ def _format(path: Path) -> str:
         fix = "give .csv, .tsv or .jsonl (Parquet is read by --engine spark)"
         raise LogError(str(path), f"cannot read {path.suffix or 'a file without suffix'}", fix)
     return kind
-
-
-def _opened(path: Path, errors: str) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors)
-    return path.open(encoding="utf-8-sig", errors=errors)
-
-
-def _keys(line: str) -> Iterable[str]:
-    try:
-        return msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    except (*UNREADABLE, UnicodeEncodeError):
-        return ()
 
 
 def _quoted(line: str, separator: str) -> list[str] | None:

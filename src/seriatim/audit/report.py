@@ -6,7 +6,7 @@ that it implies; else `unknown` if there is a doubt about it or one that it impl
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -88,22 +88,6 @@ def extent(deliveries: int, subscribers: int) -> str:
     return f"{what} to {'1 subscriber' if subscribers == 1 else f'{subscribers:,} subscribers'}"
 
 
-def verdict_of(
-    guarantee: str, counts: Mapping[str, int], first_doubt: str | None, doubts: int, valid_reason: str
-) -> Verdict:
-    """The one rule that makes verdicts, from the anomalies counted and the doubts about the guarantee."""
-    below = implied_by(guarantee)
-    broken = [
-        f"{name} ({counts[name]:,})" for name, breaks in ANOMALIES.items() if breaks in below and counts.get(name)
-    ]
-    if broken:
-        return Verdict(guarantee, "invalid", ", ".join(broken))
-    if first_doubt is not None:
-        more = f" (and {doubts - 1:,} more)" if doubts > 1 else ""
-        return Verdict(guarantee, "unknown", first_doubt + more)
-    return Verdict(guarantee, "valid", valid_reason)
-
-
 class Findings:
     """What the checks have found so far. Keeps at most `limit` anomalies of each name, and counts the others."""
 
@@ -111,9 +95,14 @@ class Findings:
         self.limit = limit
         self.anomalies: list[Anomaly] = []
         self.counts: Counter[str] = Counter()
-        self.doubts: dict[str, list[str]] = {}
+        self.doubts: dict[str, dict[str, int]] = {}  # by guarantee: reason → how many doubts it stands for
         self.unchecked: set[str] = set()  # guarantees whose check is not finished
         self._shown: Counter[str] = Counter()
+
+    def counted(self, name: str) -> bool:
+        """Count an anomaly of this name, and say whether it would be shown."""
+        self.counts[name] += 1
+        return self.wants(name)
 
     def wants(self, name: str) -> bool:
         """Whether another anomaly of this name would be shown: if not, a witness need not be looked for."""
@@ -129,18 +118,55 @@ class Findings:
         names = list(ANOMALIES)
         return sorted(self.anomalies, key=lambda anomaly: names.index(anomaly.name))
 
-    def doubt(self, reason: str, *guarantees: str) -> None:
-        """Nothing better than `unknown` can be said about these guarantees, nor about any that implies them."""
+    def doubt(self, reason: str, *guarantees: str, count: int = 1) -> None:
+        """Nothing better than `unknown` can be said about these guarantees, nor about any that implies them.
+
+        `count`: how many doubts this one stands for.
+        """
         for name in guarantees:
-            self.doubts.setdefault(name, []).append(reason)
+            self.doubts.setdefault(name, {}).setdefault(reason, count)
 
     def verdict(self, guarantee: str, valid_reason: str) -> Verdict:
-        """What follows for one guarantee."""
+        """What follows for one guarantee: the one rule that makes verdicts."""
         below = implied_by(guarantee)
-        # In the order of the lattice, so that the same log always gets the same reason; each reason once.
-        doubts = list(dict.fromkeys(reason for name in GUARANTEES if name in below for reason in self._doubts_on(name)))
-        return verdict_of(guarantee, self.counts, doubts[0] if doubts else None, len(doubts), valid_reason)
+        broken = [
+            f"{name} ({self.counts[name]:,})"
+            for name, breaks in ANOMALIES.items()
+            if breaks in below and self.counts[name]
+        ]
+        if broken:
+            return Verdict(guarantee, "invalid", ", ".join(broken))
+        doubts: dict[str, int] = {}
+        for name in GUARANTEES:  # in the order of the lattice, so that the same log always gets the same reason
+            if name in below:
+                known = self.doubts.get(name, {})
+                doubts |= ({STOPPED: 1} if name in self.unchecked else {}) | known
+        if doubts:
+            count = sum(doubts.values())
+            more = f" (and {count - 1:,} more)" if count > 1 else ""
+            return Verdict(guarantee, "unknown", next(iter(doubts)) + more)
+        return Verdict(guarantee, "valid", valid_reason)
 
-    def _doubts_on(self, name: str) -> list[str]:
-        doubts = self.doubts.get(name, [])
-        return [STOPPED, *doubts] if name in self.unchecked else doubts
+    def report(
+        self,
+        deliveries: int,
+        subscribers: int,
+        events: int,
+        shared: int,
+        out_of_order: int,
+        order: tuple[str, ...] | None = None,
+    ) -> Report:
+        """What follows from all that was found."""
+        valid_reason = f"no violation in {extent(deliveries, subscribers)}"
+        verdicts = {name: self.verdict(name, valid_reason) for name in GUARANTEES}
+        return Report(
+            verdicts=verdicts,
+            anomalies=tuple(self.listed()),
+            counts={name: count for name, count in sorted(self.counts.items()) if count},
+            order=order if verdicts["acyclic"].answer == "valid" else None,
+            deliveries=deliveries,
+            subscribers=subscribers,
+            events=events,
+            shared=shared,
+            out_of_order=out_of_order,
+        )

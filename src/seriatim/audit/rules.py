@@ -8,12 +8,13 @@ feeds the same files to both. A row that does not fit is refused, never dropped:
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import Literal, NamedTuple, TypeAlias, get_args
+from urllib.parse import unquote
 
 import msgspec
 
-from seriatim.model import Delivery, LogError, Message, Publication, Subscription
+from seriatim.model import UNREADABLE, Delivery, LogError, Message, Publication, Subscription
 
 # ── tables and their columns ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -29,9 +30,12 @@ class Field(NamedTuple):
     is_null: bool = True
 
 
-ROWS: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
-    {"deliveries": Delivery, "publications": Publication, "subscriptions": Subscription, "messages": Message}
-)
+ROWS: dict[str, type[msgspec.Struct]] = {
+    "deliveries": Delivery,
+    "publications": Publication,
+    "subscriptions": Subscription,
+    "messages": Message,
+}
 TABLES = tuple(ROWS)
 _KINDS: dict[type, Kind] = {str: "text", float: "time", bool: "flag"}
 
@@ -47,7 +51,7 @@ def _fields_of(row: type[msgspec.Struct]) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-FIELDS: Mapping[str, tuple[Field, ...]] = MappingProxyType({name: _fields_of(row) for name, row in ROWS.items()})
+FIELDS = {name: _fields_of(row) for name, row in ROWS.items()}
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,6 +59,7 @@ FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (".gz", *FORMATS, *PARQUET, ".log", ".txt")  # left out of the name of a file's subscriber, in this order
 SEPARATORS = {"csv": ",", "tsv": "\t"}
+NOTHING = "__HIVE_DEFAULT_PARTITION__"  # what Spark and Hive call a folder for a null
 HEAD = 1_000  # lines of JSON looked at to know the columns
 
 
@@ -70,6 +75,42 @@ def name_of(file: str) -> str:
     for suffix in SUFFIXES:
         file = file.removesuffix(suffix)
     return file
+
+
+def keys_of(line: str) -> Iterable[str]:
+    """The columns that a line of JSON has; none, if it is not an object."""
+    try:
+        return msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (*UNREADABLE, UnicodeEncodeError):
+        return ()
+
+
+def folder_columns(folders: Sequence[str]) -> dict[str, str | None]:
+    """What the folders on the way to a file say about its rows: one named `column=value` is a column of its files.
+
+    Otherwise the files below `run=1/` and `run=2/` would be compared as one run.
+    """
+    pairs = (folder.partition("=") for folder in folders)
+    return {unquote(name): None if value == NOTHING else unquote(value) for name, equals, value in pairs if equals}
+
+
+def check_folders(where: str, files: Iterable[Sequence[str]]) -> bool:
+    """Whether the folders on the way to these files are columns.
+
+    Raises LogError if only some of them are, or if they are others for some files: Spark passes over such files, and
+    half a log must not pass for the whole.
+    """
+    kinds: dict[tuple[str, ...], str] = {}
+    for folders in files:
+        names = tuple(folder.partition("=")[0] if "=" in folder else "" for folder in folders)
+        kinds.setdefault(names, "/".join(folders) or "the folder itself")
+    if not any(any(names) for names in kinds):
+        return False
+    if len(kinds) > 1 or not all(next(iter(kinds))):
+        shown = ", ".join(sorted(kinds.values())[:3])
+        problem = f"folders named column=value beside or below others: {shown}"
+        raise LogError(where, problem, "give a folder whose files all have the same columns on the way to them")
+    return True
 
 
 # ── cells ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,25 +1,26 @@
 """`seriatim audit`: verdicts from logs."""
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 import msgspec
 
-from seriatim.audit import ANOMALIES, Auditor, Report, Row, read_history
+from seriatim.audit import ANOMALIES, Auditor, ColumnMapping, Report, Row, audit, read_history
 from seriatim.audit.report import extent
 from seriatim.cli.audit.follow import check_follow, follow, follow_options
 from seriatim.cli.audit.input import Choice, choose_engine, mapping_of, mapping_options
-from seriatim.cli.audit.spark import audit_on_spark
-from seriatim.cli.common import notice, show_json
-from seriatim.cli.spark import spark_options
+from seriatim.cli.common import is_terminal, notice, show_json
+from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import History, InputError
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.spark.requirements import RequirementMissing, check_requirements
 
 EXIT_CODES = {"valid": 0, "invalid": 1, "unknown": 3}
 EXIT_INTERRUPTED = 130
+SMALL_ROWS = 100_000  # what Spark has read, plain Python audits in a second: Spark would take longer to plan it
 LONG_DELIVERIES = 100_000  # more than this many take long enough to say so
 COLOURS = {"valid": "green", "invalid": "red", "unknown": "yellow"}
 MARGIN = max(map(len, GUARANTEES)) + 2
@@ -110,7 +111,7 @@ def command(
         if options["follow"]:
             report, chosen = follow(path, mapping, limit, table, as_json, options), "spark"
         elif (choice := _engine(path, engine, table)).engine == "spark":
-            report, chosen = audit_on_spark(path, mapping, limit, table, engine == "spark", choice.is_small, options)
+            report, chosen = _audit_on_spark(path, mapping, limit, table, engine == "spark", choice.is_small, options)
         else:
             chosen = "python"
             report, is_complete = _audit(read_history(path, mapping), limit)
@@ -157,6 +158,43 @@ def _audit(history: History, limit: int) -> tuple[Report, bool]:
     return auditor.report(), True
 
 
+def _audit_on_spark(
+    path: str,
+    mapping: ColumnMapping,
+    limit: int,
+    table: str | None,
+    is_forced: bool,
+    is_small: bool,
+    options: dict[str, Any],
+) -> tuple[Report, str]:
+    """Read, judge and, if wanted, write verdicts and anomalies as tables below `table`. And which engine judged.
+
+    A small log is judged by the plain auditor, whose report is the same, unless Spark is asked for.
+    """
+    began = time.monotonic()
+    with session_of(options, "audit", is_small) as session:
+        from seriatim.pipeline.audit import audit_tables
+        from seriatim.pipeline.audit.verdicts import anomaly_table, verdict_table
+        from seriatim.pipeline.logs import history_of, read_tables, write_table
+
+        session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
+        _tell(began, "reading")
+        tables = read_tables(session, path, mapping)
+        _tell(began, "auditing")
+        history = None if is_forced else history_of(tables, SMALL_ROWS)
+        report = audit_tables(tables, limit).report if history is None else audit(history, limit)
+        if table is not None:
+            write_table(verdict_table(session, report), f"{table.rstrip('/')}/verdicts")
+            write_table(anomaly_table(session, report), f"{table.rstrip('/')}/anomalies")
+        _tell(began, "done")
+    return report, "spark" if history is None else "python"
+
+
+def _tell(began: float, what: str) -> None:
+    if is_terminal():
+        click.echo(f"{time.monotonic() - began:5.1f} s  {what}", err=True)
+
+
 def _as_text(report: Report, requested: Iterable[str], notes: Iterable[str]) -> Iterator[str]:
     requested = list(requested)
     looked_at = extent(report.deliveries, report.subscribers)
@@ -199,11 +237,7 @@ def _as_json(report: Report, requested: Iterable[str]) -> dict[str, Any]:
             for anomaly in report.anomalies_against(requested)
         ],
         "counts": report.counts,
-        "deliveries": report.deliveries,
-        "subscribers": report.subscribers,
-        "events": report.events,
-        "shared": report.shared,
-        "out_of_order": report.out_of_order,
+        **{name: getattr(report, name) for name in ("deliveries", "subscribers", "events", "shared", "out_of_order")},
     }
 
 

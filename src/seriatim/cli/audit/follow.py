@@ -10,6 +10,7 @@ from msgspec import structs
 
 from seriatim.audit import ColumnMapping, Report
 from seriatim.brokers.urls import kind_or_none, shown
+from seriatim.cli.audit.input import with_options
 from seriatim.cli.common import check_readable, is_terminal, show_json
 from seriatim.cli.spark import session_of
 from seriatim.model import InputError
@@ -25,28 +26,23 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def follow_options(function: _Function) -> _Function:
     """--follow and what belongs to it."""
-    for option in reversed(
-        (
-            click.option(
-                "--follow", is_flag=True, help="Audit PATH while it is written: a folder, or nats://… (Spark)."
-            ),
-            click.option("--checkpoint", metavar="URI", help="With --follow: where to go on from after a stop."),
-            click.option(
-                "--trigger", default="5s", show_default=True, metavar="TIME", help="With --follow: how often to look."
-            ),
-            click.option("--once", is_flag=True, help="With --follow: take what is there, then end."),
-            click.option(
-                "--window",
-                type=click.IntRange(min=1),
-                default=1_000_000,
-                show_default=True,
-                metavar="ROWS",
-                help="With --follow: rows kept to compare new ones with.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+    return with_options(
+        function,
+        click.option("--follow", is_flag=True, help="Audit PATH while it is written: a folder, or nats://… (Spark)."),
+        click.option("--checkpoint", metavar="URI", help="With --follow: where to go on from after a stop."),
+        click.option(
+            "--trigger", default="5s", show_default=True, metavar="TIME", help="With --follow: how often to look."
+        ),
+        click.option("--once", is_flag=True, help="With --follow: take what is there, then end."),
+        click.option(
+            "--window",
+            type=click.IntRange(min=1),
+            default=1_000_000,
+            show_default=True,
+            metavar="ROWS",
+            help="With --follow: rows kept to compare new ones with.",
+        ),
+    )
 
 
 def check_follow(context: click.Context, path: str, options: dict[str, Any]) -> None:

@@ -4,7 +4,9 @@ It imports no Spark: a small file is audited without it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
+from glob import iglob
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,40 +28,42 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def mapping_options(function: _Function) -> _Function:
     """The options that make a `ColumnMapping`; `mapping_of` takes them."""
-    for option in reversed(
-        (
-            click.option("--subscriber", metavar="COLUMN", help="Column that names the subscriber."),
-            click.option(
-                "--event", metavar="COLUMN[,COLUMN…]", help="Column that identifies the event; several are joined."
-            ),
-            click.option("--topic", metavar="COLUMN", help="Column that names the topic."),
-            click.option("--position", metavar="COLUMN", help="Column that counts a subscriber's notifications."),
-            click.option(
-                "--order-by",
-                metavar="COLUMN",
-                help="Instead of a position: a column with a time or a counter, or `line` for the lines of a file.",
-            ),
-            click.option(
-                "--trust-order", is_flag=True, help="Believe --order-by also where the lines of a file contradict it."
-            ),
-            click.option(
-                "--subscriber-from",
-                type=click.Choice(["file"]),
-                help="Instead of a column: every file is one subscriber's, called what the file is called.",
-            ),
-            click.option("--topic-value", metavar="NAME", help="Instead of a column: all events are of this topic."),
-            click.option(
-                "--map",
-                "maps",
-                multiple=True,
-                metavar="FIELD=COLUMN",
-                help=f"Any field of a delivery ({', '.join(FIELDS)}); may be given again.",
-            ),
-            click.option("--run", metavar="NAME", help="Only rows of this run, where a column `run` tells them apart."),
-        )
-    ):
-        function = option(function)
-    return function
+    return with_options(
+        function,
+        click.option("--subscriber", metavar="COLUMN", help="Column that names the subscriber."),
+        click.option(
+            "--event", metavar="COLUMN[,COLUMN…]", help="Column that identifies the event; several are joined."
+        ),
+        click.option("--topic", metavar="COLUMN", help="Column that names the topic."),
+        click.option("--position", metavar="COLUMN", help="Column that counts a subscriber's notifications."),
+        click.option(
+            "--order-by",
+            metavar="COLUMN",
+            help="Instead of a position: a column with a time or a counter, or `line` for the lines of a file.",
+        ),
+        click.option(
+            "--trust-order", is_flag=True, help="Believe --order-by also where the lines of a file contradict it."
+        ),
+        click.option(
+            "--subscriber-from",
+            type=click.Choice(["file"]),
+            help="Instead of a column: every file is one subscriber's, called what the file is called.",
+        ),
+        click.option("--topic-value", metavar="NAME", help="Instead of a column: all events are of this topic."),
+        click.option(
+            "--map",
+            "maps",
+            multiple=True,
+            metavar="FIELD=COLUMN",
+            help=f"Any field of a delivery ({', '.join(FIELDS)}); may be given again.",
+        ),
+        click.option("--run", metavar="NAME", help="Only rows of this run, where a column `run` tells them apart."),
+    )
+
+
+def with_options(function: _Function, *options: Callable[[_Function], _Function]) -> _Function:
+    """A command with these options, in this order."""
+    return reduce(lambda so_far, option: option(so_far), reversed(options), function)
 
 
 def mapping_of(options: dict[str, Any]) -> ColumnMapping:
@@ -117,11 +121,9 @@ def choose_engine(path: str, wanted: str) -> Choice:
     return Choice("spark", f"{size / 1e6:,.0f} MB" if size > BYTES_MAX else f"more than {FILES_MAX} files")
 
 
-def _files(path: Path) -> Any:
+def _files(path: Path) -> Iterable[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
         return (file for file in path.rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
-    parts = path.parts
-    first = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), None)
-    return Path(*parts[:first]).glob(str(Path(*parts[first:]))) if first is not None else []
+    return map(Path, iglob(str(path), recursive=True))

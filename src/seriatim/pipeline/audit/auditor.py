@@ -2,91 +2,29 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 
 from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from seriatim.audit import ANOMALIES, Anomaly, Report
+from seriatim.audit import ANOMALIES, Report
 from seriatim.audit.lost import knows_owed
+from seriatim.audit.report import Findings
 from seriatim.model import InputError
-from seriatim.pipeline.audit.causes import (
-    causal_doubts,
-    circular_doubt,
-    fifo_doubts,
-    hopeless,
-    hopeless_events,
-    unpublished_doubt,
-)
+from seriatim.pipeline.audit import causes, completeness, events, integrity, order
 from seriatim.pipeline.audit.columnar.files import file_log
 from seriatim.pipeline.audit.columnar.grouping import events_of_files
-from seriatim.pipeline.audit.columnar.names import sample_of_files, totals_of_files
 from seriatim.pipeline.audit.columns import LogTables, slim_deliveries
-from seriatim.pipeline.audit.completeness import (
-    MAY_BE_LOST,
-    different,
-    gaps,
-    not_subscribed,
-    owed,
-    ranked,
-    received,
-    received_as_numbered,
-    stay_counts,
-    stay_doubts,
-    stays,
-    voids_known,
-    with_ease,
-    with_first_missing,
-    with_places,
-    with_voids,
-)
-from seriatim.pipeline.audit.doubts import doubts, summary
-from seriatim.pipeline.audit.events import (
-    delivered,
-    events,
-    events_of_rows,
-    published,
-    subscribers,
-    topics,
-    totals,
-    with_times,
-)
+from seriatim.pipeline.audit.events import delivered
 from seriatim.pipeline.audit.explain import CIRCULAR, FOUND, UNTOLD, decode
-from seriatim.pipeline.audit.integrity import (
-    contradicted,
-    has_several_places,
-    not_held,
-    repeats,
-    reused,
-    reused_doubt,
-    row_doubts,
-    spans,
-    uncovered,
-    unpublished,
-)
-from seriatim.pipeline.audit.keep import count_few, kept, planned_simply
-from seriatim.pipeline.audit.levels import delays_of, every_of, sample_of_rows, with_levels
+from seriatim.pipeline.audit.keep import count_few, kept, planned_simply, side_by_side
+from seriatim.pipeline.audit.levels import delays_of, with_levels
 from seriatim.pipeline.audit.options import AuditOptions
-from seriatim.pipeline.audit.order import (
-    HINTS,
-    Known,
-    Sizes,
-    Walked,
-    blocks_of,
-    covered_shares,
-    explained,
-    lacks_hint,
-    size_doubt,
-    tangles_of,
-    too_large,
-    untold_doubt,
-    walk,
-    with_hint,
-    with_positions,
-)
-from seriatim.pipeline.audit.reporting import LogCounts, absent, report_of
-from seriatim.pipeline.audit.workers import side_by_side
+from seriatim.pipeline.audit.order import HINTS, Facts, Walked, lacks_hint
+from seriatim.pipeline.audit.reporting import LogCounts, absent, doubts, report_of, summary
 from seriatim.pipeline.logs.tables import Tables
 
 SALTS = 3  # tries
@@ -94,13 +32,13 @@ SAMPLE_ROWS, SAMPLE_SUBSCRIBERS = 200_000, 5  # at least, to choose between hint
 SHARE_BAD = 0.1  # of rows that the best hint covers: then positions are tried too
 
 
+@dataclass(frozen=True)
 class SparkAudit:
     """The result: `reports` by run, or `report` of the only one; `anomalies` and `doubts`, all of them, as tables."""
 
-    def __init__(self, reports: dict[str, Report], anomalies: DataFrame, doubts: DataFrame) -> None:
-        self.reports = reports
-        self.anomalies = anomalies
-        self.doubts = doubts
+    reports: dict[str, Report]
+    anomalies: DataFrame
+    doubts: DataFrame
 
     @property
     def report(self) -> Report:
@@ -129,7 +67,6 @@ class _Audit:
 
     def __init__(self, log: LogTables, limit: int, options: AuditOptions) -> None:
         self.log = log
-        self.is_undivided = log.is_undivided
         self.limit = limit
         self.options = options
         self.salt = options.salt
@@ -152,36 +89,38 @@ class _Audit:
 
     def _count(self) -> None:
         log = self.log
-        self.publications = kept(published(log, self.salt)) if log.has_publications else None
+        self.publications = kept(events.published(log, self.salt)) if log.has_publications else None
         self.files = None if log.is_undivided else file_log(log.files, log.has_runs, self.options)
-        self.totals = kept(totals_of_files(self.spark, self.files) if self.files else totals(log, self.salt))
-        self.subscribers = subscribers(self.totals)
+        self.totals = kept(events.totals(log, self.salt))
+        self.subscribers = events.subscribers(self.totals)
         counted = self._count_names()
-        each = self._each(every_of(sum(told["deliveries"] for told in counted.values())))
-        self.events = kept(events(each, self.publications))
+        delays = delays_of(self.rows, sum(told["deliveries"] for told in counted.values()))
+        if self.files is not None:
+            each = events_of_files(self.spark, self.files, *delays)
+        else:
+            each = events.events_of_rows(with_levels(self.rows, *delays), log.has_runs)
+        self.events = kept(events.events(each, self.publications))
         self._count_events(counted)
         self.is_levelled = not _taken(counted, "lacks_levelled")
-        self.repeated = _taken(counted, "repeated")
         self.several_places = _taken(counted, "several_places")
+        repeated = _taken(counted, "repeated")
         if _taken(counted, "collided"):
             raise HashCollision
         self.runs = {name: LogCounts(**told) for name, told in counted.items()}
-        self.is_numbered = all(run.numbered == run.deliveries for run in self.runs.values())
-        self.sizes = Sizes(
-            rows=sum(run.deliveries for run in self.runs.values()),
-            events=sum(run.events + run.published for run in self.runs.values()),
-            delivered=sum(run.events for run in self.runs.values()),
-            published=sum(run.published for run in self.runs.values()),
-            is_undivided=self.is_undivided,
+        whole = LogCounts(*(sum(column) for column in zip(LogCounts(), *self.runs.values(), strict=True)))
+        self.is_numbered = whole.numbered == whole.deliveries
+        self.facts = Facts(
+            rows=whole.deliveries,
+            events=whole.events + whole.published,
+            delivered=whole.events,
+            published=whole.published,
+            subscribers=whole.subscribers,
+            repeated=repeated,
+            has_publications=log.has_publications,
+            has_seen=whole.seen > 0,
+            is_undivided=log.is_undivided,
+            files=self.files,
         )
-
-    def _each(self, every: int) -> DataFrame:
-        """One row per event that was delivered."""
-        if self.files is not None:
-            sample = sample_of_files(self.spark, self.files, every)
-            return events_of_files(self.spark, self.files, *delays_of(sample))
-        delays = delays_of(sample_of_rows(self.rows, every))
-        return events_of_rows(with_levels(self.rows, *delays), self.log.has_runs)
 
     # ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -189,79 +128,76 @@ class _Audit:
         """Walk by the times of notifications. If they are a poor hint, which is rare, try other hints."""
         if self.is_levelled:
             walked = self._walk_by("levelled")
-            if self.is_undivided or walked.covered_rows <= SHARE_BAD * self.sizes.rows:
+            if self.log.is_undivided or walked.covered_rows <= SHARE_BAD * self.facts.rows:
                 return walked
         hint = self._best_hint()
         return walked if hint == "levelled" else self._walk_by(hint)
 
     def _walk_by(self, hint: str) -> Walked:
-        has_seen = any(run.seen for run in self.runs.values())
-        subscribers = sum(run.subscribers for run in self.runs.values())
-        known = Known(self.log.has_publications, has_seen, subscribers, self.repeated, self.files)
-        self.events = with_hint(self.events, hint, self.log.has_publications)
-        return walk(self.rows, self.events, known, self.sizes, self.options)
+        self.events = order.with_hint(self.events, hint, self.log.has_publications)
+        return order.walk(self.rows, self.events, self.facts, self.options)
 
     def _best_hint(self) -> str:
         """The hint that the rows of a sample of subscribers follow best. Not for small logs: it takes too long."""
-        self.events = kept(with_times(self.events, self.rows))
-        lacking = self.events.agg(*(_count(delivered() & lacks_hint(hint)).alias(hint) for hint in HINTS)).first()
+        self.events = kept(events.with_times(self.events, self.rows))
+        lacking = self.events.agg(*(F.count_if(delivered() & lacks_hint(hint)).alias(hint) for hint in HINTS)).first()
         assert lacking is not None
         hints = [hint for hint in HINTS if not lacking[hint]]
-        if hints and self.is_undivided:
+        if hints and self.log.is_undivided:
             return hints[0]
-        shares = covered_shares(self.rows, self.events, hints, self._sample()) if hints else {}
+        shares = order.covered_shares(self.rows, self.events, hints, self._sample()) if hints else {}
         if min(shares.values(), default=1) > SHARE_BAD:
-            self.events = kept(with_positions(self.events, self.rows, self.subscribers, self.log.has_runs))
+            self.events = kept(order.with_positions(self.events, self.rows, self.subscribers, self.log.has_runs))
             hints = [*hints, "place"]
-            shares = covered_shares(self.rows, self.events, hints, self._sample()) if len(hints) > 1 else {}
+            shares = order.covered_shares(self.rows, self.events, hints, self._sample()) if len(hints) > 1 else {}
         return min(hints, key=lambda hint: shares.get(hint, 0))
 
     def _sample(self) -> int:
         """Every Nth subscriber, so that the sample has enough rows and enough subscribers."""
-        subscribers = sum(run.subscribers for run in self.runs.values())
-        return max(1, min(self.sizes.rows // SAMPLE_ROWS, subscribers // SAMPLE_SUBSCRIBERS))
+        return max(1, min(self.facts.rows // SAMPLE_ROWS, self.facts.subscribers // SAMPLE_SUBSCRIBERS))
 
     def _check_order(self, walked: Walked) -> None:
-        sizes, options = self.sizes, self.options
-        dirty = blocks_of(walked, self.events, sizes, options)
+        facts, options = self.facts, self.options
+        dirty = order.blocks_of(walked, self.events, facts, options)
         if dirty is None:
             return
         blocks, rows = dirty
-        large = too_large(rows, "block", options.task_rows_max) if sizes.rows > options.task_rows_max else None
-        if large is not None:
-            self.doubts.append(size_doubt(self.events, blocks, "block", large, "task_rows_max"))
-            blocks = kept(blocks.join(large, "block", "left_anti"))
-            rows = kept(rows.join(large, "block", "left_anti"))
-        tangles = tangles_of(rows, walked, blocks, sizes, options)
-        large = None
-        if sizes.rows > options.tangle_rows_max:
-            large = too_large(rows.drop("block").join(tangles, "e"), "tangle", options.tangle_rows_max)
-        if large is not None:
-            self.doubts.append(size_doubt(self.events, tangles, "tangle", large, "tangle_rows_max"))
-            tangles = kept(tangles.join(large, "tangle", "left_anti"))
-        found = explained(self.log, walked, tangles, sizes, self.limit, self.salt)
-        has_seen = any(run.seen for run in self.runs.values())
-        if has_seen and walked.chain_rows is not None and self.publications is not None:
-            first = hopeless(found, walked.chain_rows, walked.rows, self.salt)
+        blocks, rows = self._without_large("block", blocks, rows, "task_rows_max")
+        tangles = order.tangles_of(rows, walked, blocks, facts, options)
+        tangles, _ = self._without_large("tangle", tangles, rows.drop("block").join(tangles, "e"), "tangle_rows_max")
+        found = order.explained(self.log, walked, tangles, facts, self.limit, self.salt)
+        if facts.has_seen and walked.chain_rows is not None and self.publications is not None:
+            first = causes.hopeless(found, walked.chain_rows, walked.rows, self.salt)
             if first is not None:
-                self.doubts.append(circular_doubt(first, walked.chain_rows, self.publications))
-                unknowable = hopeless_events(first, walked.chain_rows)
-                found = explained(self.log, walked, tangles, sizes, self.limit, self.salt, unknowable)
+                self.doubts.append(causes.circular_doubt(first, walked.chain_rows, self.publications))
+                unknowable = causes.hopeless_events(first, walked.chain_rows)
+                found = order.explained(self.log, walked, tangles, facts, self.limit, self.salt, unknowable)
         self.found.append(found)
-        self.doubts.append(untold_doubt(found))
+        self.doubts.append(order.untold_doubt(found))
+
+    def _without_large(self, group: str, found: DataFrame, rows: DataFrame, option: str) -> tuple[DataFrame, DataFrame]:
+        """Blocks or tangles, and their rows, without those that have more rows than the option allows."""
+        rows_max = getattr(self.options, option)
+        large = order.too_large(rows, group, rows_max) if self.facts.rows > rows_max else None
+        if large is None:
+            return found, rows
+        self.doubts.append(order.size_doubt(self.events, found, group, large, option))
+        return kept(found.join(large, group, "left_anti")), kept(rows.join(large, group, "left_anti"))
 
     def _doubt_order(self, walked: Walked) -> None:
         names = self.subscribers.select("run", "subscriber", "s")
-        self.doubts += row_doubts(names, walked.holes, walked.tied)
+        self.doubts += integrity.row_doubts(names, walked.holes, walked.tied)
         if walked.chain_rows is None or self.publications is None:
             return
         if not walked.are_chains_ordered:
-            self.doubts.append(fifo_doubts(walked.chain_rows, self.publications))
+            self.doubts.append(causes.fifo_doubts(walked.chain_rows, self.publications))
         if strange := [name for name, run in self.runs.items() if run.told and run.phantoms]:
-            self.doubts.append(unpublished_doubt(self.log, self.events, walked.tied, self._frame(strange), self.salt))
-        if any(run.seen for run in self.runs.values()):
+            self.doubts.append(
+                causes.unpublished_doubt(self.log, self.events, walked.tied, self._frame(strange), self.salt)
+            )
+        if self.facts.has_seen:
             silent = self._frame(name for name, run in self.runs.items() if run.published and not run.seen)
-            self.doubts += causal_doubts(walked.chain_rows, self.publications, self.subscribers, silent)
+            self.doubts += causes.causal_doubts(walked.chain_rows, self.publications, self.subscribers, silent)
 
     def _tagged_only(self, walked: Walked) -> set[str]:
         """Runs in which no row can be used to judge the order."""
@@ -277,20 +213,20 @@ class _Audit:
     def _check_integrity(self, walked: Walked) -> None:
         log, salt = self.log, self.salt
         if walked.repeats is not None:
-            duplicates, logged_twice = repeats(log, walked.repeats, salt)
+            duplicates, logged_twice = integrity.repeats(log, walked.repeats, salt)
             self.found.append(duplicates)
             self.doubts.append(logged_twice)
         if any(run.reused for run in self.runs.values()):
-            told = reused(log, self.events, salt, self.sizes.is_undivided)
+            told = integrity.reused(log, self.events, salt, self.facts.is_undivided)
             self.found.append(told)
-            self.doubts.append(reused_doubt(told))
+            self.doubts.append(integrity.reused_doubt(told))
         strange = [name for name, run in self.runs.items() if run.published and run.phantoms]
         if strange := [name for name in strange if not self._lost(name).get("publications")]:
-            self.found.append(unpublished(log, self.events, self._frame(strange), salt))
+            self.found.append(integrity.unpublished(log, self.events, self._frame(strange), salt))
 
     def _check_completeness(self, walked: Walked) -> None:
         log, salt = self.log, self.salt
-        mismatches = contradicted(log, self.rows, self.events, self.several_places, salt)
+        mismatches = integrity.contradicted(log, self.rows, self.events, self.several_places, salt)
         confused = {name for name, run in self.runs.items() if run.reused}
         if mismatches is not None:
             mismatches = kept(mismatches)
@@ -299,68 +235,56 @@ class _Audit:
         self.confused = confused
         if not log.has_subscriptions:
             return
-        placed, got = self._received()
-        unclear = kept(uncovered(got, spans(log, salt)))
+        need_publications = log.has_publications and not self.is_numbered
+        placed, got = completeness.received(self.rows, self.events, self.totals, need_publications)
+        unclear = kept(integrity.uncovered(got, integrity.spans(log, salt)))
         held = [name for name, run in self.runs.items() if run.subscriptions]
         clear = self._frame(name for name in held if name not in confused and knows_owed(self._lost(name)))
         if not unclear.isEmpty():
             known = self._frame(name for name in held if not self._lost(name).get("subscriptions"))
-            self.found.append(not_held(log, unclear, known, salt))
-            self.doubts.append(not_subscribed(log, unclear, clear, salt))
-        places = kept(ranked(self.events))
-        both = kept(with_ease(different(log, clear, salt), got, placed, walked.repeats))
+            self.found.append(integrity.not_held(log, unclear, known, salt))
+            self.doubts.append(completeness.not_subscribed(log, unclear, clear, salt))
+        places = kept(completeness.ranked(self.events))
+        both = kept(completeness.with_ease(completeness.different(log, clear, salt), got, placed, walked.repeats))
         are_simple = both.filter("not is_simple").isEmpty()
-        stayed = stays(both, placed, are_simple)
+        stayed = completeness.stays(both, placed, are_simple)
         stayed = stayed if are_simple else kept(stayed)
-        voids = voids_known(self.publications) if self.publications is not None else None
-        judged = kept(with_voids(owed(stayed, places), voids))
-        counts = stay_counts(judged)
+        judged = kept(completeness.with_voids(completeness.owed(stayed, places), self.publications))
+        counts = completeness.stay_counts(judged)
         torn = judged
-        if counts[MAY_BE_LOST]:
-            lacking = kept(with_first_missing(judged.filter("rows = numbered"), placed, places))
+        if counts[completeness.MAY_BE_LOST]:
+            lacking = kept(completeness.with_first_missing(judged.filter("rows = numbered"), placed, places))
             torn, gone = lacking.limit(0), lacking
             if walked.holes is not None:
                 torn = lacking.join(walked.holes.select("s"), "s", "left_semi")
                 gone = lacking.join(walked.holes.select("s"), "s", "left_anti")
-            self.found.append(gaps(log, gone, placed, self.limit, salt))
-        self.doubts += stay_doubts(judged, torn, places, [kind for kind, count in counts.items() if count])
-
-    def _received(self) -> tuple[DataFrame, DataFrame]:
-        """Deliveries with their places, and what each subscriber got of each topic."""
-        if self.is_numbered or not self.log.has_publications:
-            placed = with_places(self.rows, self.events, has_publications=False)
-            return placed, received_as_numbered(self.totals)
-        placed = with_places(self.rows, self.events, has_publications=True)
-        return placed, kept(received(placed))
+            self.found.append(completeness.gaps(log, gone, placed, self.limit, salt))
+        self.doubts += completeness.stay_doubts(judged, torn, places, [kind for kind, count in counts.items() if count])
 
     # ── the report ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _report(self, tagged_only: set[str]) -> SparkAudit:
-        found = _union(self.found, self.spark.createDataFrame([], FOUND))
+        found = _union(self.found, self.spark.createDataFrame([], from_arrow_schema(FOUND)))
         none = doubts(self.spark.createDataFrame([], "run string"), "order", 0, reason=F.lit(""))
         doubted = _union(self.doubts, none)
-        counts: dict[str, dict[str, int]] = {run: {} for run in self.runs}
-        shown: dict[str, list[Anomaly]] = {run: [] for run in self.runs}
+        findings = {run: Findings(self.limit) for run in self.runs}
         if self.found:
             found = kept(found)
-            names = list(ANOMALIES)
             for row in sorted(_first_of_each(found, self.limit).collect(), key=lambda row: int(row["nth"])):
-                counts[row["run"]][row["name"]] = row["total"]
+                if row["name"] in ANOMALIES:
+                    findings[row["run"]].counts[row["name"]] = row["total"]
                 if row["sentence"] is not None:
                     witness = tuple(decode(text) for text in row["witness"])
-                    shown[row["run"]].append(Anomaly(row["name"], row["sentence"], witness))
-            shown = {run: sorted(told, key=lambda anomaly: names.index(anomaly.name)) for run, told in shown.items()}
-        told: dict[str, dict[str, list[tuple[str, int]]]] = {run: {} for run in self.runs}
+                    findings[row["run"]].add(row["name"], row["sentence"], witness)
+        told: dict[str, list[tuple[str, str, int]]] = {
+            name: list(absent(run, name in tagged_only, name in self.confused)) for name, run in self.runs.items()
+        }
         if self.doubts:
             doubted = kept(doubted)
             for row in summary(doubted).collect():
-                told[row["run"]].setdefault(row["about"], []).append((row["first"], row["count"]))
-        for name, run in self.runs.items():
-            for about, reason in absent(run, name in tagged_only, name in self.confused):
-                told[name].setdefault(about, []).append((reason, 1))
+                told[row["run"]].insert(0, (row["about"], row["first"], row["count"]))
         reports = {
-            name: report_of(run, counts[name], shown[name], told[name], self._lost(name))
-            for name, run in self.runs.items()
+            name: report_of(run, findings[name], told[name], self._lost(name)) for name, run in self.runs.items()
         }
         return SparkAudit(reports, found.filter(~F.col("name").isin(CIRCULAR, UNTOLD)), doubted)
 
@@ -373,9 +297,9 @@ class _Audit:
                 subscribers=F.count(F.lit(1)),
                 out_of_order=F.sum("tagged"),
                 numbered=F.sum("numbered"),
-                collided=_count("collided"),
+                collided=F.count_if("collided"),
             ),
-            _counts(topics(self.totals), collided=_count("collided")),
+            _counts(events.topics(self.totals), collided=F.count_if("collided")),
         ]
         if self.log.has_subscriptions:
             frames.append(_counts(self.log.subscriptions, subscriptions=F.count(F.lit(1))))
@@ -389,18 +313,18 @@ class _Audit:
         made = F.col("a").isNotNull()
         told = _counts(
             self.events,
-            events=_count(delivered()),
-            shared=_count("shared"),
-            reused=_count("reused"),
+            events=F.count_if(delivered()),
+            shared=F.count_if("shared"),
+            reused=F.count_if("reused"),
             usable=F.sum(F.when(~F.col("reused"), F.col("untagged")).otherwise(0)),
-            published=_count(made),
-            told=_count(made & ~F.col("reused")),
-            seen=_count(F.col("seen").isNotNull()),
+            published=F.count_if(made),
+            told=F.count_if(made & ~F.col("reused")),
+            seen=F.count_if(F.col("seen").isNotNull()),
             phantoms=F.sum(F.when(~made, F.col("n")).otherwise(0)),
-            collided=_count("collided"),
-            several_places=_count(has_several_places()),
-            lacks_levelled=_count(delivered() & lacks_hint("levelled")),
-            repeated=_count("again") if self.files is not None else F.lit(0),
+            collided=F.count_if("collided"),
+            several_places=F.count_if(integrity.has_several_places()),
+            lacks_levelled=F.count_if(delivered() & lacks_hint("levelled")),
+            repeated=F.count_if("again") if self.files is not None else F.lit(0),
         )
         for row in told.collect():
             counted.setdefault(row["run"], Counter()).update(row["counts"])
@@ -427,11 +351,6 @@ def _counts(frame: DataFrame, **columns: Column) -> DataFrame:
 def _taken(counted: dict[str, Counter[str]], name: str) -> int:
     """The sum of this count over all runs, which have it no longer."""
     return sum(told.pop(name, 0) for told in counted.values())
-
-
-def _count(condition: Column | str) -> Column:
-    column = F.col(condition) if isinstance(condition, str) else condition
-    return F.coalesce(F.sum(column.cast("long")), F.lit(0))
 
 
 def _first_of_each(found: DataFrame, limit: int) -> DataFrame:

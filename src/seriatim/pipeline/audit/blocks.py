@@ -10,28 +10,19 @@ comes after an event above a cut belongs above it too. Events that have not sett
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from seriatim.pipeline.audit.keep import kept
-from seriatim.pipeline.audit.walk import NOTIFIED
-from seriatim.pipeline.audit.workers import in_python
+from seriatim.pipeline.audit.columns import before
+from seriatim.pipeline.audit.keep import in_python, kept
+from seriatim.pipeline.audit.walk import NOTIFIED, Array, Keys
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-DIRTY = "e bigint, block bigint"
-DIRTY_SCHEMA = pa.schema([("e", pa.int64()), ("block", pa.int64())])
-
-
-class Keys(NamedTuple):
-    """Events with their keys, or NaN."""
-
-    e: Array
-    k: Array
+SCHEMA = pa.schema([("e", pa.int64()), ("block", pa.int64())])
+DIRTY = from_arrow_schema(SCHEMA)
 
 
 def join_intervals(low: Array, high: Array) -> tuple[Array, Array]:
@@ -50,7 +41,7 @@ def join_intervals(low: Array, high: Array) -> tuple[Array, Array]:
 def dirty_events(all_events: DataFrame, low: Array, high: Array, is_undivided: bool) -> DataFrame:
     """The events that are in a block with others: e, block. The intervals are those of `join_intervals`."""
     known = all_events.filter(F.col("k").isNotNull()).select("e", "k")
-    return in_python(known, partial(assign, low=low, high=high), DIRTY, DIRTY_SCHEMA, is_undivided)
+    return in_python(known, partial(assign, low=low, high=high), SCHEMA, is_undivided)
 
 
 def assign(batches: Iterator[pa.RecordBatch], low: Array, high: Array) -> Iterator[pa.RecordBatch]:
@@ -64,7 +55,7 @@ def assign_keys(keys: Keys, low: Array, high: Array) -> pa.Table:
     """The same of arrays."""
     block = np.searchsorted(low, keys.k, side="right") - 1
     inside = (block >= 0) & (keys.k <= high[np.maximum(block, 0)])
-    return pa.table([keys.e[inside], block[inside].astype(np.int64)], schema=DIRTY_SCHEMA)
+    return pa.table([keys.e[inside], block[inside].astype(np.int64)], schema=SCHEMA)
 
 
 def thresholds(events: DataFrame, blocks: int) -> list[float]:
@@ -110,17 +101,16 @@ def join_blocks(batches: Iterator[pa.RecordBatch], low: Array, high: Array) -> I
 def late(sequence_rows: DataFrame, chain_rows: DataFrame | None, settled: DataFrame) -> DataFrame:
     """Rows whose block is below that of an earlier row of their sequence: e, block, reach."""
     rows = sequence_rows.select("s", "p", "kind", "e", "o").join(settled, "e")
-    before = (
-        Window.partitionBy("s").orderBy("p", "kind", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
-    )
+    earlier = before("s", "p", "kind", "e")
     is_row = F.col("kind") == NOTIFIED
-    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("block"))).over(before)
-    seen = F.max(F.when(is_row, F.col("block"))).over(before)
+    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("block"))).over(earlier)
+    seen = F.max(F.when(is_row, F.col("block"))).over(earlier)
     reach = F.when(is_row & ~F.col("o"), ordered).when(~is_row, seen)
     found = rows.withColumn("reach", reach).filter(F.col("block") < F.col("reach")).select("e", "block", "reach")
     if chain_rows is None:
         return found
-    own = Window.partitionBy("chain").orderBy("rank").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
     published = chain_rows.select("e", "chain", "rank").join(settled, "e")
-    behind = published.withColumn("reach", F.max("block").over(own)).filter(F.col("block") < F.col("reach"))
+    behind = published.withColumn("reach", F.max("block").over(before("chain", "rank"))).filter(
+        F.col("block") < F.col("reach")
+    )
     return found.unionByName(behind.select("e", "block", "reach"))

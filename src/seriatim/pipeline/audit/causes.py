@@ -1,12 +1,12 @@
 """What is unknown about publishers and causes: the doubts of `Chains`, `check_fifo` and `check_causes`."""
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.columns import LogTables, with_hashes
-from seriatim.pipeline.audit.doubts import doubts
+from seriatim.pipeline.audit.columns import LogTables, before, told, with_hashes
 from seriatim.pipeline.audit.explain import CIRCULAR
 from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.reporting import doubts
 
 ROUNDS_MAX = 100  # in which what comes after circular causes is looked for
 
@@ -15,7 +15,7 @@ def fifo_doubts(chain_rows: DataFrame, publications: DataFrame) -> DataFrame:
     """Publishers whose own order is not known."""
     names = publications.select("e", "publisher")
     rows = chain_rows.filter("not ordered").join(names, "e").select("run", "publisher").distinct()
-    reason = F.concat("publisher", F.lit(": publications without a sequence of their own"))
+    reason = told("{publisher}: publications without a sequence of their own")
     return doubts(rows, "fifo", 1, "publisher", reason=reason)
 
 
@@ -30,7 +30,7 @@ def unpublished_doubt(
     if tied is not None:
         first = first.join(tied.select("s", F.col("p").alias("position")), ["s", "position"], "left_anti")
     row = F.min(F.struct("subscriber", "position", "event_id"))["event_id"]
-    reason = F.concat("event_id", F.lit(": notified, but its publication is not in the log"))
+    reason = told("{event_id}: notified, but its publication is not in the log")
     return doubts(first.groupBy("run").agg(row.alias("event_id")), "fifo", 2, reason=reason)
 
 
@@ -40,9 +40,8 @@ def causal_doubts(
     """Publications that do not say what their publisher had seen, or say what cannot be. `silent` runs never say."""
     names = publications.select("e", "publisher", "event_id")
     ends = subscribers.select(F.col("s").alias("a"), "last")
-    own = Window.partitionBy("chain").orderBy("rank").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
     rows = (
-        chain_rows.withColumn("highest", F.coalesce(F.max("seen").over(own), F.lit(0)))
+        chain_rows.withColumn("highest", F.coalesce(F.max("seen").over(before("chain", "rank")), F.lit(0)))
         .join(silent, "run", "left_anti")
         .join(names, "e")
         .join(ends, "a", "left")
@@ -54,18 +53,18 @@ def causal_doubts(
         )
     )
 
-    had = F.concat("event_id", F.lit(": "), "publisher", F.lit(" had seen "), "seen", F.lit(" notifications, "))
+    had = "{event_id}: {publisher} had seen {seen} notifications, "
     order = ("publisher", "chain_name", "rank", "kind")
     kinds = (
-        ("seen is null", F.concat("event_id", F.lit(": what "), "publisher", F.lit(" had seen is not recorded"))),
-        ("seen > notified", F.concat(had, F.lit("the log has fewer"))),
-        ("seen < highest", F.concat(had, F.lit("and "), "highest", F.lit(" before that"))),
+        ("seen is null", "{event_id}: what {publisher} had seen is not recorded"),
+        ("seen > notified", had + "the log has fewer"),
+        ("seen < highest", had + "and {highest} before that"),
     )
     strange = kept(rows.filter(" or ".join(which for which, _ in kinds)))
     if strange.isEmpty():
         return []
     return [
-        doubts(strange.filter(which).withColumn("kind", F.lit(kind)), "causal", 1, *order, reason=reason)
+        doubts(strange.filter(which).withColumn("kind", F.lit(kind)), "causal", 1, *order, reason=told(reason))
         for kind, (which, reason) in enumerate(kinds)
     ]
 
@@ -100,5 +99,5 @@ def circular_doubt(first: DataFrame, chain_rows: DataFrame, publications: DataFr
     rows = chain_rows.join(first, "chain").filter("rank = from_rank").join(names, "e")
     name = F.when(F.col("ordered"), F.col("publisher")).otherwise(F.concat("publisher", F.lit("\0"), "event_id"))
     example = rows.groupBy("run").agg(F.min(F.struct(name.alias("chain"), "event_id"))["event_id"].alias("event_id"))
-    reason = F.concat("event_id", F.lit(": its causes are circular, something was seen before it was published"))
+    reason = told("{event_id}: its causes are circular, something was seen before it was published")
     return doubts(example, "causal", 2, reason=reason)

@@ -8,18 +8,22 @@
 Names come back only for what is shown, by a join with the tables as they were given.
 """
 
+import re
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, StructType
 
 from seriatim.model import InputError
 from seriatim.pipeline.logs.tables import Tables
-from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TEXT, TIME
+from seriatim.pipeline.schemas import HISTORY, TEXT, TIME
 
 RUN = "run"
 CHECK = "check"  # what the other hash of an event id is for
+PLACE = "struct<number: bigint, index: bigint>"
+ENDLESS = 1 << 62  # above every index
+INDEX_BITS = 20
 DEFAULTS: Mapping[str, object] = {"out_of_order": False, "index": 0, "filtered": False}
 
 
@@ -27,26 +31,21 @@ class LogTables:
     """The tables of one or many logs, all columns there, every row with its run."""
 
     def __init__(self, tables: Tables, is_undivided: bool = False) -> None:
-        self.has_runs = RUN in tables.deliveries.columns
-        self.deliveries = complete(tables.deliveries, DELIVERIES, "deliveries")
         spark = tables.deliveries.sparkSession
-        self.publications = complete(_or_empty(tables.publications, spark, PUBLICATIONS), PUBLICATIONS, "publications")
-        self.subscriptions = complete(
-            _or_empty(tables.subscriptions, spark, SUBSCRIPTIONS), SUBSCRIPTIONS, "subscriptions"
-        )
-        self.files = tables.files
-        self.lost = tables.lost
-        self.is_undivided = is_undivided
-        if is_undivided:  # then every table made of these is in one part, too, and none is ever shuffled
-            self.deliveries = self.deliveries.coalesce(1)
-            self.publications = self.publications.coalesce(1)
-            self.subscriptions = self.subscriptions.coalesce(1)
+
+        def whole(name: str) -> DataFrame:
+            given, schema = getattr(tables, name), HISTORY[name]
+            frame = complete(given if given is not None else spark.createDataFrame([], schema), schema, name)
+            # If undivided, every table made of these is in one part, too, and none is ever shuffled.
+            return frame.coalesce(1) if is_undivided else frame
+
+        self.has_runs = RUN in tables.deliveries.columns
         self.has_publications = tables.publications is not None
         self.has_subscriptions = tables.subscriptions is not None
-
-
-def _or_empty(frame: DataFrame | None, spark: SparkSession, schema: StructType) -> DataFrame:
-    return frame if frame is not None else spark.createDataFrame([], schema)
+        self.deliveries, self.publications, self.subscriptions = map(
+            whole, ("deliveries", "publications", "subscriptions")
+        )
+        self.files, self.lost, self.is_undivided = tables.files, tables.lost, is_undivided
 
 
 def complete(frame: DataFrame, schema: StructType, table: str) -> DataFrame:
@@ -113,14 +112,46 @@ def with_hashes(frame: DataFrame, salt: int, **names: str) -> DataFrame:
     return frame.withColumns({short: hashed(salt, name) for short, name in names.items()})
 
 
-def delivery_json() -> Column:
-    """A delivery as a row of a witness."""
-    return F.concat(F.lit("d"), F.to_json(F.struct(*DELIVERIES.names)))
+def row_of(table: str) -> Column:
+    """A row of this table as part of a witness; `explain.decode` reads it."""
+    return F.concat(F.lit(table[0]), F.to_json(F.struct(*HISTORY[table].names)))
 
 
-def publication_json() -> Column:
-    return F.concat(F.lit("p"), F.to_json(F.struct(*PUBLICATIONS.names)))
+def before(group: str, *order: str) -> WindowSpec:
+    """Of each row, the rows of its group that come before it."""
+    return Window.partitionBy(group).orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
 
 
-def subscription_json() -> Column:
-    return F.concat(F.lit("s"), F.to_json(F.struct(*SUBSCRIPTIONS.names)))
+def told(template: str, **columns: Column) -> Column:
+    """A sentence. `{name}` stands for the column of this name, or for the one that is given by it."""
+    words = re.split(r"\{(\w+)\}", template)  # every second one is a name
+    return F.concat(*(columns.get(word, F.col(word)) if i % 2 else F.lit(word) for i, word in enumerate(words)))
+
+
+# ── places: where an event is in its topic, a number, and in a message of several events an index ─────────────────────
+
+
+def place_of(number: str = "number", index: str = "index") -> Column:
+    return F.when(F.col(number).isNotNull(), F.struct(F.col(number), F.col(index).cast("long")).cast(PLACE))
+
+
+def pack_place(number: Column, index: Column) -> Column:
+    """A place as one number, so that groups are hashed and not sorted; null if it does not fit."""
+    fits = number.between(0, (1 << (62 - INDEX_BITS)) - 1) & index.between(0, (1 << INDEX_BITS) - 1)
+    return F.when(fits, F.shiftleft(number, INDEX_BITS).bitwiseOR(index))
+
+
+def unpack_place(name: str) -> Column:
+    number = F.shiftright(name, INDEX_BITS).alias("number")
+    index = F.col(name).bitwiseAND(F.lit((1 << INDEX_BITS) - 1)).alias("index")
+    return F.when(F.col(name).isNotNull(), F.struct(number, index).cast(PLACE))
+
+
+def shown(number: str, index: str) -> Column:
+    """A place as the reference auditor shows it."""
+    text = F.col(number).cast("string")
+    return F.when(F.col(index) > 0, F.concat(text, F.lit(" index "), F.col(index).cast("string"))).otherwise(text)
+
+
+def shown_place(name: str) -> Column:
+    return shown(f"{name}.number", f"{name}.index")

@@ -11,26 +11,33 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from seriatim.pipeline.audit.columns import (
+    ENDLESS,
+    PLACE,
     LogTables,
-    delivery_json,
-    publication_json,
-    subscription_json,
+    pack_place,
+    place_of,
+    row_of,
+    shown_place,
+    told,
+    unpack_place,
     with_hashes,
 )
-from seriatim.pipeline.audit.doubts import doubts
+from seriatim.pipeline.audit.events import places_in
+from seriatim.pipeline.audit.integrity import found, numbered
 from seriatim.pipeline.audit.keep import kept
-from seriatim.pipeline.audit.places import ENDLESS, PLACE, pack_place, place_of, shown_place, unpack_place
+from seriatim.pipeline.audit.reporting import doubts
 
 # Of a subscription, in the order of sorting: names, counts, and the filter.
-OWN = ("run", "subscriber", "topic", "since", "until", "start", "end", "where")
+NAMES = ("run", "subscriber", "topic")
+OWN = (*NAMES, "since", "until", "start", "end", "where")
 
 
 def different(log: LogTables, runs: DataFrame, salt: int) -> DataFrame:
     """The subscriptions of these runs, each once: q, OWN, s, t, and how many `times` the log has it."""
     rows = log.subscriptions.join(runs, "run", "left_semi").groupBy(*OWN).agg(F.count(F.lit(1)).alias("times"))
     # A null is passed over by the hash, so it gets a value that no count, and no filter, has.
-    told = (F.coalesce(F.col(name), F.lit(-1)) for name in OWN[3:7])
-    own = F.xxhash64(F.lit(salt), *(F.col(name) for name in OWN[:3]), *told, F.coalesce("where", F.lit("")))
+    counts = (F.coalesce(F.col(name), F.lit(-1)) for name in OWN[3:7])
+    own = F.xxhash64(F.lit(salt), *(F.col(name) for name in NAMES), *counts, F.coalesce("where", F.lit("")))
     return with_hashes(rows.withColumn("q", own), salt, s="subscriber", t="topic")
 
 
@@ -39,48 +46,38 @@ def not_subscribed(log: LogTables, unclear: DataFrame, runs: DataFrame, salt: in
     strange = unclear.filter(F.size("spans") == 0).select("s", "t")
     rows = with_hashes(log.deliveries, salt, s="subscriber", t="topic").join(strange, ["s", "t"])
     rows = rows.join(runs, "run", "left_semi").select("run", "subscriber", "topic").distinct()
-    reason = F.concat("subscriber", F.lit(", topic "), "topic", F.lit(": no subscription tells what was owed"))
+    reason = told("{subscriber}, topic {topic}: no subscription tells what was owed")
     return doubts(rows, "completeness", 1, "subscriber", "topic", reason=reason)
 
 
-def voids_known(publications: DataFrame) -> DataFrame:
-    """Topics with publications: t, and whether all have a number, so that any other number never became an event."""
-    return publications.groupBy(F.col("b").alias("t")).agg(F.min(F.col("number").isNotNull()).alias("are_known"))
+def received(
+    rows: DataFrame, all_events: DataFrame, all_totals: DataFrame, need_publications: bool
+) -> tuple[DataFrame, DataFrame]:
+    """Deliveries as (s, t, p, e, place), and what each subscriber got of each topic.
 
-
-def with_places(rows: DataFrame, all_events: DataFrame, has_publications: bool) -> DataFrame:
-    """Deliveries as (s, t, p, e, place): the row's own number, or else that of its publication."""
-    if not has_publications:
-        return rows.select("s", "t", "p", "e", place_of().alias("place"))
-    made = all_events.filter("published_place is not null").select(
-        "e", F.col("published_place").cast(PLACE).alias("made")
-    )
-    numbered = rows.filter("number is not null").select("s", "t", "p", "e", place_of().alias("place"))
-    others = rows.filter("number is null").join(made, "e", "left")
-    return numbered.unionByName(others.select("s", "t", "p", "e", F.col("made").alias("place")))
-
-
-def received(placed: DataFrame) -> DataFrame:
-    """Of each subscriber and topic: first and final position, rows, rows with a place, lowest and highest place."""
-    packed = pack_place(F.col("place")["number"], F.col("place")["index"])
-    found = placed.groupBy("s", "t").agg(
-        F.min("p").alias("first"),
-        F.max("p").alias("final"),
-        F.count(F.lit(1)).alias("rows"),
-        F.count("place").alias("numbered"),
-        F.count(packed).alias("packed"),
-        F.min(packed).alias("lowest"),
-        F.max(packed).alias("highest"),
-    )
-    return found.withColumns({name: unpack_place(name) for name in ("lowest", "highest")})
-
-
-def received_as_numbered(all_totals: DataFrame) -> DataFrame:
-    """The same where every place is the row's own: then the pass that made the totals has told it already."""
-    own = all_totals.select(
-        "s", "t", "first", "final", F.col("n").alias("rows"), "numbered", "packed", "lowest", "highest"
-    )
-    return own.withColumns({name: unpack_place(name) for name in ("lowest", "highest")})
+    A place is the row's own number, or else that of its publication. Of a topic: s, t, first and final position, rows,
+    rows with a place (`numbered`), lowest and highest place.
+    """
+    own = ("s", "t", "p", "e", place_of().alias("place"))
+    if not need_publications:  # then the pass that made the totals has told it already
+        placed, got = rows.select(*own), all_totals.withColumnRenamed("n", "rows").drop(*NAMES, "tagged")
+    else:
+        made = all_events.filter("published_place is not null").select(
+            "e", F.col("published_place").cast(PLACE).alias("made")
+        )
+        others = rows.filter("number is null").join(made, "e", "left")
+        others = others.select("s", "t", "p", "e", F.col("made").alias("place"))
+        placed = rows.filter("number is not null").select(*own).unionByName(others)
+        packed = pack_place(F.col("place")["number"], F.col("place")["index"])
+        counted = placed.groupBy("s", "t").agg(
+            F.min("p").alias("first"),
+            F.max("p").alias("final"),
+            F.count(F.lit(1)).alias("rows"),
+            F.count("place").alias("numbered"),
+            *places_in(packed),
+        )
+        got = kept(counted)
+    return placed, got.withColumns({name: unpack_place(name) for name in ("lowest", "highest")})
 
 
 def ranked(all_events: DataFrame) -> DataFrame:
@@ -88,8 +85,8 @@ def ranked(all_events: DataFrame) -> DataFrame:
 
     `filled` counts the indices that there would be up to here if every message had all below its highest.
     """
-    told = all_events.select("e", "t", F.coalesce("published_place", "low").cast(PLACE).alias("place"))
-    places = told.filter("place is not null").groupBy("t", "place").agg(F.min("e").alias("e"))
+    known = all_events.select("e", "t", F.coalesce("published_place", "low").cast(PLACE).alias("place"))
+    places = known.filter("place is not null").groupBy("t", "place").agg(F.min("e").alias("e"))
     up_to = Window.partitionBy("t").orderBy("place")
     before = F.lag("place").over(up_to)
     same = F.coalesce(before["number"] == F.col("place")["number"], F.lit(False))
@@ -136,14 +133,10 @@ def stays(both: DataFrame, placed: DataFrame, are_simple: bool) -> DataFrame:
     """
     own = ("q", *OWN, "times", "s", "t")
     counts = ("rows", "numbered", "lowest", "highest", "inside", "at_end")
-    counted_easily = both.filter("is_simple").select(
-        *own,
-        F.coalesce("rows", F.lit(0)).alias("rows"),
-        F.coalesce("numbered", F.lit(0)).alias("numbered"),
-        "lowest",
-        "highest",
-        F.coalesce("numbered", F.lit(0)).alias("inside"),
-        F.lit(None).cast(PLACE).alias("at_end"),
+    easy = both.filter("is_simple").fillna(0, ["rows", "numbered"])
+    nowhere = F.lit(None).cast(PLACE).alias("at_end")
+    counted_easily = easy.select(
+        *own, "rows", "numbered", "lowest", "highest", F.col("numbered").alias("inside"), nowhere
     )
     if are_simple:
         return counted_easily
@@ -191,11 +184,11 @@ def owed(all_stays: DataFrame, places: DataFrame) -> DataFrame:
     nothing = {name: F.lit(None).cast("long") for name in ("rank", "numbers", "filled")}
     line = marks.unionByName(probes.withColumns(nothing).select(*marks.columns))
     up_to = Window.partitionBy("t").orderBy("place", "kind").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    found = line.withColumns(
+    probed = line.withColumns(
         {name: F.coalesce(F.last(name, ignorenulls=True).over(up_to), F.lit(0)) for name in nothing}
     ).filter("kind = 1")
-    low = found.select("q", F.col("place").alias("after"), *(F.col(name).alias(f"{name}_before") for name in nothing))
-    high = found.select("q", F.col("place").alias("last"), *nothing)
+    low = probed.select("q", F.col("place").alias("after"), *(F.col(name).alias(f"{name}_before") for name in nothing))
+    high = probed.select("q", F.col("place").alias("last"), *nothing)
     ends = places.groupBy("t").agg(F.max("rank").alias("ranks"))
     whole = known.join(low, ["q", "after"]).join(high, ["q", "last"]).join(ends, "t", "left")
     count = F.greatest(F.col("rank") - F.col("rank_before"), F.lit(0))
@@ -222,13 +215,13 @@ def with_first_missing(judged: DataFrame, placed: DataFrame, places: DataFrame) 
     nth = F.row_number().over(Window.partitionBy("q").orderBy("place_rank"))
     due = got.withColumn("due", F.col("rank_before") + nth).filter("place_rank > due")
     first = due.groupBy("q").agg(F.min("due").alias("due"))
-    told = lacking.join(first, "q", "left").withColumn(
+    due_first = lacking.join(first, "q", "left").withColumn(
         "gone_rank", F.coalesce("due", F.col("rank_before") + F.col("inside") + 1)
     )
     names = places.select(
         "t", F.col("rank").alias("gone_rank"), F.col("place").alias("gone"), F.col("e").alias("gone_e")
     )
-    return told.join(names, ["t", "gone_rank"])
+    return due_first.join(names, ["t", "gone_rank"])
 
 
 # What may be doubtful about a subscription, in the reference auditor's order, and how it is told. Two need more.
@@ -239,50 +232,46 @@ STAY_DOUBTS: dict[int, tuple[str, str]] = {
         "rows = numbered and start is null and (begun > 0 or rows = 0)",
         "the cut is not recorded, so the first event owed is not known",
     ),
-    MAY_BE_LOST: ("rows = numbered and missing > 0", ""),
+    MAY_BE_LOST: ("rows = numbered and missing > 0", "number {gone} may be in a row that is missing"),
     3: ("rows = numbered and not are_known", "publications without a number, so a gap may not show"),
-    4: (
-        "rows = numbered and are_known is null and has_holes",
-        "numbers that no row tells of may be events or voids",
-    ),
-    NOT_YET: ("rows = numbered and until is null and has_tail", ""),
+    4: ("rows = numbered and are_known is null and has_holes", "numbers that no row tells of may be events or voids"),
+    NOT_YET: ("rows = numbered and until is null and has_tail", "number {tail} not notified yet, late or lost"),
 }
 
 
-def with_voids(judged: DataFrame, voids: DataFrame | None) -> DataFrame:
-    """`are_known`: whether a number without an event never became one. Null: nobody published to the topic."""
-    if voids is None:
+def with_voids(judged: DataFrame, publications: DataFrame | None) -> DataFrame:
+    """`are_known`: every publication to the topic has a number, so any other number never became an event.
+
+    Null: nobody published to the topic.
+    """
+    if publications is None:
         return judged.withColumn("are_known", F.lit(None).cast("boolean"))
-    return judged.join(voids, "t", "left")
+    known = publications.groupBy(F.col("b").alias("t")).agg(F.min(F.col("number").isNotNull()).alias("are_known"))
+    return judged.join(known, "t", "left")
 
 
 def stay_counts(judged: DataFrame) -> dict[int, int]:
     """How many subscriptions may be doubtful, by kind."""
-    told = judged.agg(
+    counted = judged.agg(
         *(F.count(F.when(F.expr(which), 1)).alias(f"d{kind}") for kind, (which, _) in STAY_DOUBTS.items())
-    )
-    counted = told.first()
+    ).first()
     assert counted is not None
     return {kind: counted[f"d{kind}"] for kind in STAY_DOUBTS}
 
 
 def stay_doubts(judged: DataFrame, torn: DataFrame, places: DataFrame, kinds: Iterable[int]) -> list[DataFrame]:
     """The doubts of these kinds. `torn`: where what is missing may be in a row that is."""
-    who = F.concat("subscriber", F.lit(", topic "), "topic", F.lit(": "))
     order = ("subscriber", "topic", "since", "until", "start", "end", "kind")
     made = []
     for kind in kinds:
         which, text = STAY_DOUBTS[kind]
-        rows, told = judged.filter(which), F.lit(text)
-        if kind == MAY_BE_LOST:
-            rows = torn
-            told = F.concat(F.lit("number "), shown_place("gone"), F.lit(" may be in a row that is missing"))
-        elif kind == NOT_YET:
+        rows = torn if kind == MAY_BE_LOST else judged.filter(which)
+        if kind == NOT_YET:
             tails = places.select("t", (F.col("rank") - 1).alias("rank"), F.col("place").alias("tail"))
             rows = rows.join(tails, ["t", "rank"])
-            told = F.concat(F.lit("number "), shown_place("tail"), F.lit(" not notified yet, late or lost"))
         rows = rows.withColumn("kind", F.lit(kind))
-        made.append(doubts(rows, "completeness", 2, *order, reason=F.concat(who, told)))
+        reason = told("{subscriber}, topic {topic}: " + text, gone=shown_place("gone"), tail=shown_place("tail"))
+        made.append(doubts(rows, "completeness", 2, *order, reason=reason))
     return made
 
 
@@ -294,63 +283,25 @@ def gaps(log: LogTables, gone: DataFrame, placed: DataFrame, limit: int, salt: i
     first = kept(gone.withColumn("nth", F.row_number().over(order)).filter(F.col("nth") <= limit))
     shown_count = first.groupBy("run").agg(F.sum("missing").alias("shown"))
     rest = counted.join(shown_count, "run").select(
-        "run",
-        F.lit("gap").alias("name"),
-        (F.col("count") - F.col("shown")).alias("count"),
-        F.lit(0).alias("phase"),
-        F.lit(None).cast("string").alias("subscriber"),
-        F.lit(None).cast("long").alias("position"),
-        F.lit(None).cast("string").alias("tie"),
-        F.lit(None).cast("string").alias("sentence"),
-        F.lit(None).cast("array<string>").alias("witness"),
+        "run", F.lit("gap").alias("name"), (F.col("count") - F.col("shown")).alias("count"), F.lit(0).alias("phase")
     )
-    until = F.when(F.col("last_is_got"), shown_place("last")).otherwise(F.col("last.number").cast("string"))
-    what = F.concat("event_id", F.lit(" (number "), shown_place("gone"), F.lit(" of topic "), "topic", F.lit(")"))
-    sentence = F.concat(
-        "subscriber",
-        F.lit(" held the topic but was never notified of "),
-        what,
-        F.lit(", though owed up to number "),
-        until,
+    sentence = told(
+        "{subscriber} held the topic but was never notified of {event_id} (number {gone} of topic {topic}), "
+        "though owed up to number {until}",
+        gone=shown_place("gone"),
+        until=F.when(F.col("last_is_got"), shown_place("last")).otherwise(F.col("last.number").cast("string")),
     )
-    told = first.join(_proofs(log, first, salt), "gone_e").join(_later(log, first, placed, salt), "q", "left")
-    witness = F.filter(F.array(subscription_json(), "proof", "later"), lambda row: row.isNotNull())
-    return rest.unionByName(
-        told.select(
-            "run",
-            F.lit("gap").alias("name"),
-            F.col("missing").alias("count"),
-            F.lit(0).alias("phase"),
-            "subscriber",
-            F.col("nth").cast("long").alias("position"),
-            F.col("event_id").alias("tie"),
-            sentence.alias("sentence"),
-            witness.alias("witness"),
-        )
-    )
+    proven = first.join(_proofs(log, first, salt), "gone_e").join(_later(log, first, placed, salt), "q", "left")
+    witness = F.filter(F.array(row_of("subscriptions"), "proof", "later"), lambda row: row.isNotNull())
+    shown = found(proven.withColumn("position", F.col("nth")), "gap", sentence, witness, count=F.col("missing"))
+    return shown.unionByName(rest, allowMissingColumns=True)
 
 
 def _proofs(log: LogTables, first: DataFrame, salt: int) -> DataFrame:
     """The row that shows that what is missing is an event: gone_e, event_id, proof."""
-    wanted = first.select(F.col("gone_e").alias("e")).distinct()
-    rows = with_hashes(log.deliveries, salt, e="event_id").join(wanted, "e").filter("number is not null")
-    claims = rows.select(
-        "e", "event_id", F.lit(1).alias("phase"), "subscriber", "position", delivery_json().alias("proof")
-    )
-    if log.has_publications:
-        made = with_hashes(log.publications, salt, e="event_id").join(wanted, "e").filter("number is not null")
-        claims = claims.unionByName(
-            made.select(
-                "e",
-                "event_id",
-                F.lit(0).alias("phase"),
-                F.lit(None).cast("string").alias("subscriber"),
-                F.lit(None).cast("long").alias("position"),
-                publication_json().alias("proof"),
-            )
-        )
-    order = F.struct("phase", "subscriber", "position", "proof")
-    return claims.groupBy(F.col("e").alias("gone_e"), "event_id").agg(F.min(order)["proof"].alias("proof"))
+    claims = numbered(log, first.select(F.col("gone_e").alias("e")).distinct(), salt)
+    order = F.struct("phase", "subscriber", "position", "row")
+    return claims.groupBy(F.col("e").alias("gone_e"), "event_id").agg(F.min(order)["row"].alias("proof"))
 
 
 def _later(log: LogTables, first: DataFrame, placed: DataFrame, salt: int) -> DataFrame:
@@ -360,4 +311,4 @@ def _later(log: LogTables, first: DataFrame, placed: DataFrame, salt: int) -> Da
     at = rows.groupBy("q", "s").agg(F.max(F.struct("p", "e")).alias("at"))
     at = at.select("q", "s", F.col("at.p").alias("position"), F.col("at.e").alias("e"))
     full = with_hashes(log.deliveries, salt, s="subscriber", e="event_id")
-    return full.join(at, ["s", "position", "e"]).groupBy("q").agg(F.max(delivery_json()).alias("later"))
+    return full.join(at, ["s", "position", "e"]).groupBy("q").agg(F.max(row_of("deliveries")).alias("later"))

@@ -30,13 +30,8 @@ def ordering_degree(tables: Tables) -> Degree:
     assert found is not None
     if not found["compared"]:
         return Degree(None, 0, 0, 0, 0)
-    return Degree(
-        found["weighed"] / found["compared"],
-        found["pairs"],
-        found["compared"],
-        found["displaced"],
-        found["displacement_max"],
-    )
+    counted = (found[name] for name in ("pairs", "compared", "displaced", "displacement_max"))
+    return Degree(found["weighed"] / found["compared"], *counted)
 
 
 def usable(rows: DataFrame, known: DataFrame) -> DataFrame:

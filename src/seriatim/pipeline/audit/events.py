@@ -3,8 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.columns import LogTables, checked, with_hashes
-from seriatim.pipeline.audit.places import pack_place
+from seriatim.pipeline.audit.columns import LogTables, checked, pack_place, with_hashes
 
 # As the reference auditor sorts publications that share an id.
 PUBLICATION_ORDER = ("topic", "publisher", "published_at", "sequence", "seen", "number", "index")
@@ -23,7 +22,7 @@ def totals(log: LogTables, salt: int) -> DataFrame:
     """One row per subscriber and topic, from one pass over the deliveries: run, subscriber, topic, s, t, and counts.
 
     n rows, of them `tagged`; first and final position; how many rows have a number, and how many of those numbers are
-    `packed` into one (see `places.py`), the lowest and the highest.
+    `packed` into one (see `columns.py`), the lowest and the highest.
     """
     packed = pack_place(F.col("number"), F.col("index").cast("long"))
     return (
@@ -35,11 +34,14 @@ def totals(log: LogTables, salt: int) -> DataFrame:
             F.min("position").alias("first"),
             F.max("position").alias("final"),
             F.count("number").alias("numbered"),
-            F.count(packed).alias("packed"),
-            F.min(packed).alias("lowest"),
-            F.max(packed).alias("highest"),
+            *places_in(packed),
         )
     )
+
+
+def places_in(packed: Column) -> list[Column]:
+    """Of packed places: how many there are, the lowest, and the highest."""
+    return [F.count(packed).alias("packed"), F.min(packed).alias("lowest"), F.max(packed).alias("highest")]
 
 
 def subscribers(all_totals: DataFrame) -> DataFrame:
@@ -136,18 +138,10 @@ def events(each: DataFrame, publications: DataFrame | None) -> DataFrame:
     if publications is None:
         absent = {name: F.lit(None).cast(kind) for name, kind in NOT_PUBLISHED.items()}
         return each.withColumns({"reused": F.col("two_topics"), **absent})
+    names = ("e", "a", "b", "sequence", "seen", "twice", "clash", "made_check")
+    place = F.when(F.col("number").isNotNull(), F.struct("number", "index")).alias("published_place")
     known = publications.select(
-        "e",
-        F.col("run").alias("published_run"),
-        F.col("published_at").alias("published"),
-        "a",
-        "b",
-        "sequence",
-        "seen",
-        "twice",
-        "clash",
-        "made_check",
-        F.when(F.col("number").isNotNull(), F.struct("number", "index")).alias("published_place"),
+        *names, F.col("run").alias("published_run"), F.col("published_at").alias("published"), place
     )
     both = each.join(known, "e", "full_outer")
     return both.withColumns(
@@ -181,17 +175,9 @@ def chains(all_events: DataFrame) -> DataFrame:
     told = F.min(F.coalesce(F.col("steps"), F.lit(False))).over(own) & (
         F.min(F.col("sequence").isNotNull()).over(own) | (F.count(F.lit(1)).over(own) == 1)
     )
+    chain = "if(ordered, a, xxhash64(a, e)) as chain"
     marked = stepped.withColumn("ordered", told)
-    return marked.select(
-        "e",
-        "run",
-        "a",
-        "seen",
-        "k",
-        "ordered",
-        F.when(F.col("ordered"), F.col("a")).otherwise(F.xxhash64("a", "e")).alias("chain"),
-        F.when(F.col("ordered"), F.col("rank")).otherwise(F.lit(1)).alias("rank"),
-    )
+    return marked.selectExpr("e", "run", "a", "seen", "k", "ordered", chain, "if(ordered, rank, 1) as rank")
 
 
 def fill_keys(rows: DataFrame) -> DataFrame:

@@ -21,11 +21,7 @@ from seriatim.audit.report import Findings, Row
 from seriatim.model import Delivery, Publication, Subscription
 
 # What every check hands over. `phase`, `subscriber`, `position`, `tie` sort what has a sentence as the reference does.
-FOUND = (
-    "run string, name string, count bigint, phase int, subscriber string, position bigint, tie string, "
-    "sentence string, witness array<string>"
-)
-SCHEMA = pa.schema(
+FOUND = pa.schema(
     [
         ("run", pa.string()),
         ("name", pa.string()),
@@ -69,7 +65,7 @@ def explain(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Record
     for _, members in groupby(rows, key=lambda row: row["tangle"]):
         found = explain_tangle(list(members), limit)
         if found:
-            yield pa.RecordBatch.from_pylist(found, schema=SCHEMA)
+            yield pa.RecordBatch.from_pylist(found, schema=FOUND)
 
 
 def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
@@ -100,7 +96,7 @@ def explain_tangle(members: list[dict[str, Any]], limit: int) -> list[dict[str, 
     check_fifo(chains, evidence, findings)
     pasts = check_causes(chains, evidence, findings, hopeless)
     for anomaly in findings.anomalies:
-        found.append(_shown(run, anomaly, 1, _late(anomaly)))
+        found.append(_at(run, anomaly, 1, _late(anomaly)))
     for name, count in findings.counts.items():
         shown = sum(anomaly.name == name for anomaly in findings.anomalies)
         if count > shown:
@@ -127,9 +123,7 @@ def explain_reused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         publications = [row for row in decoded if isinstance(row, Publication)]
         one, other = Evidence(deliveries, publications, Findings(1)).reused[event_id]
         anomaly = Anomaly("reused-id", reused_sentence(event_id, one, other), (one, other))
-        found = _found(run, anomaly.name, 1, tie=event_id)
-        found |= {"sentence": anomaly.sentence, "witness": [encode(row) for row in anomaly.witness]}
-        yield pa.RecordBatch.from_pylist([found], schema=SCHEMA)
+        yield pa.RecordBatch.from_pylist([_shown(run, anomaly, 1, event_id)], schema=FOUND)
 
 
 def _disagreements(run: str, evidence: Evidence) -> Iterator[dict[str, Any]]:
@@ -140,7 +134,7 @@ def _disagreements(run: str, evidence: Evidence) -> Iterator[dict[str, Any]]:
         judge_knot(inside, topics, evidence, findings)
         place = evidence.row(*first_shared(inside))
         for anomaly in findings.anomalies:
-            yield _shown(run, anomaly, findings.counts[anomaly.name], place)
+            yield _at(run, anomaly, findings.counts[anomaly.name], place)
 
 
 def _late(anomaly: Anomaly) -> Delivery:
@@ -150,25 +144,16 @@ def _late(anomaly: Anomaly) -> Delivery:
     return row
 
 
-def _shown(run: str, anomaly: Anomaly, count: int, place: Delivery) -> dict[str, Any]:
-    found = _found(run, anomaly.name, count, tie=place.event_id)
-    return found | {
-        "subscriber": place.subscriber,
-        "position": place.position,
-        "sentence": anomaly.sentence,
-        "witness": [encode(row) for row in anomaly.witness],
-    }
+def _at(run: str, anomaly: Anomaly, count: int, place: Delivery) -> dict[str, Any]:
+    shown = _shown(run, anomaly, count, place.event_id)
+    return shown | {"subscriber": place.subscriber, "position": place.position}
+
+
+def _shown(run: str, anomaly: Anomaly, count: int, tie: str) -> dict[str, Any]:
+    witness = [encode(row) for row in anomaly.witness]
+    return _found(run, anomaly.name, count, tie) | {"sentence": anomaly.sentence, "witness": witness}
 
 
 def _found(run: str, name: str, count: int, tie: str | None = None) -> dict[str, Any]:
-    return {
-        "run": run,
-        "name": name,
-        "count": count,
-        "phase": 0,
-        "subscriber": None,
-        "position": None,
-        "tie": tie,
-        "sentence": None,
-        "witness": None,
-    }
+    """What is found, in some columns of FOUND; the others are null."""
+    return {"run": run, "name": name, "count": count, "phase": 0, "tie": tie}

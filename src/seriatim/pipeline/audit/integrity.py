@@ -1,34 +1,30 @@
 """Which rows may be used, and what is wrong with the others: what `evidence.py` and `check_integrity` say, at scale."""
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.columns import (
-    LogTables,
-    delivery_json,
-    publication_json,
-    subscription_json,
-    with_hashes,
-)
-from seriatim.pipeline.audit.doubts import doubts
+from seriatim.pipeline.audit.columns import LogTables, row_of, shown, told, with_hashes
 from seriatim.pipeline.audit.events import PUBLICATION_ORDER
-from seriatim.pipeline.audit.explain import FOUND, SCHEMA, explain_reused
-from seriatim.pipeline.audit.keep import handed_out, kept
-from seriatim.pipeline.audit.places import shown
-from seriatim.pipeline.audit.workers import in_python
+from seriatim.pipeline.audit.explain import FOUND, explain_reused
+from seriatim.pipeline.audit.keep import handed_out, in_python, kept
+from seriatim.pipeline.audit.reporting import doubts
 
 # As the reference auditor sorts the rows of one subscriber.
 ROW_ORDER = ("position", "event_id", "topic", "number", "index", "out_of_order")
 FIRST_PUBLISHED, FIRST_HELD = 0, 1  # phases of phantoms: what nobody published is told first
 
 
-def found(frame: DataFrame, name: str, phase: Column, sentence: Column, witness: Column) -> DataFrame:
-    """Anomalies in common columns, each counted once. The frame has run, subscriber, position and event_id."""
+def found(
+    frame: DataFrame, name: str, sentence: Column, witness: Column, phase: Column | int = 0, count: Column | int = 1
+) -> DataFrame:
+    """Anomalies in common columns. The frame has run, subscriber, position and event_id."""
     return frame.select(
         "run",
         F.lit(name).alias("name"),
-        F.lit(1).cast("long").alias("count"),
-        phase.cast("int").alias("phase"),
+        F.lit(count).cast("long").alias("count"),
+        F.lit(phase).cast("int").alias("phase"),
         "subscriber",
         F.col("position").cast("long").alias("position"),
         F.col("event_id").alias("tie"),
@@ -42,45 +38,38 @@ def repeats(log: LogTables, repeated: DataFrame, salt: int) -> tuple[DataFrame, 
     keys = repeated.select("s", "e")
     rows = with_hashes(log.deliveries, salt, s="subscriber", e="event_id").join(keys, ["s", "e"])
     same = Window.partitionBy("s", "e").orderBy(*ROW_ORDER)
-    rows = rows.withColumn("row", delivery_json())
-    rows = rows.withColumns(
-        {
-            "first_position": F.first("position").over(same),
-            "first_row": F.first("row").over(same),
-            "nth": F.row_number().over(same),
-        }
-    ).filter("nth > 1")
+    rows = rows.withColumn("row", row_of("deliveries"))
+    firsts = {f"first_{name}": F.first(name).over(same) for name in ("position", "row")}
+    rows = rows.withColumns({**firsts, "nth": F.row_number().over(same)}).filter("nth > 1")
     again = rows.filter("position != first_position")
-    where = F.concat(F.lit("at positions "), "first_position", F.lit(" and "), "position")
-    sentence = F.concat("subscriber", F.lit(" was notified of "), "event_id", F.lit(" twice, "), where)
-    duplicates = found(again, "duplicate", F.lit(0), sentence, F.array("first_row", "row"))
+    sentence = told("{subscriber} was notified of {event_id} twice, at positions {first_position} and {position}")
     logged = rows.filter("position = first_position")
-    reason = F.concat(
-        "subscriber",
-        F.lit(": "),
-        "event_id",
-        F.lit(" twice at position "),
-        "position",
-        F.lit(", logged or notified twice"),
+    reason = told("{subscriber}: {event_id} twice at position {position}, logged or notified twice")
+    return (
+        found(again, "duplicate", sentence, F.array("first_row", "row")),
+        doubts(logged, "integrity", 0, "subscriber", "position", reason=reason),
     )
-    return duplicates, doubts(logged, "integrity", 0, "subscriber", "position", reason=reason)
 
 
 def row_doubts(subscribers: DataFrame, holes: DataFrame | None, tied: DataFrame | None) -> list[DataFrame]:
     """Rows that are missing, and positions that two events claim."""
-    made = []
-    if holes is not None:
-        rows = holes.join(subscribers, "s").withColumn("kind", F.lit(0))
-        reason = F.concat("subscriber", F.lit(": no row for position "), "position", F.lit(", so rows are missing"))
-        made.append(doubts(rows, "order", 0, "subscriber", "kind", reason=reason))
-    if tied is not None:
-        first = tied.groupBy("s").agg(F.min("p").alias("position"))
-        rows = first.join(subscribers, "s").withColumn("kind", F.lit(1))
-        reason = F.concat(
-            "subscriber", F.lit(": different events at position "), "position", F.lit(", order not known")
+    first = tied.groupBy("s").agg(F.min("p").alias("position")) if tied is not None else None
+    kinds = (
+        (holes, "{subscriber}: no row for position {position}, so rows are missing"),
+        (first, "{subscriber}: different events at position {position}, order not known"),
+    )
+    return [
+        doubts(
+            rows.join(subscribers, "s").withColumn("kind", F.lit(kind)),
+            "order",
+            0,
+            "subscriber",
+            "kind",
+            reason=told(text),
         )
-        made.append(doubts(rows, "order", 0, "subscriber", "kind", reason=reason))
-    return made
+        for kind, (rows, text) in enumerate(kinds)
+        if rows is not None
+    ]
 
 
 def reused(log: LogTables, all_events: DataFrame, salt: int, is_undivided: bool) -> DataFrame:
@@ -89,36 +78,35 @@ def reused(log: LogTables, all_events: DataFrame, salt: int, is_undivided: bool)
     notified = with_hashes(log.deliveries, salt, e="event_id").join(ids, "e")
     of_topic = Window.partitionBy("e", "topic").orderBy("subscriber", *ROW_ORDER)
     notified = notified.withColumn("nth", F.row_number().over(of_topic)).filter("nth = 1")
-    rows = notified.select("e", "run", "event_id", delivery_json().alias("row"))
+    rows = notified.select("e", "run", "event_id", row_of("deliveries").alias("row"))
     if log.has_publications:
         made = with_hashes(log.publications, salt, e="event_id").join(ids, "e").distinct()
         of_id = Window.partitionBy("e").orderBy(*PUBLICATION_ORDER)
         made = made.withColumn("nth", F.row_number().over(of_id)).filter("nth <= 2")
-        rows = rows.unionByName(made.select("e", "run", "event_id", publication_json().alias("row")))
+        rows = rows.unionByName(made.select("e", "run", "event_id", row_of("publications").alias("row")))
     rows = (rows.coalesce(1) if is_undivided else rows.repartition("e")).sortWithinPartitions("e")
-    return in_python(rows, explain_reused, FOUND, SCHEMA, is_undivided)
+    return in_python(rows, explain_reused, FOUND, is_undivided)
 
 
-def reused_doubt(told: DataFrame) -> DataFrame:
+def reused_doubt(anomalies: DataFrame) -> DataFrame:
     """From the anomalies of `reused`: one doubt per run."""
-    first = told.groupBy("run").agg(F.min("tie").alias("id"))
-    reason = F.concat(F.lit("the id "), "id", F.lit(" stands for two events: their order cannot be told"))
-    return doubts(first, "order", 1, reason=reason)
+    first = anomalies.groupBy("run").agg(F.min("tie").alias("id"))
+    return doubts(first, "order", 1, reason=told("the id {id} stands for two events: their order cannot be told"))
 
 
 def unpublished(log: LogTables, all_events: DataFrame, runs: DataFrame, salt: int) -> DataFrame:
     """Notifications of what nobody published, in the runs whose publications are known."""
     ids = all_events.filter("n > 0 and a is null").select("e")
     rows = with_hashes(log.deliveries, salt, e="event_id").join(ids, "e").join(runs, "run", "left_semi")
-    sentence = F.concat("subscriber", F.lit(" was notified of "), "event_id", F.lit(", which nobody published"))
-    return found(rows, "phantom", F.lit(FIRST_PUBLISHED), sentence, F.array(delivery_json()))
+    sentence = told("{subscriber} was notified of {event_id}, which nobody published")
+    return found(rows, "phantom", sentence, F.array(row_of("deliveries")), FIRST_PUBLISHED)
 
 
 def spans(log: LogTables, salt: int) -> DataFrame:
     """Of each subscriber and topic: when it was held, in order: s, t, spans."""
     rows = with_hashes(log.subscriptions, salt, s="subscriber", t="topic")
     order = [F.coalesce(name, F.lit(-1)).alias(name) for name in ("since", "until", "start", "end")]
-    span = F.struct(*order, subscription_json().alias("row"))
+    span = F.struct(*order, row_of("subscriptions").alias("row"))
     return rows.groupBy("s", "t").agg(F.sort_array(F.collect_list(span)).alias("spans"))
 
 
@@ -138,10 +126,9 @@ def not_held(log: LogTables, unclear: DataFrame, runs: DataFrame, salt: int) -> 
     rows = with_hashes(log.deliveries, salt, s="subscriber", t="topic").join(runs, "run", "left_semi")
     rows = rows.join(unclear, ["s", "t"])
     rows = rows.filter(~F.exists("spans", lambda span: _covers(span, F.col("position"), F.col("position"))))
-    what = F.concat("event_id", F.lit(" on topic "), "topic", F.lit(", which it did not hold then"))
-    sentence = F.concat("subscriber", F.lit(" was notified of "), what)
-    witness = F.concat(F.array(delivery_json()), F.transform("spans", lambda span: span["row"]))
-    return found(rows, "phantom", F.lit(FIRST_HELD), sentence, witness)
+    sentence = told("{subscriber} was notified of {event_id} on topic {topic}, which it did not hold then")
+    witness = F.concat(F.array(row_of("deliveries")), F.transform("spans", lambda span: span["row"]))
+    return found(rows, "phantom", sentence, witness, FIRST_HELD)
 
 
 def _covers(span: Column, low: Column, high: Column) -> Column:
@@ -158,10 +145,10 @@ def contradicted(
     log: LogTables, rows: DataFrame, all_events: DataFrame, several_count: int, salt: int
 ) -> DataFrame | None:
     """Events whose number is another event's, or that have two numbers, and their count. None if there are none."""
-    told = all_events.filter(~F.col("reused"))
+    clear = all_events.filter(~F.col("reused"))
     place = F.coalesce("published_place", "low")
-    several_places = told.filter(has_several_places()).select("e")
-    claims = told.filter(place.isNotNull()).select(
+    several_places = clear.filter(has_several_places()).select("e")
+    claims = clear.filter(place.isNotNull()).select(
         "e", "t", place["number"].alias("number"), place["index"].alias("index")
     )
     if several_count:
@@ -180,47 +167,32 @@ def contradicted(
 
 
 def _mismatches(log: LogTables, suspects: DataFrame, salt: int) -> DataFrame:
-    columns = ("e", "run", "topic", "number", "index", "event_id", "phase", "subscriber", "position", "row")
-    notified = with_hashes(log.deliveries, salt, e="event_id").join(suspects, "e").filter("number is not null")
-    claims = notified.withColumns({"row": delivery_json(), "phase": F.lit(1)}).select(*columns)
-    if log.has_publications:
-        made = with_hashes(log.publications, salt, e="event_id").join(suspects, "e").filter("number is not null")
-        made = made.withColumns(
-            {
-                "row": publication_json(),
-                "phase": F.lit(0),
-                "subscriber": F.lit(None).cast("string"),
-                "position": F.lit(None).cast("long"),
-            }
-        )
-        claims = claims.unionByName(made.select(*columns))
+    claims = numbered(log, suspects, salt)
     # As the reference goes along the rows: publications by id, then subscribers by name, each by position.
     order = ("phase", "subscriber", "position", "event_id", "number", "index")
     of_place = Window.partitionBy("run", "topic", "number", "index").orderBy(*order)
     of_event = Window.partitionBy("e").orderBy(*order)
-    claims = claims.withColumns(
-        {
-            "owner": F.first("event_id").over(of_place),
-            "owner_row": F.first("row").over(of_place),
-            "first_number": F.first("number").over(of_event),
-            "first_index": F.first("index").over(of_event),
-            "first_row": F.first("row").over(of_event),
-        }
-    )
+    owners = {"owner": F.first("event_id").over(of_place), "owner_row": F.first("row").over(of_place)}
+    firsts = {f"first_{name}": F.first(name).over(of_event) for name in ("number", "index", "row")}
+    claims = claims.withColumns(owners | firsts)
     taken = F.col("owner") != F.col("event_id")
     moved = (F.col("first_number") != F.col("number")) | (F.col("first_index") != F.col("index"))
     claims = claims.filter(taken | moved).withColumn("nth", F.row_number().over(of_event)).filter("nth = 1")
-    stands = F.concat(F.lit("number "), shown("number", "index"), F.lit(" of topic "), "topic", F.lit(" stands for "))
-    sentence = F.when(taken, F.concat(stands, "owner", F.lit(" and for "), "event_id")).otherwise(
-        F.concat(
-            "event_id",
-            F.lit(" has the numbers "),
-            shown("first_number", "first_index"),
-            F.lit(" and "),
-            shown("number", "index"),
-            F.lit(" of topic "),
-            "topic",
-        )
-    )
+    place, first = shown("number", "index"), shown("first_number", "first_index")
+    stands = told("number {place} of topic {topic} stands for {owner} and for {event_id}", place=place)
+    has = told("{event_id} has the numbers {first} and {place} of topic {topic}", first=first, place=place)
     witness = F.when(taken, F.array("owner_row", "row")).otherwise(F.array("first_row", "row"))
-    return found(claims, "number-mismatch", F.col("phase"), sentence, witness)
+    return found(claims, "number-mismatch", F.when(taken, stands).otherwise(has), witness, F.col("phase"))
+
+
+def numbered(log: LogTables, events: DataFrame, salt: int) -> DataFrame:
+    """The rows of these events (e) that have a number, each as `row`. The reference auditor looks at phase 0 first."""
+    tables = [(1, "deliveries"), *([(0, "publications")] if log.has_publications else [])]
+    parts = [
+        with_hashes(getattr(log, name), salt, e="event_id")
+        .join(events, "e")
+        .filter("number is not null")
+        .withColumns({"row": row_of(name), "phase": F.lit(phase)})
+        for phase, name in tables
+    ]
+    return reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)

@@ -1,16 +1,22 @@
-"""Tables that several steps need are computed once, and the plans of what follows start from them.
+"""How an audit uses Spark: which tables are computed once, what is done in Python, and which steps go side by side.
 
-Without that, every step would plan all steps before it again, and their number doubles with each join.
+Tables that several steps need are kept, and the plans of what follows start from them. Without that, every step would
+plan all steps before it again, and their number doubles with each join.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
 from threading import Lock
 
-from pyspark import StorageLevel
+import pyarrow as pa
+from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from seriatim.pipeline.logs.reading import settings
 
 CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
 UNDIVIDED = {
@@ -25,6 +31,8 @@ LEVEL = StorageLevel.MEMORY_AND_DISK_DESER  # rows as they are: to write and rea
 INTERPRETED_ROWS = 20_000  # of so few rows, to compile a plan takes longer than to interpret it
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 HANDED_OUT_MAX = 200_000  # rows of a few columns
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _one_at_a_time = Lock()  # settings are the session's: two audits would undo each other's, and leave some behind
 
@@ -71,15 +79,22 @@ def planned_simply(spark: SparkSession, few: int | None = None) -> Iterator[None
     wanted = {CONSTRAINTS: "false"}
     if few is not None:
         wanted |= UNDIVIDED | (INTERPRETED if few <= INTERPRETED_ROWS else {})
-    with _one_at_a_time:
-        before = {name: spark.conf.get(name, None) for name in wanted}
-        for name, value in wanted.items():
-            spark.conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name, was in before.items():
-                if was is None:
-                    spark.conf.unset(name)
-                else:
-                    spark.conf.set(name, was)
+    with _one_at_a_time, settings(spark, wanted):
+        yield
+
+
+def in_python(frame: DataFrame, work: Work, schema: pa.Schema, is_undivided: bool) -> DataFrame:
+    """What a Python function makes of a table, kept. That of a small log is done here: workers would have to start."""
+    columns = from_arrow_schema(schema)
+    if not is_undivided:
+        return kept(frame.mapInArrow(work, columns))
+    made = pa.Table.from_batches(list(work(iter(frame.toArrow().to_batches()))), schema)
+    spark = frame.sparkSession  # of a table without batches it cannot make anything
+    return (spark.createDataFrame(made, columns) if len(made) else spark.createDataFrame([], columns)).coalesce(1)
+
+
+def side_by_side(spark: SparkSession, *steps: Callable[[], None]) -> None:
+    """Steps that do not need each other: while Spark plans one, it works at another."""
+    with ThreadPoolExecutor(len(steps)) as threads:
+        for done in [threads.submit(inheritable_thread_target(spark)(step)) for step in steps]:
+            done.result()

@@ -23,31 +23,20 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 
-def every_of(count: int) -> int:
-    """N such that every Nth event of this many deliveries gives a sample that is large enough."""
-    return max(1, count // SAMPLE_ROWS)
-
-
-def sample_of_rows(rows: DataFrame, every: int) -> DataFrame:
-    """Every Nth event, with the times of all its deliveries that are not tagged: s, e, notified_at."""
+def delays_of(rows: DataFrame, count: int) -> tuple[Ids, Floats]:
+    """Subscribers, and the usual delay of each. The sample is every Nth event of this many deliveries."""
+    every = max(1, count // SAMPLE_ROWS)
     chosen = (F.pmod(F.col("e"), F.lit(every)) == 0) & F.col("notified_at").isNotNull() & ~F.col("o")
-    return rows.filter(chosen).select("s", "e", "notified_at")
-
-
-def delays_of(sample: DataFrame) -> tuple[Ids, Floats]:
-    """Subscribers, and the usual delay of each."""
-    taken = sample.toArrow()
-    columns: list[Any] = [taken.column(name).to_numpy() for name in ("s", "e", "notified_at")]
+    sample = rows.filter(chosen).select("s", "e", "notified_at").toArrow()
+    columns: list[Any] = [column.to_numpy() for column in sample.columns]
     return usual_delays(*columns)
 
 
 def with_levels(rows: DataFrame, names: Ids, delays: Floats) -> DataFrame:
     """Deliveries, each with `levelled`: when it was notified of, less its subscriber's usual delay."""
-    table = rows.sparkSession.createDataFrame(pa.table({"s": names, "delay": delays}), "s long, delay double").coalesce(
-        1
-    )
+    table = rows.sparkSession.createDataFrame(pa.table({"s": names, "delay": delays}), "s long, delay double")
     levelled = F.col("notified_at") - F.coalesce("delay", F.lit(0.0))
-    return rows.join(F.broadcast(table), "s", "left").withColumn("levelled", levelled).drop("delay")
+    return rows.join(F.broadcast(table.coalesce(1)), "s", "left").withColumn("levelled", levelled).drop("delay")
 
 
 def usual_delays(subscribers: Ids, events: Ids, times: Floats) -> tuple[Ids, Floats]:

@@ -23,18 +23,6 @@ class AuditOptions(Struct, frozen=True, kw_only=True):
     salt: int = 0  # of the hashes that stand for ids; another one if two ids collide
 
     def __post_init__(self) -> None:
-        for name in (
-            "keys_max",
-            "file_keys_max",
-            "stretches_max",
-            "split_rows",
-            "chunk_rows",
-            "cuts_max",
-            "block_rows",
-            "block_rows_max",
-            "task_rows_max",
-            "tangle_rows_max",
-            "rounds",
-        ):
-            if getattr(self, name) < 1:
+        for name in self.__struct_fields__:
+            if name not in ("undivided_rows", "salt") and getattr(self, name) < 1:
                 raise InputError(name, f"{getattr(self, name)} is too small", "give at least 1")

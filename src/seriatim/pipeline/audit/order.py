@@ -9,56 +9,48 @@ from functools import partial, reduce
 from math import ceil
 from typing import NamedTuple
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.blocks import DIRTY, Keys, assign_keys, coarse_blocks, dirty_events, join_intervals
+from seriatim.pipeline.audit.blocks import DIRTY, assign_keys, coarse_blocks, dirty_events, join_intervals
 from seriatim.pipeline.audit.columnar.files import FileLog
 from seriatim.pipeline.audit.columnar.walking import walk_files
-from seriatim.pipeline.audit.columns import LogTables, delivery_json, publication_json, with_hashes
-from seriatim.pipeline.audit.doubts import doubts
+from seriatim.pipeline.audit.columns import LogTables, before, row_of, told, with_hashes
 from seriatim.pipeline.audit.events import chains, delivered, fill_keys
 from seriatim.pipeline.audit.explain import FOUND, UNTOLD, explain
-from seriatim.pipeline.audit.explain import SCHEMA as FOUND_SCHEMA
-from seriatim.pipeline.audit.keep import handed_out, kept
+from seriatim.pipeline.audit.keep import handed_out, in_python, kept
 from seriatim.pipeline.audit.options import AuditOptions
-from seriatim.pipeline.audit.untangle import SCHEMA as TANGLES_SCHEMA
+from seriatim.pipeline.audit.reporting import doubts
 from seriatim.pipeline.audit.untangle import TANGLES, untangle
 from seriatim.pipeline.audit.walk import (
     NOTIFIED,
     PUBLISHED,
+    Keys,
+    Marks,
     chain_marks,
-    holes,
-    intervals,
-    marks,
-    may_repeat,
     repeated,
-    sequences,
-    skips,
     tied,
-    twice_taken,
-    with_keys,
+    walk_rows,
     with_publications,
+    without_repeats,
 )
-from seriatim.pipeline.audit.workers import in_python
 
-HINTS = (
-    "levelled",
-    "notified",
-    "received",
-    "published",
-)  # columns of events that may serve as a key, if all events have one
+HINTS = ("levelled", "notified", "received", "published")  # columns that may serve as a key, if all events have one
 
 
-class Known(NamedTuple):
-    """What has been counted of a log before its walk."""
+class Facts(NamedTuple):
+    """What has been counted of a log, in all runs, before its walk. Small tables need not be counted again."""
 
+    rows: int
+    events: int  # delivered, or only published
+    delivered: int
+    published: int
+    subscribers: int
+    repeated: int  # events that somebody was notified of more than once; counted only in files
     has_publications: bool
     has_seen: bool  # publications say what their publishers had seen
-    subscribers: int
-    repeated: int = 0  # events that somebody was notified of more than once; counted only in files
-    files: FileLog | None = None  # the deliveries, where tasks can read them by themselves
+    is_undivided: bool  # every table is in one part
+    files: FileLog | None  # the deliveries, where tasks can read them by themselves
 
 
 class Walked(NamedTuple):
@@ -76,16 +68,6 @@ class Walked(NamedTuple):
     keys: Keys | None  # of all events that have one, where they are known here
 
 
-class Sizes(NamedTuple):
-    """How many there are in all runs. What is small needs not be counted again."""
-
-    rows: int
-    events: int  # delivered, or only published
-    delivered: int
-    published: int
-    is_undivided: bool  # every table is in one part
-
-
 def lacks_hint(hint: str) -> Column:
     return F.col(hint).isNull() | F.isnan(hint)
 
@@ -94,11 +76,10 @@ def covered_shares(rows: DataFrame, all_events: DataFrame, hints: Sequence[str],
     """How many rows of every Nth subscriber each hint would cover: the best hint covers the fewest."""
     sample = rows.filter((F.pmod(F.col("s"), F.lit(every)) == 0) & ~F.col("o")).select("s", "p", "e")
     known = sample.join(all_events.filter("shared and not reused").select("e", *hints), "e")
-    before = Window.partitionBy("s").orderBy("p", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
-    walked = known.withColumns({f"{hint}_reach": F.max(hint).over(before) for hint in hints})
+    walked = known.withColumns({f"{hint}_reach": F.max(hint).over(before("s", "p", "e")) for hint in hints})
     found = walked.agg(
         F.count(F.lit(1)).alias("rows"),
-        *(_count(F.coalesce(F.col(hint) <= F.col(f"{hint}_reach"), F.lit(False))).alias(hint) for hint in hints),
+        *(F.count_if(F.col(hint) <= F.col(f"{hint}_reach")).alias(hint) for hint in hints),
     ).first()
     assert found is not None
     return {hint: found[hint] / max(1, found["rows"]) for hint in hints}
@@ -126,26 +107,15 @@ def with_hint(all_events: DataFrame, hint: str, has_publications: bool) -> DataF
     return all_events.withColumns({"k": key, "suspect": F.col("reused") | alone})
 
 
-class Marks(NamedTuple):
-    """What is irregular along the sequences of some subscribers. A table that would be empty is None."""
-
-    repeats: DataFrame | None = None
-    twice: DataFrame | None = None  # positions with two rows: s, p
-    holes: DataFrame | None = None
-    intervals: DataFrame | None = None  # k, reach
-    interval_count: int = 0
-    covered_rows: int = 0
-    keys: Keys | None = None
-
-
-def walk(rows: DataFrame, all_events: DataFrame, known: Known, sizes: Sizes, options: AuditOptions) -> Walked:
+def walk(rows: DataFrame, all_events: DataFrame, facts: Facts, options: AuditOptions) -> Walked:
     """Go along all sequences once, and look closer at what is marked."""
     rows = rows.select("s", "p", "e", "o")
-    chain_rows = kept(fill_keys(chains(all_events))) if known.has_publications else None
-    if known.files is not None and sizes.delivered <= options.file_keys_max:
-        found = _marks_in_files(rows, all_events, chain_rows, known, sizes, options)
-    else:
-        found = [_marks(rows, all_events, chain_rows, sizes, options)]
+    chain_rows = kept(fill_keys(chains(all_events))) if facts.has_publications else None
+    found = None
+    if facts.files is not None and facts.delivered <= options.file_keys_max:
+        found = _walk_files(rows, all_events, chain_rows, facts, options)
+    if found is None:
+        found = [walk_rows(rows, all_events, chain_rows, facts.events <= options.keys_max)]
     repeats = _union([each.repeats for each in found])
     parts = [each.intervals for each in found]
     if chain_rows is not None:
@@ -160,7 +130,7 @@ def walk(rows: DataFrame, all_events: DataFrame, known: Known, sizes: Sizes, opt
         kept(tied(rows, twice)) if twice is not None else None,
         _union([each.holes for each in found]),
         covered.groupBy("k").agg(F.max("reach").alias("reach")) if covered is not None else None,
-        sum(each.interval_count for each in found) + sizes.published,
+        sum(each.interval_count for each in found) + facts.published,
         sum(each.covered_rows for each in found),
         found[0].keys if chain_rows is None else None,
     )
@@ -171,96 +141,48 @@ def _union(frames: Sequence[DataFrame | None]) -> DataFrame | None:
     return reduce(DataFrame.unionByName, there) if there else None
 
 
-def _marks(
-    rows: DataFrame, all_events: DataFrame, chain_rows: DataFrame | None, sizes: Sizes, options: AuditOptions
-) -> Marks:
-    """Group the rows by subscriber and sort them. If there are few events, every task gets all their keys."""
-    keyed = with_keys(rows, all_events, are_few=sizes.events <= options.keys_max)
-    marked = kept(marks(sequences(keyed, chain_rows), chain_rows is not None))
-    is_row = F.col("kind") == NOTIFIED
-    covers = F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
-    counted = marked.agg(
-        _count(is_row & skips()).alias("holes"),
-        _count(is_row & (F.col("p") < F.col("expected"))).alias("ties"),
-        _count(is_row & (covers | F.col("o") | F.col("suspect"))).alias("repeats"),
-        _count(covers).alias("covered"),
-    ).first()
-    assert counted is not None
-    repeats = _unless_empty(repeated(rows, may_repeat(marked), counted["repeats"])) if counted["repeats"] else None
-    return Marks(
-        repeats,
-        twice_taken(marked) if counted["ties"] else None,
-        kept(holes(marked)) if counted["holes"] else None,
-        intervals(marked, repeats) if counted["covered"] else None,
-        counted["covered"],
-        counted["covered"],
-    )
-
-
-def _unless_empty(frame: DataFrame) -> DataFrame | None:
-    frame = kept(frame)
-    return None if frame.isEmpty() else frame
-
-
-def _marks_in_files(
-    rows: DataFrame,
-    all_events: DataFrame,
-    chain_rows: DataFrame | None,
-    known: Known,
-    sizes: Sizes,
-    options: AuditOptions,
-) -> list[Marks]:
-    """Rows are walked along where they lie; only those of subscribers for whom that does not do are moved.
+def _walk_files(
+    rows: DataFrame, all_events: DataFrame, chain_rows: DataFrame | None, facts: Facts, options: AuditOptions
+) -> list[Marks] | None:
+    """Walk along rows where they lie. Spark moves the rows of some subscribers only, and walks along those.
 
     These are the torn ones, and publishers that say what they had seen: their publications stand among their rows.
+    None if they are more than half of all, or if the files are too much in disorder.
     """
-    spark = rows.sparkSession
-    assert known.files is not None
+    assert facts.files is not None
     authors = None
-    if known.has_seen and chain_rows is not None:
+    if facts.has_seen and chain_rows is not None:
         authors = kept(chain_rows.filter("ordered and seen is not null").select(F.col("a").alias("s")).distinct())
-        if 2 * authors.count() > known.subscribers:
-            return [_marks(rows, all_events, chain_rows, sizes, options)]
+        if 2 * authors.count() > facts.subscribers:
+            return None
     taken = all_events.filter(delivered()).select("e", "k").toArrow()
     keys = Keys(taken.column("e").to_numpy(), taken.column("k").to_numpy())
-    found = walk_files(spark, known.files, keys, options.stretches_max)
+    found = walk_files(rows.sparkSession, facts.files, keys, options.stretches_max)
     if found is None:
-        return [_marks(rows, all_events, chain_rows, sizes, options)]
-    repeats = None
-    if known.repeated:
-        repeats = _unless_empty(repeated(rows, all_events.filter("again").select("e"), known.repeated))
-    missing = pa.table({"s": found.holes[0], "position": found.holes[1]})
-    in_place = Marks(
-        repeats,
-        found.ties,
-        spark.createDataFrame(missing, "s long, position long") if missing.num_rows else None,
-        found.intervals if found.interval_count else None,
-        found.interval_count,
-        found.covered_rows,
-        keys,
-    )
-    moved = spark.createDataFrame(pa.table({"s": found.torn}), "s long") if len(found.torn) else None
+        return None
+    in_place, moved = found
+    if facts.repeated:
+        in_place = in_place._replace(repeats=repeated(rows, all_events.filter("again").select("e"), facts.repeated))
     if authors is not None:
         moved = authors if moved is None else moved.unionByName(authors).distinct()
     if moved is None:
         return [in_place]
     if in_place.holes is not None:
         in_place = in_place._replace(holes=in_place.holes.join(moved, "s", "left_anti"))
-    theirs = rows.join(handed_out(kept(moved), known.subscribers), "s", "left_semi")
-    return [in_place, _marks(theirs, all_events, chain_rows, sizes, options)._replace(repeats=None)]
-
-
-def _count(condition: Column) -> Column:
-    return F.coalesce(F.sum(condition.cast("long")), F.lit(0))
+    theirs = rows.join(handed_out(kept(moved), facts.subscribers), "s", "left_semi")
+    return [
+        in_place,
+        walk_rows(theirs, all_events, chain_rows, facts.events <= options.keys_max)._replace(repeats=None),
+    ]
 
 
 def blocks_of(
-    walked: Walked, all_events: DataFrame, sizes: Sizes, options: AuditOptions
+    walked: Walked, all_events: DataFrame, facts: Facts, options: AuditOptions
 ) -> tuple[DataFrame, DataFrame] | None:
     """The events that a closer look is needed at, in blocks: e, block; and their deliveries: s, p, e, o, block."""
     if walked.covered is None:
         return None
-    covered, covered_max, found_max = walked.covered, walked.covered_max, sizes.events
+    covered, covered_max, found_max = walked.covered, walked.covered_max, facts.events
     if covered_max > options.cuts_max:
         covered = kept(covered)
         covered_max = covered.count()
@@ -274,10 +196,10 @@ def blocks_of(
             inside = assign_keys(walked.keys, low, high)
             found, found_max = all_events.sparkSession.createDataFrame(inside, DIRTY), inside.num_rows
         else:
-            found = dirty_events(known, low, high, sizes.is_undivided)
+            found = dirty_events(known, low, high, facts.is_undivided)
     else:
         found = known.filter("k is not null").select("e", F.lit(0).cast("long").alias("block"))
-    return _cut_again(found, found_max, walked, all_events, sizes, options)
+    return _cut_again(found, found_max, walked, all_events, facts, options)
 
 
 def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
@@ -290,11 +212,11 @@ def _with_published(all_events: DataFrame, chain_rows: DataFrame | None) -> Data
 
 
 def _cut_again(
-    found: DataFrame, found_max: int, walked: Walked, all_events: DataFrame, sizes: Sizes, options: AuditOptions
+    found: DataFrame, found_max: int, walked: Walked, all_events: DataFrame, facts: Facts, options: AuditOptions
 ) -> tuple[DataFrame, DataFrame]:
     """Cut blocks that are too large for one task by coarse cuts. They have at most this many events."""
     rows = walked.rows.join(handed_out(found, found_max), "e")
-    if sizes.rows <= options.block_rows_max:
+    if facts.rows <= options.block_rows_max:
         return found, rows
     rows = kept(rows)
     large = kept(rows.groupBy("block").count().filter(F.col("count") > options.block_rows_max))
@@ -304,11 +226,7 @@ def _cut_again(
     inside = found.join(large.select("block"), "block", "left_semi").select("e")
     events = kept(_with_published(all_events, walked.chain_rows).join(inside, "e").filter("k is not null"))
     steps = with_publications(rows.join(large.select("block"), "block", "left_semi"), walked.chain_rows, events)
-    if walked.repeats is not None:
-        known = walked.repeats.select("s", "e", "place", F.lit(True).alias("is_repeated"))
-        steps = steps.join(known, ["s", "e"], "left").filter(
-            (F.col("kind") == PUBLISHED) | F.col("is_repeated").isNull() | F.col("o") | (F.col("p") == F.col("place"))
-        )
+    steps = without_repeats(steps, walked.repeats)
     own = walked.chain_rows.join(inside, "e", "left_semi") if walked.chain_rows is not None else None
     again = coarse_blocks(kept(steps), own, events, max(2, ceil(total[0] / options.block_rows)), options.rounds)
     rest = found.join(large.select("block"), "block", "left_anti").select("e", "block")
@@ -325,74 +243,56 @@ def too_large(rows: DataFrame, group: str, rows_max: int) -> DataFrame | None:
 def size_doubt(all_events: DataFrame, found: DataFrame, group: str, large: DataFrame, option: str) -> DataFrame:
     """Why the events of these groups are not judged."""
     rows = all_events.join(found, "e").join(large, group).groupBy("run").agg(F.max("rows").alias("rows"))
-    text = f" rows that cannot be told apart are more than {option} allows: their order was not judged"
-    return doubts(rows, "order", 3, reason=F.concat(F.format_number("rows", 0), F.lit(text)))
+    text = "{rows} rows that cannot be told apart are more than " + option + " allows: their order was not judged"
+    return doubts(rows, "order", 3, reason=told(text, rows=F.format_number("rows", 0)))
 
 
 def untold_doubt(found: DataFrame) -> DataFrame:
     """A doubt about events that are in disorder without a witness: such an order cannot be called valid."""
     example = found.filter(F.col("name") == UNTOLD).groupBy("run").agg(F.min("tie").alias("event_id"))
-    text = ": in disorder, but its rows do not tell what is wrong; are all names UTF-8?"
-    return doubts(example, "order", 3, reason=F.concat("event_id", F.lit(text)))
+    reason = told("{event_id}: in disorder, but its rows do not tell what is wrong; are all names UTF-8?")
+    return doubts(example, "order", 3, reason=reason)
 
 
-def tangles_of(rows: DataFrame, walked: Walked, found: DataFrame, sizes: Sizes, options: AuditOptions) -> DataFrame:
+def tangles_of(rows: DataFrame, walked: Walked, found: DataFrame, facts: Facts, options: AuditOptions) -> DataFrame:
     """The events that are in disorder, each with its tangle: e, tangle. `rows` (s, p, e, o, block): those of blocks."""
-    notified = rows.select(
-        "block",
-        "s",
-        "p",
-        F.lit(NOTIFIED).alias("kind"),
-        "e",
-        "o",
-        F.lit(0).cast("long").alias("chain"),
-        F.lit(0).cast("long").alias("rank"),
-    )
-    if walked.tied is not None:
-        known = walked.tied.select("s", "p", F.lit(True).alias("is_tied"))
-        notified = notified.join(known, ["s", "p"], "left").withColumn("tied", F.col("is_tied").isNotNull())
-        notified = notified.drop("is_tied")
-    else:
-        notified = notified.withColumn("tied", F.lit(False))
+    notified = rows.selectExpr("block", "s", "p", f"{NOTIFIED} as kind", "e", "o", "0L as chain", "0L as rank")
+    notified = _with_tied(notified, walked.tied, "p", "tied")
     if walked.chain_rows is not None:
-        made = walked.chain_rows.join(found, "e").select(
-            "block",
-            F.col("a").alias("s"),
-            F.when(F.col("ordered"), F.coalesce("seen", F.lit(-1))).otherwise(F.lit(-1)).cast("long").alias("p"),
-            F.lit(PUBLISHED).alias("kind"),
-            "e",
-            F.lit(False).alias("o"),
-            "chain",
-            F.col("rank").cast("long").alias("rank"),
-            F.lit(False).alias("tied"),
+        seen = "cast(if(ordered, coalesce(seen, -1), -1) as bigint) as p"
+        made = walked.chain_rows.join(found, "e").selectExpr(
+            "block", "a as s", seen, f"{PUBLISHED} as kind", "e", "false as o", "chain", "bigint(rank) as rank"
         )
-        notified = notified.unionByName(made)
-    tasks = 1 if sizes.rows <= options.block_rows else max(1, ceil(rows.count() / options.block_rows))
-    if not sizes.is_undivided:
+        notified = notified.unionByName(made.withColumn("tied", F.lit(False)))
+    tasks = 1 if facts.rows <= options.block_rows else max(1, ceil(rows.count() / options.block_rows))
+    if not facts.is_undivided:
         notified = notified.repartition(tasks, "block")
-    return in_python(notified.drop("block"), untangle, TANGLES, TANGLES_SCHEMA, sizes.is_undivided)
+    return in_python(notified.drop("block"), untangle, TANGLES, facts.is_undivided)
+
+
+def _with_tied(rows: DataFrame, tied: DataFrame | None, position: str, name: str) -> DataFrame:
+    """A column of this name: whether two events claim the position of the row."""
+    if tied is None:
+        return rows.withColumn(name, F.lit(False))
+    known = tied.select("s", F.col("p").alias(position), F.lit(True).alias(name))
+    return rows.join(known, ["s", position], "left").fillna(False, [name])
 
 
 def explained(
     log: LogTables,
     walked: Walked,
     found: DataFrame,
-    sizes: Sizes,
+    facts: Facts,
     limit: int,
     salt: int,
     hopeless: DataFrame | None = None,
 ) -> DataFrame:
     """What is wrong in each tangle, in the columns of `FOUND`. `hopeless` (e) are events with circular causes."""
-    found = handed_out(found, sizes.events)
+    found = handed_out(found, facts.events)
     deliveries = with_hashes(log.deliveries, salt, e="event_id", s="subscriber").join(found, "e")
-    if walked.tied is not None:
-        known = walked.tied.select("s", F.col("p").alias("position"), F.lit(True).alias("is_tied"))
-        deliveries = deliveries.join(known, ["s", "position"], "left")
-        deliveries = deliveries.withColumn("flag", F.col("is_tied").isNotNull())
-    else:
-        deliveries = deliveries.withColumn("flag", F.lit(False))
+    deliveries = _with_tied(deliveries, walked.tied, "position", "flag")
     no = F.lit(False).alias("hopeless")
-    rows = deliveries.select("tangle", "run", "s", "e", delivery_json().alias("row"), "flag", no)
+    rows = deliveries.select("tangle", "run", "s", "e", row_of("deliveries").alias("row"), "flag", no)
     if walked.chain_rows is not None:
         order = walked.chain_rows.select("e", (~F.col("ordered")).alias("flag"))
         publications = with_hashes(log.publications, salt, e="event_id").join(found, "e").join(order, "e")
@@ -400,7 +300,9 @@ def explained(
             publications = publications.join(hopeless.withColumn("is_hopeless", F.lit(True)), "e", "left")
             no = F.col("is_hopeless").isNotNull().alias("hopeless")
         nobody = F.lit(None).cast("long").alias("s")
-        made = publications.select("tangle", "run", nobody, "e", publication_json().alias("row"), "flag", no).distinct()
+        made = publications.select(
+            "tangle", "run", nobody, "e", row_of("publications").alias("row"), "flag", no
+        ).distinct()
         rows = rows.unionByName(made)
-    rows = (rows.coalesce(1) if sizes.is_undivided else rows.repartition("tangle")).sortWithinPartitions("tangle")
-    return in_python(rows, partial(explain, limit=limit), FOUND, FOUND_SCHEMA, sizes.is_undivided)
+    rows = (rows.coalesce(1) if facts.is_undivided else rows.repartition("tangle")).sortWithinPartitions("tangle")
+    return in_python(rows, partial(explain, limit=limit), FOUND, facts.is_undivided)

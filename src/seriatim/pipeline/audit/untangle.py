@@ -7,17 +7,14 @@ tangle.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from seriatim.pipeline.audit.walk import NOTIFIED, PUBLISHED
+from seriatim.audit.knots import components
+from seriatim.pipeline.audit.walk import NOTIFIED, PUBLISHED, Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-TANGLES = "e bigint, tangle bigint"
-SCHEMA = pa.schema([("e", pa.int64()), ("tangle", pa.int64())])
+TANGLES = pa.schema([("e", pa.int64()), ("tangle", pa.int64())])
 
 
 def untangle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -30,9 +27,9 @@ def untangle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     del table, held
     ids, events = np.unique(columns["e"], return_inverse=True)
     before, after = _edges(events, columns)
-    for component in components(len(ids), before, after):
+    for component in find_tangles(len(ids), before, after):
         members = ids[component]
-        yield pa.record_batch([members, np.full(len(members), members.min())], schema=SCHEMA)
+        yield pa.record_batch([members, np.full(len(members), members.min())], schema=TANGLES)
 
 
 def _edges(events: Array, columns: dict[str, Array]) -> tuple[Array, Array]:
@@ -95,82 +92,11 @@ def _seen(events: Array, s: Array, p: Array, kind: Array, rank: Array) -> tuple[
     return events[rows[found]], events[made[first[found]]]
 
 
-def components(count: int, before: Array, after: Array) -> Iterator[list[int]]:
-    """The strongly connected components with an edge inside them, of the graph of these edges."""
-    loops = before == after
-    alone = set(before[loops].tolist())
-    before, after = before[~loops], after[~loops]
-    starts, ends = _rows_of(count, before, after)
-    back_starts, back_ends = _rows_of(count, after, before)
-    left = _trim(count, starts, ends, np.bincount(after, minlength=count).tolist())
-    left &= _trim(count, back_starts, back_ends, np.bincount(before, minlength=count).tolist())
-    for component in _tarjan(left, starts, ends):
-        if len(component) > 1:
-            alone.difference_update(component)
+def find_tangles(count: int, before: Array, after: Array) -> Iterator[list[int]]:
+    """The strongly connected components with an edge inside them, of the graph of these edges, sorted by `before`."""
+    loops = set(before[before == after].tolist())
+    starts, ends = np.searchsorted(before, np.arange(count + 1)).tolist(), after.tolist()
+    following = {event: ends[starts[event] : starts[event + 1]] for event in range(count)}
+    for component in components(following):
+        if len(component) > 1 or component[0] in loops:
             yield component
-    for event in sorted(alone):
-        yield [event]
-
-
-def _rows_of(count: int, before: Array, after: Array) -> tuple[list[int], list[int]]:
-    order = np.argsort(before, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=count))])
-    return starts.tolist(), after[order].tolist()
-
-
-def _trim(count: int, starts: list[int], ends: list[int], waiting: list[int]) -> set[int]:
-    """What is left after taking away, again and again, what nothing left comes before."""
-    ready = [event for event in range(count) if not waiting[event]]
-    left = set(range(count))
-    while ready:
-        event = ready.pop()
-        left.remove(event)
-        for later in ends[starts[event] : starts[event + 1]]:
-            waiting[later] -= 1
-            if not waiting[later]:
-                ready.append(later)
-    return left
-
-
-def _tarjan(left: set[int], starts: list[int], ends: list[int]) -> Iterator[list[int]]:
-    """Tarjan's algorithm without recursion, on what is left."""
-    number: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    for root in sorted(left):
-        if root in number:
-            continue
-        path = [(root, starts[root])]
-        number[root] = low[root] = len(number)
-        stack.append(root)
-        on_stack.add(root)
-        while path:
-            event, place = path.pop()
-            stop = starts[event + 1]
-            while place < stop:
-                later = ends[place]
-                place += 1
-                if later not in left:
-                    continue
-                if later not in number:
-                    path += [(event, place), (later, starts[later])]
-                    number[later] = low[later] = len(number)
-                    stack.append(later)
-                    on_stack.add(later)
-                    break
-                if later in on_stack:
-                    low[event] = min(low[event], number[later])
-            else:
-                if path:
-                    above = path[-1][0]
-                    low[above] = min(low[above], low[event])
-                if low[event] == number[event]:
-                    component = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.remove(member)
-                        component.append(member)
-                        if member == event:
-                            break
-                    yield component

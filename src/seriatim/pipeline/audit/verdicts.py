@@ -5,20 +5,15 @@ from collections.abc import Iterable
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from seriatim.audit import ANOMALIES, Anomaly, Report
 from seriatim.model import Delivery, Publication, Subscription
 
-VERDICTS = StructType([StructField(name, StringType(), False) for name in ("guarantee", "answer", "reason")])
-FINDINGS = StructType(
-    [
-        StructField("name", StringType(), False),
-        StructField("breaks", StringType(), False),  # the weakest guarantee
-        StructField("count", LongType(), False),
-        StructField("sentence", StringType(), False),
-        StructField("witness", StringType(), False),  # JSON: the rows that prove it, each with the name of its table
-    ]
+VERDICTS = "guarantee string not null, answer string not null, reason string not null"
+# `breaks`: the weakest guarantee; `witness`: JSON, the rows that prove it, each with the name of its table.
+FINDINGS = (
+    "name string not null, breaks string not null, count bigint not null, "
+    "sentence string not null, witness string not null"
 )
 
 

@@ -9,19 +9,74 @@ publication stands at position `seen` of the subscriber of its name, after all l
 published, in its own order.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from typing import Any, NamedTuple
+
+import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from seriatim.pipeline.audit.columns import before
 from seriatim.pipeline.audit.keep import HANDED_OUT_MAX, handed_out, kept
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 PUBLISHED, NOTIFIED = 0, 1  # kinds of row; at one position, what was published comes first: it had not seen that row
 
 
-def with_keys(rows: DataFrame, all_events: DataFrame, are_few: bool) -> DataFrame:
-    """Deliveries as (s, p, e, o, k, suspect). Without a key: not judged for order; suspect: perhaps a repeat."""
+class Keys(NamedTuple):
+    """Events with their keys, or NaN."""
+
+    e: Array
+    k: Array
+
+
+class Marks(NamedTuple):
+    """What is irregular along the sequences of some subscribers. A table that would be empty is None."""
+
+    repeats: DataFrame | None = None
+    twice: DataFrame | None = None  # positions with two rows: s, p
+    holes: DataFrame | None = None  # subscribers some of whose rows are missing: s, and the first such position
+    intervals: DataFrame | None = None  # k, reach
+    interval_count: int = 0
+    covered_rows: int = 0
+    keys: Keys | None = None
+
+
+def walk_rows(rows: DataFrame, all_events: DataFrame, chain_rows: DataFrame | None, are_few: bool) -> Marks:
+    """Group the rows by subscriber and sort them. If the events are few, every task gets all their keys."""
     keys = all_events.filter(F.col("n") > 0).select("e", "k", "suspect")
     # Keys that are many are hashed, part by part: sorting the rows for it would cost more than the walk.
-    return rows.select("s", "p", "e", "o").join(F.broadcast(keys) if are_few else keys.hint("shuffle_hash"), "e")
+    keyed = rows.select("s", "p", "e", "o").join(F.broadcast(keys) if are_few else keys.hint("shuffle_hash"), "e")
+    notified = keyed.select("s", "p", F.lit(NOTIFIED).alias("kind"), "e", "k", "o", "suspect")
+    steps = notified if chain_rows is None else notified.unionByName(_made(chain_rows))
+    marked = kept(marks(steps, chain_rows is not None))
+    is_row = F.col("kind") == NOTIFIED
+    covers = F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
+    skips = is_row & ((F.col("p") > F.col("expected")) | (F.col("p") < 0))  # there is no position below 0
+    is_tied = is_row & (F.col("p") < F.col("expected"))
+    # A repeat has the key of the first notification, so it is marked, or tagged, or suspect.
+    may_repeat = is_row & (covers | F.col("o") | F.col("suspect"))
+    counted = marked.agg(
+        F.count_if(skips).alias("holes"),
+        F.count_if(is_tied).alias("ties"),
+        F.count_if(may_repeat).alias("repeats"),
+        F.count_if(covers).alias("covered"),
+    ).first()
+    assert counted is not None
+    repeats = None
+    if counted["repeats"]:
+        repeats = repeated(rows, marked.filter(may_repeat).select("s", "e").distinct(), counted["repeats"])
+    missing = marked.filter(skips).groupBy("s").agg(F.min("expected").alias("position"))
+    # A repeat orders nothing; a tagged row neither.
+    intervals = without_repeats(marked.filter(covers & ~F.col("o")), repeats).select("k", "reach")
+    return Marks(
+        repeats=repeats,
+        twice=marked.filter(is_tied).select("s", "p") if counted["ties"] else None,
+        holes=kept(missing) if counted["holes"] else None,
+        intervals=intervals if counted["covered"] else None,
+        interval_count=counted["covered"],
+        covered_rows=counted["covered"],
+    )
 
 
 def with_publications(rows: DataFrame, chain_rows: DataFrame | None, events: DataFrame) -> DataFrame:
@@ -30,12 +85,6 @@ def with_publications(rows: DataFrame, chain_rows: DataFrame | None, events: Dat
     if chain_rows is None:
         return notified
     return notified.unionByName(_made(chain_rows).join(events.select("e"), "e").select(*notified.columns))
-
-
-def sequences(keyed: DataFrame, chain_rows: DataFrame | None) -> DataFrame:
-    """What the walk goes along: deliveries, and publications where their publisher made them."""
-    notified = keyed.select("s", "p", F.lit(NOTIFIED).alias("kind"), "e", "k", "o", "suspect")
-    return notified if chain_rows is None else notified.unionByName(_made(chain_rows))
 
 
 def _made(chain_rows: DataFrame) -> DataFrame:
@@ -52,15 +101,13 @@ def _made(chain_rows: DataFrame) -> DataFrame:
 
 def marks(rows: DataFrame, has_causes: bool) -> DataFrame:
     """The rows that are not simply next: s, p, kind, e, k, o, suspect, expected (position), reach."""
-    before = (
-        Window.partitionBy("s").orderBy("p", "kind", "e").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
-    )
+    earlier = before("s", "p", "kind", "e")
     is_row = F.col("kind") == NOTIFIED
-    last = F.max(F.when(is_row, F.col("p")) if has_causes else F.col("p")).over(before)
-    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("k"))).over(before)
+    last = F.max(F.when(is_row, F.col("p")) if has_causes else F.col("p")).over(earlier)
+    ordered = F.max(F.when(is_row & ~F.col("o"), F.col("k"))).over(earlier)
     walked = rows.withColumns({"expected": F.coalesce(last, F.lit(-1)) + 1, "ordered_reach": ordered})
     if has_causes:  # a tagged notification is out of order, and yet it was seen
-        walked = walked.withColumn("seen_reach", F.max(F.when(is_row, F.col("k"))).over(before))
+        walked = walked.withColumn("seen_reach", F.max(F.when(is_row, F.col("k"))).over(earlier))
     else:
         walked = walked.withColumn("seen_reach", F.lit(None).cast("double"))
     walked = walked.withColumn("reach", F.when(is_row, F.col("ordered_reach")).otherwise(F.col("seen_reach")))
@@ -71,19 +118,12 @@ def marks(rows: DataFrame, has_causes: bool) -> DataFrame:
 
 def chain_marks(chain_rows: DataFrame) -> DataFrame:
     """The publications whose key is not above those of their publisher's earlier ones: k, reach."""
-    before = Window.partitionBy("chain").orderBy("rank").rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
-    return chain_rows.select("k", F.max("k").over(before).alias("reach")).filter(F.col("k") <= F.col("reach"))
+    return chain_rows.select("k", F.max("k").over(before("chain", "rank")).alias("reach")).filter(
+        F.col("k") <= F.col("reach")
+    )
 
 
-def may_repeat(marked: DataFrame) -> DataFrame:
-    """What may have been notified more than once: s, e.
-
-    A repeat has the key of the first notification, so it is marked, or tagged, or suspect.
-    """
-    return marked.filter((F.col("kind") == NOTIFIED) & _may_repeat()).select("s", "e").distinct()
-
-
-def repeated(rows: DataFrame, perhaps: DataFrame, perhaps_max: int) -> DataFrame:
+def repeated(rows: DataFrame, perhaps: DataFrame, perhaps_max: int) -> DataFrame | None:
     """Events that a subscriber was notified of more than once: s, e, and the position that counts, `place`.
 
     No other rows are looked at than those of `perhaps`, by its columns, which has at most `perhaps_max`.
@@ -95,41 +135,21 @@ def repeated(rows: DataFrame, perhaps: DataFrame, perhaps_max: int) -> DataFrame
         .groupBy("s", "e")
         .agg(F.count(F.lit(1)).alias("times"), F.min(F.when(~F.col("o"), F.col("p"))).alias("place"))
     )
-    return counted.filter(F.col("times") > 1).select("s", "e", "place")
+    found = kept(counted.filter(F.col("times") > 1).select("s", "e", "place"))
+    return None if found.isEmpty() else found
 
 
-def _may_repeat() -> Column:
-    return F.col("o") | F.col("suspect") | F.coalesce(F.col("k") <= F.col("reach"), F.lit(False))
-
-
-def intervals(marked: DataFrame, repeats: DataFrame | None) -> DataFrame:
-    """What the marked rows cover: k, reach. A repeat orders nothing; a tagged row neither."""
-    rows = marked.filter((F.col("k") <= F.col("reach")) & ~F.col("o"))
-    if repeats is not None:
-        known = repeats.select("s", "e", "place", F.lit(True).alias("is_repeated"))
-        rows = rows.join(known, ["s", "e"], "left").filter(
-            (F.col("kind") == PUBLISHED) | F.col("is_repeated").isNull() | (F.col("p") == F.col("place"))
-        )
-    return rows.select("k", "reach")
-
-
-def twice_taken(marked: DataFrame) -> DataFrame:
-    """Positions with two rows: s, p."""
-    return marked.filter((F.col("kind") == NOTIFIED) & (F.col("p") < F.col("expected"))).select("s", "p")
+def without_repeats(rows: DataFrame, repeats: DataFrame | None) -> DataFrame:
+    """Rows (s, p, kind, e, o) without those that are repeats. A publication is none, and tagged rows stay."""
+    if repeats is None:
+        return rows
+    known = repeats.select("s", "e", "place", F.lit(True).alias("is_repeated"))
+    return rows.join(known, ["s", "e"], "left").filter(
+        (F.col("kind") == PUBLISHED) | F.col("is_repeated").isNull() | F.col("o") | (F.col("p") == F.col("place"))
+    )
 
 
 def tied(rows: DataFrame, twice: DataFrame) -> DataFrame:
     """Positions that two events claim: s, p. `twice` (s, p) are those with two rows."""
     there = rows.join(twice.distinct(), ["s", "p"], "left_semi")
     return there.groupBy("s", "p").agg(F.min("e").alias("one"), F.max("e").alias("other")).filter("one != other")
-
-
-def skips() -> Column:
-    """Whether a marked row leaves positions out before it. One below 0 counts as such: there is no such position."""
-    return (F.col("p") > F.col("expected")) | (F.col("p") < 0)
-
-
-def holes(marked: DataFrame) -> DataFrame:
-    """Subscribers some of whose rows are missing: s, and the first position without a row."""
-    missing = marked.filter((F.col("kind") == NOTIFIED) & skips())
-    return missing.groupBy("s").agg(F.min("expected").alias("position"))

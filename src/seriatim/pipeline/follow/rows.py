@@ -3,7 +3,8 @@
 Sorted by subscriber and position. Text stays in Arrow, and a code stands for each distinct subscriber, event and topic.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,12 +28,6 @@ SCHEMA = pa.schema(
         ("rank", pa.int64()),  # of its event in the certificate, the same for all that disagree; -1: none yet
     ]
 )
-ALL = slice(None)
-
-
-def no_rows() -> pa.Table:
-    """An empty window."""
-    return SCHEMA.empty_table()
 
 
 def with_state(rows: pa.Table, batch: int | None = None) -> pa.Table:
@@ -55,20 +50,20 @@ class Rows:
     def __init__(self, table: pa.Table, batch: int) -> None:
         names, ids, topics = (_coded(table[name]) for name in ("subscriber", "event_id", "topic"))
         self.names: list[str] = names.dictionary.to_pylist()
-        self._ids, self._topics = ids.dictionary, topics.dictionary
+        self._ids = ids.dictionary
         by_name = np.empty(len(self.names), dtype=np.int64)
         by_name[np.argsort(np.array(self.names, dtype=object), kind="stable")] = np.arange(len(self.names))
-        self._hashes = hashed(self._ids)
+        self.hashes = hashed(self._ids)  # of each event
         subscribers, events = names.indices.to_numpy(), ids.indices.to_numpy()
         positions, batches = table["position"].to_numpy(), table["batch"].to_numpy()
         # By hash where positions are equal: the same whatever the order in which the rows came.
-        order = np.lexsort((batches, self._hashes[events], positions, by_name[subscribers]))
+        order = np.lexsort((batches, self.hashes[events], positions, by_name[subscribers]))
         self._batch = batch
-        self._table = table.take(pa.array(order))
+        self.table = table.take(pa.array(order))  # with what the window keeps about each row
         self._set(subscribers[order], positions[order], events[order], topics.indices.to_numpy()[order])
 
     def _set(self, subscribers: Array, positions: Array, events: Array, topics: Array) -> None:
-        table = self._table
+        table = self.table
         self.subscribers, self.positions, self.events, self.topics = subscribers, positions, events, topics
         self.batches: Array = table["batch"].to_numpy()
         self.is_new: Array = self.batches == self._batch
@@ -81,27 +76,17 @@ class Rows:
         self.is_tied: Array = np.append(differs, False) | np.insert(differs, 0, False) if len(pairs) else differs
         topic_of = np.zeros(len(self._ids), dtype=topics.dtype)
         topic_of[events[::-1]] = topics[::-1]
-        self._topic_of = topic_of
+        self.topic_of = topic_of
         self.is_reused: Array = np.isin(events, events[topic_of[events] != topics])
-
-    @property
-    def count(self) -> int:
-        return len(self.events)
 
     def without(self, left_out: Array) -> "Rows":
         """The other rows, with the same codes."""
         if not left_out.any():
             return self
-        kept = ~left_out
-        rest = object.__new__(Rows)
-        rest.names, rest._ids, rest._topics, rest._hashes = self.names, self._ids, self._topics, self._hashes
-        rest._batch, rest._table = self._batch, self._table.filter(pa.array(kept))
+        kept, rest = ~left_out, copy(self)
+        rest.table = self.table.filter(pa.array(kept))
         rest._set(self.subscribers[kept], self.positions[kept], self.events[kept], self.topics[kept])
         return rest
-
-    def table(self, chosen: Array | slice) -> pa.Table:
-        """These rows, with what the window keeps about them."""
-        return self._table if isinstance(chosen, slice) else self._table.filter(pa.array(chosen))
 
     # ── single rows ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,7 +95,7 @@ class Rows:
         return int(np.argmax(self._pairs == self._pairs[row]))
 
     def delivery(self, row: int) -> Delivery:
-        values = self._table.slice(int(row), 1).to_pylist()[0]
+        values = self.table.slice(int(row), 1).to_pylist()[0]
         return Delivery(values["subscriber"], values["position"], values["event_id"], values["topic"])
 
     def deliveries(self, places: Iterable[tuple[int, int]]) -> list[Delivery]:
@@ -119,16 +104,13 @@ class Rows:
             self.delivery(int(np.argmax((self.subscribers == name) & (self.events == event)))) for name, event in places
         ]
 
-    def topic_of(self, events: Iterable[int]) -> dict[int, int]:
-        return {event: int(self._topic_of[event]) for event in events}
-
     # ── the certificate ───────────────────────────────────────────────────────────────────────────────────────────
 
     def rank_of_events(self) -> Array:
         """The rank of each event; -1 for new events."""
         rank = np.full(len(self._ids), -1, dtype=np.int64)
         old = ~self.is_new
-        rank[self.events[old]] = self._table["rank"].to_numpy()[old]
+        rank[self.events[old]] = self.table["rank"].to_numpy()[old]
         return rank
 
     def first_to_merge(self, rank: Array) -> int:
@@ -151,10 +133,10 @@ class Rows:
 
     def keep_rank(self, rank: Array) -> None:
         """Write the ranks into the rows."""
-        columns = [self._table[name] for name in SCHEMA.names[:-1]]
-        self._table = pa.table([*columns, pa.array(rank[self.events])], names=SCHEMA.names)
+        columns = [self.table[name] for name in SCHEMA.names[:-1]]
+        self.table = pa.table([*columns, pa.array(rank[self.events])], names=SCHEMA.names)
 
-    def old_part(self, knot: dict[int, list[int]]) -> dict[int, list[int]]:
+    def old_part(self, knot: Mapping[int, list[int]]) -> dict[int, list[int]]:
         """The same sequences without new rows."""
         new = set(self._pairs[self.is_new].tolist())
         size = max(len(self._ids), 1)
@@ -172,17 +154,13 @@ class Rows:
             np.minimum.at(batch, self.events, self.batches)
             np.minimum.at(position, self.events, self.positions)
             rows = np.bincount(self.events, minlength=len(gone))
-            order = np.lexsort((self._hashes, position, batch))
+            order = np.lexsort((self.hashes, position, batch))
             gone[order[: int(np.searchsorted(np.cumsum(rows[order]), surplus)) + 1]] = True
         return gone & (np.bincount(self.events, minlength=len(gone)) > 0)
 
     def holders(self) -> Array:
         """By event: how many subscribers were notified of it."""
         return np.bincount(self.events[~self.is_repeat], minlength=len(self._ids))
-
-    def hashes(self) -> Array:
-        """The hash of each event's id."""
-        return self._hashes
 
     def last_positions(self, chosen: Array) -> dict[str, int]:
         """The last position of each subscriber among these rows."""

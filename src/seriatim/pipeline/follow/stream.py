@@ -30,11 +30,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from seriatim.audit import Anomaly, Report
 from seriatim.audit.auditor import EMPTY
 from seriatim.audit.mapping import ColumnMapping
-from seriatim.audit.report import Findings, extent
+from seriatim.audit.report import Findings
 from seriatim.audit.rules import EXAMPLES, FIELDS, misfits
 from seriatim.brokers.urls import kind_or_none
 from seriatim.model import InputError, LogError
-from seriatim.order import GUARANTEES
 from seriatim.pipeline.audit.verdicts import finding_table
 from seriatim.pipeline.follow.rows import COLUMNS
 from seriatim.pipeline.follow.runs import LOG, RUN, Runs
@@ -142,18 +141,7 @@ class Follower:
         if (absence := self._runs.absence()) is not None:
             findings.doubt(f"{absence.problem}; {absence.fix}", *ORDER)
         events, shared = window.notified()
-        reason = f"no violation in {extent(totals.deliveries, len(window.subscribers))}"
-        return Report(
-            verdicts={name: findings.verdict(name, reason) for name in GUARANTEES},
-            anomalies=tuple(findings.listed()),
-            counts={name: count for name, count in sorted(findings.counts.items()) if count},
-            order=None,
-            deliveries=totals.deliveries,
-            subscribers=len(window.subscribers),
-            events=events,
-            shared=shared,
-            out_of_order=totals.out_of_order,
-        )
+        return findings.report(totals.deliveries, len(window.subscribers), events, shared, totals.out_of_order)
 
     # ── one batch ─────────────────────────────────────────────────────────────────────────────────────────────────
 

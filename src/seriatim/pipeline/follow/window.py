@@ -32,10 +32,10 @@ from msgspec import Struct, field
 from seriatim.audit import Anomaly, audit, order_violations
 from seriatim.audit.knots import find_inversions, find_knots, merge, restrict, shortest_cycle
 from seriatim.model import Delivery, History, InputError
-from seriatim.pipeline.follow.rows import ALL, Rows, hashed, no_rows, with_state
+from seriatim.pipeline.follow.rows import SCHEMA, Rows, hashed, with_state
 
 Array: TypeAlias = npt.NDArray[Any]
-Knot: TypeAlias = dict[int, list[int]]  # codes of subscribers → codes of events
+Knot: TypeAlias = Mapping[int, list[int]]  # codes of subscribers → codes of events
 
 TRIES = 1_000  # events looked at to show a pair of a knot that was broken before
 
@@ -101,7 +101,7 @@ class Window:
         self.options = options or WindowOptions()
         self.totals = Totals()
         self.subscribers: dict[str, Seen] = {}
-        self._table = no_rows()
+        self._table = SCHEMA.empty_table()
         self._ids: dict[int, Array] = {}  # of what left, by batch
 
     @classmethod
@@ -122,7 +122,7 @@ class Window:
             is_gone = np.isin(hashed(table["event_id"]), window._remembered())
             view = Rows(table.filter(pa.array(~is_gone)), -1)
             window._merge(view)
-            window._table = view.table(ALL)
+            window._table = view.table
         window._ids = {batch: ids for batch, ids in left.items() if batch >= ids_from}
         return window
 
@@ -155,7 +155,7 @@ class Window:
         for finding in findings:
             name = finding.anomaly.name
             totals.counts[name] = totals.counts.get(name, 0) + finding.count
-        kept = view.table(view.is_new).drop_columns(["rank"])
+        kept = view.table.filter(pa.array(view.is_new)).drop_columns(["rank"])
         left = self._evict(view, batch)
         return Judged(findings, kept, left, len(new), int(is_late.sum()), len(self._table))
 
@@ -214,18 +214,18 @@ class Window:
         rank = view.rank_of_events()
         first = view.first_to_merge(rank)
         sequences = view.sequences((rank < 0) | (rank >= first))
-        order = merge(_any(sequences.values()))
+        order = merge(sequences.values())
         rank[rank >= first] = -1
         start = int(rank.max(initial=-1)) + 1
         rank[order] = start + np.arange(len(order))
-        left = {event for sequence in sequences.values() for event in sequence}.difference(_any(order))
+        left = {event for sequence in sequences.values() for event in sequence}.difference(order)
         knots: list[Knot] = []
         if left:
             # Everybody passes what was merged, then the core, then what merges from the other end.
-            tangle = restrict(_any(sequences), _any(left))
-            behind: list[int] = _any(merge([sequence[::-1] for sequence in tangle.values()]))
+            tangle = restrict(sequences, left)
+            behind = merge([sequence[::-1] for sequence in tangle.values()])
             core = left.difference(behind)
-            knots = list(_any(find_knots(restrict(tangle, _any(core)))))
+            knots = find_knots(restrict(tangle, core))
             rank[list(core)] = start + len(order)
             rank[behind[::-1]] = start + len(order) + 1 + np.arange(len(behind))
         view.keep_rank(rank)
@@ -240,18 +240,18 @@ class Window:
             self.totals.unjudged += rows - self.options.knot_rows_max
             knot = _shortened(knot, self.options.knot_rows_max)
             before = view.old_part(knot)
-        topics = view.topic_of(event for sequence in knot.values() for event in sequence)
-        found, known = find_inversions(_any(knot), _any(topics)), find_inversions(_any(before), _any(topics))
+        topics = {event: int(view.topic_of[event]) for sequence in knot.values() for event in sequence}
+        found, known = find_inversions(knot, topics), find_inversions(before, topics)
         for pair, count, is_first in (
-            (_any(found.same_topic_pair), found.same_topic - known.same_topic, not known.same_topic),
-            (_any(found.across_topics_pair), found.across_topics - known.across_topics, not known.across_topics),
+            (found.same_topic_pair, found.same_topic - known.same_topic, not known.same_topic),
+            (found.across_topics_pair, found.across_topics - known.across_topics, not known.across_topics),
         ):
             if pair is not None and count > 0:
                 is_same_topic = topics[pair[0]] == topics[pair[1]]
                 shown = pair if is_first else _new_pair(knot, before, topics, is_same_topic) or pair
                 yield from _shown(view.deliveries(_witness(shown, knot)), count)
         if not found.same_topic and not found.across_topics and _has_cycle(knot) and not _has_cycle(before):
-            cycle: list[tuple[int, int]] = _any(shortest_cycle(_any(knot)))
+            cycle = shortest_cycle(knot)
             later = [event for event, _ in cycle[1:] + cycle[:1]]
             steps = [(name, each) for (event, name), after in zip(cycle, later, strict=True) for each in (event, after)]
             yield from _shown(view.deliveries(steps), 1)
@@ -260,9 +260,9 @@ class Window:
 
     def _evict(self, view: Rows, batch: int) -> Array:
         """Let the events go that were first seen longest ago, until the rows fit; their hashes."""
-        gone = view.oldest_events(view.count - self.options.rows_max)
+        gone = view.oldest_events(len(view.events) - self.options.rows_max)
         is_gone = gone[view.events]
-        self._table = view.table(~is_gone)
+        self._table = view.table.filter(pa.array(~is_gone))
         if not is_gone.any():
             return np.empty(0, dtype=np.uint64)
         self.totals.events += int(gone.sum())
@@ -270,7 +270,7 @@ class Window:
         for name, last in view.last_positions(is_gone).items():
             seen = self.subscribers[name]
             seen.left = max(seen.left, last)
-        left: Array = np.sort(view.hashes()[gone])
+        left: Array = np.sort(view.hashes[gone])
         self._ids[batch] = left[: self.options.ids_max]
         self.totals.forgotten += len(left) - len(self._ids[batch])
         while self.ids > self.options.ids_max:
@@ -281,11 +281,6 @@ class Window:
         return np.concatenate(list(self._ids.values())) if self._ids else np.empty(0, dtype=np.uint64)
 
 
-def _any(value: Any) -> Any:
-    """The auditor's arithmetic is written for ids that are text; codes do as well, and are faster."""
-    return value
-
-
 def _shown(rows: list[Delivery], count: int) -> Iterator[Finding]:
     """The auditor's own name and sentence for what these few rows prove."""
     for anomaly in order_violations(rows, 1)[:1]:
@@ -293,7 +288,7 @@ def _shown(rows: list[Delivery], count: int) -> Iterator[Finding]:
 
 
 def _has_cycle(sequences: Knot) -> bool:
-    return len(merge(_any(sequences.values()))) < len(set().union(*sequences.values()))
+    return len(merge(sequences.values())) < len(set().union(*sequences.values()))
 
 
 def _witness(pair: tuple[int, int], knot: Knot) -> list[tuple[int, int]]:

@@ -154,7 +154,7 @@ def _name(kinds: Kinds, field: Field, columns: tuple[str, ...]) -> tuple[Column,
     value = texts[0] if len(texts) == 1 else f.concat_ws("/", *map(_escaped, texts))
     missing = reduce(Column.__or__, [text.isNull() for text in texts])
     value = f.when(~missing, value)
-    # Whoever shows such bytes as text makes one name of two.
+    # Shown as text, two names with such bytes could look like one.
     problem = f.when(~f.is_valid_utf8(value), f.lit(rules.of_column(columns, rules.NOT_UTF8)))
     if field.is_needed:
         problem = problem.when(missing, f.lit(rules.empty_name(columns, field.name)))

@@ -4,13 +4,12 @@ Text is read as text, so that a cell that does not fit is seen, counted and show
 null in silence. Where the order of lines matters, `_file`, `_block` and `_row` give a row's place in its file.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from threading import Lock
 from typing import NamedTuple
 
-import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -18,9 +17,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from seriatim.audit import rules
-from seriatim.audit.folders import check_folders
 from seriatim.audit.rules import HEAD, SEPARATORS, check_heading, format_of
-from seriatim.model import UNREADABLE, LogError
+from seriatim.model import LogError
 from seriatim.pipeline.spark.files import Entry, children, empty_below, files_below, find, read_head
 from seriatim.pipeline.spark.unreadable import told, unreadable
 
@@ -67,7 +65,7 @@ def source_of(spark: SparkSession, where: str, entries: Iterable[Entry]) -> Sour
     is_partitioned = False
     for entry in entries:
         files = files_below(spark, entry.uri, LOOKED_AT) if entry.is_folder else [entry]
-        is_partitioned |= check_folders(where, [_folders(file, entry) for file in files])
+        is_partitioned |= rules.check_folders(where, [_folders(file, entry) for file in files])
         for file in files:
             total += file.bytes
             if file.bytes:
@@ -120,7 +118,7 @@ def columns_of(spark: SparkSession, source: Source) -> list[str]:
             lines = [row.value for row in rows.limit(HEAD).collect()]
             keys = dict.fromkeys(name for name in rows.columns if name != LINE)  # those of folders
             for line in lines:
-                keys.update(dict.fromkeys(_keys(line)))
+                keys.update(dict.fromkeys(rules.keys_of(line)))
             if not keys and any(line.strip() for line in lines):
                 raise rules.not_json_lines(source.where)
             return list(keys)
@@ -158,13 +156,6 @@ def _may_be_renamed(names: list[str]) -> bool:
     """Whether some may have been of one name: Spark then puts its place behind each."""
     stems = [name.removesuffix(str(i)).lower() for i, name in enumerate(names) if name.endswith(str(i))]
     return len(set(stems)) < len(stems)
-
-
-def _keys(line: str) -> Iterable[str]:
-    try:
-        return msgspec.json.decode(line, type=dict[str, object])
-    except UNREADABLE:
-        return ()
 
 
 def read_raw(spark: SparkSession, source: Source, columns: Iterable[str], with_place: bool) -> DataFrame:
@@ -289,13 +280,24 @@ def _frame(spark: SparkSession, source: Source, wanted: list[str] | None) -> Dat
 @contextmanager
 def _folders_as_text(spark: SparkSession) -> Iterator[None]:
     """What folders are called is text: `subscriber=01` and `subscriber=1` are not both subscriber 1."""
-    with _one_at_a_time:
-        before = spark.conf.get(INFERENCE)
-        spark.conf.set(INFERENCE, "false")
-        try:
-            yield
-        finally:
-            spark.conf.set(INFERENCE, str(before))
+    with _one_at_a_time, settings(spark, {INFERENCE: "false"}):
+        yield
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings; afterwards it is as it was."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
 
 
 def _texts(names: list[str]) -> StructType:

@@ -8,7 +8,7 @@ Spark's own: same tables, same hashes, same results.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -143,35 +143,31 @@ class Chunk:
             seeds = seed_of(self._log.salt, *before, "")
         return hash_column(self._batch.column(name), seeds)
 
-    def has(self, name: str) -> bool:
-        return name in self._batch.schema.names
-
-    def whole(self, name: str, absent: int = 0) -> Ids:
-        """Whole numbers; what is not there is `absent`."""
-        if not self.has(name):
-            return np.full(self.rows, absent, np.int64)
-        column = self._batch.column(name).cast(pa.int64())
-        values: Ids = (pc.fill_null(column, absent) if column.null_count else column).to_numpy(zero_copy_only=False)
-        return values
+    def whole(self, name: str) -> Ids:
+        """Whole numbers; what is not there is 0."""
+        return self._filled(name, pa.int64(), 0)
 
     def times(self, name: str) -> NDArray[np.float64]:
         """Times; what is not there is not a number."""
-        if not self.has(name):
-            return np.full(self.rows, np.nan)
-        values: NDArray[np.float64] = self._batch.column(name).to_numpy(zero_copy_only=False)
-        return values
+        return self._filled(name, pa.float64(), np.nan)
 
     def flags(self, name: str) -> NDArray[np.bool_]:
-        if not self.has(name):
-            return np.zeros(self.rows, np.bool_)
-        values: NDArray[np.bool_] = pc.fill_null(self._batch.column(name), False).to_numpy(zero_copy_only=False)
-        return values
+        return self._filled(name, pa.bool_(), False)
 
     def there(self, name: str) -> NDArray[np.bool_]:
         """Which rows have it."""
-        if not self.has(name):
+        if name not in self._batch.schema.names:
             return np.zeros(self.rows, np.bool_)
         values: NDArray[np.bool_] = self._batch.column(name).is_valid().to_numpy(zero_copy_only=False)
+        return values
+
+    def _filled(self, name: str, kind: pa.DataType, absent: float) -> NDArray[Any]:
+        if name not in self._batch.schema.names:
+            return np.full(self.rows, absent, kind.to_pandas_dtype())
+        column = self._batch.column(name).cast(kind)
+        values: NDArray[Any] = (pc.fill_null(column, absent) if column.null_count else column).to_numpy(
+            zero_copy_only=False
+        )
         return values
 
 

@@ -1,17 +1,17 @@
-"""One row per event, from all its deliveries: brought together by event in pieces of columns, then sorted as arrays.
+"""One row per event, from all its deliveries: brought together by event in pieces of columns, then grouped by Arrow.
 
 A task reads its split and divides each chunk into as many pieces as there are buckets; a piece travels as one value, so
-that Spark moves thousands of pieces and not millions of rows. A bucket holds all deliveries of its events, fits a task,
-and is put together by one sort.
+that Spark moves thousands of pieces and not millions of rows. A bucket fits a task, and holds all deliveries of its
+events.
 """
 
 from collections.abc import Iterator
 from functools import partial
 from math import ceil
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,9 +28,13 @@ EACH = (
     "run string, e bigint, n bigint, untagged bigint, shared boolean, again boolean, t bigint, two_topics boolean, "
     "check int, collided boolean, levelled double, number bigint, number_high bigint, index int, index_high int"
 )
-LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-
-Array = NDArray[Any]
+AGGREGATES = (
+    ("e", "count"),
+    ("untagged", "sum"),
+    ("levelled", "min"),
+    ("s", "count_distinct"),
+    *((name, way) for name in ("t", "check", "number", "index") for way in ("min", "max")),
+)
 
 
 def events_of_files(spark: SparkSession, log: FileLog, names: Ids, delays: NDArray[np.float64]) -> DataFrame:
@@ -49,7 +53,7 @@ def _schema(has_runs: bool) -> pa.Schema:
         "s": pa.int64(),
         "t": pa.int64(),
         "check": pa.int32(),
-        "o": pa.bool_(),
+        "untagged": pa.bool_(),
         "levelled": pa.float64(),
         "number": pa.int64(),
         "index": pa.int32(),
@@ -65,30 +69,31 @@ def _pieces(
     for chunk in chunks(log, split, *READ):
         gathered.append(_columns(chunk, schema, names, delays))
         if sum(rows.num_rows for rows in gathered) >= PIECE_ROWS * count:
-            yield _divided(_one(gathered, schema), count)
+            yield _divided(gathered, count)
             gathered = []
     if gathered:
-        yield _divided(_one(gathered, schema), count)
+        yield _divided(gathered, count)
 
 
 def _columns(chunk: Chunk, schema: pa.Schema, names: Ids, delays: NDArray[np.float64]) -> pa.RecordBatch:
-    subscribers = chunk.hashes("subscriber")
+    subscribers, lacks_number = chunk.hashes("subscriber"), ~chunk.there("number")
     columns = {
         "e": chunk.hashes("event_id"),
         "s": subscribers,
         "t": chunk.hashes("topic"),
         "check": (chunk.hashes("event_id", CHECK) >> 32).astype(np.int32),
-        "o": chunk.flags("out_of_order"),
-        "levelled": chunk.times("notified_at") - _delay(subscribers, names, delays),
-        "number": pa.array(chunk.whole("number"), mask=~chunk.there("number")),
-        "index": chunk.whole("index").astype(np.int32),
+        "untagged": ~chunk.flags("out_of_order"),
+        "levelled": pa.array(chunk.times("notified_at") - _delay(subscribers, names, delays), from_pandas=True),
+        "number": pa.array(chunk.whole("number"), mask=lacks_number),
+        "index": pa.array(chunk.whole("index").astype(np.int32), mask=lacks_number),  # without a number it says nothing
         "run": chunk.texts("run") if "run" in schema.names else None,
     }
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
 
-def _divided(rows: pa.RecordBatch, count: int) -> pa.RecordBatch:
+def _divided(gathered: list[pa.RecordBatch], count: int) -> pa.RecordBatch:
     """By the bucket that each event belongs to: bucket, piece."""
+    rows = pa.Table.from_batches(gathered).combine_chunks().to_batches()[0]
     bucket = (rows.column("e").to_numpy() % count).astype(np.uint16 if count <= 1 << 16 else np.int64)
     rows = rows.take(pa.array(np.argsort(bucket, kind="stable")))
     ends = np.cumsum(np.bincount(bucket, minlength=count))
@@ -111,77 +116,30 @@ def _events(has_runs: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     """One bucket: all deliveries of its events."""
     schema = _schema(has_runs)
     pieces = [pa.ipc.read_record_batch(piece.as_buffer(), schema) for batch in batches for piece in batch.column(1)]
-    if not pieces:
-        return
-    whole = _one(pieces, schema)
-    del pieces
-    made = _grouped(whole)
-    for start in range(0, made.num_rows, BATCH_ROWS):
-        yield made.slice(start, BATCH_ROWS)
+    if pieces:
+        yield from _grouped(pa.Table.from_batches(pieces)).to_batches(BATCH_ROWS)
 
 
-def _one(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """One table of all rows of these pieces."""
-    if len(parts) == 1:
-        return parts[0]
-    return pa.record_batch([pa.concat_arrays([part.column(name) for part in parts]) for name in schema.names], schema)
-
-
-def _grouped(rows: pa.RecordBatch) -> pa.RecordBatch:
-    events = rows.column("e").to_numpy()
-    order = np.argsort(events)
-    events = events[order]
-    starts = np.flatnonzero(np.concatenate([[True], events[1:] != events[:-1]]))
-    sizes = np.diff(np.append(starts, len(events)))
-
-    def column(name: str) -> Array:
-        values: Array = rows.column(name).to_numpy(zero_copy_only=False)[order]
-        return values
-
-    subscribers, topics, checks = column("s"), column("t"), column("check")
-    topic, check = np.minimum.reduceat(topics, starts), np.minimum.reduceat(checks, starts)
-    is_numbered = rows.column("number").is_valid().to_numpy(zero_copy_only=False)[order]
-    number = rows.column("number").fill_null(0).to_numpy(zero_copy_only=False)[order]
-    index = column("index").astype(np.int64)  # in fewer bits, LEAST and MOST would be other numbers
-    lacks = ~np.logical_or.reduceat(is_numbered, starts)
-    run = (
-        rows.column("run").take(pa.array(order[starts])) if "run" in rows.schema.names else pa.array([""] * len(starts))
-    )
-    return pa.record_batch(
+def _grouped(rows: pa.Table) -> pa.Table:
+    has_runs = "run" in rows.column_names
+    made = rows.group_by("e", use_threads=False).aggregate([*AGGREGATES, *([("run", "min")] if has_runs else [])])
+    holders = made["s_count_distinct"]
+    return pa.table(
         {
-            "run": run,
-            "e": events[starts],
-            "n": sizes,
-            "untagged": np.add.reduceat((~column("o")).astype(np.int64), starts),
-            "shared": np.minimum.reduceat(subscribers, starts) != np.maximum.reduceat(subscribers, starts),
-            "again": _again(events, subscribers, starts, sizes),
-            "t": topic,
-            "two_topics": topic != np.maximum.reduceat(topics, starts),
-            "check": check,
-            "collided": check != np.maximum.reduceat(checks, starts),
-            "levelled": np.fmin.reduceat(column("levelled"), starts),
-            "number": pa.array(np.minimum.reduceat(np.where(is_numbered, number, MOST), starts), mask=lacks),
-            "number_high": pa.array(np.maximum.reduceat(np.where(is_numbered, number, LEAST), starts), mask=lacks),
-            "index": _narrow(np.minimum.reduceat(np.where(is_numbered, index, MOST), starts), lacks),
-            "index_high": _narrow(np.maximum.reduceat(np.where(is_numbered, index, LEAST), starts), lacks),
+            "run": made["run_min"] if has_runs else pa.repeat("", len(made)),
+            "e": made["e"],
+            "n": made["e_count"],
+            "untagged": made["untagged_sum"].cast(pa.int64()),
+            "shared": pc.greater(holders, 1),
+            "again": pc.greater(made["e_count"], holders),
+            "t": made["t_min"],
+            "two_topics": pc.not_equal(made["t_min"], made["t_max"]),
+            "check": made["check_min"],
+            "collided": pc.not_equal(made["check_min"], made["check_max"]),
+            "levelled": made["levelled_min"],
+            "number": made["number_min"],
+            "number_high": made["number_max"],
+            "index": made["index_min"],
+            "index_high": made["index_max"],
         }
     )
-
-
-def _narrow(values: Ids, lacks: NDArray[np.bool_]) -> pa.Array:
-    return pa.array(np.where(lacks, 0, values).astype(np.int32), mask=lacks)
-
-
-def _again(events: Ids, subscribers: Ids, starts: Ids, sizes: Ids) -> NDArray[np.bool_]:
-    """Which events have two rows of one subscriber."""
-    again = np.zeros(len(starts), np.bool_)
-    with np.errstate(over="ignore"):
-        both = events * np.int64(0x1E3779B97F4A7C15) + subscribers
-    ordered = np.sort(both)
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(twice):  # perhaps only by chance
-        rows = np.flatnonzero(np.isin(both, twice))
-        rows = rows[np.lexsort((subscribers[rows], events[rows]))]
-        same = (events[rows][1:] == events[rows][:-1]) & (subscribers[rows][1:] == subscribers[rows][:-1])
-        again[np.repeat(np.arange(len(starts)), sizes)[rows[1:][same]]] = True
-    return again

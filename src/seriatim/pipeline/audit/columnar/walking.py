@@ -22,10 +22,11 @@ from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from seriatim.pipeline.audit.blocks import Keys, join_intervals
+from seriatim.pipeline.audit.blocks import join_intervals
 from seriatim.pipeline.audit.columnar.files import Chunk, FileLog, Split, chunks, over_splits
 from seriatim.pipeline.audit.columnar.hashing import Ids
 from seriatim.pipeline.audit.keep import kept
+from seriatim.pipeline.audit.walk import Keys, Marks
 
 # Kinds of what a task finds: a stretch; a subscriber that is torn (s); an interval (low, high); two rows at one
 # position (s, first); how many rows are covered (first).
@@ -53,6 +54,17 @@ class Stretches(NamedTuple):
     def take(self, rows: Ids | Flags) -> "Stretches":
         return Stretches(*(column[rows] for column in self))
 
+    def joined(self, starts: Ids) -> "Stretches":
+        """One stretch from each of these rows to the next."""
+        return Stretches(
+            self.s[starts],
+            self.first[starts],
+            np.maximum.reduceat(self.last, starts),
+            np.minimum.reduceat(self.hole, starts),
+            np.minimum.reduceat(self.low, starts),
+            np.maximum.reduceat(self.high, starts),
+        )
+
 
 class Joined(NamedTuple):
     """One stretch for each subscriber that is not torn, the intervals that show between stretches, and who is torn."""
@@ -63,19 +75,13 @@ class Joined(NamedTuple):
     torn: Ids
 
 
-class Found(NamedTuple):
-    """What the walk along the files found."""
+def walk_files(
+    spark: SparkSession, log: FileLog, keys: Keys, stretches_max: int
+) -> tuple[Marks, DataFrame | None] | None:
+    """Go along the rows of all files, by these keys of all events: what is irregular, and who is torn (s), if anybody.
 
-    intervals: DataFrame  # k, reach
-    interval_count: int
-    covered_rows: int
-    ties: DataFrame | None  # s, p; perhaps the same event twice
-    holes: tuple[Ids, Ids]  # subscribers, and the first position of each without a row
-    torn: Ids
-
-
-def walk_files(spark: SparkSession, log: FileLog, keys: Keys, stretches_max: int) -> Found | None:
-    """Go along the rows of all files, by these keys of all events. None: there are more stretches than that."""
+    Repeats are not looked for. None: there are more stretches than that.
+    """
     order = np.argsort(keys.e)
     is_judged = ~np.isnan(keys.k[order])
     values, judged = np.unique(keys.k[order][is_judged], return_inverse=True)
@@ -105,15 +111,18 @@ def walk_files(spark: SparkSession, log: FileLog, keys: Keys, stretches_max: int
     if between.num_rows:
         intervals = intervals.unionByName(spark.createDataFrame(between, "k double, reach double"))
     whole = joined.whole.take(~np.isin(joined.whole.s, torn))
-    missing = np.where(whole.first > 0, 0, whole.hole)
-    return Found(
-        intervals,
-        counted.get(INTERVAL, 0) + between.num_rows,
-        covered_rows,
-        made.filter(F.col("kind") == TIE).select("s", F.col("first").alias("p")) if counted.get(TIE) else None,
-        (whole.s[missing < ENDLESS], missing[missing < ENDLESS]),
-        torn,
+    position = np.where(whole.first > 0, 0, whole.hole)
+    missing = pa.table({"s": whole.s, "position": position}).filter(pa.array(position < ENDLESS))
+    interval_count = counted.get(INTERVAL, 0) + between.num_rows
+    found = Marks(
+        twice=made.filter(F.col("kind") == TIE).select("s", F.col("first").alias("p")) if counted.get(TIE) else None,
+        holes=spark.createDataFrame(missing, "s long, position long") if missing.num_rows else None,
+        intervals=intervals if interval_count else None,
+        interval_count=interval_count,
+        covered_rows=covered_rows,
+        keys=keys,
     )
+    return found, spark.createDataFrame(pa.table({"s": torn}), "s long") if len(torn) else None
 
 
 def _ranked(keys: Floats, values: Floats) -> Ids:
@@ -210,15 +219,8 @@ def walk_chunk(s: Ids, position: Ids, rank: Ids) -> tuple[Stretches, Ids, Ids, i
     skipped = np.full(len(s), ENDLESS)
     skips = ~is_first[1:] & (position[1:] > position[:-1] + 1)
     skipped[1:][skips] = position[:-1][skips] + 1
-    stretches = Stretches(
-        s[starts],
-        position[starts],
-        np.maximum.reduceat(position, starts),
-        np.minimum.reduceat(skipped, starts),
-        np.minimum.reduceat(np.where(rank == NONE, ENDLESS, rank), starts),
-        np.maximum.reduceat(rank, starts),
-    )
-    return stretches, low, high, int(covered.sum())
+    rows = Stretches(s, position, position, skipped, np.where(rank == NONE, ENDLESS, rank), rank)
+    return rows.joined(starts), low, high, int(covered.sum())
 
 
 def join_stretches(parts: Stretches) -> Joined:
@@ -233,15 +235,7 @@ def join_stretches(parts: Stretches) -> Joined:
     reach = _reach_before(np.cumsum(is_first) - 1, rows.high)
     meets = (reach != NONE) & (rows.low <= reach)
     skipped = np.where(~is_first & (rows.first > before + 1), before + 1, ENDLESS)
-    starts = np.flatnonzero(is_first)
-    whole = Stretches(
-        rows.s[starts],
-        rows.first[starts],
-        np.maximum.reduceat(rows.last, starts),
-        np.minimum.reduceat(np.minimum(rows.hole, skipped), starts),
-        np.minimum.reduceat(rows.low, starts),
-        np.maximum.reduceat(rows.high, starts),
-    )
+    whole = rows._replace(hole=np.minimum(rows.hole, skipped)).joined(np.flatnonzero(is_first))
     torn = np.unique(rows.s[is_torn])
     return Joined(whole.take(~np.isin(whole.s, torn)), rows.low[meets], reach[meets], torn)
 
