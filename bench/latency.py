@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-from bench.servers import HOLDINGS, SIZE, SPAWN, TOPICS, WAIT_S, in_process, seriatim_up
-
 import seriatim
+from bench.servers import HOLDINGS, SIZE, SPAWN, TOPICS, WAIT_S, in_process, seriatim_up
 from seriatim.runtime.loop import run
 
 LOW_RATE = 200

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
 
+import seriatim
 from bench import one_stream
 from bench.servers import (
     HOLDINGS,
@@ -29,8 +30,6 @@ from bench.servers import (
     processor_seconds,
     seriatim_up,
 )
-
-import seriatim
 from seriatim.audit import audit
 from seriatim.model import Delivery, History
 from seriatim.runtime.loop import run

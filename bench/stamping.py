@@ -12,9 +12,9 @@ import time
 from typing import Any, NamedTuple
 
 import nats
-from bench.servers import SIZE, TOPICS, WAIT_S, Running, in_process, nats_alone, processor_seconds, seriatim_up, until
 
 import seriatim
+from bench.servers import SIZE, TOPICS, WAIT_S, Running, in_process, nats_alone, processor_seconds, seriatim_up, until
 from seriatim.runtime.loop import run
 
 PUBLISHERS = 2

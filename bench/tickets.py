@@ -25,8 +25,8 @@ from statistics import median
 from typing import Any, NamedTuple, cast
 
 import msgspec
-from bench.servers import SPAWN, processor_seconds
 
+from bench.servers import SPAWN, processor_seconds
 from seriatim.brokers.memory.broker import MemoryBroker
 from seriatim.live.tree import wire
 from seriatim.live.tree.host import NodeHost

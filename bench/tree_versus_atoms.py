@@ -10,7 +10,6 @@ import sys
 from statistics import fmean
 
 from bench.compared_systems import SIZES, SYSTEMS, Workload, compare
-
 from seriatim.lab.experiments.experiment import Measures
 
 WORKLOADS = [

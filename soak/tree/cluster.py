@@ -19,8 +19,6 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.proxy import FaultProxy
-
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.model import Node, TimedOut
 from soak.children import Child, free_port, wait_for
@@ -28,6 +26,7 @@ from soak.tree.roles import SETTLE, last_life
 from soak.tree.rows import Acknowledged, Handed, Held, Rested, Tail, last_row, now
 from soak.tree.shapes import Shape
 from soak.tree.verify import Carried, Record, missing, read_record
+from tests.proxy import FaultProxy
 
 START_S = 120.0  # a dozen Python processes on a busy machine
 LOAD_S = 120.0

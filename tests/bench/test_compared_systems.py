@@ -3,6 +3,7 @@
 from itertools import combinations
 
 import pytest
+
 from bench.compared_systems import (
     ATOMS,
     ATOMS_BROKER,
@@ -15,7 +16,6 @@ from bench.compared_systems import (
     prepared,
     publish_events,
 )
-
 from seriatim.model import BROKER
 
 WORKLOAD = Workload(8, "small", "spread")

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from bench.plan_live import WORKLOAD, compare
 from msgspec import structs
 from pyspark.sql import SparkSession
+
+from bench.plan_live import WORKLOAD, compare
 
 
 @pytest.mark.long

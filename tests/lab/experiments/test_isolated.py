@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.waiting import wait
 
 from seriatim.lab.experiments import Trial
 from seriatim.lab.experiments.isolated import run_isolated
+from tests.waiting import wait
 
 ODD = "tests.lab.experiments.odd:ODD"
 LIMIT_S = 120.0  # for what ends by itself; a machine may be slow

@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-from tests.lab.experiments.srpt_worlds import BrokerWorld
 
 from seriatim.lab.experiments import Results, Trial, comparisons, find
 from seriatim.lab.experiments.experiment import Experiment, Parameters
@@ -29,6 +28,7 @@ from seriatim.lab.experiments.paper001.static_trees import (
 )
 from seriatim.lab.experiments.paper001.tree_model import Model, Planned, run
 from seriatim.model import InputError
+from tests.lab.experiments.srpt_worlds import BrokerWorld
 
 HOP = 102.0
 

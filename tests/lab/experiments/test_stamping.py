@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-from tests.nonsense import Nonsense
 
 from seriatim.lab.experiments.paper000.sites import (
     NAMES,
@@ -21,6 +20,7 @@ from seriatim.lab.papers.paper000.ranks import Ranks, manager_of
 from seriatim.lab.papers.paper000.topic_manager import TopicManager
 from seriatim.model import Address, Topic
 from seriatim.protocols.machine import Effects, Payload
+from tests.nonsense import Nonsense
 
 
 def printed_way(topic: Topic, managers: dict[Address, TopicManager]) -> tuple[list[Topic], int]:

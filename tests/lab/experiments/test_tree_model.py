@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-from tests.lab.experiments.srpt_worlds import SrptWorld
 
 from seriatim.lab.experiments.paper001 import tree_model
 from seriatim.lab.experiments.paper001.tree_model import Model, Outcome, Planned, on_tick, run
@@ -13,6 +12,7 @@ from seriatim.lab.sim import Constant, Link, PacketDelays, Simulator
 from seriatim.model import InputError
 from seriatim.protocols.vcube import Peer, VCubeOptions
 from seriatim.protocols.vcube.messages import Subscribe
+from tests.lab.experiments.srpt_worlds import SrptWorld
 
 SIZES = [2, 8, 16, 64, 128]
 

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from tests.protocols.overlay.test_stories import STORIES
 
 from seriatim.cli.explore import command
 from seriatim.lab.explore.engine.search import SearchOptions, search
@@ -14,6 +13,7 @@ from seriatim.lab.explore.registry import OVERLAY
 from seriatim.lab.explore.swarm import Swarm, SwarmOptions, walk_world
 from seriatim.model import InputError
 from seriatim.protocols.overlay.messages import Forget, Suspect, Unadvertise, Unsubscribe
+from tests.protocols.overlay.test_stories import STORIES
 
 LARGE = ["pair", "early"]
 SMALL = [name for name in OVERLAY.worlds if name not in LARGE]

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from tests.lab.explore.toys import broadcast, retry
-from tests.nonsense import Nonsense
 
 from seriatim.lab.explore.engine.run import Run
 from seriatim.lab.explore.engine.search import search
@@ -15,6 +13,8 @@ from seriatim.lab.explore.engine.world import Budget, Transition
 from seriatim.model import Event, InputError, Notification
 from seriatim.protocols.tree.messages import Pass
 from seriatim.protocols.with_broker import Change
+from tests.lab.explore.toys import broadcast, retry
+from tests.nonsense import Nonsense
 
 
 def test_time_passes_until_what_was_lost_is_asked_for_again() -> None:

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from tests.lab.explore.toys import broadcast, lock, ping_pong, retry
 
 from seriatim.lab.explore.engine.run import ExplorerError, Run
 from seriatim.lab.explore.engine.search import SearchOptions, SearchResult, search
 from seriatim.lab.explore.engine.space import Space
 from seriatim.lab.explore.engine.world import World
 from seriatim.model import InputError
+from tests.lab.explore.toys import broadcast, lock, ping_pong, retry
 
 WORLDS = {
     "ordered": lambda: broadcast(speakers=2, listeners=2, words=2),

@@ -3,7 +3,6 @@
 from functools import partial
 
 import pytest
-from tests.lab.sim.toys import GO, Counter, Number, Script, Total, Word, effects_of, pour, same
 
 from seriatim.lab.sim.delays import Constant, Delay, Matrix, Normal, Uniform
 from seriatim.lab.sim.engine import MachineFailed, Simulator
@@ -11,6 +10,7 @@ from seriatim.lab.sim.network import Link, between, reliable_unordered, unreliab
 from seriatim.lab.sim.process import Cost, Doom
 from seriatim.model import InputError
 from seriatim.protocols.machine import Effects
+from tests.lab.sim.toys import GO, Counter, Number, Script, Total, Word, effects_of, pour, same
 
 NUMBERS = [Number(value) for value in range(200)]
 

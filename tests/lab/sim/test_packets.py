@@ -2,11 +2,11 @@
 
 import pytest
 from msgspec import Struct
-from tests.lab.sim.toys import Word
 
 from seriatim.lab.sim import PacketDelays, Simulator
 from seriatim.model import Address, InputError
 from seriatim.protocols.machine import Effects, Payload
+from tests.lab.sim.toys import Word
 
 
 class Words(Struct, frozen=True):

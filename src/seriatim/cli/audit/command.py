@@ -75,15 +75,12 @@ class _BadLog(click.ClickException):
     metavar="NAME",
     help="Only this guarantee; may be given again. Default: all of them.",
 )
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Anomalies shown of each name."
-)
+@click.option("--limit", type=click.IntRange(min=1), default=10, help="Anomalies shown of each name.")
 @mapping_options
 @click.option(
     "--engine",
     type=click.Choice(["auto", "python", "spark"]),
     default="auto",
-    show_default=True,
     help="What audits: plain Python, or Spark.",
 )
 @click.option("--table", metavar="URI", help="Also write verdicts and anomalies here, as Parquet (on Spark).")

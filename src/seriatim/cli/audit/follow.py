@@ -1,8 +1,7 @@
 """`seriatim audit --follow`: audit a log while it is written; a line for each violation, as soon as it is there."""
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -10,8 +9,7 @@ from msgspec import structs
 
 from seriatim.audit import ColumnMapping, Report
 from seriatim.brokers.urls import kind_or_none, shown
-from seriatim.cli.audit.input import with_options
-from seriatim.cli.common import check_readable, is_terminal, show_json
+from seriatim.cli.common import add_options, check_readable, is_terminal, show_json
 from seriatim.cli.spark import session_of
 from seriatim.model import InputError
 
@@ -21,28 +19,20 @@ if TYPE_CHECKING:
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m)$")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def follow_options(function: _Function) -> _Function:
-    """--follow and what belongs to it."""
-    return with_options(
-        function,
-        click.option("--follow", is_flag=True, help="Audit PATH while it is written: a folder, or nats://… (Spark)."),
-        click.option("--checkpoint", metavar="URI", help="With --follow: where to go on from after a stop."),
-        click.option(
-            "--trigger", default="5s", show_default=True, metavar="TIME", help="With --follow: how often to look."
-        ),
-        click.option("--once", is_flag=True, help="With --follow: take what is there, then end."),
-        click.option(
-            "--window",
-            type=click.IntRange(min=1),
-            default=1_000_000,
-            show_default=True,
-            metavar="ROWS",
-            help="With --follow: rows kept to compare new ones with.",
-        ),
-    )
+follow_options = add_options(
+    click.option("--follow", is_flag=True, help="Audit PATH while it is written: a folder, or nats://… (Spark)."),
+    click.option("--checkpoint", metavar="URI", help="With --follow: where to go on from after a stop."),
+    click.option("--trigger", default="5s", metavar="TIME", help="With --follow: how often to look."),
+    click.option("--once", is_flag=True, help="With --follow: take what is there, then end."),
+    click.option(
+        "--window",
+        type=click.IntRange(min=1),
+        default=1_000_000,
+        metavar="ROWS",
+        help="With --follow: rows kept to compare new ones with.",
+    ),
+)
 
 
 def check_follow(context: click.Context, path: str, options: dict[str, Any]) -> None:

@@ -4,12 +4,11 @@ It imports no Spark: a small file is audited without it.
 """
 
 import re
-from collections.abc import Callable, Iterable
-from functools import reduce
+from collections.abc import Iterable
 from glob import iglob
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,53 +16,43 @@ from seriatim.audit import ColumnMapping
 from seriatim.audit.logs import table_for_spark
 from seriatim.audit.mapping import FIELDS
 from seriatim.audit.rules import format_of
+from seriatim.cli.common import add_options
 from seriatim.model import InputError
 
 FILES_MAX = 200  # more than this are read in parallel, by Spark
 BYTES_MAX = 100_000_000  # about a million deliveries; packed files are counted as they lie
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def mapping_options(function: _Function) -> _Function:
-    """The options that make a `ColumnMapping`; `mapping_of` takes them."""
-    return with_options(
-        function,
-        click.option("--subscriber", metavar="COLUMN", help="Column that names the subscriber."),
-        click.option(
-            "--event", metavar="COLUMN[,COLUMN…]", help="Column that identifies the event; several are joined."
-        ),
-        click.option("--topic", metavar="COLUMN", help="Column that names the topic."),
-        click.option("--position", metavar="COLUMN", help="Column that counts a subscriber's notifications."),
-        click.option(
-            "--order-by",
-            metavar="COLUMN",
-            help="Instead of a position: a column with a time or a counter, or `line` for the lines of a file.",
-        ),
-        click.option(
-            "--trust-order", is_flag=True, help="Believe --order-by also where the lines of a file contradict it."
-        ),
-        click.option(
-            "--subscriber-from",
-            type=click.Choice(["file"]),
-            help="Instead of a column: every file is one subscriber's, called what the file is called.",
-        ),
-        click.option("--topic-value", metavar="NAME", help="Instead of a column: all events are of this topic."),
-        click.option(
-            "--map",
-            "maps",
-            multiple=True,
-            metavar="FIELD=COLUMN",
-            help=f"Any field of a delivery ({', '.join(FIELDS)}); may be given again.",
-        ),
-        click.option("--run", metavar="NAME", help="Only rows of this run, where a column `run` tells them apart."),
-    )
-
-
-def with_options(function: _Function, *options: Callable[[_Function], _Function]) -> _Function:
-    """A command with these options, in this order."""
-    return reduce(lambda so_far, option: option(so_far), reversed(options), function)
+# The options that make a `ColumnMapping`; `mapping_of` takes them.
+mapping_options = add_options(
+    click.option("--subscriber", metavar="COLUMN", help="Column that names the subscriber."),
+    click.option("--event", metavar="COLUMN[,COLUMN…]", help="Column that identifies the event; several are joined."),
+    click.option("--topic", metavar="COLUMN", help="Column that names the topic."),
+    click.option("--position", metavar="COLUMN", help="Column that counts a subscriber's notifications."),
+    click.option(
+        "--order-by",
+        metavar="COLUMN",
+        help="Instead of a position: a column with a time or a counter, or `line` for the lines of a file.",
+    ),
+    click.option(
+        "--trust-order", is_flag=True, help="Believe --order-by also where the lines of a file contradict it."
+    ),
+    click.option(
+        "--subscriber-from",
+        type=click.Choice(["file"]),
+        help="Instead of a column: every file is one subscriber's, called what the file is called.",
+    ),
+    click.option("--topic-value", metavar="NAME", help="Instead of a column: all events are of this topic."),
+    click.option(
+        "--map",
+        "maps",
+        multiple=True,
+        metavar="FIELD=COLUMN",
+        help=f"Any field of a delivery ({', '.join(FIELDS)}); may be given again.",
+    ),
+    click.option("--run", metavar="NAME", help="Only rows of this run, where a column `run` tells them apart."),
+)
 
 
 def mapping_of(options: dict[str, Any]) -> ColumnMapping:

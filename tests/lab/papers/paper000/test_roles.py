@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.nonsense import Nonsense
 
 from seriatim.lab.papers.paper000 import (
     Ens,
@@ -35,6 +34,7 @@ from seriatim.lab.papers.paper000.messages import (
 )
 from seriatim.model import APPLICATION, BROKER, Event, InputError, Notification, RemoteError
 from seriatim.protocols.machine import Payload
+from tests.nonsense import Nonsense
 
 RANKS = Ranks(["A", "B", "C"])  # A → B → C
 

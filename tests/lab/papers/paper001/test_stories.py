@@ -1,11 +1,11 @@
 """Where VCube-PS as printed fails (DESIGN §7, rows of 001), and that ours keeps its promise in the same story."""
 
 import pytest
-from tests.protocols.vcube.net import Net
 
 from seriatim.lab.papers.paper001 import CubeNode
 from seriatim.protocols.vcube import Peer, VCubeOptions
 from seriatim.protocols.vcube.messages import EventReceived, Subscribed
+from tests.protocols.vcube.net import Net
 
 as_printed = pytest.mark.parametrize("peer", [CubeNode, Peer], ids=["as printed", "ours"])
 

@@ -1,11 +1,11 @@
 """Paper 003 as printed, in the stories where it lets subscribers disagree, and ours in the same stories."""
 
 import pytest
-from tests.protocols.overlay.net import Net
 
 from seriatim.lab.papers.paper003 import PrintedBroker, UnacknowledgedBroker
 from seriatim.protocols.overlay import Broker, OverlayOptions
 from seriatim.protocols.overlay.messages import Suspect
+from tests.protocols.overlay.net import Net
 
 PAIR = {"b1": None, "b2": "b1"}
 RESOLUTION = OverlayOptions(order="resolution")

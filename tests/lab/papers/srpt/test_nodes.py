@@ -1,13 +1,13 @@
 """One node, one broker, one client at a time."""
 
 import pytest
-from tests.nonsense import Nonsense
 
 from seriatim.lab.papers.srpt import Broker, Client, Overlay, SrptNode
 from seriatim.lab.papers.srpt.messages import Join, Joined, Leave, Pub, Request
 from seriatim.model import APPLICATION, Event, InputError, Notification, RemoteError
 from seriatim.protocols.vcube.cube import cluster_of, nearest
 from seriatim.protocols.vcube.messages import Publish, Subscribe, Subscribed, Unsubscribe, Unsubscribed
+from tests.nonsense import Nonsense
 
 EVENT = Event("e1", "T", "somebody")
 

@@ -1,11 +1,11 @@
 """Random runs of both variants: causal and total order per topic by the reference auditor, and nothing lost."""
 
 import pytest
-from tests.lab.papers.srpt.worlds import TOPICS, SrptWorld
 
 from seriatim.audit import audit
 from seriatim.lab.sim.engine import MachineFailed
 from seriatim.model import History
+from tests.lab.papers.srpt.worlds import TOPICS, SrptWorld
 
 PROMISED = ["fifo", "per-topic", "causal"]
 
