@@ -38,7 +38,6 @@ class Sites:
         self._ports = _free_ports()
         self._servers: dict[str, BrokerServer] = {}
         self._lines: list[Line] = []
-        self._addresses: dict[str, str] = {}  # of sequencers, as everybody else sees them
 
     def url(self, site: str) -> str:
         return self._servers[site].url

@@ -176,7 +176,7 @@ def broadcast(
         checks=SameOrder(speakers * words),
         scripts={mouth: [Say(f"{mouth}.{i}") for i in range(words)] for mouth in mouths},
         budgets=budgets,
-        is_bag=lambda channel: bag and channel.source == "relay",
+        lane=lambda source, target, payload: str(payload) if bag and source == "relay" else "",
         influence=influence,
         passive=lambda machine: isinstance(machine, Listener),
     )

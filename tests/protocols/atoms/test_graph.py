@@ -10,8 +10,8 @@ from seriatim.model import InputError
 from seriatim.protocols.atoms import Atom, GraphError, Route, SequencingGraph, build, check, lower_bound, plan_of
 from seriatim.protocols.atoms.bounds import clique_bound
 from seriatim.protocols.atoms.changing import apply_decay, apply_growth, plan_decay, plan_growth
-from seriatim.protocols.atoms.graph import problems_of
 from seriatim.protocols.atoms.overlaps import atom_of, coupled_pairs, group_of
+from tests.protocols.atoms.oracle import problems_of
 
 TRIANGLE = {"G0.1": "ABD", "G1.1": "ABC", "G2.1": "BCD"}  # figure 2 of the paper
 

@@ -3,13 +3,9 @@
 Every atom has at most one next atom, the same for all groups, so the graph is a forest whose edges lead to the roots:
 loop-free (C2), and walked in one direction. A group enters somewhere and leaves at an atom further on; its path is the
 only way between the two (C1).
-
-`problems_of` checks any graph given as paths, also one that is not of this shape, and knows nothing of how ours is
-made.
 """
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
@@ -140,42 +136,6 @@ def set_routes(graph: SequencingGraph) -> None:
                 route.end = name
 
 
-def problems_of(paths: Mapping[Group, Sequence[AtomId]], owned: Mapping[Group, Iterable[AtomId]]) -> list[str]:
-    """What is wrong with a sequencing graph, given as the path of each group and the atoms that must be on it.
-
-    C1: one path, that passes each atom once, holds all atoms of the group. C2: all paths together, without their
-    directions, have no loop. Direction: no edge is walked both ways.
-    """
-    found: list[str] = []
-    leader: dict[AtomId, AtomId] = {}
-    walked: dict[tuple[AtomId, AtomId], Group] = {}
-
-    def tree_of(atom: AtomId) -> AtomId:
-        while (above := leader.setdefault(atom, atom)) != atom:
-            leader[atom] = leader.get(above, above)
-            atom = above
-        return atom
-
-    for group, path in paths.items():
-        if len(set(path)) != len(path):
-            found.append(f"C1: {group} passes an atom twice: {' '.join(path)}")
-        missing = sorted(set(owned.get(group, ())) - set(path))
-        if missing:
-            found.append(f"C1: the path of {group} leaves out {', '.join(missing[:3])}")
-        for edge in itertools.pairwise(path):
-            if edge in walked:
-                continue
-            if edge[::-1] in walked:
-                found.append(f"direction: {group} goes {edge[0]} → {edge[1]}, {walked[edge[::-1]]} the other way")
-                continue
-            walked[edge] = group
-            one, other = map(tree_of, edge)
-            if one == other:
-                found.append(f"C2: {edge[0]} → {edge[1]} of {group} closes a loop")
-            leader[one] = other
-    return found
-
-
 def check(graph: SequencingGraph, threshold: int = 2) -> None:
     """Refuse a graph that breaks C1, C2 or direction, lacks an atom, or has one that nobody needs.
 
@@ -209,11 +169,8 @@ def _refuse(found: list[str]) -> None:
 
 
 def _misfits(graph: SequencingGraph, groups: Iterable[Group]) -> list[str]:
-    """What is wrong with the routes of these groups, without walking them.
-
-    Says the same as `problems_of`, but only takes as long as there are atoms: where a path of a forest leads from and
-    to says what is on it.
-    """
+    """What is wrong with the routes of these groups, without walking them: where a path of a forest leads from and to
+    says what is on it."""
     spans = _spans(graph)
 
     def leads_to(one: AtomId, other: AtomId) -> bool:

@@ -8,10 +8,11 @@ from seriatim.lab.papers.paper004.messages import Terminate
 from seriatim.model import APPLICATION, Event, Notification
 from seriatim.protocols.atoms import AtomsOptions, Plan, Receiver, build, check
 from seriatim.protocols.atoms.bounds import clique_bound
-from seriatim.protocols.atoms.graph import Atom, Route, SequencingGraph, problems_of
+from seriatim.protocols.atoms.graph import Atom, Route, SequencingGraph
 from seriatim.protocols.atoms.messages import Finished, Publish
 from seriatim.protocols.atoms.overlaps import Members, group_of
 from seriatim.protocols.machine import Payload
+from tests.protocols.atoms.oracle import problems_of
 
 Paths = dict[str, list[str]]
 

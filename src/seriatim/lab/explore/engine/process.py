@@ -73,17 +73,17 @@ class Process:
             found.append(Transition("haunt", self.address))
         return found
 
-    def channel_transitions(self, channel: Channel, message: Payload, which: bytes = b"") -> list[Transition]:
+    def channel_transitions(self, channel: Channel, message: Payload) -> list[Transition]:
         """What can be done with a message that is next on a channel to this machine."""
-        found = [Transition("deliver", *at(channel), which)]
+        found = [Transition("deliver", *at(channel))]
         if self.machine is not None:
             if self.budget.crashes:
-                found.append(Transition("crash", *at(channel), which))
+                found.append(Transition("crash", *at(channel)))
             if (self.budget.losses or self.zombie is not None) and self.world.may_lose(channel, message):
                 if self.budget.losses:
-                    found.append(Transition("lose", *at(channel), which))
+                    found.append(Transition("lose", *at(channel)))
                 if self.zombie is not None:
-                    found.append(Transition("haunt", *at(channel), which))
+                    found.append(Transition("haunt", *at(channel)))
         return found
 
     def take(self, transition: Transition, message: Payload | None) -> Effects:

@@ -3,7 +3,6 @@
 `Run` puts channels between the processes of a world, and can end its faults and let it come to rest.
 """
 
-from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from seriatim.lab.explore.engine.checks import Fact, Issued, Violation
 from seriatim.lab.explore.engine.process import Process, at
 from seriatim.lab.explore.engine.show import show, show_transition
-from seriatim.lab.explore.engine.world import NO_BUDGET, Channel, Transition, World, encode
+from seriatim.lab.explore.engine.world import NO_BUDGET, Channel, Transition, World
 from seriatim.model import APPLICATION, Address, InputError, SeriatimError
 from seriatim.protocols.machine import Effects, Payload
 
@@ -31,7 +30,6 @@ class Run:
     def __init__(self, world: World, processes: dict[Address, Process] | None = None) -> None:
         self.world = world
         self.channels: dict[Channel, deque[Payload]] = {}  # never holds an empty queue
-        self.bags: dict[Channel, list[tuple[bytes, Payload]]] = {}  # the same for bags, sorted
         self.issued: list[Issued] = []
         self.facts: dict[str, tuple[Any, float]] = {}
         self.contradictions: list[Violation] = []
@@ -99,13 +97,9 @@ class Run:
     def drain(self) -> None:
         """Deliver everything, in a fixed order, until nothing is on its way."""
         for _ in range(DRAIN_LIMIT):
-            if self.channels:
-                self.take(Transition("deliver", *at(next(iter(self.channels)))))
-            elif self.bags:
-                channel, bag = next(iter(self.bags.items()))
-                self.take(Transition("deliver", *at(channel), bag[0][0]))
-            else:
+            if not self.channels:
                 return
+            self.take(Transition("deliver", *at(next(iter(self.channels)))))
         raise ExplorerError(f"{self.world.name}: still busy after {DRAIN_LIMIT} deliveries")
 
     def end_faults(self) -> None:
@@ -137,9 +131,6 @@ class Run:
         for channel, message in envelopes(world, source, effects):
             for fact in world.checks.facts(channel.target, message):
                 self._lay_down(fact, self.processes[source].clock)
-            if world.is_bag(channel):
-                insort(self.bags.setdefault(channel, []), (encode(message), message), key=_first)
-                continue
             queue = self.channels.get(channel)
             if queue is None:
                 queue = self.channels[channel] = deque()
@@ -153,18 +144,10 @@ class Run:
         self.facts[fact.question] = fact.answer, now
 
     def _pop(self, transition: Transition) -> Payload:
-        channel = transition.channel
-        if not transition.message:
-            queue = self.channels[channel]
-            message = queue.popleft()
-            if not queue:
-                del self.channels[channel]
-            return message
-        bag = self.bags[channel]
-        index = next(index for index, (which, _) in enumerate(bag) if which == transition.message)
-        message = bag.pop(index)[1]
-        if not bag:
-            del self.bags[channel]
+        queue = self.channels[transition.channel]
+        message = queue.popleft()
+        if not queue:
+            del self.channels[transition.channel]
         return message
 
     # ── looking at it ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -194,10 +177,7 @@ class Run:
             return process.machine is not None and self.processes[transition.lane].machine is None
         if not transition.source:
             return transition in process.own_transitions()
-        channel, which = transition.channel, transition.message
-        if which:
-            waiting = dict(self.bags.get(channel, ()))
-            return which in waiting and transition in process.channel_transitions(channel, waiting[which], which)
+        channel = transition.channel
         queue = self.channels.get(channel)
         if queue is None or transition not in process.channel_transitions(channel, queue[0]):
             return False
@@ -232,7 +212,3 @@ def envelopes(world: World, source: Address, effects: Effects) -> list[tuple[Cha
                 raise InputError(f"message of {source}", problem, "add a role for it to the world")
             found.append((Channel(source, target, world.lane(source, target, message)), message))
     return found
-
-
-def _first(pair: tuple[bytes, Payload]) -> bytes:
-    return pair[0]

@@ -28,7 +28,7 @@ WITH_MESSAGE = {
 
 def show_transition(transition: Transition, message: Payload | None) -> str:
     """One line for one step."""
-    kind, target, source, lane, _ = transition
+    kind, target, source, lane = transition
     return (WITH_MESSAGE if source else ALONE)[kind].format(
         target=target, source=source, lane=lane, message=show(message)
     )

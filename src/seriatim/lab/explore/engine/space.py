@@ -9,7 +9,6 @@ Two states are the same iff their integers are, and that is decided by canonical
 the set of visited states, in `search`, is kept as 128-bit digests.
 """
 
-from bisect import insort
 from typing import Any, NamedTuple
 
 import msgspec
@@ -219,7 +218,7 @@ class Space:
         return self.locals.number(local)
 
     def _freeze_run(self, run: Run) -> State:
-        if run.channels or run.bags:
+        if run.channels:
             raise ExplorerError(f"{self.world.name}: messages are on their way before exploration begins")
         nothing = self.inboxes.number(())
         return (*(self._freeze(run.processes[address]) for address in self.addresses), *[nothing] * self.count)
@@ -253,25 +252,14 @@ class Space:
         channel = self.channels.numbers[transition.channel]
         queues = dict(self.inboxes.values[inbox])
         queue = queues.pop(channel)
-        place = 0
-        if transition.message:
-            place = next(i for i, waiting in enumerate(queue) if self._encoded(waiting) == transition.message)
-        rest = queue[:place] + queue[place + 1 :]
-        if rest:
-            queues[channel] = rest
-        return queue[place], self.inboxes.number(tuple(sorted(queues.items())))
+        if len(queue) > 1:
+            queues[channel] = queue[1:]
+        return queue[0], self.inboxes.number(tuple(sorted(queues.items())))
 
     def _push(self, inbox: int, channel: int, message: int) -> int:
         queues = dict(self.inboxes.values[inbox])
-        queue = [*queues.get(channel, ()), message]
-        if self.world.is_bag(self.channels.values[channel]):
-            queue.pop()
-            insort(queue, message, key=self._encoded)
-        queues[channel] = tuple(queue)
+        queues[channel] = (*queues.get(channel, ()), message)
         return self.inboxes.number(tuple(sorted(queues.items())))
-
-    def _encoded(self, message: int) -> bytes:
-        return encode(self.messages.values[message])
 
     # ── what can happen ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,10 +277,7 @@ class Space:
             channel: Channel = self.channels.values[channel_number]
             if not passive:
                 edges |= self._edge(channel.source, address)
-            bag = self.world.is_bag(channel)
-            for message in dict.fromkeys(queue) if bag else queue[:1]:
-                which = self._encoded(message) if bag else b""
-                found += process.channel_transitions(channel, self.messages.values[message], which)
+            found += process.channel_transitions(channel, self.messages.values[queue[0]])
         numbers = [(self._transition(transition, machine), transition.kind in REGULAR) for transition in found]
         return Offer(
             tuple(number for number, regular in numbers if regular),

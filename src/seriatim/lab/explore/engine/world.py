@@ -33,15 +33,12 @@ class Transition(NamedTuple):
       journal had it and before anybody heard. `die`: it is never seen again. `lose` a message on the way to it.
     - `replace`: another process takes over while the old one still runs; `haunt`: the old one takes a message or ticks.
     - `suspect`: its driver tells it that the machine named by `lane` is gone, which is true.
-
-    `message` is empty except for a bag, where it says which of the waiting messages is taken.
     """
 
     kind: Kind
     target: Address
     source: Address = ""
     lane: str = ""
-    message: bytes = b""
 
     @property
     def channel(self) -> "Channel":
@@ -140,7 +137,6 @@ class World:
     route: Callable[[Address, Payload], Sequence[tuple[Address, Payload]]] = as_addressed
     seen_as: Mapping[Address, Address] = field(default_factory=dict)
     lane: Callable[[Address, Address, Payload], str] = one_lane
-    is_bag: Callable[[Channel], bool] = lambda channel: False
     may_lose: Callable[[Channel, Payload], bool] = lambda channel, message: True
     answers: Callable[[Payload], int] = lambda command: 0
     is_answer: Callable[[Payload], bool] = lambda payload: False
