@@ -173,16 +173,12 @@ def test_forcing_makes_room_in_order_and_skips_only_what_is_not_there(seed: int)
             continue
         oracle.admit(topic, arrival.number, arrival.entries)
         oracle.check(admit(queue, arrival, float(now)))
-        choice = random.random()
-        if choice < 0.2 and oracle.held:
+        if random.random() < 0.2 and oracle.held:
             oldest = next(iter(oracle.held))
             stuck = oracle.waits_for_a_join(oldest)
             assert queue.oldest_since() == queue.lanes[oldest[0]].held[oldest[1]].since
             oracle.check(queue.force_oldest(), may_skip=True)
             assert stuck or oldest not in oracle.held
-        elif choice < 0.3:
-            to = oracle.done[topic] + random.randrange(4)
-            oracle.check(queue.skip(topic, to), may_skip=True)
     if joining is None:
         for _ in range(len(oracle.held)):
             oracle.check(queue.force_oldest(), may_skip=True)
@@ -276,13 +272,6 @@ def test_missing_names_the_next_number_of_each_topic_that_somebody_waits_for() -
     assert sorted(queue.missing()) == [("A", 1)], "B waits for E, and E has not begun"
     queue.open("E", 1)
     assert sorted(queue.missing()) == [("A", 1), ("C", 1)]
-
-
-def test_skipping_lets_what_is_held_out_first() -> None:
-    queue = opened(HoldBack({}), "A")
-    for number in (2, 5):
-        admit(queue, Arrival("A", number, {}))
-    assert names(queue.skip("A", 4)) == ["(A1)", "A2", "(A4)", "A5"]
 
 
 def test_forged_stamps_that_wait_for_each_other_do_not_loop() -> None:

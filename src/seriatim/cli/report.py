@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from seriatim.cli.audit.input import choose_engine, mapping_of, mapping_options
+from seriatim.cli.audit.input import choose_engine, engine_option, guarantee_option, mapping_of, mapping_options
 from seriatim.cli.common import many, notice, show_json, show_progress, write_whole
 from seriatim.cli.spark import session_of, spark_is_there, spark_options
 from seriatim.model import InputError
@@ -28,21 +28,9 @@ from seriatim.pipeline.report.sources import kind_of, name_of, read_audit, read_
 )
 @click.option("--png", type=click.Path(path_type=Path, file_okay=False), help="Write each figure here as PNG, too.")
 @click.option("--title", help="Title of the page.  [default: names of the sources]")
-@click.option(
-    "--guarantee",
-    "guarantees",
-    type=click.Choice(list(GUARANTEES)),
-    multiple=True,
-    metavar="NAME",
-    help="Judge only this guarantee; may be given again. Default: all of them.",
-)
+@guarantee_option
 @click.option("--limit", type=click.IntRange(min=1), default=4, help="Witnesses shown of each anomaly.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "python", "spark"]),
-    default="auto",
-    help="What reads and judges runs; auto: Spark if they are large.",
-)
+@engine_option
 @mapping_options
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")

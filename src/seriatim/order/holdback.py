@@ -100,10 +100,6 @@ class HoldBack:
             self._arrivals.append((now, topic, number))
         return self._run(deque([(topic, number)]))
 
-    def skip(self, topic: Topic, to: Number) -> list[Released]:
-        """Give up every number up to `to` that is not held. Held events up to there are released first, in order."""
-        return self._force([(topic, to)])
-
     def force_oldest(self) -> list[Released]:
         """Release the event that is held longest, and before it everything held that must come before it."""
         self._forget_released()

@@ -16,6 +16,5 @@
 | live.py        | source, archive and replay put together, for notebooks                             |
 
 Jobs are pure functions `DataFrame → DataFrame`. The edge, where sessions are opened and tables are read and written, is
-`session.py`, `files.py`, `logs/tables.py` and the commands of the command line. Columns and types of all tables are in
-`schemas.py`.
+`spark/`, `logs/tables.py` and the commands. Columns and types of all tables are in `schemas.py`.
 """

@@ -11,7 +11,7 @@ import msgspec
 from seriatim.audit import ANOMALIES, Auditor, ColumnMapping, Report, Row, audit, read_history
 from seriatim.audit.report import extent
 from seriatim.cli.audit.follow import check_follow, follow, follow_options
-from seriatim.cli.audit.input import Choice, choose_engine, mapping_of, mapping_options
+from seriatim.cli.audit.input import Choice, choose_engine, engine_option, guarantee_option, mapping_of, mapping_options
 from seriatim.cli.common import is_terminal, notice, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import History, InputError
@@ -67,22 +67,10 @@ class _BadLog(click.ClickException):
 
 @click.command(help=HELP)
 @click.argument("path", type=str)
-@click.option(
-    "--guarantee",
-    "guarantees",
-    type=click.Choice(list(GUARANTEES)),
-    multiple=True,
-    metavar="NAME",
-    help="Only this guarantee; may be given again. Default: all of them.",
-)
+@guarantee_option
 @click.option("--limit", type=click.IntRange(min=1), default=10, help="Anomalies shown of each name.")
 @mapping_options
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "python", "spark"]),
-    default="auto",
-    help="What audits: plain Python, or Spark.",
-)
+@engine_option
 @click.option("--table", metavar="URI", help="Also write verdicts and anomalies here, as Parquet (on Spark).")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @follow_options

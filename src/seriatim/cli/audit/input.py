@@ -18,11 +18,27 @@ from seriatim.audit.mapping import FIELDS
 from seriatim.audit.rules import format_of
 from seriatim.cli.common import add_options
 from seriatim.model import InputError
+from seriatim.order import GUARANTEES
 
 FILES_MAX = 200  # more than this are read in parallel, by Spark
 BYTES_MAX = 100_000_000  # about a million deliveries; packed files are counted as they lie
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
+
+guarantee_option = click.option(
+    "--guarantee",
+    "guarantees",
+    type=click.Choice(list(GUARANTEES)),
+    multiple=True,
+    metavar="NAME",
+    help="Only this guarantee; may be given again. Default: all of them.",
+)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["auto", "python", "spark"]),
+    default="auto",
+    help="What reads and judges logs: plain Python or Spark. auto: Spark if they are large or Parquet.",
+)
 
 # The options that make a `ColumnMapping`; `mapping_of` takes them.
 mapping_options = add_options(

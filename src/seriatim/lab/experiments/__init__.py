@@ -9,27 +9,22 @@ from seriatim.lab.experiments.experiment import (
     comparisons,
     measurements,
 )
-from seriatim.lab.experiments.facts import Fact, at_least, at_most, same, shape
+from seriatim.lab.experiments.facts import same
 from seriatim.lab.experiments.registry import experiments, find
-from seriatim.lab.experiments.results import Measurement, Results, Sample, Trial
+from seriatim.lab.experiments.results import Measurement, Results, Trial
 
 __all__ = [
     "Axis",
     "Comparison",
     "Experiment",
-    "Fact",
     "Measurement",
     "Measures",
     "Parameters",
     "Results",
-    "Sample",
     "Trial",
-    "at_least",
-    "at_most",
     "comparisons",
     "experiments",
     "find",
     "measurements",
     "same",
-    "shape",
 ]

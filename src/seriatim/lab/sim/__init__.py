@@ -1,11 +1,10 @@
 """The simulator: machines under one clock, from one seed, with everything going wrong that may."""
 
 from seriatim.lab.sim.checkers import check_integrity, check_owed
-from seriatim.lab.sim.delays import LOCAL_NETWORK, WIDE_NETWORK, Constant, Delay, Matrix, Normal, Uniform
+from seriatim.lab.sim.delays import LOCAL_NETWORK, WIDE_NETWORK, Constant, Uniform
 from seriatim.lab.sim.engine import Simulator
-from seriatim.lab.sim.network import Link, reliable_fifo, reliable_unordered, unreliable
+from seriatim.lab.sim.network import Link, reliable_fifo, reliable_unordered
 from seriatim.lab.sim.packets import PacketDelays
-from seriatim.lab.sim.process import Cost, Doom
 from seriatim.lab.sim.run import Outcome, Simulation, run
 from seriatim.lab.sim.scenario import Options, Scenario, draw
 
@@ -13,12 +12,7 @@ __all__ = [
     "LOCAL_NETWORK",
     "WIDE_NETWORK",
     "Constant",
-    "Cost",
-    "Delay",
-    "Doom",
     "Link",
-    "Matrix",
-    "Normal",
     "Options",
     "Outcome",
     "PacketDelays",
@@ -32,5 +26,4 @@ __all__ = [
     "reliable_fifo",
     "reliable_unordered",
     "run",
-    "unreliable",
 ]

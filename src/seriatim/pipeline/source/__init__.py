@@ -6,7 +6,6 @@ options.py says what can be asked for, rows.py turns messages into Arrow, planni
 reading.py is what Spark calls.
 """
 
-from seriatim.pipeline.source.options import SourceOptions
 from seriatim.pipeline.source.reading import SeriatimSource, register
 
-__all__ = ["SeriatimSource", "SourceOptions", "register"]
+__all__ = ["SeriatimSource", "register"]

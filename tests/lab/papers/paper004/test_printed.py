@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from seriatim.lab.papers.paper004 import Sequencer
-from seriatim.lab.papers.paper004.messages import Terminate
+from seriatim.lab.papers.paper004.sequencer import Terminate
 from seriatim.model import APPLICATION, Event, Notification
 from seriatim.protocols.atoms import AtomsOptions, Plan, Receiver, build, check
 from seriatim.protocols.atoms.bounds import clique_bound

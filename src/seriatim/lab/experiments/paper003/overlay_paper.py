@@ -16,8 +16,7 @@ from typing import ClassVar
 
 from seriatim.filters import Filter
 from seriatim.lab.papers.paper003 import PrintedBroker
-from seriatim.lab.papers.paper003.broker import PrintedOrder
-from seriatim.lab.papers.paper003.messages import Carry
+from seriatim.lab.papers.paper003.broker import Carry, PrintedOrder
 from seriatim.model import Address
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.overlay import Broker, Order, OverlayOptions, Place

@@ -3,7 +3,7 @@
 from seriatim.lab.papers.paper000.deployment import deploy
 from seriatim.lab.papers.paper000.ens import Ens
 from seriatim.lab.papers.paper000.publisher import Publisher
-from seriatim.lab.papers.paper000.ranks import Ranks, manager_of
+from seriatim.lab.papers.paper000.ranks import Ranks
 from seriatim.lab.papers.paper000.subscriber import Held, Subscriber
 from seriatim.lab.papers.paper000.topic_manager import TopicManager
 from seriatim.protocols.vcube.messages import Publish, Subscribe, Subscribed, Unsubscribe
@@ -20,5 +20,4 @@ __all__ = [
     "TopicManager",
     "Unsubscribe",
     "deploy",
-    "manager_of",
 ]

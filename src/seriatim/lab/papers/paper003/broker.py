@@ -9,7 +9,6 @@ from typing import ClassVar
 from msgspec import Struct, field
 
 from seriatim.filters import Filter
-from seriatim.lab.papers.paper003.messages import Ack, Carry
 from seriatim.model import Address, RemoteError
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.overlay.broker import Broker
@@ -19,6 +18,20 @@ from seriatim.protocols.overlay.ordering import Ordering
 from seriatim.protocols.overlay.state import BrokerState, Offer
 from seriatim.protocols.overlay.tables import Matching, filter_of
 from seriatim.protocols.overlay.topology import Place
+
+
+class Carry(Struct, frozen=True, tag=True):
+    """A publication with the paper's two flags: request an acknowledgement from here, wait for one from me."""
+
+    publication: Publication
+    request: bool = False
+    wait: bool = False
+
+
+class Ack(Struct, frozen=True, tag=True):
+    """Nothing that conflicts with this publication comes from me any more."""
+
+    key: Key
 
 
 class Pending(Struct, array_like=True):

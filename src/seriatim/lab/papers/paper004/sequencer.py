@@ -8,11 +8,23 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field, structs
 
-from seriatim.lab.papers.paper004.messages import Skip, Terminate
 from seriatim.model import Address
 from seriatim.protocols.atoms.messages import Item, Notice, Publish
 from seriatim.protocols.atoms.overlaps import AtomId, Group, Members, group_of
 from seriatim.protocols.machine import Effects, Payload
+
+
+class Skip(Struct, frozen=True, tag=True):
+    """From a sequencer that retires to the one before it: send this group to the one after me. None: it leaves."""
+
+    group: Group
+    after: AtomId | None
+
+
+class Terminate(Struct, frozen=True, tag=True):
+    """To the first sequencer of a group: its termination message, much like a FIN."""
+
+    group: Group
 
 
 class SequencerState(Struct):
