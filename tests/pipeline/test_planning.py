@@ -77,7 +77,7 @@ def test_tasks_get_about_the_same_and_every_position_once() -> None:
         ({"url": "redis://x"}, "not a broker that can be read in bulk"),
         ({"url": "nats://x", "table": "messages"}, "not on the broker"),
         ({"url": "nats://x", "maxrows": "1"}, "no such option"),
-        ({"url": "nats://x", "gaps": "skip"}, "not a choice"),
+        ({"url": "nats://x", "gaps": "skip"}, "unknown value 'skip'"),
         ({"url": "nats://x", "max_messages": "0"}, "not a count"),
         ({"url": "nats://x", "connect_timeout_s": "soon"}, "not a time"),
     ],
