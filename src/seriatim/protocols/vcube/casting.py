@@ -30,7 +30,7 @@ class Casting(Presence):
         return number, task
 
     def _reach(self, number: int, task: Task, s: int, effects: Effects) -> None:
-        """See to it that cluster s gets it."""
+        """Send it to a peer of cluster s that hands it on there."""
         leaves: Sequence[int] = ()
         if isinstance(task.content, Sub | Census):
             relay = nearest(self.living(), self.id, s)
@@ -67,8 +67,8 @@ class Casting(Presence):
             self.send(task.parent, Ack(task.parent_hop, task.answer), effects)
 
     def known_by(self, content: Content) -> Statuses:
-        """What goes with an answer. To a census also who was born again: the new life answers that it has nothing,
-        while a peer that has not heard may still take what the old one sent. Then the asker hears, and asks again."""
+        """The dead that an answer names. For a census also the reborn: a new life answers that it has nothing,
+        but a peer that has not heard of it may still take what the old life sent. The asker then asks again."""
         return dict(self.state.statuses) if isinstance(content, Census) else self.obituary()
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Casting(Presence):
         self.close_if_done(hop.task, now, effects)
 
     def reach_past(self, hop_number: int, entry: Entry | None, now: float, effects: Effects) -> None:
-        """The peer does not hand on. What it says about itself keeps us from choosing it again."""
+        """The peer does not hand on: choose another. Its answer keeps us from choosing it again."""
         hop = self.state.hops.pop(hop_number, None)
         if hop is None:
             return
@@ -105,7 +105,7 @@ class Casting(Presence):
         self.close_if_done(hop.task, now, effects)
 
     def note(self, topic: str, entry: Entry) -> None:
-        """Somebody says something about its membership: the latest word counts."""
+        """Record what a peer says about its membership. The latest statement counts."""
         if entry.life == self.life:
             return
         view, id = self.group(topic).view, id_of(entry.life)
@@ -115,7 +115,7 @@ class Casting(Presence):
             self._members.pop(topic, None)
 
     def mourn(self, now: float, effects: Effects) -> None:
-        """A dead peer hands nothing on any more."""
+        """Reach past a dead peer: it hands nothing on any more."""
         for task in self.state.tasks.values():
             if isinstance(task.content, Sub):
                 task.answer.add(Answer(skipped=self.dead_ids()))

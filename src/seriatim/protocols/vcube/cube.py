@@ -20,7 +20,7 @@ PREFIX = "peer"
 
 
 def cluster(i: Id, s: int) -> list[Id]:
-    """c(i, s) as printed: the first neighbour, then that neighbour's clusters 1 … s-1. All ids, whoever has them."""
+    """c(i, s) as printed: the first neighbour, then that neighbour's clusters 1 … s-1. All ids, in use or not."""
     first = i ^ (1 << (s - 1))
     return [first, *(j for k in range(1, s) for j in cluster(first, k))]
 

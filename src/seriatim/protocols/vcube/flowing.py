@@ -76,13 +76,13 @@ class Flowing(Casting):
         self.advance(pub.topic, group, [pub.source], effects)
 
     def is_wanted(self, flow: Flow, number: int) -> bool:
-        """Whether we keep this although it counts as notified: we may be handing it on, and name what we hand on until
-        everybody has it."""
+        """Whether we keep this although it counts as notified: we may be handing it on, and an answer to a census names
+        it until everybody has it."""
         return number > flow.stable and number not in flow.settled
 
     @abstractmethod
     def open_if_complete(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
-        """Something came before we knew our start: perhaps it was the last thing that we waited for."""
+        """Something came before we knew our start: begin, if it was the last thing we waited for."""
 
     def advance(self, topic: Topic, group: Group, sources: Iterable[Life], effects: Effects) -> None:
         """Notify what can be, beginning with these sources."""
@@ -106,7 +106,7 @@ class Flowing(Casting):
                 pending.extend(group.waiting.pop(source, ()))
 
     def _next(self, flow: Flow) -> int:
-        """The number to be notified next. Of a dead source some never come, and in the end none."""
+        """The number to be notified next. Some publications of a dead source never come, and at some point none do."""
         following = flow.delivered + 1
         if not flow.resolved or following in flow.pubs:
             return following
@@ -114,7 +114,7 @@ class Flowing(Casting):
         return min(left, default=NEVER)
 
     def _missing(self, group: Group, barrier: Counts) -> Life | None:
-        """A source of which something must come first; None: nothing must."""
+        """A source whose publication must come first. None: there is no such source."""
         for source, count in barrier.items():
             flow = group.flows.get(source)
             if flow is None:
@@ -143,8 +143,8 @@ class Flowing(Casting):
             self.forget_settled(group, flow)
 
     def forget_settled(self, group: Group, flow: Flow) -> None:
-        """Drop what is notified here and received everywhere. What it depends on, our barrier need not name again:
-        nobody can be without this publication, and whoever has it waits for the rest."""
+        """Drop what is notified here and received everywhere. Our barrier need not name its dependencies again:
+        every member has this publication, and each one that has it waits for them."""
         pubs, upto = flow.pubs, min(flow.delivered, flow.stable)
         if flow.settled:
             settled = flow.settled

@@ -1,8 +1,8 @@
 """Coming and going: how a peer becomes a member of a topic, and how it leaves.
 
-Joining takes two rounds over all peers. `Sub`: from its end on every member, and whoever becomes one, knows us and
-sends us what is published; and we know all of them. `Census`: its answers add up to the frontier, the place where we
-begin. Whatever lies below it counts as notified, whatever lies above it reaches us. From there on we relay.
+Joining takes two rounds over all peers. After `Sub`, every present and future member knows us and sends us what is
+published, and we know all of them. The answers to `Census` add up to the frontier, the place where we begin. What lies
+below it counts as notified; what lies above it reaches us. From then on we relay.
 """
 
 from collections.abc import Iterable, Iterator
@@ -75,14 +75,14 @@ class Joining(Orphans):
         self.take_census(topic, group, now, effects)
 
     def mourn(self, now: float, effects: Effects) -> None:
-        """Somebody whom we presumed dead when we joined may have joined too, and have presumed us dead: then neither
-        knows of the other. While we are joining we simply begin again; later we ask whether it is so."""
+        """A peer that we presumed dead when we joined may have joined too, and presumed us dead: then neither knows of
+        the other. While we are joining we begin again; later we ask that peer."""
         super().mourn(now, effects)
         for topic, group in list(self.state.groups.items()):
             found = self.overlooked(group)
             if found and group.part == "opening":
                 self.join(topic, group, now, effects)
-            elif group.counted is not None:  # what it named may have died with whoever sent it to us
+            elif group.counted is not None:  # what it named may be lost: its sender may have died
                 group.counted = None
                 self.take_census(topic, group, now, effects)
             elif found and group.part == "in":
@@ -93,7 +93,7 @@ class Joining(Orphans):
                     self.send(life, say.Greet(topic, group.entry), effects)
 
     def overlooked(self, group: Group) -> list[Id]:
-        """Those who live, but were presumed dead when we announced that we come."""
+        """The living peers that were presumed dead when we announced that we join."""
         return [id for id in group.skipped if id != self.id and self.life_now(id) is not None]
 
     def on_greet(self, sender: Life, message: say.Greet, effects: Effects) -> None:
@@ -104,7 +104,7 @@ class Joining(Orphans):
                 self.send(sender, say.Stranger(message.topic), effects)
 
     def on_stranger(self, message: say.Stranger, now: float, effects: Effects) -> None:
-        """There is a member who does not know us: only joining again brings us together, with a new frontier."""
+        """A member does not know us: join again, which gives us a new frontier."""
         if self.group(message.topic).part == "in":
             self.begin_anew(births_of(self.life) + 1, now, effects)
 
@@ -132,23 +132,23 @@ class Joining(Orphans):
         return answer
 
     def open_if_complete(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
-        """Begin once everything is here that a member has of the dead. If we did not wait for it, and all who have it
-        died, we might have the effect, and somebody else the cause, and nobody what tells which of them is first."""
+        """Begin once we have every publication of dead sources that a member has. If we did not wait, and all holders
+        died, we might have the effect and another peer the cause, and nobody would know which comes first."""
         answer = group.counted
         if answer is not None and not any(self.not_come(group, answer)):
             group.counted = None
             self._open(topic, group, answer, now, effects)
 
     def not_come(self, group: Group, answer: say.Answer) -> Iterator[tuple[Life, int]]:
-        """What members have of the dead, and we have not received yet."""
+        """The publications of dead sources that members have and we have not received yet."""
         frontier = self.start(answer, group.past)
         for source, numbers in answer.held.items():
             come, start = group.early.get(source, {}), frontier.get(source, 0)
             yield from ((source, number) for number in numbers if number > start and number not in come)
 
     def _open(self, topic: Topic, group: Group, answer: say.Answer, now: float, effects: Effects) -> None:
-        """We know where we begin. What came meanwhile is taken, but of the dead only what some member has too: that
-        member also has, or is past, what was received by all who have died since."""
+        """We know where we begin. Take what came meanwhile, but from dead sources only what some member has too: that
+        member also has, or is past, everything that all peers that died since had received."""
         frontier = self.start(answer, group.past)
         group.flows = {source: Flow(delivered=count) for source, count in frontier.items()}
         if self.life in group.flows:  # we waited for everybody before we left
@@ -178,18 +178,18 @@ class Joining(Orphans):
         group.remains = {}
 
     def say_ready(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
-        """Only a member relays: who does not know where it begins may not have what must come before what it hands
-        on. If all who had that died, the effect would go on through it, and the cause perhaps through another."""
+        """Only a member relays. A peer that does not know where it begins may lack the causes of what it hands on. If
+        all peers that have a cause died, this peer would spread the effect without it."""
         group.entry = self._next_entry(group, "ready")
         task, _ = self.cast(say.Ready(topic, group.entry), effects, self.cube.height)
         self.close_if_done(task, now, effects)
 
     def witnessed(self, source: Life, numbers: Iterable[int], answer: say.Answer) -> set[int]:
-        """Of a dead source, only what some member has."""
+        """Keep, of a dead source, only what some member has."""
         return set(numbers) & set(answer.held.get(source, ())) if self.is_dead(source) else set(numbers)
 
     def start(self, answer: say.Answer, past: say.Counts) -> say.Counts:
-        """The frontier: the furthest that anybody is, with each source. It is closed: whoever notified something had
+        """The frontier: for each source, the furthest that any peer is. It is closed: a peer that notified an event had
         notified all that it depends on, so below the frontier nothing depends on anything above it."""
         whole = say.Answer(frontier=dict(answer.frontier))
         whole.add(say.Answer(frontier=past))
@@ -219,7 +219,7 @@ class Joining(Orphans):
         topic = task.content.topic
         group = self.group(topic)
         if group.part == "leaving":
-            group.part = "out"  # the view stays: we may still have to reach past somebody who dies
+            group.part = "out"  # the view stays: we may still have to reach past a peer that dies
             effects.notify.append(say.Unsubscribed(topic))
             self.pump(topic, now, effects)
 
@@ -251,7 +251,7 @@ class Joining(Orphans):
             self.note(message.topic, message.entry)
         progress = self.progress(group)
         kept = self.kept(message.topic, group)
-        has = progress if message.entry.stage == "joining" else message.have  # who joins begins above our counts
+        has = progress if message.entry.stage == "joining" else message.have  # a joining peer begins above our counts
         for source, pubs in kept.items():
             for number in sorted(pubs):
                 if number > has.get(source, 0):
@@ -273,9 +273,9 @@ class Joining(Orphans):
         return [content for content in contents if isinstance(content, say.Pub) and content.topic == topic]
 
     def what_remains(self, group: Group) -> dict[Life, dict[int, say.Pub]]:
-        """What we name, when we have left, for as long as we live or until we return: all that is not known to have
-        reached everybody. We may have sent it to somebody who was asked before it came and we are asked after it did;
-        if neither named it, the asker would take it for lost, and get it later."""
+        """What we still name after leaving, until we die or return: what may not have reached everybody. We may have
+        sent it to a peer that answered the census before it arrived, and answer ourselves afterwards. If neither of
+        us named it, the asker would presume it lost, and then get it."""
         return in_hand(group)
 
 

@@ -1,15 +1,15 @@
 """A peer on a network that may lose, repeat and reorder: numbers, acknowledges and repeats what it sends.
 
 `Peer` assumes that what it sends to a living peer arrives once. A TCP connection loses what was under way when it
-breaks, so between any two *lives* there is a `Link` (protocols/link.py). Numbers begin anew with every life of either
-side, and a frame from or to another life than the present ones is not taken.
+breaks, so between any two *lives* there is a `Link` (protocols/link.py). Numbers begin at 1 with every new life of
+either side, and a frame from or to any other life is dropped.
 
-*Acknowledgements* ride on whatever goes the other way. Only where nothing does for `acknowledge_ms`, or after many
-frames, one goes alone: nearly everything a peer is sent it answers, so few ever do.
+*Acknowledgements* travel with the frames of the other direction. One is sent alone only if there was no such frame for
+`acknowledge_ms`, or after many frames: a peer answers nearly everything, so this is rare.
 
-*Loose* frames have number 0 and are neither kept nor acknowledged: heartbeats, of which the next one is as good; and
-news for those presumed dead. Nothing else is sent to, or kept for, a peer presumed dead. The news is repeated as
-long as that holds: a peer that lives must hear of it, and a repeat of news does no harm.
+*Loose* frames have number 0 and are neither kept nor acknowledged: heartbeats, because the next one will do; and news
+for peers presumed dead. Nothing else is sent to, or kept for, such a peer. The news is repeated as long as the peer is
+presumed dead: if it lives it must hear of it, and repeated news does no harm.
 
 *Suspicion*: heartbeats go between neighbours of the cube only. Another peer is missed when we need it:
 something we sent it is not acknowledged, and nothing comes from it.
@@ -96,11 +96,11 @@ class _Line:
 
     @property
     def is_behind(self) -> bool:
-        """There are frames whose turn comes, and the other side takes nothing younger before it has them all."""
+        """Whether frames still wait to be sent: the other side takes nothing newer before it has them all."""
         return self.repeated < self.lost
 
     def send(self, body: Body, epoch: Life, now: float) -> Frame[Body] | None:
-        """Number it and keep it. None: too much is under way, and its turn comes."""
+        """Number it and keep it. None: too much is under way, so it is sent later."""
         if not self.link.unacknowledged:
             self.silent_since = now
         if self.link.acknowledged >= self.portion_first:
@@ -259,7 +259,7 @@ class LinkedPeer:
     def _connected(self, message: Connected, now: float) -> Effects:
         """Learn in which life it is, and repeat at once what the last connection may have lost.
 
-        Of a life we know it is not a sign of life: connections may be made for ever, and nothing come through any.
+        A connection to a known life does not prove that it lives: connections may keep opening and carry nothing.
         """
         peer = self.peer
         if message.peer not in peer.cube or message.peer == peer.id:
@@ -289,8 +289,8 @@ class LinkedPeer:
     # ── to other peers ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _carry_out(self, inner: Effects, now: float) -> Effects:
-        """Number what the peer sends. What an earlier life of ours still wanted to send is dropped, as if it had died
-        a moment before."""
+        """Number what the peer sends. Drop what an earlier life of ours still wanted to send, as if it had died just
+        before."""
         peer, effects = self.peer, Effects()
         effects.persist, effects.notify = inner.persist, inner.notify
         life = peer.life
@@ -345,7 +345,7 @@ class LinkedPeer:
         self._due = min(self._due, line.due)
 
     def _line(self, life: Life) -> _Line:
-        """The link to this life, which lives. With a new life a new one begins."""
+        """The link to this living life of a peer. A new life gets a new link."""
         line = self._lines.get(id_of(life))
         if line is None or line.life != life:
             line = self._lines[id_of(life)] = _Line(life, self.options.retry_ms)

@@ -38,7 +38,7 @@ class Publish(Struct, frozen=True, tag=True):
 
 
 class Suspect(Struct, frozen=True, tag=True):
-    """To a peer: the watcher of connections says this one is gone. All are told; if it lives, it begins a new life."""
+    """To a peer: the driver says that this peer is gone. All are told; if it lives, it begins a new life."""
 
     peer: Id
 
@@ -50,7 +50,7 @@ class Subscribed(Struct, frozen=True, tag=True):
 
 
 class Unsubscribed(Struct, frozen=True, tag=True):
-    """From a peer: the topic is left, and those who held it know."""
+    """From a peer: it has left the topic, and all holders of the topic know."""
 
     topic: Topic
 
@@ -126,16 +126,16 @@ class Ready(Struct, frozen=True, tag=True):
 
 
 class Uns(Struct, frozen=True, tag=True):
-    """To who holds the topic: I leave it."""
+    """To all holders of the topic: I leave it."""
 
     topic: Topic
     entry: Entry
 
 
 class Pub(Struct, frozen=True, tag=True):
-    """To who holds the topic: publication `number` of its source, after all that its barrier names.
+    """To all holders of the topic: publication `number` of its source, after all that its barrier names.
 
-    `stable`: everybody has received the source's publications up to this one, but for those who are `dead`.
+    `stable`: everybody except the `dead` has received the source's publications up to this one.
     """
 
     topic: Topic
@@ -158,7 +158,7 @@ class Answer(Struct, array_like=True):
     frontier: Counts = field(default_factory=dict)
     held: dict[Life, list[int]] = field(default_factory=dict)
     skipped: list[Id] = field(default_factory=list)  # were presumed dead, so nobody asked them
-    dead: Statuses = field(default_factory=dict)  # presumed dead by who answers, so they may lack it;
+    dead: Statuses = field(default_factory=dict)  # peers that the answering ones presume dead, so they may lack it;
     # to a census also: were born again
 
     def add(self, other: "Answer") -> None:
@@ -208,7 +208,7 @@ class Alive(Struct, frozen=True, tag=True):
 
 
 class Orphan(Struct, frozen=True, tag=True):
-    """To one member: the source of this is dead; see that everybody gets it."""
+    """To one member: the source of this is dead; make sure that everybody gets it."""
 
     hop: int
     pub: Pub

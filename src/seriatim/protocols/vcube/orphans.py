@@ -1,8 +1,8 @@
 """Publications whose source is dead: everybody who lives gets them, or nobody does.
 
-Whoever holds one that may not have reached everybody entrusts it to the member with the lowest id, which sends it down
-its own tree; if that member dies or leaves, to the next. A member that waits for one that does not come takes a census:
-what nobody has any more will never come, and is not waited for.
+A peer that holds one that may not have reached everybody entrusts it to the member with the lowest id, which sends it
+down its own tree; if that member dies or leaves, to the next. A member that waits for one in vain takes a census: a
+publication that nobody has will never come, so nobody waits for it any longer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class Orphans(Flowing):
     """The part of a peer that looks after publications of the dead."""
 
     def mourn(self, now: float, effects: Effects) -> None:
-        for group in self.state.groups.values():  # before anything is found to be complete because somebody died
+        for group in self.state.groups.values():  # first, because a death can make other things complete
             group.overtaken = group.census is not None
             for source, flow in group.flows.items():
                 if self.is_dead(source):
@@ -39,7 +39,7 @@ class Orphans(Flowing):
         for source, flow in list(group.flows.items()) if group.part == "in" else ():
             if self.is_dead(source):
                 for pub in list(flow.pubs.values()):
-                    if group.flows.get(source) is flow:  # who is alone settles at once, and may leave then
+                    if group.flows.get(source) is flow:  # a member that is alone settles at once, and may then leave
                         self.entrust(topic, pub, now, effects)
 
     def entrust(self, topic: Topic, pub: Pub, now: float, effects: Effects) -> None:
@@ -71,7 +71,7 @@ class Orphans(Flowing):
         return number
 
     def on_orphan(self, sender: Life, message: Orphan, now: float, effects: Effects) -> None:
-        """See to it that everybody gets this, then say so."""
+        """Send this to everybody, then report it."""
         pub, life = message.pub, self.life
         self.learn({id_of(pub.source): 2 * births_of(pub.source) + 1}, now, effects)
         if self.life != life:
@@ -102,7 +102,7 @@ class Orphans(Flowing):
         return None
 
     def relinquish(self, number: int, task: Task, now: float, effects: Effects) -> None:
-        """Everybody has it: tell who entrusted it to us."""
+        """Everybody has it: tell the peers that entrusted it to us."""
         pub = task.content
         assert isinstance(pub, Pub)
         for sender, hop in self.state.custody.pop(number, ()):
@@ -128,7 +128,7 @@ class Orphans(Flowing):
         self._entrust_again(submission, now, effects)
 
     def has_custody(self, topic: Topic) -> bool:
-        """Whether we still answer for something, or somebody does for us."""
+        """Whether we have custody of a publication, or another peer has custody of one of ours."""
         return any(each.topic == topic for each in self.state.submissions.values()) or any(
             self.state.tasks[task].content.topic == topic for task in self.state.custody
         )
@@ -136,8 +136,8 @@ class Orphans(Flowing):
     # ── what never comes ──────────────────────────────────────────────────────────────────────────────────────────
 
     def look_for_lost(self, topic: Topic, group: Group, now: float, effects: Effects) -> None:
-        """Take a census if somebody waits for a publication of a dead source that may never come; begin anew if it is
-        one of a living source that is not a member."""
+        """Take a census if something waits for a publication of a dead source that may never come. If its source lives
+        and is not a member, begin a new life."""
         if group.part != "in" or self.state.groups.get(topic) is not group:
             return
         if any(self.never_comes(group, source) for source in group.waiting):
@@ -146,8 +146,8 @@ class Orphans(Flowing):
             self.take_census(topic, group, now, effects)
 
     def never_comes(self, group: Group, source: Life) -> bool:
-        """Whether what we wait for was published for others: its source lives and is not a member, so all whom it knew
-        have it. It did not know us, because each presumed the other dead; only a new frontier lets us go on."""
+        """Whether what we wait for was published for others: its source lives and is no member, so all members it knew
+        have it. It did not know us, because each presumed the other dead. Only a new frontier lets us continue."""
         if source == self.life or self.life_now(id_of(source)) != source:
             return False
         flow = group.flows.get(source)

@@ -21,7 +21,7 @@ class Peer(Joining):
 
     @classmethod
     def restart(cls, cube: Cube, id: Id, options: VCubeOptions, journal: Iterable[Payload]) -> "Peer":
-        """The process died and another one takes its place: a new life, that knows nothing. The first tick says so."""
+        """A new process replaces one that died: a new life without any memory. The first tick announces it."""
         births = max((record.births for record in journal if isinstance(record, say.Born)), default=0) + 1
         peer = cls(cube, id, options, PeerState(life=life_of(id, births), statuses={id: 2 * births}))
         peer.state.forgot = True
@@ -107,7 +107,7 @@ class Peer(Joining):
         sender = packet.sender
         if id_of(sender) not in self.cube or id_of(sender) == self.id:
             raise RemoteError(f"peer {name_of(sender)} is unknown to peer {self.id}")
-        if isinstance(packet.body, say.News):  # true whoever says it, and to whichever life: two may suspect each other
+        if isinstance(packet.body, say.News):  # taken from any sender, for any life: two may suspect each other
             self.learn(packet.body.statuses, now, effects)
         elif self.is_dead(sender):
             if births_of(sender) * 2 + 1 == self.state.statuses[id_of(sender)]:  # it lives, and does not know
@@ -145,7 +145,7 @@ class Peer(Joining):
                 pass
 
     def _survives(self, dead: say.Statuses, now: float, effects: Effects) -> bool:
-        """Take in whom the sender presumes dead. False: us."""
+        """Take in which peers the sender presumes dead. False: we are one of them."""
         life = self.life
         self.learn(dead, now, effects)
         return self.life == life and not self.state.replaced

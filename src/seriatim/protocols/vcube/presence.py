@@ -1,8 +1,8 @@
 """What all parts of a peer share, and who lives: news of the dead spread over the cube, heartbeats, suspicion.
 
-The status of a peer only ever rises: alive, dead, born again, dead again. Every peer sees to it that the nearest living
-peer of each of its clusters knows all it knows; over these neighbours everybody can be reached, so everybody hears. A
-suspicion is news like any other and never taken back: a peer that was declared dead and lives begins a new life.
+The status of a peer only ever rises: alive, dead, born again, dead again. Every peer tells the nearest living peer of
+each of its clusters all it knows. These neighbours connect all peers, so everybody hears. A suspicion is news like any
+other and never taken back: a peer that was declared dead and lives begins a new life.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from seriatim.protocols.vcube.state import Group, PeerState
 
 
 class Core:
-    """The ground the parts of a peer stand on. `state` is everything; the rest is computed from it."""
+    """What the parts of a peer share. `state` is everything; the rest is computed from it."""
 
     def __init__(self, cube: Cube, id: Id, options: VCubeOptions, state: PeerState | None = None) -> None:
         if id not in cube:
@@ -52,8 +52,8 @@ class Core:
         return [id for id, status in self.state.statuses.items() if status % 2]
 
     def obituary(self) -> Statuses:
-        """The peers we presume dead. Goes with every word that all have received something: these may not have. If one
-        of them lives, it learns so before it takes anything that builds on that word."""
+        """The peers we presume dead. Sent with every statement that all have received something, because these may not
+        have. If one of them lives, it learns so before it takes anything that builds on that statement."""
         return {id: status for id, status in self.state.statuses.items() if status % 2}
 
     def group(self, topic: Topic) -> Group:
@@ -115,7 +115,7 @@ class Presence(Core, ABC):
 
     @abstractmethod
     def mourn(self, now: float, effects: Effects) -> None:
-        """Somebody died, or is new: other parts of the peer do what that asks for."""
+        """A peer died or is new. Other parts of the peer override this to react."""
 
     @abstractmethod
     def begin_anew(self, births: int, now: float, effects: Effects) -> None:
@@ -135,7 +135,7 @@ class Presence(Core, ABC):
             told[s] = life
 
     def spread_birth(self, effects: Effects) -> None:
-        """A new life is told to everybody, also to whom we presume dead: who lives and presumes us dead would
+        """Tell everybody of our new life, also peers that we presume dead: one that lives and presumes us dead would
         otherwise never talk to us, nor we to it."""
         for id in self.cube.ids:
             if id != self.id:
@@ -157,7 +157,7 @@ class Presence(Core, ABC):
     # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def watched(self) -> list[Id]:
-        """Those whose neighbour we are: they tell us that they live."""
+        """The peers that have us as a neighbour: they send us heartbeats."""
         living = self.living()
         everybody = sorted((*living, self.id))
         return [id for id in living if nearest(everybody, id, cluster_of(id, self.id)) == self.id]

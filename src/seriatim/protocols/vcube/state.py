@@ -12,7 +12,7 @@ from seriatim.protocols.vcube.messages import Answer, Content, Counts, Entry, Pu
 NOBODY: Life = -1
 
 # out: not held. announcing: all are told that we come. opening: they know; where do we start? in: held, we relay.
-# leaving: no longer held, and those who hold it are told.
+# leaving: no longer held, and its holders are told.
 Part: TypeAlias = Literal["out", "announcing", "opening", "in", "leaving"]
 
 
@@ -24,7 +24,7 @@ class Flow(Struct, array_like=True):
     pubs: dict[int, Pub] = field(default_factory=dict)  # not notified yet, or not stable
     resolved: bool = False  # the source is dead, and it is known what there still is of it:
     awaited: set[int] = field(default_factory=set)  # others have these
-    entrusted: set[int] = field(default_factory=set)  # the source is dead, and somebody sees to these
+    entrusted: set[int] = field(default_factory=set)  # the source is dead, and a member spreads these
     settled: set[int] = field(default_factory=set)  # … and everybody has these
     forgotten: int = 0  # up to this number nothing is left in `pubs`
 
@@ -71,7 +71,7 @@ class Hop(Struct, array_like=True):
 
 
 class Submission(Struct, array_like=True):
-    """A publication of a dead source, in the hands of a member that sees to it that everybody gets it."""
+    """A publication of a dead source, entrusted to a member that sends it to everybody."""
 
     target: Life
     topic: Topic
