@@ -1,4 +1,4 @@
-"""What applications use: connect, publish, subscribe. See docs/guarantees.md for what is promised."""
+"""The API for applications: connect, publish, subscribe. docs/guarantees.md lists the guarantees."""
 
 from seriatim.client.bus import Bus
 from seriatim.client.connect import connect

@@ -37,10 +37,10 @@ def connect(
     without a broker (docs/peers.md). `overlay://host:port` is a broker that filters by content (docs/overlay.md).
 
     `order="atoms"`: the cluster orders by sequencing atoms instead of a tree (docs/atoms.md). `mode`, `causal`: what
-    the cluster must be (for memory://: what to start); None accepts any. `name`: the name of this client in logs and
+    the cluster must use (memory://: what to start); None accepts any. `name`: the name of this client in logs and
     errors. `token`, `tls`: credentials for the sequencers. `stamp_key`: the key with which a ticket-mode cluster signs
     its stamps; subscriptions then drop unsigned events. `gaps`: what subscriptions do about events that will never
-    come; None: they wait. `timeout_s`: a bound on every wait. `limits`: how much may queue in the client. `journals`: a
+    come; None: wait. `timeout_s`: the limit of every wait. `limits`: how much may queue in the client. `journals`: a
     folder, or a function from a name to a Journal, for durable subscriptions. `publication_log`: a folder for a log of
     what is published, or "broker:". `join` (vcube://): publishing on a topic subscribes to it first.
     """
@@ -69,7 +69,7 @@ def connect(
 
 
 def session_of(settings: Settings) -> Session:
-    """The session that the URL and `order` ask for. Imported lazily: a process uses one of them."""
+    """The session for the URL and `order`. Imported lazily, because a process usually needs only one kind."""
     if settings.url.startswith("vcube:"):
         from seriatim.client.peers.session import PeerSession
 

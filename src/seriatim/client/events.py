@@ -1,4 +1,4 @@
-"""What applications hold in their hands: events they are notified of, and receipts for what they published."""
+"""What applications receive: events, and receipts for the events they published."""
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ class Event(Struct, frozen=True, gc=False):
 
     `number` is the place of its broker message in the topic's order, `index` its place within that message. `stamp`
     says which events of other topics came before it. `out_of_order`: it arrived after the subscription had given up
-    on it. `replayed`: it was handed out before a restart and never acknowledged.
+    on it. `replayed`: it was handed out before a restart, but not acknowledged.
     """
 
     topic: Topic
@@ -27,7 +27,7 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class Published(Struct, frozen=True, gc=False):
-    """The broker has the event, under this number, at this place within its message."""
+    """A receipt: the broker has the event, with this number, at this index within its message."""
 
     topic: Topic
     number: Number
@@ -36,7 +36,7 @@ class Published(Struct, frozen=True, gc=False):
 
 
 def unfold(notification: Notification) -> list[Event]:
-    """The events of one broker message (brokers/packs.py). Unreadable: it is a pack that this client cannot read."""
+    """Return the events of one broker message (brokers/packs.py). Raises Unreadable if it cannot read the pack."""
     message, number, stamp = notification.event, notification.number, notification.entries
     topic = message.topic if message.subject is None else message.subject
     publisher, late = message.publisher, notification.out_of_order

@@ -1,4 +1,4 @@
-"""Why something has not happened yet: as data, and in sentences."""
+"""What a client waits for and why, as data and in sentences."""
 
 from msgspec import Struct, field
 
@@ -6,7 +6,7 @@ from seriatim.protocols.tree import Waiting
 
 
 class HeldEvent(Struct, frozen=True):
-    """One event that a subscription holds back: what it waits for, since when, and which node knows."""
+    """One event that a subscription holds back: what it waits for, how long it has waited, which node can tell."""
 
     subscriber: str
     waiting: Waiting
@@ -14,7 +14,7 @@ class HeldEvent(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The same in words."""
+        """The same as a sentence."""
         waiting = self.waiting
         return (
             f"{self.subscriber}: {waiting.topic} {waiting.number} is held since {self.seconds:.1f} s: "

@@ -1,9 +1,9 @@
-"""What a subscription was notified of and its application has not taken yet, in order.
+"""Events that have arrived at a subscription and that its application has not taken yet, in order.
 
-A *parcel* is one notice of the machine: the events of one broker message, a gap, or news for the delivery log, which is
-told of everything in the order in which the application gets it, and of what a filter leaves out, in its place. All but
-the last are counted, because the machine of a durable subscription persists one record for each: the count tells the
-place up to which everything was handed out.
+A *parcel* is one notice of the machine: the events of one broker message, a gap, or news for the delivery log. The log
+is told of everything in the order in which the application gets it, including events that a filter leaves out. Parcels
+other than news are counted, because the machine of a durable subscription persists one record for each: the count says
+up to which place everything was handed out.
 """
 
 from collections import deque
@@ -22,15 +22,15 @@ Place: TypeAlias = tuple[int, int]  # a count of parcels, and of events of the n
 NOTHING: frozenset[int] = frozenset()
 
 # Tells a delivery log which events of one message are handed out, when the message came, and which of the events (by
-# index) a filter left out. After a LogError it is told the same again, with the next attempt.
+# index) a filter left out. After a LogError the next attempt tells it the same events again.
 TellLog: TypeAlias = Callable[[Sequence[Event], float | None, Set[int]], None]
 
 
 class Parcel(Struct, eq=False):
-    """One notice. `next` is the place in `events` of the first one that was not handed out.
+    """One notice. `next` is the index in `events` of the first one not handed out.
 
-    `notices`: how many in a row had nothing for us; they share one parcel. `news`: for the log.
-    `left_out`: events of the same message that a filter leaves out, and the log has to be told of.
+    `notices`: how many notices without events share this parcel. `news`: a call for the log.
+    `left_out`: events of the same message that a filter leaves out; the log must still record them.
     """
 
     events: list[Event]
@@ -44,7 +44,7 @@ class Parcel(Struct, eq=False):
 
 
 class Inbox:
-    """`show_gaps`: gaps are handed out like events; else they only count."""
+    """A queue of parcels. `show_gaps`: hand out gaps like events; otherwise only count them."""
 
     def __init__(self, limits: Limits, *, show_gaps: bool, count: int = 0, log: TellLog | None = None) -> None:
         self.room = Room(limits.unread_events, limits.unread_bytes)  # what is not handed out yet
@@ -59,7 +59,7 @@ class Inbox:
     def put(
         self, events: list[Event], size: int, received_at: float | None = None, left_out: Sequence[Event] = ()
     ) -> None:
-        """The events of one message, perhaps none of them for us; `size` in bytes. `left_out`: by a filter."""
+        """Add the events of one message (possibly none); `size` in bytes. `left_out`: those a filter excludes."""
         self.notified += len(events)
         if left_out and self._log is not None:
             self._parcels.append(Parcel(events, size, received_at, left_out=left_out))
@@ -80,11 +80,11 @@ class Inbox:
         self._parcels.append(Parcel([], 0, gap=gap))
 
     def put_news(self, news: Callable[[], None]) -> None:
-        """For the log, which is told when everything before it has been handed out."""
+        """Queue a call for the log; it runs when everything before it has been handed out."""
         self._parcels.append(Parcel([], 0, news=news))
 
     def quick(self) -> Event | None:
-        """The next event, if that is easy: there is one, and it is not the last of its message. Keeps no count."""
+        """The fast path: the next event, unless it is the last of its message. Does not update `handed`."""
         if self._parcels:
             parcel = self._parcels[0]
             place = parcel.next
@@ -95,9 +95,9 @@ class Inbox:
         return None
 
     def take(self, count: int) -> list[Item]:
-        """Up to `count` events; a gap that is to be shown is taken alone, so that the caller can stop there.
+        """Take up to `count` events. A gap that is shown is taken alone, so that the caller can stop there.
 
-        LogError: nothing was taken, and the next attempt begins where this one did.
+        After LogError nothing was taken, and the next attempt begins at the same place.
         """
         taken: list[Item] = []
         try:
@@ -117,7 +117,7 @@ class Inbox:
                 if parcel is None:
                     break
         except LogError:
-            if not taken:  # else these are in the log, and the next call raises
+            if not taken:  # otherwise `taken` is in the log already, and the next call raises
                 raise
         return taken
 
@@ -137,7 +137,7 @@ class Inbox:
         return bool(self._parcels)
 
     def drop(self, topics: Set[Topic]) -> None:
-        """Events of these topics are no longer wanted. Their parcels stay, so that the count is still right."""
+        """Drop the events of these topics. Their parcels stay, so that the count remains right."""
         for parcel in self._parcels:
             left = [event for event in parcel.events[parcel.next :] if event.topic not in topics]
             self.room.give(len(parcel.events) - parcel.next - len(left), 0)
@@ -145,7 +145,7 @@ class Inbox:
             parcel.left_out = [event for event in parcel.left_out if event.topic not in topics]
 
     def _hand_out(self, parcel: Parcel, events: Sequence[Event], upto: int) -> None:
-        """The log first: what it does not accept stays here."""
+        """Tell the log first: events that it does not accept stay in the inbox."""
         self._tell_log(parcel, events, None if upto == len(parcel.events) else events[-1].index)
         parcel.next = upto
         self.room.give(len(events), 0)
@@ -155,7 +155,7 @@ class Inbox:
             self.handed = (self.handed[0], events[-1].index + 1)
 
     def _tell_log(self, parcel: Parcel, events: Sequence[Event], upto: int | None) -> None:
-        """Of these events, and of those left out before the index `upto`; without it, of all that are."""
+        """Log these events and those left out before the index `upto` (None: all that were left out)."""
         if self._log is None:
             return
         passed_by = [event for event in parcel.left_out if upto is None or event.index < upto]

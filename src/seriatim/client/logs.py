@@ -3,12 +3,12 @@
 A folder holds `deliveries.jsonl`, `subscriptions.jsonl` and `publications.jsonl`; any number of subscribers, publishers
 and processes may write to the same folder, each line in one piece. Deliveries are gathered and written every second and
 every 1,000 rows. Rows that change later (a subscription ends, a publication gets its number) are written at once, with
-spaces behind them, and changed in place. So a process that is killed leaves a log that can be read: its last deliveries
-may be missing, but no line is cut off. (A machine that loses power may cut off the last line; whoever opens the log for
-writing next, and is alone, cuts it away.)
+spaces behind them, and changed in place. So a process that is killed leaves a readable log: its last deliveries
+may be missing, but no line is cut off. (A power failure may cut off the last line; the next process that opens the log
+as its only writer removes that line.)
 
-A log that cannot be written (a full disk) raises LogError and has changed nothing: the event stays in the inbox, and
-the next attempt says the same again. So no event is without a row, and no row is there twice.
+If a log cannot be written (a full disk), LogError is raised and nothing has changed: the event stays in the inbox, and
+the next attempt writes the same row. So every event has a row, and no row is there twice.
 """
 
 import asyncio
@@ -37,18 +37,18 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Row(Struct):
-    """One holding of one topic, and the line that tells of it."""
+    """One holding of one topic, and the line that records it."""
 
     subscription: Subscription
     offset: int
     length: int
-    last: Number | None = None  # the last number of which an event was handed out
+    last: Number | None = None  # the number of the last event handed out
 
 
 class DeliveryLog:
-    """One subscriber's deliveries and holdings. Positions go on where an earlier process of a durable one ended.
+    """One subscriber's deliveries and holdings. A durable subscriber's positions continue across processes.
 
-    `is_numbered`: whether events have numbers in their topic (on a broker), so that rows tell them.
+    `is_numbered`: whether events have numbers in their topic (on a broker); then rows include them.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class DeliveryLog:
         self._subscriber = subscriber
         self._clock = clock
         self.position = 0
-        self._gathered: list[Delivery] = []  # accepted, and written soon: many rows at once, and none waits for long
+        self._gathered: list[Delivery] = []  # accepted; written soon, many rows at a time
         self._timer: asyncio.TimerHandle | None = None
         self._holdings: dict[Topic, _Row] = {}
-        self._known: set[tuple[Topic, Number, int]] = set()  # logged by an earlier process, and may come again
+        self._known: set[tuple[Topic, Number, int]] = set()  # logged by an earlier process; may be delivered again
 
     async def resume(self, holdings: Mapping[Topic, tuple[Number, Number]]) -> None:
-        """A durable subscriber goes on. Of each topic it holds: after which number it began, and how far it is.
+        """Resume a durable subscriber. `holdings`: for each topic, the number it began after and the last number done.
 
-        A topic that has no row yet is in another log. One that began elsewhere than its row says was left and joined
-        again by a process that was killed before it could log it (or its journal was shortened, which looks the same).
+        A topic without a row was logged elsewhere before. If a topic's start differs from its row, a process left and
+        joined it again and was killed before it could log that (or its journal was shortened, which looks the same).
         """
         await self._deliveries.load()
         await self._subscriptions.load()
@@ -92,7 +92,7 @@ class DeliveryLog:
                 self.begins({topic: max(start, holding.last or 0)})
 
     def _read_back(self, done: Mapping[Topic, Number]) -> None:
-        """What an earlier process has logged. Only what is not done can come again, and must be known."""
+        """Read what an earlier process has logged. Only events that are not done can come again; remember those."""
         last: dict[Topic, Number] = {}
         for _, _, row in self._deliveries.rows(Delivery):
             if row.subscriber == self._subscriber:
@@ -106,17 +106,17 @@ class DeliveryLog:
                 self._holdings[holding.topic] = _Row(holding, offset, length, last.get(holding.topic))
 
     def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int] = NOTHING) -> None:
-        """The application is given these events of one message, but for those whose index is in `left_out`.
+        """Log that the application gets these events of one message, except those whose index is in `left_out`.
 
-        LogError: they are not accepted, and can come again. So everything that can fail comes first; only then is
-        anything counted.
+        After LogError none is logged, and the call can be repeated. So everything that can fail is done before
+        anything is counted.
         """
         if len(self._gathered) >= FLUSH_ROWS:
             self.flush()
-        # what is known has its row: the process before this one wrote it
+        # an earlier process wrote the rows of known events
         new = [each for each in events if not (each.replayed and (each.topic, each.number, each.index) in self._known)]
         for position, event in enumerate(new, self.position):
-            if event.topic not in self._holdings:  # its change is not complete, but the topic has begun
+            if event.topic not in self._holdings:  # the topic has begun, although its change is not complete
                 self._begin(event.topic, None, position)
         now, is_numbered = self._clock.now_ms(), self._is_numbered
         rows = []
@@ -144,7 +144,7 @@ class DeliveryLog:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_late)
 
     def holds(self, starts: Mapping[Topic, Number | None]) -> None:
-        """From here on the subscriber holds exactly these topics; with a number: it begins after that number."""
+        """The subscriber now holds exactly these topics. A topic with a number begins after that number."""
         for topic in [topic for topic in self._holdings if topic not in starts]:
             self._end(topic)
         for topic, start in sorted(starts.items()):
@@ -157,13 +157,13 @@ class DeliveryLog:
                 self.begins({topic: start})
 
     def begins(self, starts: Mapping[Topic, Number]) -> None:
-        """These topics begin anew here, after these numbers."""
+        """These topics begin again here, after these numbers."""
         for topic, start in starts.items():
             holding = self._holdings.get(topic)
             if holding is not None:
                 row = holding.subscription
                 if holding.last is None and (row.since, row.start) == (self.position, start):
-                    continue  # it just has, before another topic failed to
+                    continue  # done by the last attempt, which then failed at another topic
                 self._end(topic)
             self._begin(topic, start, self.position)
 
@@ -173,7 +173,7 @@ class DeliveryLog:
             self._end(topic)
 
     def renew(self, subscriber: str) -> None:
-        """From here on it is another subscriber."""
+        """End everything, and continue as another subscriber."""
         self.end()
         self._subscriber = subscriber
         self.position = 0
@@ -184,7 +184,7 @@ class DeliveryLog:
         self._holdings[topic] = _Row(row, self._subscriptions.append(line), len(line))
 
     def _end(self, topic: Topic) -> None:
-        """Deliveries first: what is said to have been notified must be found, even if this process is killed now."""
+        """Write deliveries first, so that the row's `end` has its delivery even if this process is killed now."""
         self.flush()
         holding = self._holdings[topic]
         end = holding.subscription.start if holding.last is None else holding.last
@@ -209,7 +209,7 @@ class DeliveryLog:
             self._gathered = []
 
     def _flush_late(self) -> None:
-        """By the clock. If it fails the rows are kept, and written with those that follow."""
+        """Called by the timer. If writing fails, the rows are kept and written with the next ones."""
         self._timer = None
         try:
             self.flush()
@@ -217,7 +217,7 @@ class DeliveryLog:
             logger.error("deliveries not logged yet: rows=%d reason=%s", len(self._gathered), error)
 
     async def written(self, timeout_s: float) -> None:
-        """Until everything is in the log. LogError: it is not, in that time."""
+        """Wait until everything is in the log. Raises LogError if that takes longer."""
         self.flush()
         await self._subscriptions.written(timeout_s)
         await self._deliveries.written(timeout_s)
@@ -234,7 +234,7 @@ class DeliveryLog:
 
 
 class PublicationLog:
-    """What one bus publishes: rows before their message leaves, which change or vanish when its fate is known."""
+    """What one bus publishes. Rows are written before their message is sent, and updated or removed afterwards."""
 
     def __init__(self, table: RowTable, clock: Clock) -> None:
         self._table = table
@@ -242,7 +242,7 @@ class PublicationLog:
         self._open: dict[str, tuple[int, list[Publication], list[int]]] = {}  # by the id of the message
 
     def sending(self, message_id: str, publisher: str, events: Sequence[Pending], ids: Sequence[str]) -> None:
-        """These events leave in one message now."""
+        """Log these events, which are about to be sent in one message."""
         now = self._clock.now_ms()
         rows = [
             Publication(id, event.topic, publisher, now, event.sequence, event.seen, None, index)
@@ -253,18 +253,18 @@ class PublicationLog:
         self._open[message_id] = (offset, rows, [len(line) for line in lines])
 
     def settled(self, message_id: str, **changes: object) -> None:
-        """The message is published, or that is not known. `changes`: what its rows say now."""
+        """The message is published, or its outcome is unknown. `changes`: new values for its rows."""
         opened = self._open.pop(message_id, None)
         if opened is not None and changes:
             offset, rows, lengths = opened
             self._table.change(offset, [msgspec.structs.replace(row, **changes) for row in rows], lengths)
 
     def withdraw(self, message_id: str) -> None:
-        """It is not published, and never will be."""
+        """Remove the rows of a message that will never be published."""
         self._table.withdraw(*self._open.pop(message_id))
 
     async def close(self, timeout_s: float) -> None:
-        """Until everything is in the log, for so long. May be called twice."""
+        """Wait until everything is in the log, at most this long. May be called twice."""
         try:
             await self._table.written(timeout_s)
         finally:
@@ -272,7 +272,7 @@ class PublicationLog:
 
 
 def open_tables(log: Path) -> tuple[RowFile, RowFile]:
-    """Deliveries and subscriptions. `log`: a folder, or the name of the file of deliveries in it."""
+    """Open the tables of deliveries and subscriptions. `log`: a folder, or the deliveries file."""
     if log.suffix == ".jsonl":
         stem = log.name.removesuffix(".jsonl")
         beside = "subscriptions.jsonl" if stem == "deliveries" else f"{stem}.subscriptions.jsonl"

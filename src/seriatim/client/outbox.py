@@ -1,7 +1,7 @@
-"""Publishing, as far as it is the same everywhere: checks, room, receipts, deadlines.
+"""The part of publishing that all kinds of bus share: checks, room, receipts, deadlines.
 
-How an event reaches the others is for the subclass: brokered/outbox.py gathers events into messages of a broker,
-direct/outbox.py hands each to a machine in this process.
+Subclasses send the events: brokered/outbox.py gathers them into messages of a broker, direct/outbox.py hands each to a
+machine in this process.
 """
 
 import asyncio
@@ -79,9 +79,9 @@ class Pending:
 
 
 class Outbox(ABC):
-    """Publishes for one bus. `name`: the publisher's; no later process uses it again.
+    """Publishes for one bus. `name`: the publisher's name, which is never reused.
 
-    `others`: how many messages occupy room that nobody here waits for.
+    `others`: returns how many further messages occupy room although no caller waits for them.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Outbox(ABC):
         self.name = name
         self.room = Room(limits.queue_events, limits.queue_bytes, others)
         self.unanswered = 0  # events whose publisher has no answer yet
-        self._ordered: dict[Topic, Topic] = {}  # names that were used, and the topics they are ordered under
+        self._ordered: dict[Topic, Topic] = {}  # from names used so far to the topics that order them
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._for_all: asyncio.Future[None] | None = None
@@ -99,7 +99,7 @@ class Outbox(ABC):
 
     @abstractmethod
     def _check_topic(self, topic: Topic) -> Topic:
-        """The topic that it is ordered under. InputError: nothing can be published there."""
+        """The topic that orders it. InputError: nothing can be published there."""
 
     @abstractmethod
     def _check(self, pending: Pending) -> None:
@@ -111,15 +111,15 @@ class Outbox(ABC):
 
     @abstractmethod
     def _sweep_due(self, now: float) -> None:
-        """Answer what is past its deadline."""
+        """Answer the events that are past their deadline."""
 
     @abstractmethod
     def _pending_events(self) -> Iterable[Pending]:
-        """Everything that may lack an answer."""
+        """All events that may still lack an answer."""
 
     @abstractmethod
     def explain(self) -> list[str]:
-        """What is not published yet, and who has to answer."""
+        """What is not published yet, and which process has to answer."""
 
     async def publish(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Published:
         pending = self._checked(topic, data, headers, id)
@@ -185,7 +185,7 @@ class Outbox(ABC):
             logger.warning("bus closes with events unconfirmed: publisher=%s events=%d", self.name, self.unanswered)
 
     def end(self, reason: SeriatimError) -> None:
-        """Nothing more is published; what has no answer gets this one. May be called twice."""
+        """Stop publishing. Events without an answer fail with `reason`. May be called twice."""
         if self._closed is not None:
             return
         self._closed = reason
@@ -211,7 +211,7 @@ class Outbox(ABC):
         return pending
 
     def _begin(self, pending: Pending, deadline: float) -> None:
-        """It waits for its answer from here on."""
+        """Count an event that now waits for its answer."""
         pending.deadline = deadline
         self.unanswered += 1
         self.room.take(1, pending.size)

@@ -1,7 +1,7 @@
 """What each kind of bus cannot do: one table, with the reason and what to do instead.
 
-A key is a kind and an option: an argument of `connect` or `subscribe`, or a method of a bus or subscription. A cell
-names the values that are refused. A cell that is missing means that the option works there. `tests/client/
+A key is an option (an argument of `connect` or `subscribe`, or a method of a bus or subscription) and a kind. A cell
+says which values are refused. A missing cell means that the option works for that kind. `tests/client/
 test_refusals.py` tries every cell, and every missing one.
 """
 

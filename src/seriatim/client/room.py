@@ -1,6 +1,6 @@
-"""Room for events that wait in the client: counted here, in events and in bytes, and given out in turn.
+"""Limits on the events that wait in the client, in number and in bytes. Callers that need room get it in turn.
 
-An outbox has one for what is published and not confirmed, an inbox one for what the application has not taken.
+An outbox has one for events that are not confirmed yet, an inbox one for events that the application has not taken.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from seriatim.model import SeriatimError, TimedOut
 
 
 class Room:
-    """`take` when something begins to wait, `give` when it stops. `others`: how many wait that are not counted here."""
+    """`take` when events begin to wait, `give` when they stop. `others`: returns how many more wait elsewhere."""
 
     def __init__(self, events_max: int, bytes_max: int, others: Callable[[], int] | None = None) -> None:
         self.events = 0
@@ -23,19 +23,19 @@ class Room:
 
     @property
     def is_free(self) -> bool:
-        """Whether there is room now, and nobody waits for it."""
+        """Whether there is room now, and no caller waits for it."""
         if self._turns or self.events >= self._events_max or self.bytes >= self._bytes_max:
             return False
         return self._others is None or self._fits()
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more waits than should."""
+        """Whether more waits than the limits allow."""
         return self.events > self._events_max or self.bytes > self._bytes_max
 
     @property
     def is_half_free(self) -> bool:
-        """Whether at most half of what may wait does."""
+        """Whether at most half of the limits is used."""
         return self.events <= self._events_max // 2 and self.bytes <= self._bytes_max // 2
 
     @property

@@ -1,6 +1,6 @@
-"""What is behind a bus and behind a subscription: the two base classes of tree, atoms, peers and overlay.
+"""`Session` and `Source`: base classes of what tree, atoms, peers and overlay run behind a `Bus` and a `Subscription`.
 
-`Bus` and `Subscription` check arguments and hand out results; they do not know which kind they have. refusals.py says
+`Bus` and `Subscription` check arguments and hand out results; they do not know which kind they use. refusals.py says
 what a kind cannot do, and why.
 """
 
@@ -26,7 +26,7 @@ from seriatim.runtime import Clock
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
-    """What the application asked of one subscription, checked."""
+    """The checked options of one subscription."""
 
     topics: frozenset[Topic]
     durable: str | None = None
@@ -42,7 +42,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
     @property
     def stops_at_gaps(self) -> bool:
-        """Whether a gap has a place among the events."""
+        """Whether gaps are handed out in order with the events."""
         return self.show_gaps or self.gaps.kind == "raise"
 
 
@@ -50,7 +50,7 @@ class Source(ABC):
     """Where the events of one subscription come from. It fills the inbox and sets `arrived`.
 
     `log_name`: the subscriber's name in its delivery log. `where`: the filter. `is_quick`: whether the application may
-    take events from the inbox without telling anybody.
+    take events from the inbox without telling the source.
     """
 
     substrate: ClassVar[Substrate]  # for refusals.py
@@ -70,7 +70,7 @@ class Source(ABC):
 
     @property
     def topics(self) -> frozenset[Topic]:
-        """What is held, by the names the application uses."""
+        """The topics held, by the names the application uses."""
         return frozenset(self._names)
 
     @property
@@ -83,35 +83,35 @@ class Source(ABC):
         """Join the topics."""
 
     async def leave(self) -> None:  # noqa: B027 - closing may be enough
-        """Leave the topics for good, also a durable subscription's. `close` comes next."""
+        """Leave the topics for good, even if the subscription is durable. `close` is called next."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave, unless it is durable, and stop. Also what failed to open is closed."""
+        """Leave the topics unless durable, and stop. Also called if `open` failed."""
 
     async def add(self, names: frozenset[Topic]) -> None:
-        """Returns when they have begun."""
+        """Join more topics. Returns when they have begun."""
         raise refusal("add", self.substrate)
 
     async def remove(self, names: frozenset[Topic]) -> None:
-        """Returns when everybody concerned knows."""
+        """Leave topics. Returns when all nodes concerned know."""
         raise refusal("remove", self.substrate)
 
     async def take(self, count: int) -> list[Item]:
-        """Take from the inbox. A durable subscription writes down what that acknowledges and what was taken."""
+        """Take from the inbox. A durable subscription records what this acknowledges and what it takes."""
         return self.inbox.take(count)
 
     async def acknowledge(self) -> None:
-        """Returns when it is written down that everything handed out is dealt with."""
+        """Acknowledge everything handed out so far. Returns when that is recorded."""
         if self.substrate in METHODS["acknowledge"]:
             raise refusal("acknowledge", self.substrate)
         raise InputError("acknowledge", "the subscription is not durable", 'subscribe with durable="name"')
 
     def before_taking(self) -> None:  # noqa: B027 - nothing may end it at once
-        """Raise what ends the subscription at once, before the inbox is empty."""
+        """Raise an error that ends the subscription at once, even if the inbox is not empty."""
 
     def after_taking(self) -> None:  # noqa: B027 - nobody may wait for room
-        """There is room again in the inbox."""
+        """Called when the inbox has room again."""
 
     def explain(self) -> Explanation:
         """What is held back, and why."""
@@ -127,10 +127,10 @@ class Source(ABC):
 
 
 class Advertisement(Struct, frozen=True):
-    """What a publisher said it would publish: everything that matches the filter `where`.
+    """A publisher's announcement that it will publish events that match the filter `where`.
 
-    `unreachable`: brokers that did not answer, and will hear of it later. Call `withdraw`, or leave the `async with`
-    block, when everything under it is published.
+    `unreachable`: brokers that did not answer; they are told later. Call `withdraw`, or leave the `async with` block,
+    when everything it covers is published.
     """
 
     where: str
@@ -145,9 +145,9 @@ class Advertisement(Struct, frozen=True):
 
 
 class Session(ABC):
-    """One connection of an application. `name`: unlike that of every other session.
+    """One connection of an application. `name`: unique to this session.
 
-    `outbox` is None until it is open. `advertise` is None where nobody has to know beforehand what will be published.
+    `outbox` is None until it is open. `advertise` is None where publications need no advertisement.
     """
 
     substrate: ClassVar[Substrate]  # for refusals.py
@@ -166,21 +166,21 @@ class Session(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Disconnect, when all subscriptions are closed. Also what failed to open is closed."""
+        """Disconnect. All subscriptions are closed by now. Also called if `open` failed."""
 
     @abstractmethod
     def source(self, wishes: Wishes) -> Source:
-        """For a new subscription."""
+        """Make the source of a new subscription."""
 
     @abstractmethod
     def explain(self) -> Explanation:
-        """What waits, beside the subscriptions and the outbox."""
+        """What waits, apart from the subscriptions and the outbox."""
 
 
 class UsedOnce(ABC):
     """A bus or a subscription: opened by `async with`, closed at its end or by `close`, and never opened again.
 
-    What fails to open is closed before the error is raised, so `_close` meets it at any stage.
+    If `_open` fails, `_close` runs before the error is raised, so it must cope with any stage of opening.
     """
 
     _kind: ClassVar[str]  # in messages
@@ -205,7 +205,7 @@ class UsedOnce(ABC):
         await self.close()
 
     async def close(self) -> None:
-        """What the end of `async with` does. May be called twice."""
+        """Close it, like the end of `async with`. May be called twice."""
         if self._state != "closed":
             self._state = "closed"
             await self._close()

@@ -1,4 +1,4 @@
-"""What `connect` was asked for, checked before anything is done."""
+"""The arguments of `connect`, checked before anything else happens."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -88,7 +88,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def _check_secrets(token: object, tls: object, stamp_key: object) -> None:
-    """Values are not shown: they may be secrets in the wrong place."""
+    """Errors do not show the values: a secret may be in the wrong argument."""
     if token is not None and not isinstance(token, str):
         raise InputError("token", f"expected a string, got {type(token).__name__}", "give the token as a string")
     if tls is not None and not isinstance(tls, bool | SecurityOptions):

@@ -1,9 +1,9 @@
 """A subscription as the application sees it: topics that may change while events flow, and an iterator in order.
 
-Where its events come from is behind `Source` (session.py). Acknowledging (durable subscriptions): an event counts as
-acknowledged when the application asks for the next one, or, with `acknowledge="manual"`, when it says so. The next
-event is handed out only after that is written down. After a crash exactly those events come again, marked `replayed`,
-that were handed out and not acknowledged.
+A `Source` (session.py) supplies the events. In a durable subscription, an event counts as acknowledged when the
+application asks for the next one or, with `acknowledge="manual"`, when it calls `acknowledge`. The next event is handed
+out only after that is recorded. After a crash, exactly the events that were handed out but not acknowledged come again,
+marked `replayed`.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from seriatim.model import Address, Closed, Gap, GapError, InputError, TimedOut,
 
 
 class Subscription(UsedOnce):
-    """Made by `Bus.subscribe`. Enter it to join the topics; iterate over it to get the events; leave it to leave the
-    topics, but a durable one keeps them.
+    """Made by `Bus.subscribe`. Entering it joins the topics; iterating over it yields the events; leaving it
+    leaves the topics, unless it is durable.
     """
 
     _kind, _made_by, _entered_as = "subscription", "bus.subscribe", "events"
@@ -38,7 +38,7 @@ class Subscription(UsedOnce):
 
     @property
     def name(self) -> Address:
-        """Unlike every other subscription's."""
+        """A name that no other subscription has."""
         return self._source.name
 
     @property
@@ -48,12 +48,12 @@ class Subscription(UsedOnce):
 
     @property
     def topics(self) -> frozenset[Topic]:
-        """What is held, by the names the application uses."""
+        """The topics held, by the names the application uses."""
         return self._source.topics
 
     @property
     def gaps(self) -> deque[Gap]:
-        """What was skipped or lost, the latest at the end."""
+        """Gaps: events that were skipped or lost, the latest last."""
         return self._source.inbox.gaps
 
     @property
@@ -63,7 +63,7 @@ class Subscription(UsedOnce):
 
     @property
     def rejected(self) -> int:
-        """How often something came from the broker that had no right to be there, or could not be read."""
+        """How many messages from the broker were forged, misplaced or unreadable."""
         return self._source.metrics().rejected
 
     @property
@@ -73,7 +73,7 @@ class Subscription(UsedOnce):
 
     @property
     def filter(self) -> Filter | None:
-        """The filter; a durable subscription that was resumed has the one it remembers."""
+        """The filter. A resumed durable subscription keeps the one it was made with."""
         return self._source.where
 
     async def _open(self) -> None:
@@ -87,7 +87,7 @@ class Subscription(UsedOnce):
         try:
             await self._source.close()
         finally:
-            self._source.arrived.set()  # iterators find it closed
+            self._source.arrived.set()  # wake iterators, which find it closed
             self._on_close(self)
 
     async def add(self, *topics: Topic) -> None:
@@ -97,7 +97,7 @@ class Subscription(UsedOnce):
         await self._opened().add(added)
 
     async def remove(self, *topics: Topic) -> None:
-        """Leave these topics. No event of them is handed out from now on; returns when everybody concerned knows."""
+        """Leave these topics. Hands out no more of their events. Returns when all nodes concerned know."""
         self._check_can_change("remove")
         removed = names_of(topics)
         await self._opened().remove(removed)
@@ -107,7 +107,7 @@ class Subscription(UsedOnce):
             raise refusal(method, self._source.substrate)
 
     async def unsubscribe(self) -> None:
-        """Leave all topics for good, also a durable subscription's, and close."""
+        """Leave all topics for good, even if it is durable, and close."""
         await self._opened().leave()
         await self.close()
 
@@ -146,11 +146,11 @@ class Subscription(UsedOnce):
             yield items  # type: ignore[misc]  # as in __anext__
 
     async def acknowledge(self) -> None:
-        """Everything handed out so far is dealt with. Returns when that is written down."""
+        """Acknowledge everything handed out so far. Returns when that is recorded."""
         await self._opened().acknowledge()
 
     async def _next(self, count: int) -> list[Item] | None:
-        """At least one item, or None: closed. Cancelling a waiting call loses nothing."""
+        """At least one item; None if closed. Cancelling a waiting call loses nothing."""
         source, inbox = self._source, self._inbox
         while True:
             if self._state == "closed":
@@ -171,11 +171,11 @@ class Subscription(UsedOnce):
                 await source.arrived.wait()
 
     def explain(self) -> Explanation:
-        """What is held back, waiting for what, since when, and which node knows."""
+        """What is held back: what it waits for, how long it has waited, and which node can tell."""
         return self._source.explain()
 
     def metrics(self) -> SubscriptionMetrics:
-        """What is counted of it."""
+        """The counters of this subscription."""
         return self._source.metrics()
 
     def _opened(self) -> Source:

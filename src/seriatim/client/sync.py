@@ -7,9 +7,8 @@
         for event in events.within(5.0):
             ...
 
-A `Facade` stands for an object of the asynchronous client, which lives in an event loop in a
-thread of its own, and passes every call on to it. What would be awaited there is waited for here. `publish_nowait`
-gives a `concurrent.futures.Future`.
+A `Facade` wraps an object of the asynchronous client, which runs in an event loop in its own thread. The facade passes
+every call on to it and waits for the result. `publish_nowait` returns a `concurrent.futures.Future`.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class _LoopThread:
-    """One event loop for all buses of the process that are used in this way; ends with the last of them."""
+    """One event loop for all synchronous buses of the process; it ends with the last of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +73,7 @@ _thread = _LoopThread()
 
 
 class Facade:
-    """Stands for an object of the loop's thread: the same attributes and methods, which wait."""
+    """Wraps an object of the loop's thread: the same attributes and methods, but they wait."""
 
     def __init__(self, target: Any) -> None:
         self._target = target

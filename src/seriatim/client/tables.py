@@ -1,7 +1,7 @@
 """Tables of a client's log: files of JSON lines, or streams on the broker. logs.py says what is written, and when.
 
-A row that changes later is written with room behind it. In a file it is then changed in place; on the broker it is
-written again, and the last row of a key holds.
+A row that may change later is written with spaces after it. In a file it is then changed in place; on the broker it is
+written again, and the last row of a key counts.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ class RowFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._torn: tuple[int, int] | None = None  # where something begins that must not stay, and how long it is
+        self._torn: tuple[int, int] | None = None  # offset and length of a partial write to blank out
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._append = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -42,7 +42,7 @@ class RowFile:
         fcntl.flock(self._append, fcntl.LOCK_SH)
 
     def _repair(self) -> None:
-        """Cut off half a line at the end, if nobody else is writing."""
+        """Cut off half a line at the end, if no other process is writing."""
         size = os.fstat(self._append).st_size
         if size == 0 or os.pread(self._append, 1, size - 1) == b"\n":
             return
@@ -54,10 +54,10 @@ class RowFile:
         os.ftruncate(self._append, data.rfind(b"\n") + 1)
 
     def append(self, lines: bytes) -> int:
-        """Write whole lines; where they begin. LogError: none of them is there, and they can be written again.
+        """Write whole lines and return their offset. After LogError none is written, and the call can be repeated.
 
-        If the disk takes only some bytes, blanks take their place: others may have written behind them already, so they
-        can neither be cut off nor be completed. A row that follows blanks is still a row.
+        If the disk takes only some bytes, they are overwritten with blanks: other processes may have appended after
+        them, so they can be neither cut off nor completed. A row after blanks is still valid.
         """
         self._blank()
         try:
@@ -73,19 +73,19 @@ class RowFile:
         return begin
 
     def _blank(self) -> None:
-        """No trace of what was not written whole. If that fails too, it comes first with the next attempt."""
+        """Overwrite a partial write with blanks. If that fails too, the next append tries it first."""
         if self._torn is not None:
             offset, length = self._torn
             self._overwrite(offset, b" " * length)
             self._torn = None
 
     def change(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """These rows take the place of those that begin here."""
+        """Replace the rows that begin at this offset."""
         lines = [padded(row, length) for row, length in zip(rows, lengths, strict=True)]
         self._overwrite(offset, b"".join(lines))
 
     def withdraw(self, offset: int, rows: Sequence[Struct], lengths: Sequence[int]) -> None:
-        """The rows that begin here never happened."""
+        """Remove the rows that begin at this offset."""
         self._overwrite(offset, b"".join(b" " * (length - 1) + b"\n" for length in lengths))
 
     def _overwrite(self, offset: int, lines: bytes) -> None:
@@ -111,15 +111,15 @@ class RowFile:
                 offset += len(line)
 
     async def load(self) -> None:
-        """Get ready to be asked for `rows`: a file always is."""
+        """Prepare for `rows`. A file needs no preparation."""
 
     async def written(self, timeout_s: float) -> None:
-        """Until everything is where it belongs: in a file it is at once. LogError: it is not, in that time."""
+        """Wait until everything is written. In a file, it already is."""
 
     def close(self) -> None:
         """May be called twice."""
         if self._append >= 0:
-            with suppress(LogError):  # then whoever opens it next cuts it off
+            with suppress(LogError):  # then the next process that opens it cuts it off
                 self._blank()
             os.close(self._append)
             os.close(self._change)
@@ -127,7 +127,7 @@ class RowFile:
 
 
 def padded(row: Struct, length: int | None = None) -> bytes:
-    """A line with room to grow, or of the length that it has already."""
+    """A row as a line: with room to grow, or of exactly `length` bytes."""
     text = _encoder.encode(row)
     if length is None:
         length = len(text) + ROOM[type(row)] + 1
@@ -135,7 +135,7 @@ def padded(row: Struct, length: int | None = None) -> bytes:
 
 
 class BrokerTable:
-    """The same on the broker. It ignores offsets: a change is a new line."""
+    """A table on the broker. It ignores offsets: a change is a new line."""
 
     def __init__(self, broker: Broker, table: str, client: str) -> None:
         self._table = table
@@ -157,7 +157,7 @@ class BrokerTable:
         self._past = await self._channel.read()
 
     def rows(self, kind: type[T]) -> Iterable[tuple[int, int, T]]:
-        """Of subscriptions only the last row of each; other rows are read as they were written."""
+        """Every row so far; of each subscription only the last one."""
         decoder = msgspec.json.Decoder(kind)
         last: dict[object, T] = {}
         for number, body in enumerate(self._past, 1):

@@ -1,4 +1,4 @@
-"""What a host counts while its node works. /metrics and /status read it; nothing else is kept beside it."""
+"""The counters of a running node, which /metrics and /status read."""
 
 from seriatim.server.metrics import LATENCY_BUCKETS_MS, Buckets
 
@@ -6,7 +6,7 @@ ENTRIES_BOUNDS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 
 
 class Counters:
-    """The counters of one node. They outlive its hosts: a standby that takes over again counts on."""
+    """The counters of one node. They outlive its hosts: a standby that takes over again continues them."""
 
     def __init__(self) -> None:
         self.stamps = 0

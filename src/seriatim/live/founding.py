@@ -1,8 +1,8 @@
-"""A journal belongs to one machine: what it was founded with is its first record, and a snapshot carries it too.
+"""A journal belongs to one machine. Its first record says what the machine was founded with; snapshots repeat it.
 
-Replaying a journal gives the same machine only under the shape and the options it was written under. Each product says
-what these are (its `Founded`) and which changes it accepts, in its own founding.py; how they are written and read is
-the same for all.
+Replaying a journal gives the same machine only with the shape and options it was written with. Each product defines
+these (its `Founded`), and the changes it accepts, in its own founding.py. This file writes and reads them for all
+products.
 """
 
 from typing import Any, Generic, TypeVar
@@ -35,7 +35,7 @@ def encode_snapshot(founded: object, state: object, now: float) -> bytes:
 class Rebuilt(Struct, Generic[AnyMachine, AnyFounded]):
     """A machine as its journal left it. `at_least`: the time of its last input.
 
-    `current`: what the journal is founded with now. `to_append`: the same, if the journal lacks it.
+    `current`: the founding that holds now. `to_append`: the same, if the journal lacks it.
     """
 
     machine: AnyMachine
@@ -45,7 +45,7 @@ class Rebuilt(Struct, Generic[AnyMachine, AnyFounded]):
 
 
 class Content(Struct, Generic[AnyFounded, AnyState]):
-    """What a journal holds. `founded`: what it began with; None: nobody has written it yet."""
+    """What a journal holds. `founded`: its first record; None: the journal is new."""
 
     founded: AnyFounded | None
     state: AnyState | None

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
-    """Starts, runs and stops one machine. `failed` is done when it ended by itself: fenced, or a broken journal."""
+    """Starts, runs and stops one machine. `failed` is done when it ends by itself: fenced, or a broken journal."""
 
     kind: ClassVar[str]  # what such a machine is called in the log
 
@@ -47,7 +47,7 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
 
     @abstractmethod
     async def rebuild(self, recovered: Recovered) -> Rebuilt[AnyMachine, AnyFounded]:
-        """The machine from its journal. Raises what keeps it from running."""
+        """Rebuild the machine from its journal. Raises the reason if it cannot run."""
 
     @abstractmethod
     async def serve(self, driver: Driver) -> None:
@@ -61,12 +61,12 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
         return machine.state  # type: ignore[attr-defined]
 
     def told(self, notices: Sequence[Payload]) -> None:
-        """What the machine tells whoever runs it."""
+        """Handle what the machine reports to its host."""
 
     async def start(self) -> None:
         """Open the journal (which fences or refuses any other process), rebuild the machine, and serve.
 
-        Raises what keeps it from running; then the journal is closed again.
+        If it cannot run, closes the journal again and raises the reason.
         """
         try:
             rebuilt = await self.rebuild(await self._journal.open())

@@ -1,7 +1,7 @@
-"""Whether a plan is for the topics that are in use, and not for those of another day or another cluster.
+"""Check that a plan lists the topics that are in use, not those of an older or another cluster.
 
-Topics that the plan does not list live on its `default_home`, and stay there once they were used. So `seriatim serve`
-warns before a node starts. It does not refuse: a cluster that has run with this plan must be able to go on.
+Topics that the plan does not list live on its `default_home`, and stay there once they are used. So `seriatim serve`
+warns before a node starts. It does not refuse: a cluster that already runs with this plan must be able to continue.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class PlanCheck(Struct, frozen=True):
 
     @property
     def is_for_other_topics(self) -> bool:
-        """Whether it lists none of them."""
+        """Whether the plan lists none of the topics in use."""
         return 0 < self.count == len(self.homeless)
 
 

@@ -1,7 +1,7 @@
 """One node as this process serves it: its host, its port for clients and other nodes, its connections to them.
 
-Every node has a switchboard of its own, as if it were alone in its process; so it makes no difference which nodes share
-a process. Neighbours in the same process are joined directly, others over TCP (one of the two dials).
+Every node has its own switchboard, as if it were alone in its process, so it does not matter which nodes share a
+process. Neighbours in the same process are joined directly, others over TCP (one of the two dials).
 """
 
 import asyncio
@@ -33,10 +33,10 @@ AnyHost = TypeVar("AnyHost", bound=MachineHost[Any, Any])
 
 
 class Served(ABC, Generic[AnyHost]):
-    """Start the port (`listen`), then the node (`start`). When it cannot go on, `failed` is done, and holds why."""
+    """Start the port (`listen`), then the node (`start`). When it cannot continue, `failed` holds the reason."""
 
     decoders: ClassVar[Decoders]
-    reserved: ClassVar[tuple[Address, ...]] = ()  # what no client may be called, besides the names of nodes
+    reserved: ClassVar[tuple[Address, ...]] = ()  # names that no client may use, besides those of nodes
 
     def __init__(self, process: "SequencerServer", node: Node) -> None:
         self.node = node
@@ -82,7 +82,7 @@ class Served(ABC, Generic[AnyHost]):
         """What is unfinished at the machine."""
 
     def neighbours(self) -> Mapping[Node, frozenset[Node]] | None:
-        """Who may speak to whom; None: along the tree."""
+        """Which nodes may talk to each other; None: along the tree."""
         return None
 
     @abstractmethod
@@ -91,7 +91,7 @@ class Served(ABC, Generic[AnyHost]):
 
     @abstractmethod
     def others(self) -> Mapping[Node, str]:
-        """The nodes that it should be connected to, and what each of them is to this one."""
+        """The nodes that it should be connected to, and the relation of each to this one."""
 
     @property
     def address(self) -> str:
@@ -103,7 +103,7 @@ class Served(ABC, Generic[AnyHost]):
         return self.host.driver.backlog if self.role == "active" and self.host is not None else 0
 
     async def listen(self) -> None:
-        """Open the port. Whoever connects before the node is active is told to try again."""
+        """Open the port. Clients that connect before the node is active are told to try again."""
         await self.listener.start()
 
     def join(self, other: "Served[Any]") -> None:
@@ -114,14 +114,14 @@ class Served(ABC, Generic[AnyHost]):
         other.switchboard.plug(self.node, lambda source, message: self.switchboard.deliver(source, self.node, message))
 
     def dial(self, other: Node) -> None:
-        """The other node runs elsewhere, at one of its addresses. It is called only once this node is active.
+        """Connect to a node in another process, at one of its addresses, once this node is active.
 
-        A process that introduces itself as a node replaces the one before: only the journal's owner may do that.
+        A process that introduces itself as a node replaces the previous one, so only the journal's owner may do that.
         """
         self._dialed.append(Peer(other, self._config.nodes[other].addresses))
 
     async def start(self) -> None:
-        """Open the journal and serve. Raises what keeps the node from running."""
+        """Open the journal and serve. Raises the reason if the node cannot run."""
         host = self._make_host(self._process.journal(self.node))
         host.failed.add_done_callback(self._on_failed)
         await host.start()
@@ -224,7 +224,7 @@ class Served(ABC, Generic[AnyHost]):
         )
 
     def explain(self) -> list[str]:
-        """What is unfinished here, and what each of it waits for."""
+        """What is unfinished here, and what each item waits for."""
         host = self.host
         if host is None or self.role != "active":
             return [f"{self.role}: {self.reason}" if self.reason else self.role]

@@ -42,9 +42,9 @@ BEATS_PER_TAKEOVER = 6
 
 
 class SequencerServer:
-    """Runs these nodes (None: all) of a cluster. `place`: which of a node's addresses is ours; above 0: a standby.
+    """Runs these nodes (None: all) of a cluster. `place`: which of a node's addresses to use; above 0: a standby.
 
-    `plan`: where atoms belong, in a cluster of atoms.
+    `plan`: the hosts of atoms, in a cluster of atoms.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SequencerServer:
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Start everything. Raises the reason why not; then nothing is left open."""
+        """Start everything. If that fails, closes everything and raises the reason."""
         for node in exposed_without_token(self.config):
             fix = "set security.token_file, or listen on 127.0.0.1"
             logger.warning("port is open to every machine: node=%s fix=%s", node, fix)
@@ -115,7 +115,7 @@ class SequencerServer:
         logger.info("serving: cluster=%s nodes=%s broker=%s", self.config.cluster, nodes, broker)
 
     def _kind(self) -> type[Served[Any]]:
-        """What a node of this cluster is; only the product that orders is imported."""
+        """The class of this cluster's nodes. Imports only the product that is used."""
         if self.config.order == "atoms":
             from seriatim.live.atoms.served import ServedStation
 
@@ -125,7 +125,7 @@ class SequencerServer:
         return ServedNode
 
     def _connect_nodes(self) -> None:
-        """Directly if both always run in this process."""
+        """Connect nodes directly if both always run in this process, otherwise over TCP."""
         nodes = self.config.nodes
         for served in self.served.values():
             for other in served.dials():
@@ -180,7 +180,7 @@ class SequencerServer:
         return self._broker_journals().journal(node)
 
     def watched_journal(self, node: Node) -> FencedJournal:
-        """One that standbys can look at. Its beat is short: one or two late beats do not make a standby take over."""
+        """A journal that standbys can watch. Its beat is short, so that one late beat causes no takeover."""
         return self._broker_journals().journal(node, beat_s=self.config.times.takeover_ms / 1000.0 / BEATS_PER_TAKEOVER)
 
     def _broker_journals(self) -> FencedJournals:
@@ -285,7 +285,7 @@ def _admin_token(config: ClusterConfig) -> str:
 
 
 def broker_options(config: ClusterConfig) -> dict[str, Any]:
-    """What the broker's URL leaves to the cluster's file."""
+    """The broker options that come from the cluster's file, not from the URL."""
     options = config.kind.cluster_options(config.cluster, config.streams.buckets, config.broker_options)
     for name, value in parse_qsl(config.broker.partition("?")[2]):
         if name in config.kind.file_options:  # relative to the cluster's file, as all paths in it
@@ -303,7 +303,7 @@ def _broker(config: ClusterConfig) -> Broker:
 
 
 # ── how others find the cluster ───────────────────────────────────────────────────────────────────────────────────
-# Processes answer questions on the broker, so nobody needs to know an address. Clients ask `_<cluster>.describe` first;
+# Processes answer questions on the broker, so clients need no addresses. Clients ask `_<cluster>.describe` first;
 # the command line asks `_<cluster>.status.<node>` and `_<cluster>.explain.<node>`. Answers hold no secrets.
 
 
@@ -334,7 +334,7 @@ def encoded_description(
 
 
 async def answer_questions(broker: Broker, cluster: str, description: bytes, served: Iterable[Served[Any]]) -> None:
-    """Answer from now on, until the broker is closed. Where clients cannot ask, the description is a record."""
+    """Answer from now on, until the broker is closed. On brokers without requests, the description is a record."""
     if (requests := broker.requests) is None:
         fix = "use a broker with request and reply, or with records"
         records = required(broker.records, "broker", "has no way for clients to find the sequencers", fix)

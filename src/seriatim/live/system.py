@@ -1,7 +1,7 @@
-"""One process of a system of like processes, a peer or a broker: its machine, its journal, its connections.
+"""One process of a system of equal processes, a peer or a broker: its machine, its journal, its connections.
 
-All processes of a system are given the same file, and meet through runtime/net/system_door.py. This is what peers and
-brokers have in common; what they do with it is theirs.
+All processes of a system are given the same file, and connect through runtime/net/system_door.py. This is the part
+that peers and brokers share.
 """
 
 import logging
@@ -24,15 +24,15 @@ from seriatim.server.schemas import SystemFile
 
 logger = logging.getLogger(__name__)
 
-# A process that comes back is found soon: it cannot always connect to the others itself.
+# Retry soon, because a process that comes back cannot always connect to the others itself.
 DIALING = DialerOptions(retry_max_s=1.0, refused_s=5.0)
 WAITS_SHOWN_MAX = 100
 
 
 class SystemHost(MachineHost[AnyMachine, AnyFounded]):
-    """Start it, and stop it at the end. When it cannot go on, `failed` is done and holds why (a SeriatimError)."""
+    """Start it, and stop it at the end. When it cannot continue, `failed` is done and holds a SeriatimError."""
 
-    admits: ClassVar[str]  # who may connect while no token is asked for
+    admits: ClassVar[str]  # who may connect if no token is required
     decoders: ClassVar[Decoders]  # how the frames of the others are read
 
     def __init__(
@@ -69,7 +69,7 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
 
     @abstractmethod
     def take(self, source: Address, message: Any) -> None:
-        """A message from another process. RemoteError: it must not have been sent."""
+        """Handle a message from another process. RemoteError: the message is not allowed."""
 
     @abstractmethod
     def difference(self, report: bytes) -> str:
@@ -77,7 +77,7 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
 
     @abstractmethod
     def report(self) -> bytes:
-        """What observers are told."""
+        """The report for observers."""
 
     async def serve(self, driver: Driver) -> None:
         """ConnectionFailed: the port cannot be used."""
@@ -109,17 +109,17 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
 
     @property
     def refusals(self) -> dict[str, int]:
-        """How often somebody was refused or sent away, by reason."""
+        """How many connections were refused or closed, by reason."""
         return {**self._listener.refused, **self._listener.violations} if self._listener is not None else {}
 
     def unreached(self) -> list[str]:
-        """Whom it has tried to connect to without success, and why."""
+        """The processes it could not connect to, and why."""
         problems = self._dialer.problems() if self._dialer is not None else {}
         return [f"{node} is not connected: {story}" for node, story in problems.items()]
 
     @abstractmethod
     def explain(self) -> list[str]:
-        """What waits for what, and who cannot be reached."""
+        """What waits for what, and which processes cannot be reached."""
 
     def waits(self) -> dict[str, Any]:
         """The same for a report, cut to its size."""
@@ -156,7 +156,7 @@ class SystemGuest(SystemVisitor):
         self._host = listener.host
 
     def prepare(self, hello: Hello) -> int:
-        self.stops_reading_when_full = False  # both sides are alike: if both stopped, each would wait for the other
+        self.stops_reading_when_full = False  # both sides are equal: if both stopped, each would wait for the other
         return FRAME_BYTES_MAX
 
     def settled(self, hello: Hello) -> None:
@@ -191,7 +191,7 @@ class SystemDialer(Dialer):
         self.deliver = self._deliver
 
     def greeting(self) -> Hello:
-        """In the present epoch, with the digest of what all must be given alike."""
+        """The hello, with the present epoch and the digest of the shared configuration."""
         hello, host = self.hello, self._host
         digest = host.description.digest
         return Hello(VERSION, hello.cluster, hello.role, hello.name, hello.token, host.epoch, host.process, digest)
@@ -207,7 +207,7 @@ class SystemDialer(Dialer):
             self._epochs[name] = welcome.epoch
 
     def refusal(self, refusal: Refusal) -> str:
-        """Names what differs, if that is why."""
+        """The reason of a refusal; names the difference if the configurations differ."""
         return explain_refusal(refusal, self._host.difference)
 
     def _deliver(self, source: Address, target: Address, message: Payload) -> None:

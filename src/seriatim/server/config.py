@@ -155,7 +155,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> TreeOptions:
-        """What all machines of this cluster are given, except the key of stamps, which is read from its file."""
+        """The options of all machines of this cluster, except the stamp key, which is read from its file."""
         return TreeOptions(
             mode=self.mode if self.order == "tree" else "ticket",  # atoms fill slots of the broker, as tickets do
             causal=self.causal,
@@ -190,7 +190,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     def broker_options(self) -> dict[str, str | int | float]:
         """How streams are created, for nodes and for clients that are the first to use a topic.
 
-        Only what differs from the defaults: a client that is told more has to connect twice.
+        Only values that differ from the defaults, because a client that gets any must connect twice.
         """
         usual = Streams()
         chosen = {name: getattr(self.streams, name) for name in self.kind.layout_options}
@@ -225,7 +225,7 @@ def load_config(path: Path, plan: Path | None = None) -> ClusterConfig:
 
 
 def parse_config(raw: Mapping[str, Any], folder: Path = Path()) -> ClusterConfig:
-    """The same from what TOML reads as. `raw` is not changed."""
+    """Like `load_config`, from parsed TOML. `raw` is not changed."""
     return parse(ClusterConfig, raw, folder=folder)
 
 

@@ -1,4 +1,4 @@
-"""What a client must know of a cluster: the tree, the mode, the times. Sequencers answer with it on the broker.
+"""What a client must know about a cluster: the tree, the mode, the times. Sequencers send it over the broker.
 
 A client that knows the broker's URL asks on `describe_subject(cluster)`; any sequencer of the cluster answers with a
 `ClusterDescription` as JSON, so that people can read it too. It holds no secrets: only whether a token is needed.
@@ -62,7 +62,7 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> TreeOptions:
-        """The options every role of this cluster shares, without the key. A client adds its own wishes about gaps."""
+        """The options every role of this cluster shares, without the key. A client adds its own gap policy."""
         return TreeOptions(**{name: getattr(self, name) for name in SHARED})
 
     @classmethod

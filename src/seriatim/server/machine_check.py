@@ -11,7 +11,7 @@ SECURITY_FILES = ("token_file", "node_token_file", "certificate", "key", "author
 
 
 def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
-    """Whether the folders and files of these nodes exist here. Opens nothing."""
+    """InputError: a folder or file of these nodes does not exist here. Opens nothing."""
     for name in nodes:
         folder = config.journal_folder(name)
         if folder is not None:
@@ -27,7 +27,7 @@ def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:
 
 @contextmanager
 def _named(field: str) -> Iterator[None]:
-    """An error of the operating system about a path is a mistake in this field."""
+    """Turn an OSError about a path into an InputError of this field."""
     try:
         yield
     except OSError as error:
@@ -46,8 +46,8 @@ def _check_folder(config: ClusterConfig, name: Node, folder: Path) -> None:
 
 
 def _check_earlier_default(config: ClusterConfig, node: Node, folder: Path) -> None:
-    """The default once lacked the cluster. Ignoring such a journal would give its numbers out again; using it would be
-    wrong if it belongs to another cluster, and a journal does not say which. So the operator must decide."""
+    """Earlier defaults did not name the cluster. Ignoring such a journal would give its numbers out again; using it
+    would be wrong if it belongs to another cluster, which a journal does not tell. So the operator must decide."""
     earlier = config.path(f"journal-{node}")
     if earlier.exists():
         problem = f"{earlier.name!r} exists, the default of earlier versions, and {folder.name!r} does not"

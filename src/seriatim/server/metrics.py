@@ -1,7 +1,7 @@
 """Numbers of a process, in the text format that Prometheus reads (version 0.0.4).
 
-A counter only grows, a gauge is what it is now, a histogram counts values per bucket. Nothing is counted here: whoever
-does something counts it, and each metric says how to read that when somebody asks.
+A counter only grows, a gauge is a present value, a histogram counts values per bucket. Nothing is counted here: each
+metric has a function that reads its value when the text is requested.
 """
 
 import os
@@ -51,7 +51,7 @@ class Metrics:
 
     def sample(self, name: str, what: str, read: Callable[[], Values], *, labels: Sequence[str] = ()) -> None:
         """One number, or (with labels) one per combination of their values. It is a counter if its name ends with
-        `_total`, and else a gauge."""
+        `_total`, otherwise a gauge."""
 
         def write() -> Iterator[str]:
             values = read()

@@ -1,4 +1,4 @@
-"""What the files of all products share: names, where a process is, who may connect to it."""
+"""What the configuration files of all products share: names, addresses, security."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,12 +72,12 @@ class Place(Struct, frozen=True, kw_only=True):
     bind: Annotated[str, about('"host:port" to listen on where that is not the address itself (containers)')] = ""
 
     def is_exposed(self, security: SecurityOptions) -> bool:
-        """Whether other machines can reach it, and everybody there is let in."""
+        """Whether other machines can reach it without a token or certificate."""
         return not security.asks_clients and not is_loopback(self.bind or self.address)
 
 
 class SystemFile(Struct, frozen=True, kw_only=True):
-    """The file of a system of like processes, peers or brokers. `folder` is where relative paths start."""
+    """The file of a system of equal processes, peers or brokers. `folder` is where relative paths start."""
 
     kind: ClassVar[str]  # what one of the processes is called; they are listed in `[<kind>s]`
     example: ClassVar[str]
@@ -104,7 +104,7 @@ class SystemFile(Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def check_member(self, name: Any) -> Any:
-        """The name, which must be listed."""
+        """Return the name. InputError: it is not listed."""
         if name not in self.places:
             some = ", ".join(str(each) for each in sorted(self.places)[:10])
             fix = f"add [{self.kind}s] {name}, or give one of {some}"
@@ -112,7 +112,7 @@ class SystemFile(Struct, frozen=True, kw_only=True):
         return name
 
     def check_places(self) -> None:
-        """Whether everybody can be found, and no two are at one address."""
+        """InputError: the list is empty, a port is missing, or two processes share an address."""
         kind, taken = self.kind, dict[str, object]()
         if not self.places:
             raise InputError(f"{kind}s", "the list is empty", f"write [{kind}s] and a line such as {self.example}")
@@ -130,6 +130,6 @@ class SystemFile(Struct, frozen=True, kw_only=True):
 
 
 def check_name(path: str, name: str) -> None:
-    """Refuse what machines call the broker and the application."""
+    """Refuse the names that machines use for the broker and the application."""
     if name in (BROKER, APPLICATION):
         raise InputError(path, f"{name!r} has another meaning", "choose another name")

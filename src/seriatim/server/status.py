@@ -11,7 +11,7 @@ EXPLAIN_LINES_MAX = 1_000  # an answer must fit into one message of the broker
 
 
 class LinkStatus(Struct, frozen=True, kw_only=True):
-    """The way to a neighbouring node."""
+    """The link to a neighbouring node."""
 
     connected: bool
     unacknowledged: int = 0

@@ -1,7 +1,7 @@
 """A session with a cluster of sequencing atoms: `connect(..., order="atoms")`.
 
 A topic's members are its subscribers: a new subscriber becomes a member of the topic's next group, and gets everything
-that is published from then on. An event that nobody would get is refused.
+that is published from then on. An event on a topic without members is refused.
 """
 
 from msgspec import structs
@@ -29,12 +29,12 @@ from seriatim.server.description import ClusterDescription
 
 STAMP_BYTES = 128 * 1024  # room in a message for an item's stamp: some thousand atoms
 ALIVE_PER_LEASE = 3
-LEASE_MS = 30_000.0  # if the cluster does not say, and in this process
+LEASE_MS = 30_000.0  # for memory://, and for clusters that do not set it
 STATION = "root"  # the one station of memory://, with all roles
 
 
 class AtomsView(SubscriberView):
-    """What the feed asks of a subscriber."""
+    """A subscriber of atoms, as the feed sees it."""
 
     knows_ages = False
     farewell = Depart()

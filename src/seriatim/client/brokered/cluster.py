@@ -1,4 +1,4 @@
-"""What a bus is connected to: a broker, the sequencers behind it, and a place for journals of durable subscriptions.
+"""The cluster a bus is connected to: a broker, its sequencers, and a place for journals of durable subscriptions.
 
 Two kinds: a real cluster, found through its broker (`open_remote`), and one that lives in this process for `memory://`
 (embedded.py). A session does not know which one it has.
@@ -24,7 +24,7 @@ class Network:
         """Connect to the nodes. ConnectionFailed says what was tried."""
 
     def down(self) -> list[str]:
-        """Connections that should be there and are not, one sentence each."""
+        """Missing connections, one sentence each."""
         return []
 
     async def close(self) -> None:
@@ -42,7 +42,7 @@ class Cluster(Protocol):
         ...
 
     def journal(self, durable: str) -> Journal | None:
-        """The journal of a durable subscription, if the cluster itself can keep one. None: somebody else must."""
+        """The journal of a durable subscription. None: the cluster cannot keep journals."""
         ...
 
     async def close(self) -> None:

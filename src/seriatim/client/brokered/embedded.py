@@ -1,7 +1,7 @@
 """`memory://`: broker and nodes in the application's own process, for tests and first steps.
 
-All buses of one event loop that connect to the same name share one cluster; without a name a bus has its own. It begins
-with the first of them and ends with the last one; nothing of it survives.
+All buses of one event loop that connect to the same name share one cluster; without a name a bus has its own. The
+cluster starts with the first bus and ends with the last one; nothing of it is kept.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ H = TypeVar("H", bound=MachineHost[Any, Any])
 
 
 class NamedMemoryJournal(MemoryJournal):
-    """The journal of one durable subscription: outlives it, and has one writer at a time."""
+    """The journal of one durable subscription. It outlives the subscription, and allows one writer at a time."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class SharedCluster:
         self._ready = asyncio.ensure_future(make().start())
 
     def check_fits(self, settings: Settings) -> None:
-        """InputError: this bus cannot join. What it does not ask for may be anything."""
+        """InputError: this bus cannot join. Options that it leaves out always match."""
         for name, wish in _wishes(settings).items():
             runs = self._runs[name]
             if wish not in (None, "", runs):
@@ -93,7 +93,7 @@ class SharedCluster:
                 raise InputError("url", problem, "ask for the same or for nothing, or use another name")
 
     async def join(self) -> Cluster:
-        """One more user, when the cluster is ready."""
+        """Add a user. Returns when the cluster is ready."""
         self._users += 1
         try:
             self.shared = cluster = await asyncio.shield(self._ready)
@@ -109,7 +109,7 @@ class SharedCluster:
             await self.shared.close()
 
     def _leave(self) -> bool:
-        """One user less; whether that was the last one. The next one starts another cluster."""
+        """Remove a user; returns whether it was the last. The next user starts another cluster."""
         self._users -= 1
         by_name = _running[asyncio.get_running_loop()]
         if self._users == 0 and by_name.get(self._name) is self:
@@ -139,7 +139,7 @@ async def open_embedded(settings: Settings, make: Make) -> Cluster:
 
 
 def embedded_options(broker: Broker, mode: str | None, causal: bool | None) -> TreeOptions:
-    """How a cluster on this broker orders, unless somebody asks for something else."""
+    """The options of a cluster on this broker; None means the default."""
     fitting = "ticket" if causal or broker.lossy or not broker.keeps_log else "log"
     if mode == "log" and fitting == "ticket":
         why = "this broker loses events or keeps no log" if not causal else "causal order needs tickets"

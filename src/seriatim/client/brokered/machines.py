@@ -1,4 +1,4 @@
-"""What outbox and feed ask of the machines they run, whichever protocol these speak.
+"""The interface of the machines that outbox and feed run, for every protocol.
 
 All machines take the commands of the tree (`Publish`, `Withdraw`, `Change`) and answer with its notices. What differs
 is behind `PublisherView` and `SubscriberView`, which tree/ and atoms/ implement.
@@ -21,8 +21,8 @@ from seriatim.protocols.tree import Waiting
 class PublisherView(Struct, frozen=True):
     """A machine that publishes.
 
-    `given_up`: how many messages still occupy a place in it although nobody waits for them. `why_not`: why a topic's
-    events are not taken; empty: no reason is known. `reserve_bytes`: what it adds to each message.
+    `given_up`: how many messages it still holds although no caller waits for them. `why_not`: why a topic's events are
+    not accepted; empty: no reason is known. `reserve_bytes`: what it adds to each message.
     """
 
     machine: Machine
@@ -33,7 +33,7 @@ class PublisherView(Struct, frozen=True):
 
 
 class SubscriberView(ABC):
-    """A machine that subscribes, and what can be asked about it. The defaults are those of one that holds nothing back.
+    """A machine that subscribes, and queries about it. The defaults fit a machine that holds nothing back.
 
     `lanes`: how far each topic is, where that is known. `farewell`: the command that ends the machine when its
     subscription closes; None: it leaves its topics instead. `recall`: drops the events of a message that were
@@ -55,7 +55,7 @@ class SubscriberView(ABC):
 
     @abstractmethod
     def unanswered(self) -> list[str]:
-        """Whose answer a change of topics waits for."""
+        """The answers that a change of topics waits for."""
 
     @property
     def lanes(self) -> Mapping[Topic, Lane]:
@@ -68,11 +68,11 @@ class SubscriberView(ABC):
         return 0
 
     def share(self, limits: Limits) -> float:
-        """Which part of what may wait does; above 1: too much."""
+        """The used share of the limits; above 1: too much waits."""
         return self.waiting / limits.unread_events
 
     def blocked_topics(self) -> frozenset[Topic]:
-        """Topics of which more events could only wait."""
+        """Topics whose further events could only wait."""
         return frozenset()
 
     def waits(self) -> list[Waiting]:
@@ -89,7 +89,7 @@ class SubscriberView(ABC):
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change of topics that a restart interrupted goes on."""
+        """Whether a change of topics that a restart interrupted is still under way."""
         return False
 
     def slot_of(self, notification: Notification) -> Number:

@@ -1,12 +1,12 @@
 """Publishing through a broker: batches form by themselves.
 
-Per topic one broker message is under way; events published meanwhile gather, and go out together in the next one.
-Nothing lingers: a lone event goes out at once, as a plain message. In causal mode there is one line for all topics,
-because the publisher's own order over topics counts. This is the only place where events gather: the machine below has
-one message of a topic at a time.
+Each topic has one broker message under way; events published meanwhile gather, and are sent together in the next one.
+There is no delay: a single event is sent at once, as a plain message. In causal mode there is one line for all topics,
+because the publisher's own order across topics counts. This is the only place where events gather: the machine below
+has one message of a topic at a time.
 
-Every event has a deadline. One that is still queued then was never sent. One that is in a message under way may be on
-the broker or not, and TimedOut says so; the message is given up when nobody waits for it. With atoms it keeps
+Every event has a deadline. An event that is still queued then was never sent. An event in a message under way may or
+may not be on the broker, and TimedOut says so. A message is given up when no caller waits for it. With atoms it keeps
 its place in the line to its ingress, and counts as waiting until the ingress is past it.
 """
 
@@ -59,7 +59,7 @@ class Lane(Struct, eq=False):
 
 
 class UnderWay(Struct, eq=False):
-    """One broker message: its events, of which `unanswered` still have somebody waiting."""
+    """One broker message and its events. `unanswered`: how many of them still have a waiting caller."""
 
     lane: Lane
     id: str
@@ -70,7 +70,7 @@ class UnderWay(Struct, eq=False):
 
 
 class BrokerOutbox(Outbox):
-    """`seen`: for the log, how many events this publisher was given."""
+    """Publishes in batches. `seen`: for the log, returns how many events this publisher was given."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class BrokerOutbox(Outbox):
         self._driver.start()
 
     async def close(self) -> None:
-        """Stop; what is not published fails."""
+        """Stop. Events that are not published fail."""
         self.end(Closed("the bus was closed before the broker had confirmed this event; whether it has it is unknown"))
         self._switchboard.unplug(self.name)
         await self._driver.stop()
@@ -137,7 +137,7 @@ class BrokerOutbox(Outbox):
             pending.seen = self._seen()
 
     def _send(self, pending: Pending) -> None:
-        """Into its lane: it leaves with the next message."""
+        """Queue it in its lane, for the next message."""
         lane = self._lanes.get("" if self._causal else pending.topic)
         if lane is None:
             lane = self._lanes["" if self._causal else pending.topic] = Lane()
@@ -173,7 +173,7 @@ class BrokerOutbox(Outbox):
         if self._log is not None:
             try:
                 self._log.sending(message.id, self.name, events, ids)
-            except LogError as error:  # what is not in the log is not sent
+            except LogError as error:  # an event that cannot be logged is not sent
                 self._fail(events, error)
                 self._flush_soon(lane)
                 return
@@ -182,7 +182,7 @@ class BrokerOutbox(Outbox):
         self._driver.command(APPLICATION, Publish((message,)))
 
     def _flush_soon(self, lane: Lane) -> None:
-        """In the next turn of the loop: what is published until then goes along."""
+        """Flush in the next turn of the loop, together with what is published until then."""
         if lane.queue and lane.under_way is None and not lane.scheduled:
             lane.scheduled = True
             self._loop.call_soon(self._flush, lane)
@@ -190,7 +190,7 @@ class BrokerOutbox(Outbox):
     def _next_events(self, queue: deque[Pending]) -> list[Pending]:
         """From the head, as many events of one topic as fit into one message.
 
-        An event with an id of its own goes alone: the broker knows a repeat by the id of the *message*.
+        An event with its own id is sent alone: the broker recognizes a repeat by the id of the *message*.
         """
         events = [queue.popleft()]
         if events[0].id is not None:
@@ -284,7 +284,7 @@ class BrokerOutbox(Outbox):
         count = size = 0
         for index, event in enumerate(under_way.events):
             if event.deadline is None:
-                continue  # answered before: its time was over
+                continue  # it had timed out
             event.deadline = None
             count += 1
             size += event.size

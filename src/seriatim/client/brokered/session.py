@@ -32,7 +32,7 @@ class BrokerSession(Session):
         self._open_cluster = open_cluster if open_cluster is not None else self._find_cluster
         self._connection: Connection | None = None
         self._publications: PublicationLog | None = None
-        self._reader: BrokerSource | None = None  # its log says what this publisher has seen
+        self._reader: BrokerSource | None = None  # the source whose log says what this publisher has seen
 
     @abstractmethod
     def _embedded(self) -> EmbeddedCluster[Any]:
@@ -40,7 +40,7 @@ class BrokerSession(Session):
 
     @abstractmethod
     def _decoders(self) -> Decoders:
-        """How nodes elsewhere are understood."""
+        """Decoders for the messages of remote nodes."""
 
     @abstractmethod
     def _publisher(self, cluster: Cluster) -> PublisherView:
@@ -52,7 +52,7 @@ class BrokerSession(Session):
 
     @property
     def connection(self) -> Connection:
-        """Broker, nodes and clock, once it is open."""
+        """Broker, nodes and clock. Closed: it is not open."""
         if self._connection is None:
             raise Closed("the bus is not connected")
         return self._connection
@@ -104,8 +104,8 @@ class BrokerSession(Session):
         return Explanation(down=self._connection.network.down() if self._connection is not None else [])
 
     def _seen(self) -> int | None:
-        """For the log of a causal system: how many events this publisher had been given. LogError: they cannot be
-        written, so nothing can be published that says it came after them."""
+        """For the log of a causal system: how many events this publisher was given. LogError: they cannot be logged,
+        so no event that depends on them may be published."""
         if not self.connection.cluster.description.causal:
             return None
         return self._reader.events_logged() if self._reader is not None and not self._reader.is_closed else 0

@@ -1,4 +1,4 @@
-"""Where a subscription on a broker gets its events: it holds topics by name, opens log and feed, and changes them.
+"""The source of a subscription on a broker: it holds topics by name, opens the log and the feed, and changes topics.
 
 Names and ordered topics: where several names share one ordered topic on the broker (a bucket), the source holds the
 bucket and hands out only the names it was asked for. Adding a second name of a bucket needs no sequencer, only a broker
@@ -27,11 +27,11 @@ from seriatim.protocols.with_broker import Changed
 from seriatim.runtime import Journal
 
 CAPTURE_AGAIN_S = 0.1
-LEAVE_S = 2.0  # how long closing waits for the nodes to confirm; nobody else waits for it
+LEAVE_S = 2.0  # how long closing waits for the nodes to confirm
 
 
 class BrokerSource(Source):
-    """What tree and atoms share: they differ in the machine."""
+    """The source for tree and atoms, which differ only in the machine."""
 
     def __init__(self, connection: Connection, name: Address, wishes: Wishes, log_name: str) -> None:
         super().__init__(name, wishes, log_name)
@@ -47,7 +47,7 @@ class BrokerSource(Source):
 
     @property
     def feed(self) -> Feed:
-        """Once it is open."""
+        """The feed. Closed: the source is not open."""
         if self._feed is None:
             raise Closed("the subscription is not open yet: wait until it is entered")
         return self._feed
@@ -65,8 +65,8 @@ class BrokerSource(Source):
             self._feed.regulate()
 
     def events_logged(self) -> int:
-        """How many events the application was given; 0 without a delivery log. They are in it from here on:
-        what is said to have been seen must be found there, even if this process is killed now."""
+        """How many events the application was given; 0 without a delivery log. Writes them to the log first:
+        a publication may refer to them even if this process is killed now."""
         if self._log is None:
             return 0
         self._log.flush()
@@ -103,7 +103,7 @@ class BrokerSource(Source):
     async def _run(
         self, view: SubscriberView, count: int = 0, journal: Journal | None = None, network: Network | None = None
     ) -> None:
-        """Start the feed, and hold the topics. `count`: parcels that an earlier process has handed out."""
+        """Start the feed and join the topics. `count`: parcels that an earlier process has handed out."""
         wishes = self.wishes
         log = self._log.handed if self._log is not None else None
         self.inbox = Inbox(wishes.limits, show_gaps=wishes.stops_at_gaps, count=count, log=log)
@@ -140,7 +140,7 @@ class BrokerSource(Source):
             await self._log.close(self.wishes.timeout_s, ends=not goes_on)
 
     async def _depart(self) -> None:
-        """So that nobody keeps coupling topics, or waits, for a subscriber that is gone. A courtesy: it may fail."""
+        """Tell the nodes, so that they stop coupling topics or waiting for this subscriber. Best effort."""
         feed, timeout_s = self._feed, min(LEAVE_S, self.wishes.timeout_s)
         if feed is None or feed.failure is not None:
             return
@@ -173,7 +173,7 @@ class BrokerSource(Source):
             await feed.change(frozenset(), left, self.wishes.timeout_s)
 
     async def _capture(self, names: Iterable[Topic]) -> None:
-        """Whoever publishes to what is held, with any client: the broker keeps it before the topic counts as held."""
+        """Make the broker keep what any client publishes under these names, before the topics count as held."""
         try:
             async with asyncio.timeout(self.wishes.timeout_s):
                 while True:
@@ -190,7 +190,7 @@ class BrokerSource(Source):
         self._names |= add
         if remove:
             self._drop(remove)
-        if self._log is not None:  # names of a topic that is held anyway begin, or end, without a sequencer
+        if self._log is not None:  # names of a topic that is held already change without a sequencer
             feed = self.feed
             lanes = feed.view.lanes
             held = {name: topic for name, topic in self._topics_by_name().items() if topic in feed.topics}
@@ -222,6 +222,6 @@ class BrokerSource(Source):
 
     def on_gap(self, gap: Gap) -> None:
         """Numbers of a topic will not come."""
-        if self._log is not None and gap.reason == BEGAN_ANEW:  # what lies before its new start is not owed
+        if self._log is not None and gap.reason == BEGAN_ANEW:  # events before its new start are not owed
             names = [name for name, topic in self._topics_by_name().items() if topic == gap.topic]
             self.inbox.put_news(partial(self._log.begins, dict.fromkeys(names, gap.last)))

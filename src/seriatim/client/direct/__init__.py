@@ -1,1 +1,1 @@
-"""What peers and overlay share: a machine in this process notifies directly, without sequencers and journals."""
+"""What peers and overlay share: events come directly, without sequencers and journals."""

@@ -33,23 +33,23 @@ class DirectOutbox(Outbox):
 
     @abstractmethod
     def _publisher(self) -> Address:
-        """In whose name events are published now."""
+        """The name under which events are published now."""
 
     @abstractmethod
     def _give(self, event: Event) -> None:
-        """To the machine. SeriatimError: it does not take it."""
+        """Give the event to the machine. SeriatimError: it was rejected."""
 
     def _log_sending(self, log: PublicationLog, pending: Pending, event: Event) -> None:
         """Write it down before it is given to the machine."""
         log.sending(event.id, event.publisher, [pending], [event.id])
 
     def _dropped(self, event_id: str) -> None:
-        """It is settled: forget it."""
+        """Called when an event is settled."""
         if self._log is not None:
             self._log.settled(event_id)
 
     def close(self, error: SeriatimError | None = None) -> None:
-        """What has no answer gets this one."""
+        """Close. Events without an answer fail with `error`."""
         self.end(error if error is not None else Closed(f"the bus was closed before {self.too_late}"))
 
     def explain(self) -> list[str]:
@@ -73,7 +73,7 @@ class DirectOutbox(Outbox):
             raise InputError("data", f"{size} bytes in one event", fix)
 
     def _send(self, pending: Pending) -> None:
-        """An error leaves nothing behind."""
+        """Send one event. After an error nothing of it is kept."""
         if self._closed is not None:
             raise self._closed
         if pending.id is None:

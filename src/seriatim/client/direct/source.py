@@ -1,21 +1,21 @@
-"""Where subscriptions get their events that are notified directly, by a peer in this process or by a broker of an
-overlay. They need no machine of their own, no sequencers and no journal.
+"""The source of subscriptions that get events directly from a peer in this process or from a broker of an overlay. They
+need no machine of their own, no sequencers and no journal.
 
-What the application does not take is kept up to a bound. A subscription that is slower than that ends, because whoever
-notifies it would have to stop, or to keep everything for it.
+Unread events are kept up to a limit. A subscription that exceeds it ends, because otherwise the peer or broker would
+have to stop, or keep everything for it.
 """
 
 from seriatim.client.events import Event
 from seriatim.client.session import Source
 from seriatim.model import Gap, QueueFull, SeriatimError
 
-LEAVE_S = 2.0  # how long closing waits until the others know; nobody else waits for it
+LEAVE_S = 2.0  # how long closing waits until the others know
 
 
 class DirectSource(Source):
-    """Its session calls `keep` with what comes, `miss` with what does not, and `fail` when it cannot go on.
+    """Its session calls `keep` for events, `miss` for gaps, and `fail` when it cannot continue.
 
-    What came before a failure is handed out first.
+    Events that came before a failure are handed out first.
     """
 
     failure: SeriatimError | None = None
@@ -41,7 +41,7 @@ class DirectSource(Source):
         self.arrived.set()
 
     def fail(self, error: SeriatimError) -> None:
-        """It cannot go on: nothing more is kept, and iterating raises this after what came before."""
+        """Keep nothing more. Iterating raises this error after the events that came before it."""
         if self.failure is None:
             self.failure = error
             self.arrived.set()

@@ -1,4 +1,4 @@
-"""`vcube://` and `overlay://` URLs: a file, or the address of somebody to ask, and which one of the file is meant."""
+"""`vcube://` and `overlay://` URLs: a file or an address to ask, and the peer or broker to use."""
 
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
@@ -9,7 +9,7 @@ from seriatim.runtime.net.addresses import split_address
 
 
 def parse_direct_url(url: str, *, option: str, whom: str, example: str) -> tuple[Path | None, str, str | None]:
-    """What a URL says: a file or an address, and the value of its one option, if it is there.
+    """Parse a URL into its file or address, and the value of its one option, if given.
 
     `option`: the name of the option; `whom`: a word for what is at an address.
     """

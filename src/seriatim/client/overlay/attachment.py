@@ -1,8 +1,7 @@
-"""A client's connection to its broker: the machine, its link, its TCP connection. A new one for each time the broker
-gets to know the client.
+"""A client's attachment to its broker: the machine, its link, its TCP connection.
 
-While the broker remembers the client, a connection that breaks is made again and nothing is lost or repeated. When it
-has forgotten it, this attachment is over, and the bus makes another one under a new name.
+While the broker remembers the client, a broken connection is restored and nothing is lost or repeated. When the broker
+has forgotten the client, the attachment ends, and the bus makes another one under a new name.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ class Attachment:
         self._dialer.start()
 
     async def wait_connected(self, timeout_s: float) -> None:
-        """ConnectionFailed: it is not in time, or was refused for good."""
+        """ConnectionFailed: no connection in time, or it was refused for good."""
         await self._dialer.wait_connected(self._broker.name, timeout_s)
 
     async def stop(self) -> None:
@@ -61,7 +60,7 @@ class Attachment:
         await self._dialer.stop()
 
     def command(self, command: Command) -> None:
-        """To the broker, now or as soon as it is connected."""
+        """Send a command to the broker, now or as soon as it is connected."""
         if not self._running:
             raise Closed(f"{self.name} is no longer a client of {self._broker.name}")
         self._driver.command(APPLICATION, command)

@@ -39,7 +39,7 @@ class OverlayOutbox(DirectOutbox):
             self._answer(pending, Published(pending.topic, self._count, 0, event_id))
 
     def refused(self, event_id: str, error: str, reason: str) -> None:
-        """The broker does not take it, and notifies nobody."""
+        """The broker rejected the event, and notifies no subscriber."""
         if (pending := self._pending.get(event_id)) is not None:
             if self._log is not None:
                 self._log.withdraw(event_id)
@@ -47,13 +47,13 @@ class OverlayOutbox(DirectOutbox):
             self._answer(pending, RequestRefused(f"{error}: {event_id} is not published: {reason}"))
 
     def forgotten(self, reason: str) -> None:
-        """The broker has forgotten this client: whether it had taken what is under way is not known."""
+        """The broker has forgotten this client. Whether it accepted the events under way is unknown."""
         for event_id in list(self._pending):
             if (pending := self._settled(event_id)) is not None:
                 self._answer(pending, Unsettled(f"{reason}; whether {event_id} was published is not known"))
 
     def _checked(self, topic: Topic, data: bytes, headers: Headers, id: str | None) -> Pending:
-        """The topic also travels as an attribute. What a filter could not read is refused here, with the reason."""
+        """Add the topic as an attribute, and refuse values that a filter could not read."""
         check_portable_topic(topic)
         if headers and TOPIC_HEADER in headers:
             raise InputError("attributes", "the topic is one of them already", "give the topic as the first argument")

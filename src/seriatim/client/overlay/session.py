@@ -1,12 +1,12 @@
 """A session of a client of an overlay: `connect("overlay://…")`. Events are chosen by content, in one order for all.
 
-`publish(..., attributes={"price": 101.5})` says what filters see, `subscribe(where="price > 100")` what is wanted. The
-topic is an attribute like others, called `topic`. In logs each subscription is a subscriber: `ticker~1a2b/1`. Events
+`publish(..., attributes={"price": 101.5})` sets what filters test, `subscribe(where="price > 100")` selects events. The
+topic is an attribute like any other, called `topic`. In logs each subscription is a subscriber: `ticker~1a2b/1`. Events
 have a number in the subscription and none in their topic, so rows have none. Which topics a filter matches is known
 only from what comes, so a topic counts as held from its first event on.
 
-Brokers must know what will be published before it is: `advertise` says so. An application that advertises nothing need
-not care: the first publication on a topic advertises that topic.
+Brokers must know in advance what will be published: `advertise` tells them. An application that advertises nothing
+need not do anything: the first publication on a topic advertises that topic.
 """
 
 import asyncio
@@ -63,10 +63,10 @@ IMPLIED = "topic:"  # names of the advertisements that publishing implies
 
 
 class OverlaySource(DirectSource):
-    """What the broker notifies one subscription of, numbered for it alone. A hole in these numbers is a gap.
+    """The events of one subscription, numbered by the broker for it alone. A hole in these numbers is a gap.
 
-    `key`: the broker's name for it; `text`: the whole filter, topics included. `topics` are those it was limited to;
-    empty: whatever the filter matches. A subscription that takes events too slowly ends, because its broker would keep
+    `key`: the broker's name for it; `text`: the whole filter, topics included. `topics`: the topics it is limited to;
+    empty: any topic. A subscription that takes events too slowly ends, because its broker would keep
     everything for it.
     """
 
@@ -90,7 +90,7 @@ class OverlaySource(DirectSource):
     async def close(self) -> None:
         try:
             if self._begun:
-                with suppress(SeriatimError):  # a courtesy: the broker forgets it by itself
+                with suppress(SeriatimError):  # best effort: the broker forgets it by itself
                     await self._session.end(self, min(LEAVE_S, self.wishes.timeout_s))
         finally:
             if self._deliveries is not None:
@@ -108,13 +108,13 @@ class OverlaySource(DirectSource):
         self.miss(Gap(self.text, first, last, reason))
 
     def unreachable(self, brokers: Unreachable) -> None:
-        """Nobody waits for these: what is published beyond them may come late, or not at all."""
+        """These brokers did not answer: events published beyond them may come late, or not at all."""
         if brokers:
             names = ", ".join(brokers)
             self.missed(0, 0, f"{names} did not answer: what is published there is missed until they are back")
 
     def renewed(self, name: Address, reason: str) -> None:
-        """The broker had forgotten it, and it begins anew: from number 1, under this name in logs."""
+        """The broker had forgotten it, so it starts again: from number 1, under this name in logs."""
         self.missed(0, 0, f"{reason}; what was published meanwhile is missed")
         self.log_name = name
         if self._deliveries is not None:
@@ -122,7 +122,7 @@ class OverlaySource(DirectSource):
 
 
 class OverlaySession(Session):
-    """Opening it connects to the broker; closing it ends everything it has there."""
+    """Opening it connects to the broker; closing it ends its subscriptions and advertisements."""
 
     substrate = "overlay"
     outbox: OverlayOutbox | None = None
@@ -202,7 +202,7 @@ class OverlaySession(Session):
     async def _ask(
         self, command: Subscribe | Unsubscribe | Advertise | Unadvertise, name: str, timeout_s: float
     ) -> Unreachable:
-        """RequestRefused: the broker says no, and why. TimedOut: it does not answer, and may still do it."""
+        """RequestRefused: the broker refused, with the reason. TimedOut: no answer; the broker may still do it."""
         asked = type(command).__name__, name
         future: Wait = asyncio.get_running_loop().create_future()
         self._waits[asked] = future
@@ -218,13 +218,13 @@ class OverlaySession(Session):
                 del self._waits[asked]
 
     def _take_back(self, command: Unsubscribe | Unadvertise, error: BaseException) -> None:
-        """The caller gave up, and the broker may still do what was asked: undo it, without waiting."""
+        """Undo a command whose caller gave up, because the broker may still carry it out. Does not wait."""
         if not isinstance(error, RequestRefused):
             with suppress(Closed):  # then the broker forgets it by itself
                 self.attached.command(command)
 
     def give(self, event: PublishedEvent) -> None:
-        """An event, behind the advertisement that it implies."""
+        """Publish an event, after the advertisement that it implies."""
         if not self._is_advertising:
             name = IMPLIED + event.topic
             if name not in self._offers:
@@ -233,7 +233,7 @@ class OverlaySession(Session):
         self.attached.command(Publish(event))
 
     def _forgotten(self, reason: str) -> None:
-        """Begin anew: another client to the broker, with the same advertisements and subscriptions."""
+        """Attach again as a new client, with the same advertisements and subscriptions."""
         if self._attachment is None or self._is_closed:
             return
         stopping = asyncio.get_running_loop().create_task(self._attachment.stop())
@@ -243,7 +243,7 @@ class OverlaySession(Session):
         for name, where in self._offers.items():
             attachment.command(Advertise(name, where))
         for source in self._sources.values():
-            if ("Subscribe", source.key) not in self._waits:  # else it has not begun, and has missed nothing
+            if ("Subscribe", source.key) not in self._waits:  # otherwise it has not begun, and has missed nothing
                 source.renewed(f"{attachment.name}/{source.key}", reason)
             attachment.command(Subscribe(source.key, source.text))
         for asked, future in self._waits.items():
@@ -280,7 +280,7 @@ class OverlaySession(Session):
         if is_waited_for:
             return
         if asked == "Subscribe" and (source := self._sources.get(notice.name)) is not None:
-            source.unreachable(notice.unreachable)  # it has begun anew
+            source.unreachable(notice.unreachable)  # it has started again
         elif asked == "Advertise" and notice.unreachable:
             self._unheard[notice.name] = notice.unreachable
 
@@ -321,14 +321,14 @@ class OverlaySession(Session):
         return Advertisement(text, unreachable, partial(self._withdraw, name))
 
     async def _withdraw(self, name: str) -> None:
-        """Everything under this advertisement is published. Returns when the broker knows."""
+        """Withdraw an advertisement. Returns when the broker knows."""
         if self._is_closed:
             raise Closed("the bus is closed")
         if self._offers.pop(name, None) is not None:
             await self._ask(Unadvertise(name), name, self.settings.timeout_s)
 
     def source(self, wishes: Wishes) -> OverlaySource:
-        """For a new subscription, to what matches its filter on its topics, or on any if it names none."""
+        """Make the source of a subscription to events that match its filter, on its topics or on any."""
         whole = wishes.where if wishes.where is not None else EVERYTHING
         text = str(whole & parse(topic_filter(wishes.topics)) if wishes.topics else whole)
         self._count += 1
@@ -357,6 +357,6 @@ class OverlaySession(Session):
 
 
 def topic_filter(topics: frozenset[Topic]) -> str:
-    """As filters are written."""
+    """A filter for these topics, as text."""
     written = [json.dumps(topic) for topic in sorted(topics)]
     return f"topic = {written[0]}" if len(written) == 1 else f"topic in ({', '.join(written)})"

@@ -19,7 +19,7 @@ EXAMPLE = 'for example "overlay://127.0.0.1:7600", or "overlay:///etc/ticker/ove
 
 
 class OverlayUrl(Struct, frozen=True):
-    """An address, or a file and the name of a broker in it; whoever only asks how the brokers are need not name one."""
+    """An address, or a file and the name of a broker in it. Asking for the status needs no name."""
 
     file: Path | None
     address: str
@@ -27,7 +27,7 @@ class OverlayUrl(Struct, frozen=True):
 
 
 class BrokerAt(Struct, frozen=True, kw_only=True):
-    """The broker to be a client of, and what it says of itself."""
+    """The broker to connect to, and what it reports about itself."""
 
     name: Address
     address: str
@@ -37,13 +37,13 @@ class BrokerAt(Struct, frozen=True, kw_only=True):
 
 
 def parse_overlay_url(url: str) -> OverlayUrl:
-    """What a URL says. InputError: it says too much or too little."""
+    """Parse a URL. InputError: a part is missing, or not allowed."""
     file, address, broker = parse_direct_url(url, option="broker", whom="broker", example=EXAMPLE)
     return OverlayUrl(file, address, broker or "")
 
 
 async def find_broker(url: OverlayUrl, settings: Settings) -> BrokerAt:
-    """From the file, or from the broker itself."""
+    """Find the broker in the file, or ask it at its address."""
     given = settings.security
     if url.file is not None:
         config = load_overlay(url.file)

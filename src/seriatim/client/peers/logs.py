@@ -1,4 +1,4 @@
-"""The deliveries of a peer, in the common schema: what `seriatim audit <folder>` judges causal order from.
+"""The delivery log of a peer, in the common schema. `seriatim audit <folder>` checks causal order with it.
 
 *Each life is a subscriber and a publisher of its own*: a new life begins at a new frontier, its publications are
 numbered from 1 again, and a restarted process has forgotten what its predecessor was notified of. *So is each topic*,
@@ -21,7 +21,7 @@ def log_name(life: str, topic: Topic) -> str:
 
 
 class PeerDeliveries:
-    """What the subscriptions of one bus are given, as one folder is told of it."""
+    """The deliveries to the subscriptions of one bus, logged in one folder."""
 
     def __init__(self, place: Path, clock: Clock) -> None:
         self._tables = open_tables(place)
@@ -30,7 +30,7 @@ class PeerDeliveries:
         self._held: dict[Topic, DeliveryLog] = {}
 
     def begin(self, topic: Topic, life: str) -> None:
-        """From here on the topic is held, in this life."""
+        """Log that the topic is held from now on, in this life."""
         self.end(topic)
         name = log_name(life, topic)
         if name not in self._logs:
@@ -44,14 +44,14 @@ class PeerDeliveries:
             del self._held[topic]
 
     def handed(self, events: Sequence[Event], received_at: float | None, left_out: Set[int]) -> None:
-        """The application is given these events of one topic. LogError: they are not accepted."""
+        """Log events of one topic that the application gets. LogError: they are not logged."""
         log = self._held.get(events[0].topic) if events else None
-        if log is not None:  # else the topic was just left
+        if log is not None:  # otherwise the topic was just left
             log.handed(events, received_at)
 
     def seen(self, topic: Topic, life: str) -> int:
-        """How many events the application was given of a topic in this life. They are in the log from here on: what is
-        said to have been seen must be found there, even if this process is killed now."""
+        """How many events of a topic the application was given in this life. Writes them to the log first: a
+        publication may refer to them even if this process is killed now."""
         log = self._logs.get(log_name(life, topic))
         if log is None:
             return 0

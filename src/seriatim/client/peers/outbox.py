@@ -1,7 +1,7 @@
-"""Events on their way from this process, which is a peer, to all others that hold their topic.
+"""Publishing from this process, which is a peer, to all others that hold the topic.
 
-An event is published when every member has received it. Its number is the place among its source's own events of the
-topic, known as soon as the peer has taken it.
+An event is published when every member has received it. Its number counts its publisher's own events of the topic, and
+is known as soon as the peer has accepted it.
 """
 
 from typing import TYPE_CHECKING
@@ -33,15 +33,15 @@ class PeerOutbox(DirectOutbox):
         super().__init__(session.name, session.settings, live.config.options.payload_bytes_max, log)
         self._session = session
         self._live = live
-        self._events: dict[str, Event] = {}  # given to the peer, which has not given it a number yet
+        self._events: dict[str, Event] = {}  # given to the peer, not numbered yet
         self._numbers: dict[str, int] = {}
 
     def taken(self, event: Event, number: int, life: str) -> None:
-        """The peer has given one of ours its number, and sends it. An event of others may have the same id."""
+        """The peer has numbered one of our events, and sends it. Another peer's event may have the same id."""
         if self._events.get(event.id) is event:
             del self._events[event.id]
             self._numbers[event.id] = number
-            if self._log is not None:  # another life may publish it than was written down, and has seen nothing
+            if self._log is not None:  # a later life than the log says may publish it, which has seen nothing
                 publisher = log_name(life, event.topic)
                 is_new_life = event.publisher != life
                 self._log.settled(event.id, **({"publisher": publisher, "seen": 0} if is_new_life else {}))
@@ -52,7 +52,7 @@ class PeerOutbox(DirectOutbox):
             self._answer(pending, Published(pending.topic, self._numbers.pop(event_id), 0, event_id))
 
     def unsettled(self, event_id: str) -> None:
-        """This peer was presumed dead before everybody had it."""
+        """This peer was presumed dead before all members had the event."""
         pending = self._settled(event_id)
         if pending is not None:
             self._numbers.pop(event_id, None)

@@ -1,6 +1,6 @@
 """A session of a process that is a peer itself: `connect("vcube://…")`. No broker, no sequencers.
 
-What is published is ordered causally within its topic, among the peers that hold it, and not across topics.
+Events are ordered causally within a topic, among the peers that hold it, but not across topics.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class PeerSource(DirectSource):
         super().__init__(name, wishes, name, log.handed if log is not None else None)
         self._session = session
         self._deliveries = log
-        self._held: set[Topic] = set()  # asked for, and not given back
+        self._held: set[Topic] = set()  # requested, and not released
 
     @property
     def is_logged(self) -> bool:
@@ -75,7 +75,7 @@ class PeerSource(DirectSource):
 
     async def close(self) -> None:
         try:
-            with suppress(SeriatimError):  # a courtesy: the others find out by themselves
+            with suppress(SeriatimError):  # best effort: the others find out by themselves
                 await self._release(set(self._held), min(LEAVE_S, self.wishes.timeout_s))
         finally:
             self._session.forget(self)
@@ -101,7 +101,7 @@ class PeerSource(DirectSource):
             raise self.failure
 
     async def _hold(self, topics: set[Topic] | frozenset[Topic]) -> None:
-        """All at once: joining takes rounds over all peers."""
+        """Join all at once, because joining takes rounds over all peers."""
         for topic in sorted(topics):
             self._held.add(topic)
             self._log_begins(topic, self._session.life)
@@ -191,7 +191,7 @@ class PeerSession(Session):
         self.outbox = PeerOutbox(self, live, self._publications)
 
     async def close(self) -> None:
-        """Leave topics that are held because something was published there; depart."""
+        """Leave the topics that were joined only to publish, and depart."""
         try:
             if self.outbox is not None and self._live is not None and not self._live.failed.done():
                 timeout_s = min(LEAVE_S, self.settings.timeout_s)
@@ -208,7 +208,7 @@ class PeerSession(Session):
                 await self._publications.close(self.settings.timeout_s)
 
     def _ended(self, failed: "asyncio.Future[SeriatimError]") -> None:
-        """The peer cannot go on: whoever waits for something is told."""
+        """The peer cannot continue: fail all waiting calls."""
         error = failed.result()
         if self.outbox is not None:
             self.outbox.close(error)
@@ -227,7 +227,7 @@ class PeerSession(Session):
         await self._ask("join", Subscribe(topic), timeout_s)
 
     async def release(self, topic: Topic, timeout_s: float) -> None:
-        """A subscription no longer needs it; the last one leaves it."""
+        """A subscription no longer needs the topic. Leave it if no other one does."""
         self._holders[topic] = self._holders.get(topic, 1) - 1
         if self._holders[topic] <= 0:
             del self._holders[topic]
@@ -286,7 +286,7 @@ class PeerSession(Session):
     # ── subscribing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def source(self, wishes: Wishes) -> PeerSource:
-        """For a new subscription. Order is kept within each topic."""
+        """Make the source of a new subscription. Order is kept within each topic."""
         log = None
         if wishes.log is not None:
             self._check_not_logged(wishes.topics)
@@ -303,7 +303,7 @@ class PeerSession(Session):
         self._sources = [each for each in self._sources if each is not source]
 
     def _check_not_logged(self, topics: frozenset[Topic]) -> None:
-        """One log of a topic is enough for a life, and two would contradict each other."""
+        """InputError: another subscription logs a topic. Two logs of one life would contradict each other."""
         for source in self._sources:
             both = sorted(topics & source.topics) if source.is_logged else []
             if both:
@@ -318,7 +318,7 @@ class PeerSession(Session):
         return 0
 
     def explain(self) -> Explanation:
-        """Members that have not confirmed, causes that have not come, connections."""
+        """Members that have not confirmed, missing causes, missing connections."""
         waits = self._live.explain() if self._live is not None else []
         return Explanation(
             down=[line for line in waits if "is not connected" in line],

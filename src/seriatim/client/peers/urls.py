@@ -20,7 +20,7 @@ EXAMPLE = 'for example "vcube:///etc/chat/peers.toml?id=3", or "vcube://127.0.0.
 
 
 class PeerUrl(Struct, frozen=True):
-    """A file or a seed, and an id; `id` None: whoever only asks how the peers are need not be one."""
+    """A file or a seed, and an id. `id` None: only ask for the status of the peers."""
 
     file: Path | None
     seed: str
@@ -28,7 +28,7 @@ class PeerUrl(Struct, frozen=True):
 
 
 def parse_peer_url(url: str) -> PeerUrl:
-    """What a URL says. InputError: it says too much or too little."""
+    """Parse a URL. InputError: a part is missing, or not allowed."""
     file, seed, id = parse_direct_url(url, option="id", whom="peer", example=EXAMPLE)
     return PeerUrl(file, seed, _id(id) if id is not None else None)
 
@@ -40,7 +40,7 @@ def _id(text: str) -> Id:
 
 
 async def find_peers(url: PeerUrl, settings: Settings) -> PeersConfig:
-    """The list, from its file or from the seed."""
+    """Read the list from its file, or ask the seed for it."""
     given = settings.security
     if url.file is not None:
         config = load_peers(url.file)

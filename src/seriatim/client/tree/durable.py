@@ -1,14 +1,14 @@
-"""Durable subscriptions: what the journal holds, and how a subscriber goes on after a restart.
+"""Durable subscriptions: what the journal holds, and how a subscriber resumes after a restart.
 
-The subscriber's machine persists a `Done` for everything it notifies, before it notifies it. What it notifies waits in
-an inbox until the application takes it. So the journal also says how far the application is: a `Mark` names the first
-thing that is not *acknowledged* and the first that is not *taken*, each as a count of `Done` records and, within a pack
-of events, an index.
+The subscriber's machine persists a `Done` for every notification before it sends it. Notifications wait in an inbox
+until the application takes them. So the journal also says how far the application is: a `Mark` names the first one that
+is not *acknowledged* and the first that is not *taken*, each as a count of `Done` records and, within a pack of events,
+an index.
 
 After a restart the subscriber is rebuilt with the acknowledged `Done`s only, and the broker delivers the others again.
-They may come in another order than before (one that no other subscriber can tell apart), so what is known of a message
-that was half acknowledged, or taken and not acknowledged, is kept by topic and number. `Resumed` marks where a later
-process goes on: `Done`s that were not acknowledged by then no longer count.
+They may come in a different order than before (the difference is invisible to other subscribers), so the state of a
+message that was half acknowledged, or taken and not acknowledged, is kept by topic and number. `Resumed` marks where a
+later process continues: `Done`s that were not acknowledged by then no longer count.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ WHOLE = 1 << 32  # all events of a message, however many it has
 
 
 class Mark(Struct, frozen=True, tag=True):
-    """How far the application is. To the machine it is a command; in the journal, a record; back, the confirmation."""
+    """How far the application is. It is a command to the machine, a record in the journal, and the confirmation."""
 
     acknowledged: Place
     taken: Place
@@ -46,11 +46,11 @@ class Filtered(Struct, frozen=True, tag=True):
 
 
 class Resumed(Struct, frozen=True, tag=True):
-    """A later process goes on here."""
+    """A later process continues here."""
 
 
 class Within(Struct):
-    """Messages of which some events were dealt with before a restart, each with the index of the first that was not."""
+    """Messages that were partly processed before a restart, each with the index of the first event that was not."""
 
     acknowledged: list[tuple[Topic, Number, int]] = field(default_factory=list)
     taken: list[tuple[Topic, Number, int]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Snapshot(Struct, frozen=True):
 
 
 class Past(Struct):
-    """What a restarted subscription must know of the one before it."""
+    """What a restarted subscription must know about its previous process."""
 
     records: list[Began | Joined | Done] = field(default_factory=list)
     count: int = 0  # `Done`s acknowledged since the beginning of the journal
@@ -100,7 +100,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def read_past(name: str, recovered: Recovered) -> Past:
-    """What a journal tells about the subscription that wrote it."""
+    """Read a journal of a durable subscription."""
     try:
         snapshot = _snapshot.decode(recovered.snapshot) if recovered.snapshot is not None else None
         records = [_record.decode(record) for record in recovered.records]
@@ -213,13 +213,13 @@ class DurableSubscriber:
         return effects
 
     def _on_mark(self, mark: Mark) -> Effects:
-        """Asks for no tick: the driver keeps its timer."""
+        """Record how far the application is. Asks for no tick: the driver keeps its timer."""
         count, index = mark.acknowledged
         while self._count < count:
             done = self._open.popleft()
             self._within.acknowledged.pop((done.topic, done.number), None)
             self._within.taken.pop((done.topic, done.number), None)
-            self._done[done.topic] = max(done.number, self._done.get(done.topic, 0))  # what comes late is told late
+            self._done[done.topic] = max(done.number, self._done.get(done.topic, 0))  # a late event must not lower it
             self._count += 1
         if index:
             self._within.acknowledged[self._open[0].topic, self._open[0].number] = index
@@ -232,8 +232,8 @@ class DurableSubscriber:
     def encode(self) -> bytes | None:
         """A snapshot that stands for the whole journal. None: not now.
 
-        Not while a change is under way, and not while something waits to be acknowledged that came before its topic
-        began anew: a shortened journal knows only the new beginning, and the gap before it would be forgotten.
+        Not during a change, and not while an event is unacknowledged that came before its topic started again: a
+        shortened journal has only the new start, and would forget the gap before it.
         """
         holdings = self.subscriber.state.holdings
         for done in self._open:

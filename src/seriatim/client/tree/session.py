@@ -19,7 +19,7 @@ from seriatim.server.description import ClusterDescription
 
 
 class TreeSession(BrokerSession):
-    """What `connect` opens unless it is asked for something else."""
+    """The session that `connect` opens by default."""
 
     substrate = "tree"
 

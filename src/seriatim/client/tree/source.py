@@ -18,7 +18,7 @@ from seriatim.runtime import Journal
 
 
 class TreeView(SubscriberView):
-    """A subscriber. `machine`: the same, with how far its application is."""
+    """A subscriber. `machine`: the durable machine around it, which knows how far the application is."""
 
     def __init__(self, subscriber: Subscriber, machine: DurableSubscriber | None = None) -> None:
         super().__init__(machine if machine is not None else subscriber)
@@ -34,7 +34,7 @@ class TreeView(SubscriberView):
 
     @property
     def begun(self) -> dict[Topic, tuple[Number, Number]]:
-        """Of every topic that has begun: after which number, and how far it is."""
+        """For every topic that has begun: the number it began after, and the last number done."""
         holdings = self.subscriber.state.holdings
         return {topic: (holdings[topic].start, lane.done) for topic, lane in self.lanes.items() if lane.open}
 
@@ -94,7 +94,7 @@ class TreeSource(BrokerSource):
 
 
 class DurableSource(TreeSource):
-    """One subscription that goes on after a restart, and what it writes down (tree/durable.py)."""
+    """One subscription that resumes after a restart, and what it records (tree/durable.py)."""
 
     is_durable = True
 
@@ -111,7 +111,7 @@ class DurableSource(TreeSource):
         self._open_journal = open_journal
         self._journal: Journal | None = None
         self._network: Network | None = None
-        self._ready: list[Item] = []  # taken from the inbox, not yet written down as taken
+        self._ready: list[Item] = []  # taken from the inbox, not yet recorded as taken
         self._given = self._acknowledged = self.inbox.handed  # places: handed out, and acknowledged
         self._marked = (self._acknowledged, self._given)  # what the journal says
 
@@ -138,7 +138,7 @@ class DurableSource(TreeSource):
         await self._run(view, past.count, self._journal, self._network)
 
     async def _depart(self) -> None:
-        """It keeps its topics."""
+        """Do nothing: a durable subscription keeps its topics."""
 
     async def _stop(self) -> None:
         try:
@@ -154,7 +154,7 @@ class DurableSource(TreeSource):
         return Explanation(told.held, down=self._network.down() if self._network is not None else [], notes=told.notes)
 
     async def take(self, count: int) -> list[Item]:
-        """Acknowledge what was given, take what is there, write both down, and only then hand it out."""
+        """Acknowledge what was handed out, take what is there, record both, and only then return it."""
         if self.wishes.acknowledge == "next":
             self._acknowledged = self._given
         if not self._ready:
@@ -171,7 +171,7 @@ class DurableSource(TreeSource):
     async def _write_mark(self) -> None:
         mark = (self._acknowledged, self.inbox.handed)
         if mark != self._marked:
-            if self._log is not None:  # what is acknowledged does not come again, so it must be in the log
+            if self._log is not None:  # acknowledged events do not come again, so log them first
                 await self._log.written(self.wishes.timeout_s)
             await self.feed.ask(Mark(*mark))
             self._marked = mark
@@ -182,8 +182,8 @@ class DurableSource(TreeSource):
 
 
 def remembered(durable: str, asked: Filter | None, past: Past) -> Filter | None:
-    """The filter that a durable subscription goes on with: the one it has. Asking for another one is an error, because
-    the first one decided what was acknowledged and what was left out."""
+    """The filter of a resumed durable subscription: the one it was made with. InputError: another one was requested,
+    but the first one has decided what was acknowledged and what was left out."""
     if past.is_empty:
         return asked
     known = parse(past.where) if past.where is not None else None

@@ -1,7 +1,7 @@
 """A subscriber that does not order: events are notified as they arrive.
 
 For applications that need no order, and to see what ordering costs: broker, packing and everything else are the same.
-Repeats are known among the last few thousand numbers of a topic.
+Repeats are detected among the last few thousand numbers of a topic.
 """
 
 from seriatim.client.brokered.machines import SubscriberView
@@ -13,7 +13,7 @@ REMEMBERED = 4_096
 
 
 class UnorderedSubscriber(SubscriberView):
-    """The machine. `after`: where a topic begins if the broker keeps what was; None: from now on."""
+    """The machine. `after`: the number after which a topic begins, on brokers that keep events; None: from now on."""
 
     def __init__(self, retry_ms: float, after: Number | None = None) -> None:
         super().__init__(self)

@@ -1,7 +1,7 @@
 """The journal of a station: what it was founded with, and rebuilding the station from it.
 
-A station's journal means something only among the same stations with the same roles, and under the same order. A
-station that is to be started with others is refused.
+A station's journal is valid only with the same stations, the same roles and the same order. Starting a station with
+others is refused.
 """
 
 import secrets
@@ -24,7 +24,7 @@ class Founded(Struct, frozen=True, tag="FoundedStation", kw_only=True):
     """This journal belongs to this station, among these others.
 
     `founding` is drawn once per journal, and is part of the id of all that the station writes to the broker: a station
-    that starts anew counts from 1 again, and must not mistake what is there for its own.
+    that starts with a new journal counts from 1 again, and must not mistake older items for its own.
     """
 
     node: Node
@@ -48,7 +48,7 @@ JOURNAL = JournalFormat("station", Founded, LinkedState, Stepped[Input] | TookOv
 def rebuild(now: Founded, options: AtomsOptions, recovered: Recovered) -> Rebuilt[StationNode, Founded]:
     """The station as its journal left it; an empty journal gives a new one.
 
-    JournalError: this is not the journal of a station. InputError: it belongs to another station than the one to start.
+    JournalError: this is not the journal of a station. InputError: it belongs to another station.
     """
     content = JOURNAL.read(now.node, recovered)
     then = content.founded

@@ -28,7 +28,7 @@ from seriatim.runtime import Driver, Journal, Recovered, Switchboard
 logger = logging.getLogger(__name__)
 
 LOOKS_PER_LEASE = 10
-BROKER_EPOCH = 1  # the broker never restarts as far as links are concerned
+BROKER_EPOCH = 1  # links treat the broker as one that never restarts
 
 
 class LiveStation(MachineHost[StationNode, Founded]):
@@ -97,14 +97,14 @@ class LiveStation(MachineHost[StationNode, Founded]):
             await self._port.close()
 
     def explain(self) -> list[str]:
-        """What waits here, and for what."""
+        """What waits here, and what it waits for."""
         lines = self.machine.explain()
         if self._port is not None and self._port.refused:
             lines.append(f"the broker refuses items: {self._port.refused}")
         return lines
 
     def _planned(self, machine: StationNode) -> dict[str, Node] | None:
-        """Where the plan puts atoms, if the coordinator does not know it yet. GraphError: it is for other members."""
+        """The plan's hosts of atoms, if the coordinator lacks them. GraphError: the plan is for other members."""
         registrar = machine.inner.registrar
         if self._plan is None or registrar is None:
             return None
@@ -122,13 +122,13 @@ class LiveStation(MachineHost[StationNode, Founded]):
         if isinstance(body, Publish | Join | Leave):
             try:
                 self._check_client(source, body.event.topic if isinstance(body, Publish) else body.topic)
-            except InputError as error:  # no client of ours asks for it; any other one waits
+            except InputError as error:  # our clients never send this; others get no answer
                 logger.warning("request refused: node=%s client=%s reason=%s", self.node, source, error)
                 return
         self.driver.deliver(source, message)
 
     def _check_client(self, source: Address, topic: Topic) -> None:
-        """Refuse what cannot be carried out before it is journaled: a journal is carried out again at every start."""
+        """Refuse invalid requests before they are journaled, because the journal is replayed at every start."""
         if source in (*self._stations, COORDINATOR, BROKER, APPLICATION):
             raise InputError("name", f"{source!r} is not a name for a client", "choose another one")
         self._broker.check_slots(topic)

@@ -1,6 +1,6 @@
 """The broker's end of a station's link: an item is written to a slot of its topic, a filled slot is an acknowledgement.
 
-A slot is filled once, however often it is written. So what a restarted station repeats changes nothing. The id of an
+A slot is filled once, however often it is written. So a restarted station can repeat items without effect. The id of an
 item names the journal it comes from (`founding`): a slot that was filled from another journal is not ours.
 """
 
@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 class ItemPort:
-    """`acknowledge` is called with the number of frames that the broker has without holes, `received` at first.
+    """`acknowledge` is called with the number of frames that the broker has without holes; it starts at `received`.
 
-    `end` is called with the reason when nothing can be written any more.
+    `end` is called with the reason when no more items can be written.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ItemPort:
         founding: str,
     ) -> None:
         self.received = received
-        self.refused: str = ""  # why the broker last said no
+        self.refused: str = ""  # the broker's last refusal
         self._station = station
         self._acknowledge = acknowledge
         self._end = end

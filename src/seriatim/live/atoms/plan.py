@@ -39,7 +39,7 @@ def placement_of(
 ) -> dict[str, Node]:
     """The host of each pair of topics. GraphError: the plan is for other hosts, another order, or other members.
 
-    `known`: where atoms are placed already. A plan that says the same is accepted, whoever has come or gone since.
+    `known`: where atoms are placed already. A plan that agrees with it is accepted, even if members have changed.
     """
     if set(plan.hosts) != set(hosts):
         there = ", ".join(sorted(set(plan.hosts) ^ set(hosts)))

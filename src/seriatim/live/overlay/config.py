@@ -1,4 +1,4 @@
-"""One file says what the overlay is: its brokers, who is below whom, how they order, who may connect.
+"""One file says what the overlay is: its brokers, their tree, how they order, who may connect.
 
 Every broker is given the same file (`overlay.toml`) and told its own name. The smallest one has the brokers and nothing
 else; the one without a parent is the root:
@@ -36,7 +36,7 @@ RETRY_MS = 5_000.0
 
 
 class BrokerPlace(Place, frozen=True, kw_only=True):
-    """Where one broker is, and below whom."""
+    """The address of one broker, and its parent."""
 
     parent: Annotated[str, about("the broker above it; the root has none")] = ""
 
@@ -148,7 +148,7 @@ class OverlayConfig(SystemFile, frozen=True, kw_only=True, dict=True):
         return loaded
 
     def client_security(self) -> SecurityOptions:
-        """What a client needs that has the same file; the brokers' own key and token are not for clients."""
+        """The security options of a client with the same file, without the brokers' own key and token."""
         given = self.security
         tls = bool(given.certificate or given.authority)
         files = {"token_file": given.token_file, "authority": given.authority, "tls": tls}
@@ -170,7 +170,7 @@ def decode_report(data: bytes) -> BrokerReport:
 
 
 async def observe_broker(address: str, security: SecurityOptions, timeout_s: float) -> BrokerReport:
-    """What the broker at this address says. ConnectionFailed: nobody answers there, or not to us."""
+    """What the broker at this address says. ConnectionFailed: no broker answers there, or it refuses."""
     return await ask(address, security, timeout_s, "broker", decode_report)
 
 

@@ -1,7 +1,7 @@
 """The journal of a broker: what it was founded with, and rebuilding the broker from it.
 
-Replaying a journal gives the same broker only with the neighbours and the order it was written with. A broker that is
-to be started with others is refused.
+Replaying a journal gives the same broker only with the neighbours and the order it was written with. Starting a
+broker with others is refused.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ FIX = "start it as it was, or start all brokers with empty journals"
 class Founded(Struct, frozen=True, tag=True):
     """This journal belongs to this broker, among these neighbours, with this order.
 
-    `bounds`: what was refused or sent depends on them, so with others the same inputs would make another broker.
+    `bounds`: limits that decide what is refused or sent, so replaying with other limits would give another broker.
     Old journals lack some or all of them; ids or messages were made differently then.
     """
 
@@ -38,7 +38,7 @@ JOURNAL = JournalFormat("broker", Founded, LinkedState, Stepped[Input] | TookOve
 def rebuild(place: Place, options: OverlayOptions, recovered: Recovered) -> Rebuilt[BrokerNode, Founded]:
     """The broker as its journal left it; an empty journal gives a new one.
 
-    JournalError: this is not the journal of a broker. InputError: it belongs to another broker than the one to start.
+    JournalError: this is not the journal of a broker. InputError: it belongs to another broker.
     """
     bounds = options.held_max, options.subscriptions_max, options.advertisements_max, options.turned_max
     now = Founded(place, options.order, options.early, bounds)

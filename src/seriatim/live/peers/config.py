@@ -1,4 +1,4 @@
-"""One file says who the peers are: their ids and addresses, how they publish and watch each other, who may be one.
+"""One file says who the peers are: their ids and addresses, how they publish and watch each other, who may join.
 
 Every peer is given the same file (`peers.toml`) and told its own id. The smallest one has the peers and nothing else:
 
@@ -128,7 +128,7 @@ def decode_report(data: bytes) -> PeerReport:
 
 
 async def observe(address: str, security: SecurityOptions, timeout_s: float) -> PeerReport:
-    """What the peer at this address says. ConnectionFailed: nobody answers there, or not to us."""
+    """What the peer at this address says. ConnectionFailed: no peer answers there, or it refuses."""
     return await ask(address, security, timeout_s, "peer", decode_report)
 
 

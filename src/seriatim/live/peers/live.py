@@ -1,10 +1,10 @@
 """One peer in this process: its machine, its journal of births, its connections.
 
-A process that starts is always a new life: what the last one left unfinished is over. The journal says which life comes
-next. The birth is on disk before the peer listens.
+Every process is a new life: it does not finish the work of the one before. The journal counts the lives. A birth is on
+disk before the peer listens.
 
-Of each two peers the one with the lower id connects, and its epoch is the number of its births. A connection carries
-parcels between the two; a parcel in another name, or one that no peer can have sent, closes it.
+Of any two peers the one with the lower id connects; its epoch is the number of its births. A connection carries parcels
+between the two; a parcel with another sender, or one that no peer can have sent, closes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -173,11 +173,11 @@ class Presence(Struct, frozen=True):
 class Roster:
     """Which process is which peer, as far as this one knows: two processes must not have one id.
 
-    *The one that is alive wins*, because the others rely on what it has acknowledged; a second one is refused. *A later
-    life wins over it*, because that is what a restart looks like: the journal gives the new process the next life,
-    while the connection of the old one may still look open. If the old one is alive after all, it hears that it was
-    replaced, and stops. A process that lost its journal is refused until its earlier life is presumed dead; then it is
-    told how often it was born, and goes on as the next life.
+    *A live process wins* over a second one of the same life, because the others rely on what it has acknowledged. *A
+    later life wins* over an earlier one, because it means a restart: the journal gives the new process the next life,
+    while the connection of the old one may still look open. If the old one is still alive, it is told that it was
+    replaced, and stops. A process that lost its journal is refused until its earlier life is presumed dead; then it
+    is told its number of births, and continues as the next life.
 
     `status`: what the peer of this process knows of another one (twice its births, one more if it is dead).
     """
@@ -198,7 +198,7 @@ class Roster:
         return None
 
     def heard(self, id: Id, births: int) -> None:
-        """The process that is this peer has sent something in this life. (What others report of a later life does not
+        """The process that is this peer has sent something in this life. (Reports by others about a later life do not
         count: that may be another process.)"""
         known = self._present.get(id)
         if known is not None and known.births < births:

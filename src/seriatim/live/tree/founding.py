@@ -1,11 +1,11 @@
 """The journal of a node of the tree: what it was founded with, and rebuilding the node from it.
 
 Replaying a journal gives the same node only with the tree and the options it was written with. When a node starts with
-others, the journal is replayed with the old ones, the change is checked, and another `Founded` record says from where
-on the new ones count.
+others, the journal is replayed with the old ones, the change is checked, and another `Founded` record marks where the
+new ones take effect.
 
 Most options may change at any time. The shape of the tree, the promised order, and the homes of topics that have been
-used may not: numbers and stamps that were given out would mean something else.
+used may not: numbers and stamps already given out would change their meaning.
 """
 
 from msgspec import Struct, structs
@@ -22,7 +22,7 @@ from seriatim.runtime import Recovered
 # Options that decide what replaying a record does. Those of the first group promise something to clients.
 PROMISED = ("mode", "causal", "full_stamps")
 REPLAYED = (*PROMISED, "lease_ms", "ticket_count_max", "open_tickets_max")
-# What records mean, beside the options: a program that would replay them otherwise does not know this and says so.
+# What records mean, apart from the options: a program that replays them differently does not know it, and refuses.
 MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; older journals lack it
 ANY_KEY = b"not the key: only that there was one decides what replaying does"
 
@@ -42,7 +42,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
         return SequencingTree(self.parents, self.homes, self.default_home)
 
     def options_now(self, options: TreeOptions) -> TreeOptions:
-        """These options, but those that decide about replaying as they were."""
+        """These options, except that those which affect replaying keep their journaled values."""
         values = dict(self.options)
         values.pop(MEANING, None)
         unknown = sorted(values.keys() - set(options.__struct_fields__))
@@ -74,7 +74,7 @@ def found(tree: SequencingTree, node: Node, options: TreeOptions) -> Founded:
 def without_journal(
     tree: SequencingTree, node: Node, options: TreeOptions, epoch: int
 ) -> Rebuilt[SequencerNode, Founded]:
-    """A new node in place of one that was in this epoch at least. Its own is later, or nobody would listen to it."""
+    """A new node in place of one that had reached this epoch. Its own epoch is later, or others would ignore it."""
     now = found(tree, node, options)
     machine = SequencerNode.take_over(tree, node, options, [TookOver(epoch + UNSTAMPED_EPOCHS)], None)
     return Rebuilt(machine, 0.0, now, now)
@@ -85,7 +85,7 @@ def rebuild(
 ) -> Rebuilt[SequencerNode, Founded]:
     """The node as its journal left it; an empty journal gives a new node.
 
-    JournalError: this is not the journal of a node. InputError: it belongs to another node than the one to start.
+    JournalError: this is not the journal of a node. InputError: it belongs to another node.
     """
     now = found(tree, node, options)
     content = JOURNAL.read(node, recovered)
@@ -112,9 +112,9 @@ def rebuild(
 def _replayed(
     founded: Founded, options: TreeOptions, steps: list[Stepped[Input] | TookOver], state: SequencerNodeState | None
 ) -> SequencerNode:
-    """The node that these records make with what was founded then.
+    """Replay these records with the options of their time.
 
-    Taking over adds an epoch that nobody uses, unless records of a later one follow: epochs need not be dense.
+    Taking over adds an epoch that stays unused unless records of a later one follow: epochs may have holes.
     """
     return SequencerNode.take_over(founded.tree, founded.node, founded.options_now(options), steps, state)
 

@@ -69,8 +69,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         return rebuild(self.tree, self.node, self.options, recovered)
 
     async def _epoch_on_broker(self) -> int | None:
-        """The epoch of the node's last stamp on the broker. A new node that has one is an old node without its journal:
-        it may go on, with a warning, and in a later epoch; nobody listens to an earlier one."""
+        """The epoch of the node's last stamp on the broker. A new node that has one has lost its journal: it may
+        continue, with a warning, in a later epoch; others ignore an earlier one."""
         try:
             epoch = await self._broker.stamped_epoch(self.node)
         except (ConnectionFailed, RequestRefused) as error:
@@ -103,7 +103,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._deliver(BROKER, message)
 
     def _from_network(self, source: Address, message: Payload) -> None:
-        """The same as `deliver`, and counts."""
+        """Like `deliver`, but counts."""
         if type(message) is Frame:
             if self._climbing is not None and type(message.body) is Routed:
                 self._returned(message.body)

@@ -73,7 +73,7 @@ class ServedNode(Served[NodeHost]):
         await super().stop()
 
     async def _stand_by(self) -> None:
-        """Run the node whenever nobody else does."""
+        """Run the node whenever no other process does."""
         pause_s = self._config.times.takeover_ms / 1000.0
         while True:
             self._standby = standby = Standby(
@@ -89,7 +89,7 @@ class ServedNode(Served[NodeHost]):
             if not isinstance(error, JournalError):
                 self._fail(error)
                 return
-            self.reason = str(error)  # the journal is away or damaged, and may be repaired
+            self.reason = str(error)  # the journal is unreachable or damaged, and may be repaired
             logger.error("cannot take over: node=%s reason=%s again_s=%s", self.node, error, pause_s)
             await asyncio.sleep(pause_s)
 

@@ -1,8 +1,8 @@
-"""A node that several processes can run, one at a time: wait until nobody writes its journal, take over, wait again.
+"""A node that several processes can run, one at a time: wait until its journal is silent, take over, wait again.
 
-No lock, lease or vote decides who runs the node. The journal does: it refuses everybody but the last one that opened
-it. So a mistake here about who is alive costs a moment of service, and never gives a number out twice. Silence is only
-the occasion to try. A process that was replaced learns it from the journal, at its next append or beat, and waits.
+No lock, lease or vote decides who runs the node. The journal does: it accepts only the last process that opened
+it. So a wrong guess about which process is alive costs a moment of service, but never gives a number out twice. Silence
+only triggers an attempt. A replaced process learns of it from the journal, at its next append or beat, and waits.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ CANCEL_S = 1.0
 
 
 class Standby:
-    """Runs one node whenever nobody else does. `host` is the running node, None while another process runs it.
+    """Runs one node whenever no other process does. `host` is the running node, None while another process runs it.
 
     `make_journal` gives a new journal each time, with a beat several times shorter than `silent_s` and a timeout that
     is shorter too (a writer whose server restarts is silent for about that long); `make_host` a new host on it.
-    `eager`: do not wait the first time; whoever runs the node is replaced. `on_change` is called with the reason
-    whenever `host` has changed. `failed` is done when something happened that waiting cannot repair.
+    `eager`: do not wait the first time; replace the process that runs the node. `on_change` is called with the reason
+    whenever `host` has changed. `failed` is done after an error that waiting cannot fix.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a node of the tree holds: how many topics, ranges and subscribers, and how long ranges have been open.
 
-A machine has no counters of its own. Its state is walked over in small slices, so that a node with a million topics
-goes on serving meanwhile.
+A machine has no counters of its own. Its state is walked in small slices, so that a node with a million topics keeps
+serving meanwhile.
 """
 
 import time
