@@ -111,7 +111,13 @@ async def test_a_client_cannot_touch_what_the_order_rests_on(tmp_path: Path) -> 
 async def forge_by_a_consumer(client: Client, admin_url: str) -> None:
     """A consumer delivers to a subject of the client's choice: the stamp channel must not take it for a stamp."""
     admin = await nats.connect(admin_url.partition("?")[0], connect_timeout=60)
-    stamps = (await admin.jetstream().stream_info("seriatim-stamps-root")).state.last_seq
+    name = "seriatim-stamps-root"
+
+    async def is_made() -> bool:
+        return name in [each.config.name for each in await admin.jetstream().streams_info()]
+
+    await until(is_made, "the home makes the stream for its stamps")  # when it watches its topics: after the start
+    stamps = (await admin.jetstream().stream_info(name)).state.last_seq
     await client.publish("orders", b"forged")
     wish = {"name": "forger", "deliver_subject": "_seriatim.stamps.root.prices", "ack_policy": "none"}
     question = json.dumps({"stream_name": "seriatim-topic-orders", "config": wish}).encode()
@@ -120,7 +126,7 @@ async def forge_by_a_consumer(client: Client, admin_url: str) -> None:
     await client.publish("prices", b"published after the forgery")
 
     async def stamped() -> Any:
-        stream = await admin.jetstream().stream_info("seriatim-stamps-root", subjects_filter="_seriatim.stamps.>")
+        stream = await admin.jetstream().stream_info(name, subjects_filter="_seriatim.stamps.>")
         return stream.state
 
     async def both() -> bool:
@@ -130,6 +136,6 @@ async def forge_by_a_consumer(client: Client, admin_url: str) -> None:
     state = await stamped()
     assert state.last_seq == stamps + 2
     assert state.subjects == {"_seriatim.stamps.root.orders": 1, "_seriatim.stamps.root.prices": 1}
-    stored = await admin.jetstream().get_last_msg("seriatim-stamps-root", "_seriatim.stamps.root.prices")
+    stored = await admin.jetstream().get_last_msg(name, "_seriatim.stamps.root.prices")
     assert stored.data is not None and b"forged" not in stored.data
     await admin.close()
