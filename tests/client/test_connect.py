@@ -135,7 +135,7 @@ def settings(**options: Any) -> Settings:
 
 def description(**options: Any) -> ClusterDescription:
     tree = SequencingTree.star({"a": 1, "b": 2}, 2)
-    described = ClusterDescription.of("shop", tree, TreeOptions(mode="ticket", causal=True, jump_max=7))
+    described = ClusterDescription.of("shop", tree, TreeOptions(mode="ticket", order="global", jump_max=7))
     return structs.replace(described, **options)
 
 
@@ -144,7 +144,7 @@ def test_a_description_comes_back_as_it_was() -> None:
     found = decode_description(encode_description(told))
     assert found == told
     assert found.tree.home("a") == "n1"
-    assert (found.options.mode, found.options.causal, found.options.jump_max) == ("ticket", True, 7)
+    assert (found.options.mode, found.options.order, found.options.jump_max) == ("ticket", "global", 7)
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"\xff", b'{"cluster": "x", "parents": {"n": null}, "mode": "chaos"}'])

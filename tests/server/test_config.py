@@ -99,7 +99,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
     assert config.nodes["root"].addresses == ("10.0.0.1:7411", "10.0.0.2:7411")
     assert config.journal_folder("root") is None
     assert config.journal_folder("eu") == tmp_path.resolve() / "data/eu"
-    assert (config.options.mode, config.options.causal, config.options.retry_ms) == ("ticket", True, 100.0)
+    assert (config.options.mode, config.options.own_order, config.options.retry_ms) == ("ticket", True, 100.0)
     assert parse(config_text(config), config.folder) == config
 
 

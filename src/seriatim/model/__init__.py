@@ -20,7 +20,7 @@ from seriatim.model.errors import (
     Unsettled,
 )
 from seriatim.model.events import Event, Gap, Notification, event_bytes
-from seriatim.model.names import APPLICATION, BROKER, Address, Entries, Node, Number, Topic
+from seriatim.model.names import APPLICATION, BROKER, Address, Entries, Node, Number, Position, Topic
 from seriatim.model.records import Delivery, History, Message, Publication, Subscription
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "Node",
     "Notification",
     "Number",
+    "Position",
     "Publication",
     "QueueFull",
     "RemoteError",

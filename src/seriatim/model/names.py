@@ -9,6 +9,7 @@ Topic: TypeAlias = str
 Node: TypeAlias = str  # a sequencer node
 Address: TypeAlias = str  # any role that receives messages: node, publisher, subscriber, or BROKER
 Number: TypeAlias = int  # position of an event in its topic, from 1
+Position: TypeAlias = int  # place of an event in the order of all events, from 1
 Entries: TypeAlias = dict[Topic, Number]  # "the first `number` events of `topic` come before me"
 
 BROKER: Address = "broker"

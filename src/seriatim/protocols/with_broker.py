@@ -2,8 +2,9 @@
 
 brokers/seam.py says what a broker does about each of its messages.
 
-    application   Publish, EventStored, Withdraw, NotTaken · Change, Changed, Rejected, Ended
-    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Voids, Trimmed
+    application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, Rejected, Ended
+    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo · Voids, Trimmed
+    order log     Ordered, OrderKept · ReadOrder, OrderRead · Fetch
     ticket mode   Write, Written
     both          Listen, Listening, Unlisten · Delivered
 
@@ -12,7 +13,7 @@ Frozen, and free of behaviour: a message is what was said, not what to do about 
 
 from msgspec import Struct
 
-from seriatim.model import Entries, Event, Number, Topic
+from seriatim.model import Entries, Event, Number, Position, Topic
 from seriatim.protocols.proofs import Proof
 
 # ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
@@ -30,6 +31,16 @@ class EventStored(Struct, frozen=True, tag=True):
     event: Event
     number: Number
     entries: Entries
+
+
+class EventPlaced(Struct, frozen=True, tag=True):
+    """From a publisher: this number of the topic, and all before it, have their place in the order.
+
+    Whatever anybody publishes from now on comes after them, for everybody who sees both.
+    """
+
+    topic: Topic
+    number: Number
 
 
 class Withdraw(Struct, frozen=True, tag=True):
@@ -129,6 +140,19 @@ class Kept(Struct, frozen=True, tag=True):
     first: Number
 
 
+class Follow(Struct, frozen=True, tag=True):
+    """Log mode, publisher → broker: tell me how far the stamps of this topic have come, now and when they go on."""
+
+    topic: Topic
+
+
+class StampedTo(Struct, frozen=True, tag=True):
+    """Log mode, broker → publisher: the stamps of all numbers of the topic up to `last` are out."""
+
+    topic: Topic
+    last: Number
+
+
 class Voids(Struct, frozen=True, tag=True):
     """Log mode, broker → subscribers: positions `first` … `last` of the topic hold no events, and never will.
 
@@ -208,3 +232,54 @@ class Delivered(Struct, frozen=True, tag=True):
     entries: Entries | None
     event: Event | None
     proof: Proof | None = None
+
+
+# ── the order log ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class OrderedRange(Struct, frozen=True, array_like=True):
+    """Numbers `first` … `last` of a topic that follow each other in the order of all events."""
+
+    topic: Topic
+    first: Number
+    last: Number
+
+
+class Ordered(Struct, frozen=True, tag=True):
+    """Root → broker: behind the first `after` positions of the order come these ranges. Kept once."""
+
+    after: Position
+    ranges: tuple[OrderedRange, ...]
+    epoch: int = 0
+
+
+class OrderKept(Struct, frozen=True, tag=True):
+    """Broker → root: the order log holds the first `position` positions."""
+
+    position: Position
+
+
+class ReadOrder(Struct, frozen=True, tag=True):
+    """Subscriber → broker: what follows position `after` in the order log? Answered when something does."""
+
+    after: Position
+    version: int = 0
+
+
+class OrderRead(Struct, frozen=True, tag=True):
+    """Broker → subscriber: these ranges follow position `after`; a bounded number of them.
+
+    If `after` is beyond what was asked for, retention has removed the positions between. `version` is the question's.
+    """
+
+    after: Position
+    ranges: tuple[OrderedRange, ...]
+    version: int = 0
+
+
+class Fetch(Struct, frozen=True, tag=True):
+    """Subscriber → broker: deliver these numbers of a topic once, in order: `Delivered`, `Voids`, or `Trimmed`."""
+
+    topic: Topic
+    first: Number
+    last: Number

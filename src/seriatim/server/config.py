@@ -158,7 +158,8 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         """The options of all machines of this cluster, except the stamp key, which is read from its file."""
         return TreeOptions(
             mode=self.mode if self.order == "tree" else "ticket",  # atoms fill slots of the broker, as tickets do
-            causal=self.causal,
+            order="global" if self.causal else "pairwise",
+            own_order=self.causal,
             full_stamps=self.kind.lossy,
             retry_ms=self.times.retry_ms,
             lease_ms=self.times.lease_ms,

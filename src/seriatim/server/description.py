@@ -16,7 +16,7 @@ from seriatim.protocols.tree import TreeOptions
 VERSION = 1
 # The options that a client must know, by their name in `TreeOptions`.
 SHARED = (
-    "mode", "causal", "full_stamps", "retry_ms", "lease_ms", "patience_ms",
+    "mode", "full_stamps", "retry_ms", "lease_ms", "patience_ms",
     "subscriber_lease_ms", "ticket_count_max", "jump_max",
 )  # fmt: skip
 
@@ -63,7 +63,9 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     @property
     def options(self) -> TreeOptions:
         """The options every role of this cluster shares, without the key. A client adds its own gap policy."""
-        return TreeOptions(**{name: getattr(self, name) for name in SHARED})
+        order: Literal["global", "pairwise"] = "global" if self.causal else "pairwise"
+        shared = {name: getattr(self, name) for name in SHARED}
+        return TreeOptions(order=order, own_order=self.causal, **shared)
 
     @classmethod
     def of(cls, cluster: str, tree: SequencingTree, options: TreeOptions) -> "ClusterDescription":
@@ -71,6 +73,7 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
         return cls(
             **{name: getattr(options, name) for name in SHARED},
             cluster=cluster,
+            causal=options.order == "global",
             stamps_proven=options.stamp_key is not None,
             parents=tree.parents,
             homes=tree.homes,

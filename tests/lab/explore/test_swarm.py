@@ -48,7 +48,12 @@ def test_random_worlds_meet_every_mode_and_fault() -> None:
         walked = walk_world(11, index)
         assert isinstance(walked.plan, TreeWorld)
         options = walked.plan.options
-        modes |= {options.mode, ("causal", options.causal), ("full", options.full_stamps), ("durable", options.durable)}
+        modes |= {
+            options.mode,
+            ("causal", options.own_order),
+            ("full", options.full_stamps),
+            ("durable", options.durable),
+        }
         kinds |= {transition.kind for transition in walked.way}
     assert len(modes) == 8
     assert kinds == {"deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt"}

@@ -25,7 +25,7 @@ ONE = SequencingTree.single("AB")
 TWO_LEAVES = SequencingTree.star({"A": 1, "B": 2}, 2)
 
 TICKET = TreeOptions(mode="ticket")
-CAUSAL = TreeOptions(mode="ticket", causal=True)
+CAUSAL = TreeOptions(mode="ticket", order="global", own_order=True)
 
 Commands = dict[Address, list[Publish | Change]]
 

@@ -81,7 +81,7 @@ FORGED = [
 @pytest.mark.parametrize("mode", ["log", "ticket"])
 @pytest.mark.parametrize("message", FORGED, ids=lambda message: type(message).__name__)
 def test_what_a_client_may_not_say_changes_nothing_for_others(message: Payload, mode: str) -> None:
-    options = TreeOptions(mode=mode, causal=True)  # type: ignore[arg-type]
+    options = TreeOptions(mode=mode, order="global", own_order=True)  # type: ignore[arg-type]
     wires = Wires(options, PAIR, FORK, subscribers=["s"], publishers=["p"])
     wires.change("s", add="A B")
     for liar in ("liar", "other liar"):

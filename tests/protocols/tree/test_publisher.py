@@ -207,7 +207,7 @@ def test_a_refusal_is_told_and_the_request_is_repeated() -> None:
 
 
 def test_causal_mode_has_one_event_under_way_over_all_topics() -> None:
-    p = Asked(causal=True)
+    p = Asked(own_order=True)
     assert p.say(APPLICATION, Publish((event("x"), event("y"), event("a", "B")))) == [Ticket(1, "A", 1)]
     p.say("root", Granted(1, "A", 1, 1, {}))
     assert p.say(BROKER, Written("A", 1, "x")) == [Ticket(2, "A", 1, settled=1)]
@@ -216,7 +216,7 @@ def test_causal_mode_has_one_event_under_way_over_all_topics() -> None:
 
 
 def test_in_causal_mode_an_event_that_lost_its_slot_goes_again_before_any_other() -> None:
-    p = Asked(causal=True)
+    p = Asked(own_order=True)
     p.say(APPLICATION, Publish((event("x"), event("a", "B"))))
     p.say("root", Granted(1, "A", 1, 1, {}))
     assert p.say(BROKER, Written("A", 1, None)) == [Ticket(2, "A", 1, settled=1)]
@@ -385,7 +385,7 @@ def test_an_event_that_lost_its_slot_can_be_withdrawn() -> None:
 
 
 def test_withdrawing_keeps_the_line_of_a_causal_publisher() -> None:
-    p = Asked("log", causal=True)
+    p = Asked("log", own_order=True)
     p.publish("a")
     p.publish("b")
     p.publish("c", topic="B")

@@ -16,7 +16,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "log": {"mode": "log"},
     "log, leases": {"mode": "log", "subscriber_lease_ms": 60.0},
     "ticket": {"mode": "ticket"},
-    "ticket, causal, lasting": {"mode": "ticket", "causal": True, "durable": True, "subscriber_lease_ms": 60.0},
+    "ticket, causal, lasting": {
+        "mode": "ticket",
+        "own_order": True,
+        "order": "global",
+        "durable": True,
+        "subscriber_lease_ms": 60.0,
+    },
     "ticket, full and proven": {"mode": "ticket", "full_stamps": True, "stamp_key": bytes(16)},
 }
 each_option = pytest.mark.parametrize("options", OPTIONS)

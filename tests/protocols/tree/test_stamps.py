@@ -71,9 +71,9 @@ def test_a_topic_without_coupling_does_not_leave_its_home() -> None:
     assert hops(net, "A") == []
 
 
-def test_one_holder_couples_in_causal_mode_two_in_total_order() -> None:
-    for causal, entries in ((True, {"A": 1}), (False, {})):
-        net = net_of(STAR, "AB", causal=causal)
+def test_one_holder_couples_in_global_order_two_in_pairwise() -> None:
+    for order, entries in (("global", {"A": 1}), ("pairwise", {})):
+        net = net_of(STAR, "AB", order=order)
         stamp(net, "A")
         assert stamp(net, "B") == entries
 

@@ -244,7 +244,7 @@ def test_the_nodes_of_all_topics_are_told_also_of_the_one_that_was_left() -> Non
 
 
 def test_old_news_is_confirmed_and_ignored() -> None:
-    sequencer = Sequencer(SequencingTree.single("AB"), "root", options_for(causal=True))
+    sequencer = Sequencer(SequencingTree.single("AB"), "root", options_for(order="global"))
     sequencer.step("s", Update(2, frozenset("A")), 0.0)
     before = snapshot(sequencer.state)
     effects = sequencer.step("s", Update(1, frozenset("AB")), 0.0)

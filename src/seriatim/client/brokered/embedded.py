@@ -146,7 +146,8 @@ def embedded_options(broker: Broker, mode: str | None, causal: bool | None) -> T
         raise InputError("mode", f"log mode is not possible: {why}", 'use mode="ticket"')
     return TreeOptions(
         mode="ticket" if "ticket" in (mode, fitting) else "log",
-        causal=bool(causal),
+        order="global" if causal else "pairwise",
+        own_order=bool(causal),
         full_stamps=broker.lossy,
         retry_ms=100.0,
         lease_ms=1_000.0,

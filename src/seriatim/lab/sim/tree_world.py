@@ -242,7 +242,8 @@ def _options(scenario: Scenario) -> TreeOptions:
         raise InputError("protocol", f"{scenario.protocol!r} is not the sequencing tree", 'use protocol "tree"')
     return TreeOptions(
         mode=scenario.mode,
-        causal=scenario.causal,
+        order="global" if scenario.causal else "pairwise",
+        own_order=scenario.causal,
         full_stamps=lossy,
         retry_ms=RETRY_MS,
         lease_ms=LEASE_MS,

@@ -20,7 +20,7 @@ from seriatim.protocols.tree.node import SequencerNodeState
 from seriatim.runtime import Recovered
 
 # Options that decide what replaying a record does. Those of the first group promise something to clients.
-PROMISED = ("mode", "causal", "full_stamps")
+PROMISED = ("mode", "order", "full_stamps")
 REPLAYED = (*PROMISED, "lease_ms", "ticket_count_max", "open_tickets_max")
 # What records mean, apart from the options: a program that replays them differently does not know it, and refuses.
 MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; older journals lack it
@@ -45,6 +45,8 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
         """These options, except that those which affect replaying keep their journaled values."""
         values = dict(self.options)
         values.pop(MEANING, None)
+        if (was_causal := values.pop("causal", None)) is not None:  # journals of earlier versions
+            values["order"] = "global" if was_causal else "pairwise"
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
             raise JournalError(

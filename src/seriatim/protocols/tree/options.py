@@ -14,8 +14,12 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     mode: Literal["log", "ticket"] = "log"
     """log: the broker numbers events, the home stamps ranges. ticket: the publisher asks for numbers first."""
 
-    causal: bool = False
-    """Couple topics that one subscription holds together (else two), and keep each publisher's order over topics."""
+    order: Literal["global", "pairwise"] = "pairwise"
+    """global: couple topics that any subscription holds together; one order of all events fits what everybody sees.
+    pairwise: couple topics that two subscriptions hold; any two subscribers agree on what both see."""
+
+    own_order: bool = False
+    """Keep each publisher's own order across topics, also of events that it does not wait for."""
 
     full_stamps: bool = False
     """Every event carries its whole stamp: all topics its own was ever coupled with. Needed where the broker may lose
@@ -65,7 +69,7 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     @property
     def threshold(self) -> int:
         """How many subscriptions must hold two topics for them to be coupled."""
-        return 1 if self.causal else 2
+        return 1 if self.order == "global" else 2
 
     def __repr__(self) -> str:
         """Without the key: options are logged."""

@@ -163,7 +163,7 @@ class Publisher:
         return self.tree.knows(topic) and source == self.tree.home(topic)
 
     def _key(self, topic: Topic) -> Topic:
-        return ALL_TOPICS if self.options.causal else topic
+        return ALL_TOPICS if self.options.own_order else topic
 
     # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,7 +188,7 @@ class Publisher:
 
     def _parcels(self, events: tuple[Event, ...]) -> list[list[Event]]:
         """What shares a request: in ticket mode the events of a topic, unless they must keep an order across topics."""
-        if len(events) == 1 or self.options.mode == "log" or self.options.causal:
+        if len(events) == 1 or self.options.mode == "log" or self.options.own_order:
             return [[event] for event in events]
         by_topic: dict[Topic, list[Event]] = {}
         for event in events:
@@ -216,7 +216,7 @@ class Publisher:
 
     def _go_on(self, key: Topic, lane: Lane, effects: Effects) -> None:
         """Ask for the next parcel, if no request is under way; in causal mode also nothing may be being written."""
-        if lane.asked or (self.options.causal and lane.grant is not None):
+        if lane.asked or (self.options.own_order and lane.grant is not None):
             return
         if not lane.events and lane.queue:
             (lane.events,) = lane.queue.take()

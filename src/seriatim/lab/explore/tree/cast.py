@@ -219,7 +219,7 @@ class Parts:
                 return frozenset({self.broker(topic) for topic in moves} | homes)
             joining = self._topics_of(source) & moves if self.plan.options.mode == "ticket" else set()
             return frozenset(self.tree.home(topic) for topic in joining)
-        if target in self.publishers and not self.plan.options.causal and source != APPLICATION:
+        if target in self.publishers and not self.plan.options.own_order and source != APPLICATION:
             topics = {topic for topic in topics if source in (self.broker(topic), self.tree.home(topic))}
         return frozenset({self.broker(topic) for topic in topics} | {self.tree.home(topic) for topic in topics})
 

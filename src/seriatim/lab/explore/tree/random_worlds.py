@@ -1,6 +1,7 @@
 """Random worlds of the sequencing tree."""
 
 from random import Random
+from typing import Literal
 
 from msgspec import structs
 
@@ -32,9 +33,12 @@ def random_world(random: Random, name: str) -> TreeWorld:
     busy = random.random() < 0.5
     topics = list(TOPICS[: random.randint(2, 3) if busy else random.randint(1, len(TOPICS))])
     tree = _some_unlisted(_tree(random, topics), name)
+    mode: Literal["log", "ticket"] = random.choice(["log", "ticket"])
+    causal = random.random() < 0.25
     options = TreeOptions(
-        mode=random.choice(["log", "ticket"]),
-        causal=random.random() < 0.25,
+        mode=mode,
+        order="global" if causal else "pairwise",
+        own_order=causal,
         full_stamps=random.random() < 0.25,
         durable=random.random() < 0.2,
     )

@@ -84,7 +84,7 @@ def couple_by_two(self: Sequencer, *args: Any, **named: Any) -> None:
 
 def publish_at_once(self: Publisher, tree: Any, name: Any, options: Any, state: Any = None) -> None:
     """Without waiting for its own events on other topics."""
-    Publisher.__init__(self, tree, name, msgspec.structs.replace(options, causal=False), state)
+    Publisher.__init__(self, tree, name, msgspec.structs.replace(options, own_order=False), state)
 
 
 def overwrite(self: Broker, source: Address, message: Payload, now: float) -> Effects:
