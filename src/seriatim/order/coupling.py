@@ -1,6 +1,6 @@
 """Which topics each subscriber holds, and which topics are therefore coupled.
 
-Two topics are *coupled* when enough current subscriptions hold both: two for total order, one for causal order. A
+Two topics are *coupled* when enough current subscriptions hold both: one for global order, two for pairwise order. A
 node keeps the subscriptions that touch the topics homed on it and counts, for each of these topics, how many
 subscriptions hold it together with each other topic. The counts change by what a subscription changes, not by its
 size times the number of subscribers.
@@ -94,6 +94,16 @@ class CouplingTable:
             return []
         self.state.forgotten += 1
         return self._shift(holder.topics, frozenset())
+
+    def newly_coupled(self, threshold: int) -> list[Shift]:
+        """The pairs that are coupled now and were not while `threshold` subscriptions were needed."""
+        together = sorted(self.state.together.items())
+        return [
+            Shift(topic, other, True)
+            for topic, counts in together
+            for other, count in sorted(counts.items())
+            if self.threshold <= count < threshold
+        ]
 
     def _shift(self, before: frozenset[Topic], after: frozenset[Topic]) -> list[Shift]:
         shifts: list[Shift] = []

@@ -1,11 +1,13 @@
 """One options object for all roles of the sequencing tree; every role of a system is given the same one."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
 from seriatim.model import InputError
 from seriatim.protocols.proofs import KEY_BYTES_MIN
+
+TreeOrder: TypeAlias = Literal["global", "pairwise"]
 
 
 class TreeOptions(Struct, frozen=True, kw_only=True):
@@ -14,7 +16,7 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     mode: Literal["log", "ticket"] = "log"
     """log: the broker numbers events, the home stamps ranges. ticket: the publisher asks for numbers first."""
 
-    order: Literal["global", "pairwise"] = "pairwise"
+    order: TreeOrder = "global"
     """global: couple topics that any subscription holds together; one order of all events fits what everybody sees.
     pairwise: couple topics that two subscriptions hold; any two subscribers agree on what both see."""
 
@@ -85,6 +87,12 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise InputError(name, f"{value} is not positive", "give a number above 0, or None for no bound")
+        if self.own_order and self.order == "pairwise":
+            raise InputError(
+                "own_order",
+                "pairwise order does not order topics that one subscription alone holds together",
+                'set order="global"',
+            )
         if self.mode == "log" and (self.stamp_key is not None or self.jump_max is not None):
             raise InputError(
                 "stamp_key" if self.stamp_key is not None else "jump_max",

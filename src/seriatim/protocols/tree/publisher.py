@@ -9,8 +9,9 @@ batches, and hands over one message at a time.
 
 The order of a publisher's events within a topic is kept. A range is written from its first number up, and its home
 voids from the last one down. So what is lost is the end of the range, and it goes again before anything later. This
-needs a connection to the broker that keeps the order of what is sent. Causal mode has one lane for all topics, and one
-*event* under way: the next one waits until it is on the broker. That keeps the publisher's own order across topics.
+needs a connection to the broker that keeps the order of what is sent. With `own_order` there is one lane for all
+topics, and one *event* under way: the next one waits until it is on the broker. That keeps the publisher's own order
+across topics.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from seriatim.protocols.tree.messages import Granted, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.with_broker import Append, Appended, EventStored, Publish, Withdraw, Write, Written
 
-ALL_TOPICS = ""  # the name of the only lane in causal mode
+ALL_TOPICS = ""  # the name of the only lane with `own_order`
 
 
 class Slot(Struct):
@@ -59,7 +60,7 @@ class Grant(Struct):
 
 
 class Lane(Struct):
-    """One topic (in causal mode all of them): what is under way, and what waits for it.
+    """One topic (with `own_order` all of them): what is under way, and what waits for it.
 
     A parcel is a list of events of one topic that share a request. `events` is the parcel that the request under way is
     for. It is shorter than `asked` if some of them were withdrawn, and longer if events that lost their slots went
@@ -215,7 +216,7 @@ class Publisher:
     # ── one request after the other ───────────────────────────────────────────────────────────────────────────────
 
     def _go_on(self, key: Topic, lane: Lane, effects: Effects) -> None:
-        """Ask for the next parcel, if no request is under way; in causal mode also nothing may be being written."""
+        """Ask for the next parcel, if no request is under way; with `own_order` also nothing may be being written."""
         if lane.asked or (self.options.own_order and lane.grant is not None):
             return
         if not lane.events and lane.queue:

@@ -19,6 +19,7 @@ class TreeChecks(OrderChecks):
         self.tree = tree
         self.options = options
         self.readers = readers
+        self.is_acyclic = options.order == "global"
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
@@ -40,7 +41,7 @@ class TreeChecks(OrderChecks):
                 found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))
-        return found + self._causal(world) if self.options.own_order else found
+        return found + self._causal(world) if self.options.order == "global" else found
 
     def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
         found = []
@@ -64,7 +65,10 @@ class TreeChecks(OrderChecks):
         return found
 
     def _causal(self, world: Stopped) -> list[Violation]:
-        """A reaction comes after what its publisher had been notified of; in ticket mode also after its own events."""
+        """A reaction comes after what its publisher had been notified of; with `own_order` also after its own events.
+
+        That needs tickets: a broker numbers the events of two logs as it likes.
+        """
         causes: dict[str, frozenset[str]] = {}
         own: dict[Address, frozenset[str]] = {}
         for address, command, notified in world.issued:
@@ -75,7 +79,7 @@ class TreeChecks(OrderChecks):
             before = frozenset(seen).union(*(causes.get(id, frozenset()) for id in seen))
             for event in command.events:
                 causes[event.id] = before | own.get(address, frozenset())
-                if self.options.mode == "ticket":
+                if self.options.own_order and self.options.mode == "ticket":
                     own[address] = causes[event.id] | {event.id}
         return self.causal_inversions(world, causes)
 
