@@ -21,6 +21,10 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     own_order: bool = False
     """Keep each publisher's own order across topics, also of events that it does not wait for."""
 
+    stages: bool = False
+    """Log mode: nodes tell stamps in stages, so that a subscriber waits for the meeting nodes of its own topics only.
+    Needs a broker that passes on plain messages. In ticket mode there are none."""
+
     full_stamps: bool = False
     """Every event carries its whole stamp: all topics its own was ever coupled with. Needed where the broker may lose
     events; differences are smaller."""
@@ -65,6 +69,11 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
 
     durable: bool = False
     """Subscribers persist what they were notified of, so that they resume after a restart. Nodes never forget them."""
+
+    @property
+    def tells_stages(self) -> bool:
+        """Whether stamps are told in stages. In ticket mode the publisher needs the finished one before it writes."""
+        return self.stages and self.mode == "log"
 
     @property
     def threshold(self) -> int:
