@@ -57,9 +57,10 @@ class TopicState(Struct):
     stamps: list[say.Stamped] = field(default_factory=list)  # the stamp channel, by first number; ranges do not overlap
     slots: list[Slot] = field(default_factory=list)  # by number
     first_available: Number = 1  # retention: lower numbers are no longer replayed
-    watchers: list[Address] = field(default_factory=list)  # both kept sorted, so that equal states look equal
+    watchers: list[Address] = field(default_factory=list)  # all kept sorted, so that equal states look equal
     listeners: list[Address] = field(default_factory=list)
     attendance: dict[Address, Node] = field(default_factory=dict)  # listener → the node whose stages it wants
+    followers: list[Address] = field(default_factory=list)  # publishers that want to know how far the stamps are
 
 
 class BrokerState(Struct):
@@ -154,6 +155,8 @@ class Broker(Machine):
         if known is None or message.last < known.first:
             state.stamps.insert(index, message)
             effects.send.extend([(listener, message) for listener in state.listeners])
+            stamped_to = say.StampedTo(message.topic, state.stamps[-1].last)
+            effects.send.extend([(follower, stamped_to) for follower in state.followers])
         elif (known.first, known.last) != (message.first, message.last):
             raise RemoteError(
                 f"{source} stamped {message.topic} {message.first}…{message.last}, "
@@ -173,6 +176,18 @@ class Broker(Machine):
             attendance[source] = message.node
         else:
             attendance.pop(source, None)
+
+    def _follow(self, source: Address, message: say.Follow, effects: Effects) -> None:
+        """Answered also if there is no stamp yet. A stamp with a hole before it counts: what is missing has its place,
+        because a home issues ranges in the order of their numbers."""
+        state = self._topic(message.topic)
+        _add(state.followers, source)
+        effects.send.append((source, say.StampedTo(message.topic, state.stamps[-1].last if state.stamps else 0)))
+
+    def _unfollow(self, source: Address, message: say.Unfollow, effects: Effects) -> None:
+        followers = self._topic(message.topic).followers
+        if source in followers:
+            followers.remove(source)
 
     # ── ticket mode ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,6 +263,8 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Stamped: Broker._stamped,
     say.Staged: Broker._staged,
     say.Attend: Broker._attend,
+    say.Follow: Broker._follow,
+    say.Unfollow: Broker._unfollow,
     Trim: Broker._trim,
     Erase: Broker._erase,
     say.Write: Broker._write,

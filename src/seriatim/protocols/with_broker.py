@@ -3,7 +3,7 @@
 brokers/seam.py says what a broker does about each of its messages.
 
     application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, Rejected, Ended
-    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo · Voids, Trimmed
+    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo, Unfollow · Voids, Trimmed
     stages        Attend, Staged
     order log     Ordered, OrderKept · ReadOrder, OrderRead · Fetch
     ticket mode   Write, Written
@@ -181,6 +181,15 @@ class StampedTo(Struct, frozen=True, tag=True):
 
     topic: Topic
     last: Number
+
+
+class Unfollow(Struct, frozen=True, tag=True):
+    """Log mode, publisher → broker: tell me no longer.
+
+    Also application → publisher: wait no longer for places in this topic. The broker cannot tell them.
+    """
+
+    topic: Topic
 
 
 class Voids(Struct, frozen=True, tag=True):

@@ -26,6 +26,7 @@ TWO_LEAVES = SequencingTree.star({"A": 1, "B": 2}, 2)
 
 TICKET = TreeOptions(mode="ticket")
 CAUSAL = TreeOptions(mode="ticket", order="global", own_order=True)
+AWAITED = TreeOptions(mode="log", order="global", confirm="placed")
 
 Commands = dict[Address, list[Publish | Change]]
 
@@ -37,6 +38,7 @@ def story(
     setup: dict[Address, str] | None = None,
     budgets: dict[Address, Budget] | None = None,
     readers: dict[Address, Address] | None = None,
+    one_at_a_time: frozenset[Address] = frozenset(),
 ) -> TreeWorld:
     return TreeWorld(
         name="story",
@@ -47,6 +49,7 @@ def story(
         budgets=budgets or {},
         may_lose=may_lose,
         readers=readers or {},
+        one_at_a_time=one_at_a_time,
         with_links=True,
         broker_per_topic=False,
         patience=PATIENCE,
@@ -132,6 +135,10 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
             setup={"y": "A B", "z": "A"},
             readers={"q": "z"},
         ),
+        {"causal-inversion"},
+    ),
+    "no-placed": (
+        story({"p": events("p", "A B")}, AWAITED, TWO_LEAVES, setup={"y": "A B"}, one_at_a_time=frozenset({"p"})),
         {"causal-inversion"},
     ),
     "no-causal-publisher": (

@@ -70,6 +70,14 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     durable: bool = False
     """Subscribers persist what they were notified of, so that they resume after a restart. Nodes never forget them."""
 
+    confirm: Literal["placed", "stored"] = "stored"
+    """Log mode, publishers: tell only that an event is stored, or also when it has its place in the order."""
+
+    @property
+    def follows_stamps(self) -> bool:
+        """Whether publishers must know which of their events have their place. In ticket mode a number is a place."""
+        return self.mode == "log" and (self.own_order or self.confirm == "placed")
+
     @property
     def tells_stages(self) -> bool:
         """Whether stamps are told in stages. In ticket mode the publisher needs the finished one before it writes."""

@@ -2,15 +2,17 @@
 
 Ticket mode: ask the topic's home for a number for each event of the command, write each event into its slot, and tell
 the home when all are in. An event whose slot was voided first (we were slower than our lease) asks for a new number.
-Log mode: append to the topic's log, event by event; the broker numbers them.
+Log mode: append to the topic's log, event by event; the broker numbers them. If somebody wants to know, the machine
+also tells when an event has its place in the order (placing.py); the next one does not wait for that.
 
 The machine gathers nothing: events share a request only if one command brought them. The client's outbox makes the
 batches, and hands over one message at a time.
 
 The order of a publisher's events within a topic is kept. A range is written from its first number up, and its home
 voids from the last one down. So what is lost is the end of the range, and it goes again before anything later. This
-needs a connection to the broker that keeps the order of what is sent. Causal mode has one lane for all topics, and one
-*event* under way: the next one waits until it is on the broker. That keeps the publisher's own order across topics.
+needs a connection to the broker that keeps the order of what is sent. `own_order` has one lane for all topics, and one
+*event* under way: the next one waits until it is on the broker, and in log mode, if it is of another topic, until all
+before it have their place. That keeps the publisher's own order across topics.
 """
 
 from collections.abc import Iterator
@@ -23,11 +25,22 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import is_current
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.queue import Queue
-from seriatim.protocols.tree.messages import Granted, Refused, Settled, Ticket
+from seriatim.protocols.tree.messages import Answer, Granted, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.with_broker import Append, Appended, EventStored, Publish, Withdraw, Write, Written
+from seriatim.protocols.tree.placing import Following, Placing
+from seriatim.protocols.with_broker import (
+    Append,
+    Appended,
+    EventStored,
+    Publish,
+    StampedTo,
+    Unfollow,
+    Withdraw,
+    Write,
+    Written,
+)
 
-ALL_TOPICS = ""  # the name of the only lane in causal mode
+ALL_TOPICS = ""  # the name of the only lane with `own_order`
 
 
 class Slot(Struct):
@@ -59,7 +72,7 @@ class Grant(Struct):
 
 
 class Lane(Struct):
-    """One topic (in causal mode all of them): what is under way, and what waits for it.
+    """One topic (with `own_order` all of them): what is under way, and what waits for it.
 
     A parcel is a list of events of one topic that share a request. `events` is the parcel that the request under way is
     for. It is shorter than `asked` if some of them were withdrawn, and longer if events that lost their slots went
@@ -95,10 +108,13 @@ class PublisherState(Struct):
     retry_due: float | None = None
     lost_slots: int = 0
     epochs: dict[Node, int] = field(default_factory=dict)
+    following: dict[Topic, Following] = field(default_factory=dict)
 
 
 class Publisher:
     """The machine of one publisher. Its name must not be used again by a later incarnation."""
+
+    placing_type = Placing
 
     def __init__(
         self, tree: SequencingTree, name: Address, options: TreeOptions, state: PublisherState | None = None
@@ -109,6 +125,7 @@ class Publisher:
         self.state = state if state is not None else PublisherState()
         self._busy = {key: None for key, lane in self.state.lanes.items() if not lane.is_idle()}
         self._under_way = {event.id for lane in self.state.lanes.values() for event in lane.all_events()}
+        self._placing = self.placing_type(self.state.following)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -124,6 +141,16 @@ class Publisher:
                 self._on_written(message, effects)
             case Appended() if source == BROKER:
                 self._on_appended(message, effects)
+            case StampedTo() if source == BROKER:
+                if self._placing.on_stamped(message, effects):
+                    self._go_on_in_order(effects)
+            case Answer() if self._is_home(source, message.topic):
+                if is_current(self.state.epochs, source, message.epoch):
+                    self._placing.on_answer(message)
+            case Unfollow() if source == APPLICATION:
+                self._placing.forget(message.topic)
+                effects.send.append((BROKER, message))
+                self._go_on_in_order(effects)
             case Refused() if self._is_home(source, message.topic):
                 effects.notify.append(message)
         self._wish(effects, now)
@@ -141,6 +168,8 @@ class Publisher:
                 if lane.grant is not None:
                     for number, slot in lane.grant.slots.items():
                         effects.send.append((BROKER, Write(lane.topic, number, slot.entries, slot.event, slot.proof)))
+            for topic in self._placing.waiting:
+                self._placing.ask_again(topic, self.tree.home(topic), effects)
         self._wish(effects, now)
         return effects
 
@@ -157,7 +186,13 @@ class Publisher:
             for parcel in lane.queue:
                 waiting[parcel[0].topic] = waiting.get(parcel[0].topic, 0) + len(parcel)
             lines += [f"{count} events of {topic}: wait for the request under way" for topic, count in waiting.items()]
-        return lines
+            if lane.events and not lane.asked and self._waits_for_place(lane):
+                lines.append(f"{lane.events[0].topic}: waits until {lane.topic} before it has its place in the order")
+        return lines + [self.why_unplaced(topic) for topic in sorted(self._placing.waiting)]
+
+    def why_unplaced(self, topic: Topic) -> str:
+        """What the events of a topic that are stored and have no place wait for; empty: there are none."""
+        return self._placing.explain(topic, self.tree.home(topic)) if topic in self._placing.waiting else ""
 
     def _is_home(self, source: Address, topic: Topic) -> bool:
         return self.tree.knows(topic) and source == self.tree.home(topic)
@@ -215,21 +250,33 @@ class Publisher:
     # ── one request after the other ───────────────────────────────────────────────────────────────────────────────
 
     def _go_on(self, key: Topic, lane: Lane, effects: Effects) -> None:
-        """Ask for the next parcel, if no request is under way; in causal mode also nothing may be being written."""
+        """Ask for the next parcel, if no request is under way; with `own_order` also nothing may be being written."""
         if lane.asked or (self.options.own_order and lane.grant is not None):
             return
         if not lane.events and lane.queue:
             (lane.events,) = lane.queue.take()
-        if lane.events:
+        if lane.events and not self._waits_for_place(lane):
             if lane.events[0].topic != lane.topic:
                 self._tell_settled(lane, (), effects, len(effects.send))
             lane.topic, lane.asked = lane.events[0].topic, len(lane.events)
             lane.request += 1
             lane.settled, lane.untold = lane.untold, 0
             self._busy[key] = None
+            if self.options.follows_stamps:
+                self._placing.sending(lane.topic, self.tree.home(lane.topic), effects)
             self._ask(lane, effects)
         elif lane.is_idle():
             self._busy.pop(key, None)
+
+    def _go_on_in_order(self, effects: Effects) -> None:
+        """Something has its place now: with `own_order` the next event may have waited for it."""
+        lane = self.state.lanes.get(ALL_TOPICS) if self.options.own_order else None
+        if lane is not None:
+            self._go_on(ALL_TOPICS, lane, effects)
+
+    def _waits_for_place(self, lane: Lane) -> bool:
+        """Whether the next event is of another topic than the one before, and that one has no place yet."""
+        return self.options.own_order and lane.topic in self._placing.waiting and lane.events[0].topic != lane.topic
 
     def _ask(self, lane: Lane, effects: Effects) -> None:
         if self.options.mode == "log":
@@ -311,10 +358,12 @@ class Publisher:
         lane.asked = 0
         self._under_way.discard(event.id)
         effects.notify.append(EventStored(event, message.number, {}))
+        if self.options.follows_stamps:
+            self._placing.stored(event.topic, message.number, effects)
         self._go_on(key, lane, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
-        if not self._busy:
+        if not self._busy and not self._placing.waiting:
             self.state.retry_due = None
         elif self.state.retry_due is None:
             self.state.retry_due = now + self.options.retry_ms

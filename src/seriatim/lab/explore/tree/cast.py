@@ -19,7 +19,17 @@ from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Refresh, Subscribe, Ticket, Update
-from seriatim.protocols.with_broker import Append, Change, Changed, EventStored, Publish, Stamped, Watch
+from seriatim.protocols.with_broker import (
+    Append,
+    Change,
+    Changed,
+    EventPlaced,
+    EventStored,
+    Publish,
+    Stamped,
+    StampedTo,
+    Watch,
+)
 
 
 @dataclass(frozen=True)
@@ -53,13 +63,13 @@ class TreeWorld(Plan[Cast]):
         parts = Parts(self, cast or PROPER)
         return self.world(
             parts.roles(),
-            TreeChecks(self.tree, self.options, self.readers),
+            TreeChecks(self.tree, self.options, self.readers, self.one_at_a_time),
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
             lane=lane_of_reconnecting if self.reconnecting else lane,
             may_lose=self.may_lose,
             answers=answers,
-            is_answer=instances_of(Changed, EventStored),
+            is_answer=instances_of(Changed, EventPlaced if self.options.follows_stamps else EventStored),
             influence=parts.influence,
             passive=is_passive,
             normalise=wipe_timers if self.is_timeless() else leave,
@@ -92,7 +102,7 @@ def is_passive(machine: Any) -> bool:
     if isinstance(machine, Subscriber):
         return machine.state.changing is None and not machine.state.waiting
     if isinstance(machine, Publisher):
-        return all(lane.is_idle() for lane in machine.state.lanes.values())
+        return all(lane.is_idle() and not lane.events for lane in machine.state.lanes.values())
     return False
 
 
@@ -133,7 +143,7 @@ def lane(source: Address, target: Address, message: Payload) -> str:
     """Topics overtake each other on the way from the broker, and so do a topic's log and its stamp channel."""
     if not source.startswith(BROKER):
         return ""
-    return f"{topic_of(message)} stamps" if type(message) is Stamped else topic_of(message)
+    return f"{topic_of(message)} stamps" if isinstance(message, Stamped | StampedTo) else topic_of(message)
 
 
 def lane_of_reconnecting(source: Address, target: Address, message: Payload) -> str:
@@ -211,6 +221,8 @@ class Parts:
                 return frozenset({source})
             homes = {self.tree.home(topic) for topic in self._topics_of(target)}
             listeners = {each for each in self.subscribers if self._topics_of(target) & self.wants[each]}
+            if self.plan.options.follows_stamps:
+                listeners |= {each for each in self.publishers if self._topics_of(target) & self.wants[each]}
             return frozenset({source} | listeners | homes)
         topics = self.wants[target]
         if target in self.subscribers:

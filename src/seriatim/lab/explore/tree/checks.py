@@ -15,10 +15,17 @@ from seriatim.protocols.with_broker import Publish, Stamped
 class TreeChecks(OrderChecks):
     """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
 
-    def __init__(self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address]) -> None:
+    def __init__(
+        self,
+        tree: SequencingTree,
+        options: TreeOptions,
+        readers: Mapping[Address, Address],
+        one_at_a_time: frozenset[Address] = frozenset(),
+    ) -> None:
         self.tree = tree
         self.options = options
         self.readers = readers
+        self.one_at_a_time = one_at_a_time
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
@@ -40,7 +47,8 @@ class TreeChecks(OrderChecks):
                 found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))
-        return found + self._causal(world) if self.options.own_order else found
+        is_promised = self.options.own_order or self.options.follows_stamps or self.options.mode == "ticket"
+        return found + self._causal(world) if is_promised and self.options.order == "global" else found
 
     def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
         found = []
@@ -64,7 +72,10 @@ class TreeChecks(OrderChecks):
         return found
 
     def _causal(self, world: Stopped) -> list[Violation]:
-        """A reaction comes after what its publisher had been notified of; in ticket mode also after its own events."""
+        """A reaction comes after what its publisher had been notified of, and after its own events.
+
+        With `own_order` that is everything it published before; otherwise the commands it awaited.
+        """
         causes: dict[str, frozenset[str]] = {}
         own: dict[Address, frozenset[str]] = {}
         for address, command, notified in world.issued:
@@ -73,10 +84,13 @@ class TreeChecks(OrderChecks):
             reader = self.readers.get(address, "")
             seen = ids_of(world.log(reader)[: notified[reader]]) if reader else []
             before = frozenset(seen).union(*(causes.get(id, frozenset()) for id in seen))
+            awaited = before | own.get(address, frozenset())
             for event in command.events:
-                causes[event.id] = before | own.get(address, frozenset())
-                if self.options.mode == "ticket":
-                    own[address] = causes[event.id] | {event.id}
+                causes[event.id] = awaited
+                if self.options.own_order:
+                    awaited = awaited | {event.id}
+            if self.options.own_order or address in self.one_at_a_time:
+                own[address] = awaited.union(event.id for event in command.events)
         return self.causal_inversions(world, causes)
 
     def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:

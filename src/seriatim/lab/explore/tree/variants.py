@@ -17,6 +17,7 @@ from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
 from seriatim.protocols.tree.messages import JoinId, Pass
+from seriatim.protocols.tree.placing import Placing
 from seriatim.protocols.tree.state import Join
 from seriatim.protocols.with_broker import Delivered, Write, Written
 
@@ -121,4 +122,8 @@ breaks("no-void-stamp", "a void carries no entries", _void_entries=gives({}))
 breaks("no-write-once", "the last writer of a slot wins", "broker", step=overwrite)
 VARIANTS["no-fencing"] = "a replaced process may still write the journal", Cast(fenced=False)
 breaks("no-causal-coupling", "causal mode couples as total order does", __init__=couple_by_two)
+VARIANTS["no-placed"] = (
+    "an event counts as placed when it is stored",
+    Cast(publisher=type("Broken", (Publisher,), {"placing_type": broken(Placing, _has_place=gives(True))})),
+)
 breaks("no-causal-publisher", "a publisher does not wait for itself", "publisher", __init__=publish_at_once)
