@@ -177,7 +177,10 @@ class Follow(Struct, frozen=True, tag=True):
 
 
 class StampedTo(Struct, frozen=True, tag=True):
-    """Log mode, broker → publisher: the stamps of all numbers of the topic up to `last` are out."""
+    """Log mode, broker → publisher: the stamps of all numbers of the topic up to `last` are out.
+
+    Also subscriber → application → publisher, of topics that the subscriber was notified of early.
+    """
 
     topic: Topic
     last: Number

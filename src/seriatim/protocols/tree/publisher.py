@@ -17,7 +17,7 @@ before it have their place. That keeps the publisher's own order across topics.
 
 from collections.abc import Iterator
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
 from seriatim.order import SequencingTree
@@ -32,6 +32,7 @@ from seriatim.protocols.with_broker import (
     Append,
     Appended,
     EventStored,
+    Follow,
     Publish,
     StampedTo,
     Unfollow,
@@ -109,6 +110,9 @@ class PublisherState(Struct):
     lost_slots: int = 0
     epochs: dict[Node, int] = field(default_factory=dict)
     following: dict[Topic, Following] = field(default_factory=dict)
+    held: Queue[Publish] = field(default_factory=Queue)  # they may react to what is not final yet
+    finals: dict[Topic, Number] = field(default_factory=dict)  # how far stamps are, as far as it was told since
+    asked: set[Topic] = field(default_factory=set)  # the broker is to tell how far, only for what is held
 
 
 class Publisher:
@@ -125,6 +129,7 @@ class Publisher:
         self.state = state if state is not None else PublisherState()
         self._busy = {key: None for key, lane in self.state.lanes.items() if not lane.is_idle()}
         self._under_way = {event.id for lane in self.state.lanes.values() for event in lane.all_events()}
+        self._under_way |= {event.id for command in self.state.held for event in command.events}
         self._placing = self.placing_type(self.state.following)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
@@ -144,6 +149,9 @@ class Publisher:
             case StampedTo() if source == BROKER:
                 if self._placing.on_stamped(message, effects):
                     self._go_on_in_order(effects)
+                self._on_final(message, effects)
+            case StampedTo() if source == APPLICATION:
+                self._on_final(message, effects)
             case Answer() if self._is_home(source, message.topic):
                 if is_current(self.state.epochs, source, message.epoch):
                     self._placing.on_answer(message)
@@ -170,6 +178,9 @@ class Publisher:
                         effects.send.append((BROKER, Write(lane.topic, number, slot.entries, slot.event, slot.proof)))
             for topic in self._placing.waiting:
                 self._placing.ask_again(topic, self.tree.home(topic), effects)
+            for topic in self._causes(self.state.held.first) if self.state.held else ():
+                self.state.asked.add(topic)
+                effects.send.append((BROKER, Follow(topic)))
         self._wish(effects, now)
         return effects
 
@@ -188,6 +199,11 @@ class Publisher:
             lines += [f"{count} events of {topic}: wait for the request under way" for topic, count in waiting.items()]
             if lane.events and not lane.asked and self._waits_for_place(lane):
                 lines.append(f"{lane.events[0].topic}: waits until {lane.topic} before it has its place in the order")
+        if held := sum(len(command.events) for command in self.state.held):
+            causes = ", ".join(
+                f"{topic} {self.state.held.first.behind[topic]}" for topic in self._causes(self.state.held.first)
+            )
+            lines.append(f"{held} events: wait until {causes}, of which this bus was notified early, is final")
         return lines + [self.why_unplaced(topic) for topic in sorted(self._placing.waiting)]
 
     def why_unplaced(self, topic: Topic) -> str:
@@ -213,6 +229,41 @@ class Publisher:
                 raise InputError("event.id", f"{event.id!r} is used twice", "give every event an id of its own")
             new.add(event.id)
         self._under_way |= new
+        if not self.state.held and not self._causes(message):
+            self._take(message, effects)
+            return
+        self.state.held.append(message)
+
+    def _causes(self, message: Publish) -> list[Topic]:
+        """Topics of which the publisher's subscriber was notified early, so that this command waits for their stamps.
+
+        A reaction could reach a meeting node before its cause does, and be its predecessor for somebody else. With the
+        finished stamp the cause has passed every node where anybody's topics meet. The subscriber tells how far these
+        are; of what it cannot tell (any more) the broker is asked.
+        """
+        if self.options.mode == "ticket":
+            return []
+        finals = self.state.finals
+        return sorted(topic for topic, number in message.behind.items() if finals.get(topic, 0) < number)
+
+    def _on_final(self, message: StampedTo, effects: Effects) -> None:
+        if self.state.held:
+            self.state.finals[message.topic] = max(message.last, self.state.finals.get(message.topic, 0))
+            self._release(effects)
+
+    def _release(self, effects: Effects) -> None:
+        """Whatever comes after a command that waits waits with it: it may react to the same."""
+        held = self.state.held
+        while held and not self._causes(held.first):
+            (message,) = held.take()
+            self._take(message, effects)
+        if not held:
+            asked = sorted(self.state.asked - self.state.following.keys())
+            effects.send.extend((BROKER, Unfollow(topic)) for topic in asked)
+            self.state.asked.clear()
+            self.state.finals.clear()
+
+    def _take(self, message: Publish, effects: Effects) -> None:
         for parcel in self._parcels(message.events):
             key = self._key(parcel[0].topic)
             lane = self.state.lanes.get(key)
@@ -235,7 +286,13 @@ class Publisher:
         """Forget an event wherever it is. A number it was given is left to its home, which voids it after the lease."""
         key = self._key(message.topic)
         lane = self.state.lanes.get(key)
-        if lane is None or message.event_id not in self._under_way:
+        if message.event_id not in self._under_way:
+            return
+        if _forget_held(self.state.held, message):
+            self._under_way.discard(message.event_id)
+            self._release(effects)
+            return
+        if lane is None:
             return
         if _forget(lane.events, message):  # the numbers it was asked for come nevertheless; an append is not awaited
             if self.options.mode == "log":
@@ -363,7 +420,7 @@ class Publisher:
         self._go_on(key, lane, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
-        if not self._busy and not self._placing.waiting:
+        if not self._busy and not self._placing.waiting and not self.state.held:
             self.state.retry_due = None
         elif self.state.retry_due is None:
             self.state.retry_due = now + self.options.retry_ms
@@ -388,5 +445,14 @@ def _forget_queued(queue: Queue[list[Event]], withdrawn: Withdraw) -> bool:
         if _forget(parcel, withdrawn):
             if not parcel:
                 queue.remove(index)
+            return True
+    return False
+
+
+def _forget_held(queue: Queue[Publish], withdrawn: Withdraw) -> bool:
+    for index, command in enumerate(queue):
+        left = tuple(event for event in command.events if not _is(event, withdrawn))
+        if len(left) < len(command.events):
+            queue.items[queue.taken + index] = structs.replace(command, events=left)
             return True
     return False

@@ -18,7 +18,7 @@ from seriatim.protocols.proofs import is_proven
 from seriatim.protocols.tree.messages import Done
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Arrived, Holding, SubscriberState
-from seriatim.protocols.with_broker import Delivered, Rejected, Staged, Stamped, Voids
+from seriatim.protocols.with_broker import Delivered, Rejected, Staged, Stamped, StampedTo, Voids
 
 MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
 
@@ -127,13 +127,13 @@ class Receiving:
         publisher = message.event.publisher if message.event is not None else None
         effects.notify.append(Rejected(message.topic, message.number, publisher, reason))
 
-    def _on_staged(self, message: Staged, now: float) -> None:
+    def _on_staged(self, message: Staged, now: float, effects: Effects) -> None:
         """A stamp as far as it is. It may come twice, late or never: the finished one always comes."""
         holding = self.state.holdings.get(message.topic)
         if holding is None or not self._is_enough(message):
             return
         if message.final:
-            self._finish_to(message.topic, holding, message.last)
+            self._finish_to(message.topic, holding, message.last, effects)
         if message.first not in holding.stamps:
             self._take_stamps(Stamped(message.topic, message.first, message.last, message.entries, message.epoch), now)
 
@@ -151,18 +151,21 @@ class Receiving:
             known = self._levels[home] = level(self.tree, home, self.state.holdings)
         return known
 
-    def _on_stamped(self, message: Stamped, now: float) -> None:
+    def _on_stamped(self, message: Stamped, now: float, effects: Effects) -> None:
         holding = self.state.holdings.get(message.topic)
         if holding is not None and self.state.lanes[message.topic].open:
-            self._finish_to(message.topic, holding, message.last)
+            self._finish_to(message.topic, holding, message.last, effects)
             self._take_stamps(message, now)
 
-    def _finish_to(self, topic: Topic, holding: Holding, last: Number) -> None:
+    def _finish_to(self, topic: Topic, holding: Holding, last: Number, effects: Effects) -> None:
         """The stamps up to here are finished. One with a hole before it counts: what is missing there has its place
         too, since a home issues ranges in the order of their numbers."""
         holding.final_to = max(holding.final_to, last)
-        if self.state.early and self.state.early.get(topic, last + 1) <= last:
-            del self.state.early[topic]
+        early = self.state.early.get(topic) if self.state.early else None
+        if early is not None:
+            effects.notify.append(StampedTo(topic, last))
+            if early <= last:
+                del self.state.early[topic]
 
     def _take_stamps(self, message: Stamped, now: float) -> None:
         holding = self.state.holdings[message.topic]

@@ -41,7 +41,7 @@ class Subscriber(Gaps):
                         machine._queue.open(record.topic, record.number)
                         holding.stamped_to = machine.state.lanes[record.topic].done
                         if not record.early:
-                            machine._finish_to(record.topic, holding, holding.stamped_to)
+                            machine._finish_to(record.topic, holding, holding.stamped_to, Effects())
                         machine._forget_ready({record.topic})
         version = machine.state.version
         machine.state.unheard = {topic: version for topic, lane in machine.state.lanes.items() if lane.open}
@@ -84,9 +84,9 @@ class Subscriber(Gaps):
             case Delivered() if source == BROKER:
                 self._on_delivered(message, now, effects)
             case Stamped() if source == BROKER:
-                self._on_stamped(message, now)
+                self._on_stamped(message, now, effects)
             case Staged() if source == BROKER:
-                self._on_staged(message, now)
+                self._on_staged(message, now, effects)
             case Voids() if source == BROKER:
                 self._on_voids(message, now)
             case Change() if source == APPLICATION:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from seriatim.lab.explore.engine.plan import Plan, instances_of
 from seriatim.lab.explore.engine.world import TIMER, Channel, Role, World
 from seriatim.lab.explore.tree.checks import TreeChecks
@@ -26,6 +28,7 @@ from seriatim.protocols.with_broker import (
     EventPlaced,
     EventStored,
     Publish,
+    Staged,
     Stamped,
     StampedTo,
     Watch,
@@ -41,6 +44,7 @@ class Cast:
     subscriber: type[Subscriber] = Subscriber
     broker: type[Broker] = Broker
     fenced: bool = True
+    tells_first: bool = False  # stages leave before the journal has the pass
 
 
 PROPER = Cast()
@@ -58,6 +62,7 @@ class TreeWorld(Plan[Cast]):
     reconnecting: bool = False  # requests of clients to nodes can overtake each other
     broker_per_topic: bool = True
     markers: int = 0  # voids that follow each event in a log
+    echoes: int = 0  # how often the broker repeats a plain message
 
     def build(self, cast: Cast | None = None) -> World:
         parts = Parts(self, cast or PROPER)
@@ -75,7 +80,23 @@ class TreeWorld(Plan[Cast]):
             normalise=wipe_timers if self.is_timeless() else leave,
             noted=noted,
             fenced=parts.cast.fenced,
+            prepared=self.prepared,
+            hands_on=self.hands_on,
+            leaks=instances_of(Staged) if parts.cast.tells_first else instances_of(),
         )
+
+    def prepared(self, address: Address, command: Payload, machine: Callable[[Address], Any]) -> Payload:
+        """A bus publishes behind what its subscriber was notified of early."""
+        reader = machine(self.readers[address]) if address in self.readers else None
+        if type(command) is not Publish or reader is None or not reader.state.early:
+            return command
+        return structs.replace(command, behind=dict(reader.state.early))
+
+    def hands_on(self, address: Address, payload: Payload) -> list[Address]:
+        """A bus tells its publisher what its subscriber says is final."""
+        if type(payload) is not StampedTo:
+            return []
+        return [publisher for publisher, reader in self.readers.items() if reader == address]
 
     def is_timeless(self) -> bool:
         """Whether no machine is ever ticked, so that what it would then do cannot matter."""
@@ -102,7 +123,9 @@ def is_passive(machine: Any) -> bool:
     if isinstance(machine, Subscriber):
         return machine.state.changing is None and not machine.state.waiting
     if isinstance(machine, Publisher):
-        return all(lane.is_idle() and not lane.events for lane in machine.state.lanes.values())
+        return not machine.state.held and all(
+            lane.is_idle() and not lane.events for lane in machine.state.lanes.values()
+        )
     return False
 
 
@@ -110,7 +133,7 @@ def noted(payload: Payload) -> Payload | None:
     """Checks look at which events came, in which order; not at stamps, and answers are counted."""
     if type(payload) is not Notification:
         return payload if type(payload) is Gap else None
-    return Notification(payload.event, payload.number, {}, payload.out_of_order) if payload.entries else payload
+    return Notification(payload.event, payload.number, {}, payload.out_of_order)
 
 
 def leave(machine: Any) -> None:
@@ -143,6 +166,8 @@ def lane(source: Address, target: Address, message: Payload) -> str:
     """Topics overtake each other on the way from the broker, and so do a topic's log and its stamp channel."""
     if not source.startswith(BROKER):
         return ""
+    if type(message) is Staged:  # plain messages overtake each other
+        return f"{message.topic} {message.first} of {message.node}"
     return f"{topic_of(message)} stamps" if isinstance(message, Stamped | StampedTo) else topic_of(message)
 
 
@@ -193,7 +218,10 @@ class Parts:
                 restore = partial(node_type.take_over, tree, node, options)
             roles[node] = Role(machine, machine, restore)
         for broker in self.brokers:
-            roles[broker] = Role(partial(cast.broker, markers=self.plan.markers), partial(_thaw_broker, cast.broker))
+            roles[broker] = Role(
+                partial(cast.broker, markers=self.plan.markers, echoes=self.plan.echoes),
+                partial(_thaw_broker, cast.broker),
+            )
         for publisher in self.publishers:
             machine = partial(cast.publisher, tree, publisher, options)
             roles[publisher] = Role(machine, machine)
@@ -228,7 +256,8 @@ class Parts:
         if target in self.subscribers:
             moves, homes = self.moves.get(target, set()), {self.tree.home(topic) for topic in topics}
             if source not in self.brokers:
-                return frozenset({self.broker(topic) for topic in moves} | homes)
+                heard = topics if self.plan.options.tells_stages and moves else moves
+                return frozenset({self.broker(topic) for topic in heard} | homes)
             joining = self._topics_of(source) & moves if self.plan.options.mode == "ticket" else set()
             return frozenset(self.tree.home(topic) for topic in joining)
         if target in self.publishers and not self.plan.options.own_order and source != APPLICATION:
@@ -244,9 +273,11 @@ class Parts:
         if source == APPLICATION:
             return set(self.neighbours[node])
         here = {topic for topic in self.topics if self.tree.home(topic) == node}
+        below = {topic for topic in self.topics if node in self.tree.paths[self.tree.home(topic)]}
+        told = below if self.plan.options.tells_stages else here
         publishers = {each for each in self.publishers if self.wants[each] & here}
         subscribers = {each for each in self.subscribers if self.wants[each] & here}
-        return self.neighbours[node] | publishers | subscribers | {self.broker(topic) for topic in here}
+        return self.neighbours[node] | publishers | subscribers | {self.broker(topic) for topic in told}
 
     def _restarts(self, node: Address) -> bool:
         budget = self.plan.budgets.get(node)

@@ -9,7 +9,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
-from seriatim.protocols.with_broker import Publish, Stamped
+from seriatim.protocols.with_broker import Publish, Staged, Stamped
 
 
 class TreeChecks(OrderChecks):
@@ -33,8 +33,11 @@ class TreeChecks(OrderChecks):
             question = f"{message.topic} for request {message.request} of {target}"
             request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
-        if type(message) is Stamped:
+        if type(message) is Stamped or (type(message) is Staged and message.final):
             return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
+        if type(message) is Staged:
+            question = f"stamp of {message.topic} {message.first} at {message.node}"
+            return (Fact(question, (message.last, message.entries)),)
         return ()
 
     def stopped(self, world: Stopped) -> list[Violation]:

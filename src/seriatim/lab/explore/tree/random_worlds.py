@@ -42,7 +42,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         full_stamps=random.random() < 0.25,
         durable=random.random() < 0.2,
     )
-    options = _confirming(_suspicious(options, name), name)
+    options = _staged(_confirming(_suspicious(options, name), name), name)
     subscribers = [f"s{i}" for i in range(1, random.randint(2, 3 if busy else SUBSCRIBERS_MAX) + 1)]
     publishers = [f"p{i}" for i in range(1, random.randint(1, PUBLISHERS_MAX) + 1)]
     scripts: dict[Address, list[Publish | Change]] = {}
@@ -63,6 +63,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         broker_per_topic=False,
         reconnecting=random.random() < 0.25,
         markers=_markers(name),
+        echoes=Random(f"echoes {name}").choice([0, 0, 1]),
         patience=PATIENCE,
     )
 
@@ -156,6 +157,11 @@ def _confirming(options: TreeOptions, name: str) -> TreeOptions:
     if random.random() < 0.5:
         return options
     return structs.replace(options, confirm="placed", own_order=options.own_order and random.random() < 0.5)
+
+
+def _staged(options: TreeOptions, name: str) -> TreeOptions:
+    """In most worlds of log mode stamps are told in stages."""
+    return structs.replace(options, stages=options.mode == "log" and Random(f"stages {name}").random() < 0.7)
 
 
 def _changes(random: Random, topics: list[Topic]) -> list[Publish | Change]:

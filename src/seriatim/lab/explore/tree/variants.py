@@ -12,7 +12,7 @@ import msgspec
 from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
 from seriatim.model import Address, Entries, Node
-from seriatim.order import HoldBack, Shift
+from seriatim.order import HoldBack, Shift, level
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
@@ -103,6 +103,11 @@ def overwrite(self: Broker, source: Address, message: Payload, now: float) -> Ef
     return effects
 
 
+def level_of_begun(self: Subscriber, home: Node) -> Node:
+    """Without the topics that are just being joined."""
+    return level(self.tree, home, [topic for topic, lane in self.state.lanes.items() if lane.open])
+
+
 VARIANTS["no-hop-by-hop"] = "a request skips nodes", Cast(sequencer=SkippingSequencer)
 breaks("no-two-phase-start", "the cut does not wait for announcements", _await_announcements=cut_at_once)
 holds_back(
@@ -127,3 +132,7 @@ VARIANTS["no-placed"] = (
     Cast(publisher=type("Broken", (Publisher,), {"placing_type": broken(Placing, _has_place=gives(True))})),
 )
 breaks("no-causal-publisher", "a publisher does not wait for itself", "publisher", __init__=publish_at_once)
+VARIANTS["no-journal-before-telling"] = "a stage is told before the journal has the pass", Cast(tells_first=True)
+breaks("no-level", "a subscriber takes every stage", "subscriber", _is_enough=gives(True))
+breaks("no-joining-level", "a topic being joined does not count", "subscriber", _level=level_of_begun)
+breaks("no-waiting-reaction", "a reaction does not wait until its cause is final", "publisher", _causes=gives([]))
