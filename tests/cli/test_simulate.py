@@ -35,11 +35,11 @@ def test_many_runs_end_with_a_summary() -> None:
 
 
 def test_json_has_one_object_per_run() -> None:
-    result = simulate("--seed", "1", "--runs", "2", "--broker", "fifo", "--total", "--json")
+    result = simulate("--seed", "1", "--runs", "2", "--broker", "fifo", "--no-own-order", "--json")
     rows = [json.loads(line) for line in result.output.splitlines()]
     assert [row["seed"] for row in rows] == [1, 2]
     assert all(row["fine"] and not row["missing"] for row in rows)
-    assert rows[0]["replay"] == "seriatim simulate --seed 1 --broker fifo --total"
+    assert rows[0]["replay"] == "seriatim simulate --seed 1 --broker fifo --no-own-order"
 
 
 def test_logs_can_be_audited(tmp_path: Path) -> None:

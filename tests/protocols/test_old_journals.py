@@ -55,7 +55,7 @@ class Kind(Struct):
 
 
 def tree_kind(mode: str) -> Kind:
-    take_over = partial(SequencerNode.take_over, TREES["chain"], "n2", options_for(mode=mode))
+    take_over = partial(SequencerNode.take_over, TREES["chain"], "n2", options_for(mode=mode, order="pairwise"))
     sent = Frame[tree.BetweenNodes] | tree.Granted | tree.Joined | tree.Updated | Watch | Stamped | Write
     return Kind(
         Stepped[tree.Input] | TookOver, SequencerNodeState, sent, take_over, now=130.0 if mode == "log" else 20.0

@@ -27,7 +27,12 @@ SHOWN_MAX = 20
     help="The sequencing tree, or the algorithm of paper 000 as printed.",
 )
 @click.option("--mode", type=click.Choice(["log", "ticket"]), help="Who numbers events: the broker's log, or tickets.")
-@click.option("--causal/--total", "causal", default=None, help="Causal and total order, or total order only.")
+@click.option(
+    "--order",
+    type=click.Choice(["global", "pairwise"]),
+    help="One order for everybody, or agreement of any two subscribers.",
+)
+@click.option("--own-order/--no-own-order", default=None, help="Whether a publisher keeps its own order over topics.")
 @click.option(
     "--broker", type=click.Choice(["fifo", "unordered", "unreliable"]), help="How it delivers to subscribers."
 )
@@ -145,8 +150,8 @@ def _replay(seed: int, given: dict[str, Any]) -> str:
     """The line that runs this world again."""
     words = ["seriatim simulate", f"--seed {seed}"]
     for name, value in given.items():
-        if name == "causal":
-            words.append("--causal" if value else "--total")
+        if name == "own_order":
+            words.append("--own-order" if value else "--no-own-order")
         elif (name, value) != ("protocol", "tree"):
             words.append(f"--{name.replace('_', '-')} {value}")
     return " ".join(words)

@@ -1,6 +1,6 @@
 """Which topics each subscriber holds, and which topics are therefore coupled.
 
-Two topics are *coupled* when enough current subscriptions hold both: two for total order, one for causal order. A
+Two topics are *coupled* when enough current subscriptions hold both: one for global order, two for pairwise order. A
 node keeps the subscriptions that touch the topics homed on it and counts, for each of these topics, how many
 subscriptions hold it together with each other topic. The counts change by what a subscription changes, not by its
 size times the number of subscribers.

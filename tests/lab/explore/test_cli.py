@@ -21,11 +21,13 @@ def test_a_world_is_searched() -> None:
 
 
 def test_a_violation_is_told_with_its_replay() -> None:
-    result = explore("tree", "--world", "move-ticket", "--variant", "no-left-topics")
+    result = explore("tree", "--world", "move-pairwise-ticket", "--variant", "no-left-topics")
     assert result.exit_code == 1
     assert "violation: inversion: y was notified of f before e, z of e before f" in result.output
     assert "      z notifies e (A 1)" in result.output
-    assert result.output.endswith("replay: seriatim explore tree --world move-ticket --variant no-left-topics\n")
+    assert result.output.endswith(
+        "replay: seriatim explore tree --world move-pairwise-ticket --variant no-left-topics\n"
+    )
 
 
 def test_a_bound_is_not_an_end() -> None:

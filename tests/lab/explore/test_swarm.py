@@ -31,7 +31,7 @@ def test_some_random_worlds_keep_every_promise() -> None:
 
 
 ONCE_BROKEN = {
-    "of a range in causal mode only some numbers were voided": [(8, 291), (8, 1382), (5, 745)],
+    "of a range with own order only some numbers were voided": [(8, 291), (8, 1382), (5, 745)],
     "what was dropped for being far ahead was not asked for after a void": [(103, 2379)],
     "an old answer of the broker was taken for a new one": [(11, 17412), (11, 86243), (11, 89970)],
 }
@@ -50,12 +50,13 @@ def test_random_worlds_meet_every_mode_and_fault() -> None:
         options = walked.plan.options
         modes |= {
             options.mode,
-            ("causal", options.own_order),
+            options.order,
+            ("own order", options.own_order),
             ("full", options.full_stamps),
             ("durable", options.durable),
         }
         kinds |= {transition.kind for transition in walked.way}
-    assert len(modes) == 8
+    assert len(modes) == 10
     assert kinds == {"deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt"}
 
 

@@ -26,6 +26,9 @@ def small(name: str, without: tuple[str, ...] = ()) -> TreeWorld:
         ("leave-ticket", ()),
         ("move", ()),
         ("move-ticket", ()),
+        ("leave-pairwise", ()),
+        ("move-pairwise-ticket", ()),
+        ("circle-pairwise-ticket", ()),
         ("pair", ("q",)),
         ("pair-chain-ticket", ("q",)),
         ("chain", ("p", "q")),
@@ -53,8 +56,9 @@ def test_voids_in_a_log_break_no_promise(name: str, without: tuple[str, ...]) ->
     ("name", "without", "variant", "kind"),
     [
         ("leave-ticket", (), None, None),
-        ("leave-ticket", (), "no-closing", "inversion"),
-        ("move-ticket", (), "no-left-topics", "inversion"),
+        ("leave-pairwise-ticket", (), "no-closing", "inversion"),
+        ("move-pairwise-ticket", (), "no-left-topics", "inversion"),
+        ("move-on-ticket", ("r",), None, None),
         ("pair-ticket", ("q",), None, None),
     ],
 )
@@ -77,7 +81,7 @@ def test_reductions_lose_nothing_on_real_machines(
 
 
 def test_a_caught_variant_is_told_as_a_story() -> None:
-    world = TREE.world("move-ticket").build(TREE.cast("no-left-topics"))
+    world = TREE.world("move-pairwise-ticket").build(TREE.cast("no-left-topics"))
     [(violation, way)] = search(Space(world)).violations.items()
     assert violation.sentence == "y was notified of f before e, z of e before f"
     short, found = shrink(world, way, violation.kind)

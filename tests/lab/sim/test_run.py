@@ -59,8 +59,8 @@ def test_what_was_once_broken(finding: str) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_causal_order_holds_where_it_is_promised(seed: int) -> None:
-    outcome = run(draw(seed, Options(causal=True, broker="fifo", publishers=3)))
-    assert outcome.is_fine, explained(outcome, "--causal --broker fifo --publishers 3")
+    outcome = run(draw(seed, Options(own_order=True, broker="fifo", publishers=3)))
+    assert outcome.is_fine, explained(outcome, "--own-order --broker fifo --publishers 3")
     assert any(row.seen for row in outcome.history.publications), "without reactions there is nothing to judge"
 
 
@@ -116,7 +116,8 @@ def test_a_run_can_be_asked_before_it_is_over() -> None:
         ({"loss": 1.0}, "loss"),
         ({"duration_ms": 0.0}, "duration_ms"),
         ({"broker": "unreliable", "mode": "log"}, "broker"),
-        ({"causal": True, "mode": "log"}, "causal"),
+        ({"own_order": True, "mode": "log"}, "own_order"),
+        ({"own_order": True, "order": "pairwise"}, "own_order"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object], field: str) -> None:

@@ -294,7 +294,7 @@ def test_bad_options(options: dict[str, Any], problem: str) -> None:
 def test_the_key_is_not_shown() -> None:
     shown = repr(TreeOptions(mode="ticket", stamp_key=KEY))
     assert "sixteen" not in shown and "stamp_key='(secret)'" in shown
-    assert repr(TreeOptions()).startswith("TreeOptions(mode='log', order='pairwise', ")
+    assert repr(TreeOptions()).startswith("TreeOptions(mode='log', order='global', ")
 
 
 def test_the_key_is_needed_by_nodes_and_subscribers_only() -> None:

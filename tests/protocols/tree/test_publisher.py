@@ -215,7 +215,7 @@ def test_a_refusal_is_told_and_the_request_is_repeated() -> None:
     assert p.tick(10.0).send == [("root", Ticket(1, "A", 1))]
 
 
-def test_causal_mode_has_one_event_under_way_over_all_topics() -> None:
+def test_own_order_has_one_event_under_way_over_all_topics() -> None:
     p = Asked(own_order=True)
     assert p.say(APPLICATION, Publish((event("x"), event("y"), event("a", "B")))) == [Ticket(1, "A", 1)]
     p.say("root", Granted(1, "A", 1, 1, {}))
@@ -224,7 +224,7 @@ def test_causal_mode_has_one_event_under_way_over_all_topics() -> None:
     assert p.say(BROKER, Written("A", 2, "y")) == [Settled("A", 2), Ticket(3, "B", 1)]
 
 
-def test_in_causal_mode_an_event_that_lost_its_slot_goes_again_before_any_other() -> None:
+def test_with_own_order_an_event_that_lost_its_slot_goes_again_before_any_other() -> None:
     p = Asked(own_order=True)
     p.say(APPLICATION, Publish((event("x"), event("a", "B"))))
     p.say("root", Granted(1, "A", 1, 1, {}))
@@ -393,7 +393,7 @@ def test_an_event_that_lost_its_slot_can_be_withdrawn() -> None:
     assert p.effects.wake_at is None
 
 
-def test_withdrawing_keeps_the_line_of_a_causal_publisher() -> None:
+def test_withdrawing_keeps_the_line_of_a_publisher_with_own_order() -> None:
     p = Asked("log", own_order=True)
     p.publish("a")
     p.publish("b")

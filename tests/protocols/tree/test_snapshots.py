@@ -16,7 +16,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "log": {"mode": "log"},
     "log, leases": {"mode": "log", "subscriber_lease_ms": 60.0},
     "ticket": {"mode": "ticket"},
-    "ticket, causal, lasting": {
+    "ticket, own order, lasting": {
         "mode": "ticket",
         "own_order": True,
         "order": "global",

@@ -120,7 +120,9 @@ class Simulation:
 
     def _disorder(self, history: History) -> list[Violation]:
         """What the auditor finds against the promised order."""
-        promised = ["tno", "causal"] if self.scenario.causal else ["tno"]
+        promised = ["acyclic" if self.scenario.order == "global" else "tno"]
+        if self.scenario.own_order:
+            promised.append("causal")
         anomalies = audit(history).anomalies_against(promised)
         return [Violation(anomaly.name, "", anomaly.sentence) for anomaly in anomalies]
 

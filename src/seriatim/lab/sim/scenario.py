@@ -14,6 +14,7 @@ from seriatim.model import Address, InputError, Node, Topic
 
 ProtocolName: TypeAlias = Literal["tree", "paper000"]
 Mode: TypeAlias = Literal["log", "ticket"]
+Order: TypeAlias = Literal["global", "pairwise"]
 Reliability: TypeAlias = Literal["fifo", "unordered", "unreliable"]
 DelayName: TypeAlias = Literal["local", "wide"]
 Value = TypeVar("Value")
@@ -28,7 +29,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
     protocol: ProtocolName = "tree"
     mode: Mode | None = None
-    causal: bool | None = None
+    order: Order | None = None
+    own_order: bool | None = None
     broker: Reliability | None = None
     delay: DelayName | None = None
     nodes: int | None = None
@@ -58,8 +60,10 @@ class Options(Struct, frozen=True, kw_only=True):
             )
         if self.broker == "unreliable" and self.mode == "log":
             raise InputError("broker", "an unreliable broker keeps no log", 'use mode "ticket"')
-        if self.causal and self.mode == "log":
-            raise InputError("causal", "a publisher's own order over topics needs tickets", 'use mode "ticket"')
+        if self.own_order and self.mode == "log":
+            raise InputError("own_order", "a publisher's own order over topics needs tickets", 'use mode "ticket"')
+        if self.own_order and self.order == "pairwise":
+            raise InputError("own_order", "pairwise order does not keep it", 'use order "global"')
 
 
 _LEAST = dict.fromkeys(("nodes", "topics", "subscribers", "publishers"), 1) | dict.fromkeys(
@@ -119,7 +123,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     seed: int
     protocol: ProtocolName
     mode: Mode
-    causal: bool
+    order: Order
+    own_order: bool
     broker: Reliability
     delay: DelayName
     parents: dict[Node, Node | None]
@@ -130,7 +135,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...]
     loss: float
     duplication: float
-    reactions: int = 0  # causal: how many notifications make the notified client publish something
+    reactions: int = 0  # own_order: how many notifications make the notified client publish something
     duration_ms: float = field(default=3_000.0)
 
     @property
@@ -152,15 +157,18 @@ class _Draw:
 
     def scenario(self) -> Scenario:
         random, options = self.random, self.options
-        causal = self._choose(options.causal, random.random() < 0.2, when_as_printed=False)
+        chance = random.random()
+        own_order = self._choose(options.own_order, chance < 0.2, when_as_printed=False)
+        drawn: Order = "global" if own_order or chance < 0.8 else "pairwise"
+        order = self._choose(options.order, drawn, when_as_printed="pairwise")
         broker = self._choose(options.broker, random.choice(BROKERS))
         if options.broker is None and (self.as_printed or (broker == "unreliable" and options.mode == "log")):
             broker = "fifo"
-        needs_tickets = causal or broker == "unreliable"
+        needs_tickets = own_order or broker == "unreliable"
         mode = self._choose(options.mode, random.choice(MODES), when_as_printed="ticket")
         if options.mode is None and needs_tickets:
             mode = "ticket"
-        causal = causal and mode == "ticket"
+        own_order = own_order and mode == "ticket" and order == "global"
         delay = self._choose(options.delay, random.choice(DELAYS))
         nodes = [f"n{i}" for i in range(1, 1 + self._choose(options.nodes, random.randint(1, 7)))]
         topics = [_topic(i) for i in range(self._choose(options.topics, random.randint(2, 6)))]
@@ -179,7 +187,8 @@ class _Draw:
             seed=self.seed,
             protocol=options.protocol,
             mode=mode,
-            causal=causal,
+            order=order,
+            own_order=own_order,
             broker=broker,
             delay=delay,
             parents=parents,
@@ -190,7 +199,7 @@ class _Draw:
             faults=tuple(sorted(faults, key=_at_ms)),
             loss=loss,
             duplication=duplication,
-            reactions=20 if causal else 0,
+            reactions=20 if own_order else 0,
             duration_ms=options.duration_ms,
         )
 

@@ -192,8 +192,8 @@ class TreeWorld:
         return self.simulator.command(address, Publish(tuple(events)))
 
     def _client(self, name: str) -> str:
-        """Causal: the first process of p1 publishes for the client that is also the subscriber s1, and so on."""
-        if not self.scenario.causal or self._publishers[name] != name:
+        """With own_order the first process of p1 publishes for the client that is also the subscriber s1, and so on."""
+        if not self.scenario.own_order or self._publishers[name] != name:
             return self._publishers[name]
         return f"s{name[1:]}"
 
@@ -242,8 +242,8 @@ def _options(scenario: Scenario) -> TreeOptions:
         raise InputError("protocol", f"{scenario.protocol!r} is not the sequencing tree", 'use protocol "tree"')
     return TreeOptions(
         mode=scenario.mode,
-        order="global" if scenario.causal else "pairwise",
-        own_order=scenario.causal,
+        order=scenario.order,
+        own_order=scenario.own_order,
         full_stamps=lossy,
         retry_ms=RETRY_MS,
         lease_ms=LEASE_MS,

@@ -1,4 +1,4 @@
-"""The sequencing tree: total or causal order across topics. README.md in this folder is the protocol's description."""
+"""The sequencing tree: one order across topics. README.md in this folder is the protocol's description."""
 
 from seriatim.protocols.tree.node import SequencerNode, SequencerNodeState
 from seriatim.protocols.tree.options import TreeOptions

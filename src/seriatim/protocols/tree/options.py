@@ -14,7 +14,7 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     mode: Literal["log", "ticket"] = "log"
     """log: the broker numbers events, the home stamps ranges. ticket: the publisher asks for numbers first."""
 
-    order: Literal["global", "pairwise"] = "pairwise"
+    order: Literal["global", "pairwise"] = "global"
     """global: couple topics that any subscription holds together; one order of all events fits what everybody sees.
     pairwise: couple topics that two subscriptions hold; any two subscribers agree on what both see."""
 
@@ -102,6 +102,12 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise InputError(name, f"{value} is not positive", "give a number above 0, or None for no bound")
+        if self.own_order and self.order == "pairwise":
+            raise InputError(
+                "own_order",
+                "pairwise order does not order topics that one subscription alone holds together",
+                'set order="global"',
+            )
         if self.mode == "log" and (self.stamp_key is not None or self.jump_max is not None):
             raise InputError(
                 "stamp_key" if self.stamp_key is not None else "jump_max",

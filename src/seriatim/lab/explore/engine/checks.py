@@ -4,7 +4,9 @@ Every check here is *stable*: once broken it stays broken whatever happens next,
 enough to look at the states where a run can stop, and a search that reaches all of those misses nothing.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
@@ -74,6 +76,10 @@ class Checks:
         """Compare the logs of two machines."""
         return None
 
+    def everybody(self, logs: Mapping[Address, Sequence[Payload]]) -> Violation | None:
+        """Look at the logs of all machines together, when no two of them contradict each other."""
+        return None
+
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """What this message to `target` lays down for good. A random walk refuses two answers to one question."""
         return ()
@@ -84,9 +90,11 @@ class Checks:
 
 
 class OrderChecks(Checks):
-    """Nobody is notified twice, and all see what they share in one order. Those in `forgotten` are promised nothing."""
+    """Nobody is notified twice, and any two see what they share in one order. With `is_acyclic`, one order of all
+    events fits what everybody saw. Those in `forgotten` are promised nothing."""
 
     forgotten: frozenset[Address] = frozenset()
+    is_acyclic = False
 
     def log(self, address: Address, log: Sequence[Payload]) -> Violation | None:
         id = None if address in self.forgotten else first_duplicate(ids_of(log))
@@ -102,6 +110,17 @@ class OrderChecks(Checks):
             return None
         a, b = found
         return Violation("inversion", f"{one} was notified of {a} before {b}, {other} of {b} before {a}")
+
+    def everybody(self, logs: Mapping[Address, Sequence[Payload]]) -> Violation | None:
+        if not self.is_acyclic:
+            return None
+        ids = {address: ids_of(log) for address, log in logs.items() if address not in self.forgotten}
+        cycle = shortest_cycle(ids)
+        if not cycle:
+            return None
+        (first, a, b), *rest = cycle
+        others = ", ".join(f"{address} of {c} before {d}" for address, c, d in rest)
+        return Violation("cycle", f"{first} was notified of {a} before {b}, {others}")
 
     def causal_inversions(self, world: Stopped, causes: Mapping[str, frozenset[str]]) -> list[Violation]:
         """Where an effect came before its cause; `causes` must be transitively closed."""
@@ -144,6 +163,64 @@ def first_inversion(log: Sequence[str], other: Sequence[str]) -> tuple[str, str]
             return id, log[previous]
         previous = position
     return None
+
+
+def shortest_cycle(logs: Mapping[Address, Sequence[str]]) -> list[tuple[Address, str, str]]:
+    """The fewest steps (who, a, b), "who has a before b", that lead from an id back to it; none: one order fits all."""
+    knotted = _knotted(logs)
+    positions = {
+        address: {id: place for place, id in enumerate(id for id in log if id in knotted)}
+        for address, log in logs.items()
+    }
+    orders = {address: list(places) for address, places in positions.items() if len(places) > 1}
+    best: list[tuple[Address, str, str]] = []
+    for start in sorted(knotted):
+        came_from: dict[str, tuple[Address, str]] = {}
+        queue = deque([start])
+        while queue and start not in came_from:
+            id = queue.popleft()
+            for address, order in orders.items():
+                for after in order[positions[address].get(id, len(order)) + 1 :]:
+                    if after not in came_from:
+                        came_from[after] = address, id
+                        queue.append(after)
+        if start not in came_from:
+            continue
+        steps, id = [], start
+        while not steps or id != start:
+            address, before = came_from[id]
+            steps.append((address, before, id))
+            id = before
+        if not best or len(steps) < len(best):
+            best = steps[::-1]
+    return best
+
+
+def _knotted(logs: Mapping[Address, Sequence[str]]) -> set[str]:
+    """The ids that are left when, again and again, those are taken away before or after which nothing comes."""
+    after: dict[str, set[str]] = {id: set() for log in logs.values() for id in log}
+    for log in logs.values():
+        for one, next_one in pairwise(log):
+            after[one].add(next_one)
+    left = after.keys()
+    for _ in range(2):  # forwards, then backwards
+        before = dict.fromkeys(left, 0)
+        for id in left:
+            for other in after[id] & left:
+                before[other] += 1
+        free = [id for id, count in before.items() if not count]
+        for id in free:  # grows while we walk it
+            for other in after[id] & before.keys():
+                before[other] -= 1
+                if not before[other]:
+                    free.append(other)
+        left = before.keys() - set(free)
+        turned: dict[str, set[str]] = {id: set() for id in left}
+        for id in left:
+            for other in after[id] & left:
+                turned[other].add(id)
+        after = turned
+    return set(left)
 
 
 def first_duplicate(log: Sequence[str]) -> str | None:

@@ -202,7 +202,9 @@ class Run:
         found: list[Violation | None] = [*self.contradictions, *(checks.log(address, log) for address, log in logs)]
         for index, (one, log) in enumerate(logs):
             found.extend(checks.pair(one, log, other, other_log) for other, other_log in logs[index + 1 :])
-        return [violation for violation in found if violation is not None]
+        broken = [violation for violation in found if violation is not None]
+        knot = checks.everybody(dict(logs)) if not broken else None
+        return broken if knot is None else [knot]
 
 
 def envelopes(world: World, source: Address, effects: Effects) -> list[tuple[Channel, Payload]]:

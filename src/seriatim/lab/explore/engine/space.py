@@ -97,6 +97,7 @@ class Space:
         self._offers: dict[tuple[int, int], Offer] = {}
         self._log_checks: dict[tuple[int, int], Violation | None] = {}
         self._pair_checks: dict[tuple[int, int, int, int], Violation | None] = {}
+        self._knots: dict[tuple[int, ...], Violation | None] = {}  # by the logs of all machines
         self._decoders: dict[Address, msgspec.msgpack.Decoder[Any]] = {}
         self.edges = Interned()  # (source, target): a message that may be sent
         self.leads_to = self._influences()
@@ -151,7 +152,15 @@ class Space:
                 break
             if other != machine:
                 found = self._broken_pair(min(machine, other), max(machine, other), state)
-        return found
+        return found if found is not None else self._knot(state)
+
+    def _knot(self, state: State) -> Violation | None:
+        """Whether the logs of all machines together break a promise."""
+        key = tuple(self.locals.values[local].log for local in state[: self.count])
+        if key not in self._knots:
+            logs = {address: self.log_payloads(log) for address, log in zip(self.addresses, key, strict=True)}
+            self._knots[key] = self.world.checks.everybody({who: log for who, log in logs.items() if log})
+        return self._knots[key]
 
     def _broken_pair(self, one: int, other: int, state: State) -> Violation | None:
         log = self.locals.values[state[one]].log

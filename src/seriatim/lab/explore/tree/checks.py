@@ -26,6 +26,8 @@ class TreeChecks(OrderChecks):
         self.options = options
         self.readers = readers
         self.one_at_a_time = one_at_a_time
+        self.is_acyclic = options.order == "global"
+        self._awaits_places = options.follows_stamps or options.mode == "ticket"
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
@@ -50,8 +52,7 @@ class TreeChecks(OrderChecks):
                 found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))
-        is_promised = self.options.own_order or self.options.follows_stamps or self.options.mode == "ticket"
-        return found + self._causal(world) if is_promised and self.options.order == "global" else found
+        return found + self._causal(world) if self.options.order == "global" else found
 
     def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
         found = []
@@ -77,7 +78,8 @@ class TreeChecks(OrderChecks):
     def _causal(self, world: Stopped) -> list[Violation]:
         """A reaction comes after what its publisher had been notified of, and after its own events.
 
-        With `own_order` that is everything it published before; otherwise the commands it awaited.
+        With `own_order` that is everything it published before; otherwise the commands it awaited until they had their
+        place.
         """
         causes: dict[str, frozenset[str]] = {}
         own: dict[Address, frozenset[str]] = {}
@@ -92,7 +94,7 @@ class TreeChecks(OrderChecks):
                 causes[event.id] = awaited
                 if self.options.own_order:
                     awaited = awaited | {event.id}
-            if self.options.own_order or address in self.one_at_a_time:
+            if self.options.own_order or (address in self.one_at_a_time and self._awaits_places):
                 own[address] = awaited.union(event.id for event in command.events)
         return self.causal_inversions(world, causes)
 

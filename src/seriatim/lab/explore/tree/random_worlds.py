@@ -34,11 +34,11 @@ def random_world(random: Random, name: str) -> TreeWorld:
     topics = list(TOPICS[: random.randint(2, 3) if busy else random.randint(1, len(TOPICS))])
     tree = _some_unlisted(_tree(random, topics), name)
     mode: Literal["log", "ticket"] = random.choice(["log", "ticket"])
-    causal = random.random() < 0.25
+    chance = random.random()
     options = TreeOptions(
         mode=mode,
-        order="global" if causal else "pairwise",
-        own_order=causal,
+        order="global" if chance < 0.75 else "pairwise",
+        own_order=chance < 0.25,
         full_stamps=random.random() < 0.25,
         durable=random.random() < 0.2,
     )
@@ -75,7 +75,9 @@ def random_story(random: Random, name: str) -> TreeWorld:
     several things to happen in one order, which a world where everything happens at once hardly ever meets.
     """
     topics = list(TOPICS[:2])
-    options = TreeOptions(mode=random.choice(["log", "ticket"]), full_stamps=random.random() < 0.25)
+    options = TreeOptions(
+        mode=random.choice(["log", "ticket"]), order=_story_order(name), full_stamps=random.random() < 0.25
+    )
     both = Change(frozenset(topics))
     scripts: dict[Address, list[Publish | Change]] = {"s1": [both], "s2": _wanderings(random, topics)}
     if random.random() < 0.3:
@@ -92,6 +94,11 @@ def random_story(random: Random, name: str) -> TreeWorld:
         broker_per_topic=False,
         patience=PATIENCE,
     )
+
+
+def _story_order(name: str) -> Literal["global", "pairwise"]:
+    """Mostly pairwise: there the rules about leaving are all that keeps the order."""
+    return "global" if Random(f"order {name}").random() < 0.25 else "pairwise"
 
 
 def _wanderings(random: Random, topics: list[Topic]) -> list[Publish | Change]:

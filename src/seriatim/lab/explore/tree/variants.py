@@ -16,7 +16,7 @@ from seriatim.order import HoldBack, Shift, level
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
-from seriatim.protocols.tree.messages import JoinId, Pass
+from seriatim.protocols.tree.messages import JoinId, Pass, Subscribe
 from seriatim.protocols.tree.placing import Placing
 from seriatim.protocols.tree.state import Join
 from seriatim.protocols.with_broker import Delivered, Write, Written
@@ -83,6 +83,10 @@ def couple_by_two(self: Sequencer, *args: Any, **named: Any) -> None:
     self._couplings.threshold = 2
 
 
+def join_as_if_new(self: Sequencer, source: Address, message: Subscribe, now: float, effects: Effects) -> None:
+    Sequencer._on_subscribe(self, source, msgspec.structs.replace(message, left=frozenset()), now, effects)
+
+
 def publish_at_once(self: Publisher, tree: Any, name: Any, options: Any, state: Any = None) -> None:
     """Without waiting for its own events on other topics."""
     Publisher.__init__(self, tree, name, msgspec.structs.replace(options, own_order=False), state)
@@ -126,13 +130,14 @@ breaks("no-idempotence", "a repeated ticket takes new numbers", _is_repeat=gives
 breaks("no-void-stamp", "a void carries no entries", _void_entries=gives({}))
 breaks("no-write-once", "the last writer of a slot wins", "broker", step=overwrite)
 VARIANTS["no-fencing"] = "a replaced process may still write the journal", Cast(fenced=False)
-breaks("no-causal-coupling", "causal mode couples as total order does", __init__=couple_by_two)
+breaks("no-global-coupling", "topics that one subscription holds are not coupled", __init__=couple_by_two)
+breaks("no-left-announcement", "topics left in the past are not announced", _on_subscribe=join_as_if_new)
 VARIANTS["no-placed"] = (
     "an event counts as placed when it is stored",
     Cast(publisher=type("Broken", (Publisher,), {"placing_type": broken(Placing, _has_place=gives(True))})),
 )
-breaks("no-causal-publisher", "a publisher does not wait for itself", "publisher", __init__=publish_at_once)
+breaks("no-own-order", "a publisher does not wait for itself", "publisher", __init__=publish_at_once)
 VARIANTS["no-journal-before-telling"] = "a stage is told before the journal has the pass", Cast(tells_first=True)
-breaks("no-level", "a subscriber takes every stage", "subscriber", _is_enough=gives(True))
+breaks("no-level", "a subscriber waits for no meeting node", "subscriber", _level=lambda self, home: home)
 breaks("no-joining-level", "a topic being joined does not count", "subscriber", _level=level_of_begun)
 breaks("no-waiting-reaction", "a reaction does not wait until its cause is final", "publisher", _causes=gives([]))

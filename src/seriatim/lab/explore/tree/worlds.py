@@ -15,6 +15,7 @@ ONE = SequencingTree.single("AB")
 TWO = SequencingTree.chain({"A": 1, "B": 2}, 2)
 CHAIN = SequencingTree.chain({"A": 1, "B": 2, "C": 3}, 3)
 STAR = SequencingTree.star({"A": 1, "B": 2, "C": 3}, 3)
+ABOVE = SequencingTree({"n1": None, "n2": "n1"}, {"A": "n2", "B": "n1", "C": "n2"})
 
 # z has seen e and leaves its topic; then f, on the topic it keeps. y holds both all the time.
 LEAVING: Script = {"z": [change(remove="B")], "p": [publish("p", "B", "e")], "q": [publish("q", "A", "f")]}
@@ -45,10 +46,22 @@ JOINING: Script = {
 }
 JOINING_ALL: Script = {**JOINING, "r": [publish("r", "C", "c1")]}
 
+# x, y and z hold two of three topics each, and share one topic with each other.
+CIRCLE: Script = {
+    "p": [publish("p", "A", "a1")],
+    "q": [publish("q", "B", "b1")],
+    "r": [publish("r", "C", "c1")],
+}
+
+# z has seen a1 and moves to B, where b1 comes. c1, which is before a1, is late where B is.
+MOVING_ON: Script = {**CIRCLE, "z": [change("B", "A")]}
+
 BOTH = [("y", change("A B")), ("z", change("A B"))]
 APART = [("y", change("A B")), ("z", change("A"))]
 UNEVEN = [("y", change("A")), ("z", change("A B"))]
 ROUND = [("x", change("A")), ("y", change("B")), ("z", change("C"))]
+PAIRS = [("x", change("A B")), ("y", change("B C")), ("z", change("A C"))]
+PASSING = [("x", change("A C")), ("y", change("B C")), ("z", change("A"))]
 
 STORIES: list[tuple[str, SequencingTree, list[tuple[Address, Change]], Script, str]] = [
     ("leave", ONE, BOTH, LEAVING, "2 topics on one node; z leaves one of them, y keeps both; 2 events"),
@@ -60,12 +73,19 @@ STORIES: list[tuple[str, SequencingTree, list[tuple[Address, Change]], Script, s
     ("chain", CHAIN, ROUND, JOINING, "3 topics on a chain of 3 nodes; 3 subscribers join at once; 2 events"),
     ("chain-all", CHAIN, ROUND, JOINING_ALL, "the same with 3 events"),
     ("star", STAR, ROUND, JOINING, "3 topics on a star of 4 nodes; 3 subscribers join at once; 2 events"),
+    ("circle", STAR, PAIRS, CIRCLE, "3 topics on a star of 4 nodes; 3 subscribers hold 2 topics each; 3 events"),
+    ("move-on", ABOVE, PASSING, MOVING_ON, "3 topics on 2 nodes; z moves to the topic on the upper one; 3 events"),
     ("star-all", STAR, ROUND, JOINING_ALL, "the same with 3 events"),
 ]
 
-MODES: dict[str, TreeOptions] = {"": TreeOptions(mode="log"), "-ticket": TreeOptions(mode="ticket")}
+MODES: dict[str, tuple[TreeOptions, str]] = {
+    "": (TreeOptions(mode="log"), ""),
+    "-ticket": (TreeOptions(mode="ticket"), "; ticket mode"),
+    "-pairwise": (TreeOptions(mode="log", order="pairwise"), "; pairwise order"),
+    "-pairwise-ticket": (TreeOptions(mode="ticket", order="pairwise"), "; pairwise order, ticket mode"),
+}
 
-# Each story in log mode under its name, and in ticket mode.
+# Each story in global order and log mode under its name, and with other options.
 WORLDS: dict[str, Plan[Cast]] = by_name(
     [
         TreeWorld(
@@ -74,9 +94,9 @@ WORLDS: dict[str, Plan[Cast]] = by_name(
             options=options,
             scripts=scripts,
             setup=setup,
-            about=about + ("; ticket mode" if suffix else ""),
+            about=about + also,
         )
         for name, tree, setup, scripts, about in STORIES
-        for suffix, options in MODES.items()
+        for suffix, (options, also) in MODES.items()
     ]
 )
