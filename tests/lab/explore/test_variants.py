@@ -190,7 +190,7 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
             {"x": [change("B")], "p": events("p", "A A"), "q": events("q", "B B")},
             STAGES,
             TWO_LEAVES,
-            setup={"x": "A", "y": "A B"},
+            setup={"w": "A", "x": "A", "y": "A B"},  # for w, stages of A are told where A is at home
         ),
         {"inversion"},
     ),
