@@ -3,7 +3,6 @@
 from typing import Any
 
 from seriatim.model import APPLICATION, BROKER
-from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher
 from seriatim.protocols.tree.messages import Answer, Inquire
 from seriatim.protocols.with_broker import (

@@ -188,11 +188,11 @@ class Publisher:
             lines += [f"{count} events of {topic}: wait for the request under way" for topic, count in waiting.items()]
             if lane.events and not lane.asked and self._waits_for_place(lane):
                 lines.append(f"{lane.events[0].topic}: waits until {lane.topic} before it has its place in the order")
-        return lines + [self.why_unplaced(topic) for topic in sorted(self._placing.waiting)]
+        return lines + [self._placing.explain(topic, self.tree.home(topic)) for topic in sorted(self._placing.waiting)]
 
     def why_unplaced(self, topic: Topic) -> str:
         """What the events of a topic that are stored and have no place wait for; empty: there are none."""
-        return self._placing.explain(topic, self.tree.home(topic)) if topic in self._placing.waiting else ""
+        return self._placing.why(topic, self.tree.home(topic))
 
     def _is_home(self, source: Address, topic: Topic) -> bool:
         return self.tree.knows(topic) and source == self.tree.home(topic)
@@ -359,7 +359,7 @@ class Publisher:
         self._under_way.discard(event.id)
         effects.notify.append(EventStored(event, message.number, {}))
         if self.options.follows_stamps:
-            self._placing.stored(event.topic, message.number, effects)
+            self._placing.stored(event.topic, message.number, self.tree.home(event.topic), effects)
         self._go_on(key, lane, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
