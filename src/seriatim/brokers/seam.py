@@ -7,6 +7,8 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Append(event)        put it at the end of the topic's log, once        Appended
     Watch(topics)        report the logs' lengths, now and when they grow  Grown, Trimmed
     Stamped(…)           keep it on the topic's stamp channel, once        Kept
+    Follow(topic)        report how far it is stamped, now and later       StampedTo
+    Unfollow(topic)      stop
     Write(…)             fill the slot if it is empty                      Written (what it holds)
     Listen(topic, after) deliver from there on, in order, with stamps      Listening, Delivered, Stamped, Trimmed
     Unlisten(topic)      stop

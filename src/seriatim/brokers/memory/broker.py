@@ -24,7 +24,17 @@ from seriatim.model import APPLICATION, Address, Closed, InputError, RemoteError
 from seriatim.protocols.broker import Broker as BrokerMachine
 from seriatim.protocols.broker import Erase, Trim
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.with_broker import Append, Delivered, Listen, Stamped, Unlisten, Voids, Write
+from seriatim.protocols.with_broker import (
+    Append,
+    Delivered,
+    Follow,
+    Listen,
+    Stamped,
+    Unfollow,
+    Unlisten,
+    Voids,
+    Write,
+)
 
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
 OVERTAKEN_MS = 5.0  # how long a delivery is held back at most so that others overtake it, beyond the usual delay
@@ -141,6 +151,7 @@ class MemoryPort(BufferingPort):
         self._broker = broker
         self._hub = broker._hub
         self._topics: set[Topic] = set()
+        self._followed: set[Topic] = set()
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -152,6 +163,10 @@ class MemoryPort(BufferingPort):
             self._topics.add(message.topic)
         elif isinstance(message, Unlisten):
             self._topics.discard(message.topic)
+        elif isinstance(message, Follow):
+            self._followed.add(message.topic)
+        elif isinstance(message, Unfollow):
+            self._followed.discard(message.topic)
         self._hub.send(self.address, message)
 
     async def close(self) -> None:
@@ -163,6 +178,8 @@ class MemoryPort(BufferingPort):
             del self._hub.ports[self.address]
             for topic in self._topics:
                 self._hub.send(self.address, Unlisten(topic))
+            for topic in self._followed:
+                self._hub.send(self.address, Unfollow(topic))
 
     def receive(self, message: Payload) -> None:
         """Take a message from the broker, in a separate turn of the loop. Answers do not wait while paused."""

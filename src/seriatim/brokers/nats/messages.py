@@ -93,9 +93,17 @@ class StampRow(Struct, array_like=True, frozen=True):
     entries: bytes
 
 
+class StampRange(Struct, array_like=True, frozen=True):
+    """The beginning of a `StampRow`; the rest is not looked at."""
+
+    first: _Kept
+    last: _Kept
+
+
 _ids = TopicIds()
 _encode = msgspec.msgpack.Encoder().encode
 _stamps = msgspec.msgpack.Decoder(list[StampRow])
+_ranges = msgspec.msgpack.Decoder(list[StampRange])
 
 
 def encode_stamps(stamps: Sequence[Stamped]) -> bytes:
@@ -113,6 +121,17 @@ def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) ->
     if not rows:
         raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
     return [Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch) for row in rows]
+
+
+def last_stamped(data: bytes, subject: str) -> Number:
+    """The last number that a message of stamps is about. RemoteError: no sequencer wrote this."""
+    try:
+        ranges = _ranges.decode(data)
+    except UNREADABLE as error:
+        raise RemoteError(f"{subject} holds something else than stamps: {error}") from None
+    if not ranges:
+        raise RemoteError(f"{subject} holds a message without stamps")
+    return ranges[-1].last
 
 
 # ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -44,17 +44,19 @@ class Placing:
 
     def sending(self, topic: Topic, home: Node, effects: Effects) -> None:
         """An event of this topic is sent now, for the first time. Called before its `Append` is."""
+        following = self._followed(topic, home, effects)
+        following.before = following.stamped
+
+    def _followed(self, topic: Topic, home: Node, effects: Effects) -> Following:
         following = self.following.get(topic)
         if following is None:
             following = self.following[topic] = Following()
             effects.send.append((BROKER, Follow(topic)))
             effects.send.append((home, Inquire(topic, 1)))
-        following.before = following.stamped
+        return following
 
-    def stored(self, topic: Topic, number: Number, effects: Effects) -> None:
-        following = self.following.get(topic)
-        if following is None:
-            return
+    def stored(self, topic: Topic, number: Number, home: Node, effects: Effects) -> None:
+        following = self._followed(topic, home, effects)
         if number <= following.before:
             following.stamped = following.before = 0
             effects.send.append((BROKER, Follow(topic)))
@@ -96,11 +98,15 @@ class Placing:
         if following is not None and message.number in following.unplaced:
             following.said = SAYS.get(message.state, "the node has stamped it, and the broker does not show the stamp")
 
+    def why(self, topic: Topic, home: Node) -> str:
+        """What the unplaced events of a topic wait for, as far as it is known; empty: there are none."""
+        if topic not in self.waiting:
+            return ""
+        return self.following[topic].said or f"node {home} has not answered"
+
     def explain(self, topic: Topic, home: Node) -> str:
         following = self.following[topic]
         numbers = f"{topic} {min(following.unplaced)}"
         if len(following.unplaced) > 1:
             numbers += f" to {max(following.unplaced)}"
-        return (
-            f"{numbers}: stored, waits for its place in the order; {following.said or f'node {home} has not answered'}"
-        )
+        return f"{numbers}: stored, waits for its place in the order; {self.why(topic, home)}"

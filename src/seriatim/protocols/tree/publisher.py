@@ -199,16 +199,22 @@ class Publisher:
             lines += [f"{count} events of {topic}: wait for the request under way" for topic, count in waiting.items()]
             if lane.events and not lane.asked and self._waits_for_place(lane):
                 lines.append(f"{lane.events[0].topic}: waits until {lane.topic} before it has its place in the order")
-        if held := sum(len(command.events) for command in self.state.held):
-            causes = ", ".join(
-                f"{topic} {self.state.held.first.behind[topic]}" for topic in self._causes(self.state.held.first)
-            )
-            lines.append(f"{held} events: wait until {causes}, of which this bus was notified early, is final")
-        return lines + [self.why_unplaced(topic) for topic in sorted(self._placing.waiting)]
+        if causes := self.why_held():
+            lines.append(causes)
+        return lines + [self._placing.explain(topic, self.tree.home(topic)) for topic in sorted(self._placing.waiting)]
 
     def why_unplaced(self, topic: Topic) -> str:
         """What the events of a topic that are stored and have no place wait for; empty: there are none."""
-        return self._placing.explain(topic, self.tree.home(topic)) if topic in self._placing.waiting else ""
+        return self._placing.why(topic, self.tree.home(topic))
+
+    def why_held(self) -> str:
+        """What the events that may be reactions wait for; empty: none does."""
+        held = self.state.held
+        if not held:
+            return ""
+        causes = ", ".join(f"{topic} {held.first.behind[topic]}" for topic in self._causes(held.first))
+        count = sum(len(command.events) for command in held)
+        return f"{count} events wait until the stamp of {causes} is finished: this bus was notified of it early"
 
     def _is_home(self, source: Address, topic: Topic) -> bool:
         return self.tree.knows(topic) and source == self.tree.home(topic)
@@ -416,7 +422,7 @@ class Publisher:
         self._under_way.discard(event.id)
         effects.notify.append(EventStored(event, message.number, {}))
         if self.options.follows_stamps:
-            self._placing.stored(event.topic, message.number, effects)
+            self._placing.stored(event.topic, message.number, self.tree.home(event.topic), effects)
         self._go_on(key, lane, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
