@@ -17,7 +17,7 @@ before it have their place. That keeps the publisher's own order across topics.
 
 from collections.abc import Iterator
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
 from seriatim.order import SequencingTree
@@ -28,11 +28,11 @@ from seriatim.protocols.queue import Queue
 from seriatim.protocols.tree.messages import Answer, Granted, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.placing import Following, Placing
+from seriatim.protocols.tree.reacting import Reacting, Reactions
 from seriatim.protocols.with_broker import (
     Append,
     Appended,
     EventStored,
-    Follow,
     Publish,
     StampedTo,
     Unfollow,
@@ -110,15 +110,14 @@ class PublisherState(Struct):
     lost_slots: int = 0
     epochs: dict[Node, int] = field(default_factory=dict)
     following: dict[Topic, Following] = field(default_factory=dict)
-    held: Queue[Publish] = field(default_factory=Queue)  # they may react to what is not final yet
-    finals: dict[Topic, Number] = field(default_factory=dict)  # how far stamps are, as far as it was told since
-    asked: set[Topic] = field(default_factory=set)  # the broker is to tell how far, only for what is held
+    reacting: Reacting = field(default_factory=Reacting)
 
 
 class Publisher:
     """The machine of one publisher. Its name must not be used again by a later incarnation."""
 
     placing_type = Placing
+    reactions_type = Reactions
 
     def __init__(
         self, tree: SequencingTree, name: Address, options: TreeOptions, state: PublisherState | None = None
@@ -129,7 +128,8 @@ class Publisher:
         self.state = state if state is not None else PublisherState()
         self._busy = {key: None for key, lane in self.state.lanes.items() if not lane.is_idle()}
         self._under_way = {event.id for lane in self.state.lanes.values() for event in lane.all_events()}
-        self._under_way |= {event.id for command in self.state.held for event in command.events}
+        self._reactions = self.reactions_type(self.state.reacting)
+        self._under_way |= {event.id for event in self._reactions.events}
         self._placing = self.placing_type(self.state.following)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
@@ -149,9 +149,11 @@ class Publisher:
             case StampedTo() if source == BROKER:
                 if self._placing.on_stamped(message, effects):
                     self._go_on_in_order(effects)
-                self._on_final(message, effects)
+                self._reactions.on_final(message)
+                self._go_on_reacting(effects)
             case StampedTo() if source == APPLICATION:
-                self._on_final(message, effects)
+                self._reactions.on_final(message)
+                self._go_on_reacting(effects)
             case Answer() if self._is_home(source, message.topic):
                 if is_current(self.state.epochs, source, message.epoch):
                     self._placing.on_answer(message)
@@ -178,9 +180,7 @@ class Publisher:
                         effects.send.append((BROKER, Write(lane.topic, number, slot.entries, slot.event, slot.proof)))
             for topic in self._placing.waiting:
                 self._placing.ask_again(topic, self.tree.home(topic), effects)
-            for topic in self._causes(self.state.held.first) if self.state.held else ():
-                self.state.asked.add(topic)
-                effects.send.append((BROKER, Follow(topic)))
+            self._reactions.ask(effects)
         self._wish(effects, now)
         return effects
 
@@ -199,22 +199,13 @@ class Publisher:
             lines += [f"{count} events of {topic}: wait for the request under way" for topic, count in waiting.items()]
             if lane.events and not lane.asked and self._waits_for_place(lane):
                 lines.append(f"{lane.events[0].topic}: waits until {lane.topic} before it has its place in the order")
-        if causes := self.why_held():
-            lines.append(causes)
+        if why := self._reactions.explain():
+            lines.append(why)
         return lines + [self._placing.explain(topic, self.tree.home(topic)) for topic in sorted(self._placing.waiting)]
 
     def why_unplaced(self, topic: Topic) -> str:
         """What the events of a topic that are stored and have no place wait for; empty: there are none."""
         return self._placing.why(topic, self.tree.home(topic))
-
-    def why_held(self) -> str:
-        """What the events that may be reactions wait for; empty: none does."""
-        held = self.state.held
-        if not held:
-            return ""
-        causes = ", ".join(f"{topic} {held.first.behind[topic]}" for topic in self._causes(held.first))
-        count = sum(len(command.events) for command in held)
-        return f"{count} events wait until the stamp of {causes} is finished: this bus was notified of it early"
 
     def _is_home(self, source: Address, topic: Topic) -> bool:
         return self.tree.knows(topic) and source == self.tree.home(topic)
@@ -235,39 +226,14 @@ class Publisher:
                 raise InputError("event.id", f"{event.id!r} is used twice", "give every event an id of its own")
             new.add(event.id)
         self._under_way |= new
-        if not self.state.held and not self._causes(message):
+        if self.options.mode == "ticket" or not self._reactions.hold(message):
             self._take(message, effects)
-            return
-        self.state.held.append(message)
 
-    def _causes(self, message: Publish) -> list[Topic]:
-        """Topics of which the publisher's subscriber was notified early, so that this command waits for their stamps.
-
-        A reaction could reach a meeting node before its cause does, and be its predecessor for somebody else. With the
-        finished stamp the cause has passed every node where anybody's topics meet. The subscriber tells how far these
-        are; of what it cannot tell (any more) the broker is asked.
-        """
-        if self.options.mode == "ticket":
-            return []
-        finals = self.state.finals
-        return sorted(topic for topic, number in message.behind.items() if finals.get(topic, 0) < number)
-
-    def _on_final(self, message: StampedTo, effects: Effects) -> None:
-        if self.state.held:
-            self.state.finals[message.topic] = max(message.last, self.state.finals.get(message.topic, 0))
-            self._release(effects)
-
-    def _release(self, effects: Effects) -> None:
-        """Whatever comes after a command that waits waits with it: it may react to the same."""
-        held = self.state.held
-        while held and not self._causes(held.first):
-            (message,) = held.take()
-            self._take(message, effects)
-        if not held:
-            asked = sorted(self.state.asked - self.state.following.keys())
-            effects.send.extend((BROKER, Unfollow(topic)) for topic in asked)
-            self.state.asked.clear()
-            self.state.finals.clear()
+    def _go_on_reacting(self, effects: Effects) -> None:
+        """Commands that waited for what they may react to."""
+        while (command := self._reactions.next()) is not None:
+            self._take(command, effects)
+        self._reactions.end(self.state.following, effects)
 
     def _take(self, message: Publish, effects: Effects) -> None:
         for parcel in self._parcels(message.events):
@@ -294,9 +260,9 @@ class Publisher:
         lane = self.state.lanes.get(key)
         if message.event_id not in self._under_way:
             return
-        if _forget_held(self.state.held, message):
+        if self._reactions.forget(message):
             self._under_way.discard(message.event_id)
-            self._release(effects)
+            self._go_on_reacting(effects)
             return
         if lane is None:
             return
@@ -426,7 +392,7 @@ class Publisher:
         self._go_on(key, lane, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
-        if not self._busy and not self._placing.waiting and not self.state.held:
+        if not self._busy and not self._placing.waiting and not self.state.reacting.queue:
             self.state.retry_due = None
         elif self.state.retry_due is None:
             self.state.retry_due = now + self.options.retry_ms
@@ -451,14 +417,5 @@ def _forget_queued(queue: Queue[list[Event]], withdrawn: Withdraw) -> bool:
         if _forget(parcel, withdrawn):
             if not parcel:
                 queue.remove(index)
-            return True
-    return False
-
-
-def _forget_held(queue: Queue[Publish], withdrawn: Withdraw) -> bool:
-    for index, command in enumerate(queue):
-        left = tuple(event for event in command.events if not _is(event, withdrawn))
-        if len(left) < len(command.events):
-            queue.items[queue.taken + index] = structs.replace(command, events=left)
             return True
     return False

@@ -123,7 +123,7 @@ def is_passive(machine: Any) -> bool:
     if isinstance(machine, Subscriber):
         return machine.state.changing is None and not machine.state.waiting
     if isinstance(machine, Publisher):
-        return not machine.state.held and all(
+        return not machine.state.reacting.queue and all(
             lane.is_idle() and not lane.events for lane in machine.state.lanes.values()
         )
     return False

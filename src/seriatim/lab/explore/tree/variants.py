@@ -18,6 +18,7 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
 from seriatim.protocols.tree.messages import JoinId, Pass, Subscribe
 from seriatim.protocols.tree.placing import Placing
+from seriatim.protocols.tree.reacting import Reactions
 from seriatim.protocols.tree.state import Join
 from seriatim.protocols.with_broker import Delivered, Write, Written
 
@@ -140,4 +141,7 @@ breaks("no-own-order", "a publisher does not wait for itself", "publisher", __in
 VARIANTS["no-journal-before-telling"] = "a stage is told before the journal has the pass", Cast(tells_first=True)
 breaks("no-level", "a subscriber waits for no meeting node", "subscriber", _level=lambda self, home: home)
 breaks("no-joining-level", "a topic being joined does not count", "subscriber", _level=level_of_begun)
-breaks("no-waiting-reaction", "a reaction does not wait until its cause is final", "publisher", _causes=gives([]))
+VARIANTS["no-waiting-reaction"] = (
+    "a reaction does not wait until its cause is final",
+    Cast(publisher=type("Broken", (Publisher,), {"reactions_type": broken(Reactions, _causes=gives([]))})),
+)
