@@ -29,6 +29,7 @@ from seriatim.protocols.with_broker import (
     Delivered,
     Follow,
     Listen,
+    Staged,
     Stamped,
     Unfollow,
     Unlisten,
@@ -75,6 +76,7 @@ class MemoryBroker(Broker):
         self.keeps_log = keeps_log
         self.lossy = loss > 0.0
         self.is_dense = not markers
+        self.has_stages = keeps_log
         machine = BrokerMachine(replays=keeps_log, markers=markers)
         self._hub = _Hub(machine, random.Random(seed), loss, duplication, reordering, delay_ms)
         self._ports: set[MemoryPort] = set()
@@ -91,6 +93,7 @@ class MemoryBroker(Broker):
         """Become a connection to the other one's broker, before anything is attached here."""
         self._hub, self._buckets = other._hub, other._buckets
         self.keeps_log, self.lossy, self.is_dense = other.keeps_log, other.lossy, other.is_dense
+        self.has_stages = other.has_stages
 
     @property
     def requests(self) -> Requests:
@@ -183,7 +186,7 @@ class MemoryPort(BufferingPort):
 
     def receive(self, message: Payload) -> None:
         """Take a message from the broker, in a separate turn of the loop. Answers do not wait while paused."""
-        if isinstance(message, Delivered | Stamped | Voids):
+        if isinstance(message, Delivered | Staged | Stamped | Voids):
             super().receive(message)
         else:
             self._deliver(message)
@@ -252,7 +255,7 @@ class _Hub:
             self._draining = False
 
     def _hand_over(self, target: Address, message: Payload) -> None:
-        if self._reliable or not isinstance(message, Delivered | Stamped | Voids):
+        if self._reliable or not isinstance(message, Delivered | Staged | Stamped | Voids):
             if (port := self.ports.get(target)) is not None:
                 port.receive(message)
             return

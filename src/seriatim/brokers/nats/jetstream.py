@@ -35,6 +35,7 @@ from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_sl
 from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
+from seriatim.brokers.nats.stages import Stages
 from seriatim.brokers.nats.stamps import StampChannel
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS, Watcher
@@ -53,8 +54,10 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import (
     Append,
     Appended,
+    Attend,
     Follow,
     Listen,
+    Staged,
     Stamped,
     Unfollow,
     Unlisten,
@@ -78,6 +81,7 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
     """
 
     knows_repeats = True
+    has_stages = True
 
     def __init__(
         self,
@@ -101,6 +105,7 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         self.streams = Streams(self.api, self.names, options if options is not None else StreamOptions())
         self.readers = Readers(self.api, self.names.cluster)
         self.following = StampFollowing(self)
+        self.stages = Stages(self.link, self.names, self.topic_names)
         self.pace_ms = pace_ms
 
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
@@ -197,6 +202,10 @@ class JetStreamPort(Port):
             case Stamped():
                 self.stamps.send(message)
                 self.watcher.stamped(message.topic, message.last)
+            case Staged():
+                self._broker.stages.tell(message)
+            case Attend():
+                self._broker.stages.attend(self, message.topic, message.node, self._on_staged)
             case Follow():
                 self._follow(message)
             case Unfollow():
@@ -205,6 +214,7 @@ class JetStreamPort(Port):
             case Listen():
                 self._listen(message)
             case Unlisten():
+                self._broker.stages.attend(self, message.topic, "", self._on_staged)
                 if (listening := self._listening.pop(message.topic, None)) is not None:
                     listening.close()
             case Watch():
@@ -239,6 +249,7 @@ class JetStreamPort(Port):
         self._broker.detach(self)
         for listening in self._listening.values():
             listening.close()
+        self._broker.stages.leave(self)
         for topic in self._followed:
             self._broker.following.leave(topic, self)
         if self._watcher is not None:
@@ -271,6 +282,11 @@ class JetStreamPort(Port):
         listening = kind(message, self._broker, self._deliver, lambda error: self._refuse(message, error))
         listening.pause(self._paused, message.topic in self._held)
         self._listening[message.topic] = listening
+
+    def _on_staged(self, message: Staged) -> None:
+        """What comes while nothing is read is left out: the finished stamp is read when it goes on."""
+        if not self._paused and message.topic not in self._held:
+            self._deliver(message)
 
     def _follow(self, message: Follow) -> None:
         if self._broker.mode != "log":

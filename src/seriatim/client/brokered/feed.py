@@ -36,7 +36,7 @@ from seriatim.model import (
 )
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import Answer, Refused
-from seriatim.protocols.with_broker import Change, Changed, Delivered, Ended, Listen, Rejected
+from seriatim.protocols.with_broker import Change, Changed, Delivered, Ended, Listen, Rejected, StampedTo
 from seriatim.runtime import Driver, Journal
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Feed:
         self._recall = view.recall
         self._inbox = source.inbox
         self._arrived = source.arrived
+        self._early = connection.early
         self._network = network if network is not None else connection.network
         self._clock = connection.clock
         self._limits = source.wishes.limits
@@ -104,6 +105,7 @@ class Feed:
 
     def start(self) -> None:
         self._is_running = True
+        self._early.notified(self.view.early)  # by an earlier process
         self._broker.know(self.topics)
         self._network.switchboard.attach(self.address, self._from_network)
         self._driver.start()
@@ -258,7 +260,11 @@ class Feed:
         for notice in notices:
             match notice:
                 case Notification():
+                    if notice.early:
+                        self._early.notified({notice.event.topic: notice.number})
                     self._take_in(notice)
+                case StampedTo():
+                    self._early.final(notice)
                 case Gap():
                     self._inbox.put_gap(notice)
                     self._source.on_gap(notice)

@@ -68,6 +68,11 @@ class SubscriberView(ABC):
         return {}
 
     @property
+    def early(self) -> Mapping[Topic, Number]:
+        """Of each topic the last event that was notified early and is not known to be final."""
+        return {}
+
+    @property
     def waiting(self) -> int:
         """Messages that are here and wait for others."""
         return 0

@@ -51,6 +51,7 @@ from seriatim.protocols.with_broker import (
     Follow,
     NotTaken,
     Publish,
+    StampedTo,
     Unfollow,
     Withdraw,
     Write,
@@ -104,6 +105,7 @@ class BrokerOutbox(Outbox):
         self.refusal: dict[Topic, str] = {}  # why a sequencer last refused a request for numbers
         self._view = view
         self._network = connection.network
+        self._early = connection.early
         self._home_of = description.tree.home  # raises if no node orders a topic
         self._broker = broker
         self._switchboard = connection.network.switchboard
@@ -124,6 +126,10 @@ class BrokerOutbox(Outbox):
     def start(self) -> None:
         self._switchboard.attach(self.name, self._driver.deliver)
         self._driver.start()
+        self._early.on_final = self._on_final
+
+    def _on_final(self, message: StampedTo) -> None:
+        self._driver.deliver(APPLICATION, message)
 
     async def close(self) -> None:
         """Stop. Events that are not published fail."""
@@ -200,7 +206,7 @@ class BrokerOutbox(Outbox):
                 return
         lane.under_way = under_way = UnderWay(lane, message.id, message.topic, events, ids, len(events))
         self._under_way[message.id] = under_way
-        self._driver.command(APPLICATION, Publish((message,)))
+        self._driver.command(APPLICATION, Publish((message,), dict(self._early.numbers)))
 
     def _flush_soon(self, lane: Lane) -> None:
         """Flush in the next turn of the loop, together with what is published until then."""

@@ -46,6 +46,7 @@ class TreeSession(BrokerSession):
             machine,
             machine.explain,
             places=options.mode == "log" and options.confirm == "placed",
+            why_not=machine.why_held,
             why_unplaced=machine.why_unplaced,
             own_order=options.own_order,
         )

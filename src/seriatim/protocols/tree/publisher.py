@@ -207,6 +207,10 @@ class Publisher:
         """What the events of a topic that are stored and have no place wait for; empty: there are none."""
         return self._placing.why(topic, self.tree.home(topic))
 
+    def why_held(self, topic: Topic) -> str:
+        """Why events are not sent although nothing of their topic is under way; empty: there is no reason."""
+        return self._reactions.explain()
+
     def _is_home(self, source: Address, topic: Topic) -> bool:
         return self.tree.knows(topic) and source == self.tree.home(topic)
 
