@@ -78,7 +78,7 @@ async def test_a_plain_nats_client_is_ordered_too(cluster: dict[str, Any]) -> No
 def test_status_explain_and_the_admin_port(cluster: dict[str, Any]) -> None:
     shown = run("status", "--url", cluster["url"])
     assert shown.returncode == 0, shown
-    assert shown.stdout.startswith("cluster seriatim: log mode, total order\nnode  role")
+    assert shown.stdout.startswith("cluster seriatim: log mode, global order\nnode  role")
     assert "root  active  1" in shown.stdout
     listed = run("status", "--url", cluster["url"], "--json")
     assert '"role": "active"' in listed.stdout

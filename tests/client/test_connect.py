@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -113,7 +114,7 @@ async def test_a_running_cluster_has_its_ways() -> None:
     [
         ("memory://?loss=0.5", {"mode": "log"}, "log mode is not possible: this broker loses events"),
         ("memory://?keeps_log=no", {"mode": "log"}, "log mode is not possible"),
-        ("memory://", {"mode": "log", "causal": True}, "causal order needs tickets"),
+        ("memory://", {"mode": "log", "causal": True}, "own order across topics \\(causal=True\\) needs tickets"),
         ("memory://?lose=0.5", {}, "did you mean loss"),
         ("carrier-pigeon://h", {}, "scheme"),
     ],
@@ -187,14 +188,57 @@ async def test_nobody_answers() -> None:
     ("wishes", "problem"),
     [
         ({"mode": "log"}, "cluster shop runs in ticket mode"),
-        ({"causal": False}, "cluster shop keeps causal order"),
+        ({"causal": True}, "cluster shop does not keep each publisher's own order across topics"),
+        ({"order": "pairwise"}, "order: cluster shop keeps global order"),
+        ({"order": "atoms"}, "order: cluster shop keeps global order"),
         ({}, "token: the sequencers of shop ask for one"),
     ],
 )
 def test_the_cluster_must_be_what_was_asked_for(wishes: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         check_description(description(token_needed=True), settings(**wishes))
-    check_description(description(), settings(mode="ticket", causal=True))
+    check_description(description(), settings(mode="ticket", order="global", causal=False))
+    check_description(description(causal=True), settings(mode="ticket", causal=True))
+    with pytest.raises(InputError, match="order: cluster shop orders by atoms"):
+        check_description(description(sequenced_by="atoms"), settings())
+
+
+@pytest.mark.parametrize(
+    ("said", "order", "own_order"),
+    [
+        ({}, "pairwise", False),
+        ({"order": "tree", "causal": True}, "global", True),
+        ({"order": "tree", "causal": False}, "pairwise", False),
+    ],
+)
+def test_the_description_of_an_earlier_version_means_what_it_meant(
+    said: dict[str, Any], order: str, own_order: bool
+) -> None:
+    told = decode_description(msgspec.json.encode({"cluster": "shop", "parents": {"root": None}, **said}))
+    assert (told.order, told.options.order, told.options.own_order) == (order, order, own_order)
+    check_description(told, settings())
+    check_description(told, settings(causal=own_order))
+    with pytest.raises(InputError, match=f"order: cluster shop keeps {order} order"):
+        check_description(told, settings(order="pairwise" if order == "global" else "global"))
+
+
+def test_earlier_clients_can_read_a_description_of_today() -> None:
+    told = msgspec.json.decode(encode_description(description()))
+    assert (told["order"], told["causal"], told["tree_order"]) == ("tree", False, "global")
+
+
+def test_older_words_are_read_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert settings(order="tree").order is None
+    assert 'order "tree" is an older word and means "global" now' in caplog.text
+    caplog.clear()
+    assert settings(causal=True).order == "global"
+    assert "global order needs no causal = true" in caplog.text
+    caplog.clear()
+    assert settings(order="atoms", causal=True).order == "atoms"
+    assert settings(order="pairwise").order == "pairwise"
+    assert not caplog.text
+    with pytest.raises(InputError, match="causal: pairwise order does not order topics that one subscription alone"):
+        settings(order="pairwise", causal=True)
 
 
 def test_the_cluster_says_how_topics_lie_on_the_broker() -> None:

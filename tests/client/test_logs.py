@@ -31,7 +31,7 @@ def verdicts(folder: Path, *names: str) -> dict[str, str]:
     return {name: each.answer if each.answer == "valid" else each.reason for name, each in found.items()}
 
 
-PROMISED = ("fifo", "per-topic", "tno", "integrity", "completeness")
+PROMISED = ("fifo", "per-topic", "tno", "acyclic", "integrity", "completeness")
 ALL_VALID = dict.fromkeys(PROMISED, "valid")
 
 

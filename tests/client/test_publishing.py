@@ -133,7 +133,7 @@ async def test_events_of_a_topic_keep_their_order_under_load() -> None:
             assert [int(event.data) for event in got if event.topic == topic] == order
 
 
-async def test_causal_mode_keeps_the_publishers_order_across_topics() -> None:
+async def test_own_order_is_the_publishers_order_across_topics() -> None:
     async with world(causal=True) as w, w.bus() as bus, bus.subscribe("t", "u") as events:
         topics = ["t", "t", "u", "t", "u", "u", "u", "t", "t", "t"] * 10
         await bus.publish_many([(topic, b"%d" % i) for i, topic in enumerate(topics)])

@@ -17,6 +17,7 @@ from seriatim.client.settings import Settings
 from seriatim.client.tree.session import TreeSession, embedded_tree
 from seriatim.live.tree.host import NodeHost
 from seriatim.order import SequencingTree
+from seriatim.protocols.tree.options import TreeOrder
 from tests import waiting
 
 T = TypeVar("T")
@@ -54,12 +55,13 @@ async def world(
     broker: Broker | None = None,
     *,
     mode: str | None = None,
-    causal: bool | None = None,
+    order: TreeOrder = "global",
+    causal: bool = False,
     tree: SequencingTree | None = None,
 ) -> AsyncIterator[World]:
     """A cluster that runs while the block does."""
     broker = broker if broker is not None else MemoryBroker()
-    cluster = embedded_tree(broker, embedded_options(broker, mode, causal), tree)
+    cluster = embedded_tree(broker, embedded_options(broker, mode, order, causal), tree)
     await cluster.start()
     try:
         yield World(broker, cluster)

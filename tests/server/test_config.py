@@ -103,7 +103,41 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
     assert parse(config_text(config), config.folder) == config
 
 
+@pytest.mark.parametrize(
+    ("words", "order", "own_order", "told"),
+    [
+        ("", "global", False, []),
+        ('order = "global"', "global", False, []),
+        ('order = "pairwise"', "pairwise", False, []),
+        ('order = "tree"', "global", False, ['order "tree" is an older word']),
+        ("causal = true", "global", True, ["global order needs no causal = true"]),
+        ('order = "tree"\ncausal = true', "global", True, ['order "tree" is', "global order needs no causal"]),
+        ("causal = false", "global", False, []),
+    ],
+)
+def test_what_is_promised_and_how_older_words_are_read(
+    words: str, order: str, own_order: bool, told: list[str]
+) -> None:
+    config = parse(f"{ONE}{words}")
+    assert config.order == order
+    assert (config.options.order, config.options.own_order) == (order, own_order)
+    assert len(config.notices) == len(told)
+    assert all(start in notice for start, notice in zip(told, config.notices, strict=True))
+    again = parse(config_text(config), config.folder)
+    assert (again.order, again.options) == (config.order, config.options)
+
+
+def test_causal_order_of_atoms_needs_no_notice() -> None:
+    config = parse(f'{ONE}order = "atoms"\ncausal = true')
+    assert (config.order, config.causal, config.options.own_order, config.notices) == ("atoms", True, False, ())
+
+
 BAD = [
+    (f"{ONE}order = 'pairwise'\ncausal = true", "causal: pairwise order does not order topics that one subscription"),
+    (
+        f"{ONE}order = 'clock'",
+        "order: 'clock' does not fit (Invalid enum value 'clock'); give \"global\", \"pairwise\"",
+    ),
     ("", "broker: is missing; give the URL of the broker, for example"),
     ("broker = 4222\nnodes.root = {}", "broker: 4222 does not fit (Expected `str`, got `int`); give the URL"),
     ('broker = "localhost"\nnodes.root = {}', "broker: 'localhost' is not a URL; give"),
@@ -321,7 +355,7 @@ def test_what_is_written_out_reads_back_the_same(config: ClusterConfig) -> None:
 @pytest.mark.parametrize("kind", [ClusterConfig, NodeConfig, *TABLES.values()], ids=lambda kind: kind.__name__)
 def test_every_key_is_described(kind: type[msgspec.Struct]) -> None:
     for each in msgspec.structs.fields(kind):
-        if each.name not in {"nodes", "homes", "folder", *TABLES}:
+        if each.name not in {"nodes", "homes", "folder", "says_tree", *TABLES}:
             assert re.match(r"[a-z\"]", description(each.type)), each.name
 
 
@@ -334,7 +368,7 @@ def rows_of(kind: type[msgspec.Struct], prefix: str) -> list[str]:
     """The rows of the page's table that describe these keys."""
     rows = []
     for each in msgspec.structs.fields(kind):
-        if each.name not in {"nodes", "homes", "folder", *TABLES}:
+        if each.name not in {"nodes", "homes", "folder", "says_tree", *TABLES}:
             default = "required"
             if each.default is not msgspec.NODEFAULT:
                 default = f"`{json.dumps(each.default)}`" if each.default not in (None, "") else ""

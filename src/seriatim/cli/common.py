@@ -9,12 +9,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 from msgspec import Struct
 
 from seriatim.model import ConnectionFailed, InputError
+from seriatim.server.orders import OLD_WORD, TREE_IS_GLOBAL, Order
 
 if TYPE_CHECKING:
     from seriatim import Bus
@@ -66,6 +67,17 @@ url_option = add_options(
     ),
 )
 
+
+class OrderChoice(click.Choice[str]):
+    """One of the orders. The older word "tree" is read as "global", and whoever writes it is told."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == OLD_WORD:
+            click.echo(f"note: {TREE_IS_GLOBAL}", err=True)
+            return None if param is not None and param.default is None else "global"
+        return super().convert(value, param, ctx)
+
+
 # How a client proves who it is to the sequencers.
 client_options = add_options(
     click.option("--token-file", type=_EXISTING, envvar="SERIATIM_TOKEN_FILE", help="File with the clients' token."),
@@ -74,10 +86,9 @@ client_options = add_options(
     click.option("--key", type=_EXISTING, help="Key of the certificate (TLS)."),
     click.option(
         "--order",
-        type=click.Choice(["tree", "atoms"]),
+        type=OrderChoice(["global", "pairwise", "atoms"]),
         envvar="SERIATIM_ORDER",
-        default="tree",
-        help="What orders in the cluster (environment: SERIATIM_ORDER).",
+        help="What the cluster must promise; default: any order of a tree (environment: SERIATIM_ORDER).",
     ),
 )
 
@@ -180,7 +191,7 @@ class Client(Struct, frozen=True, kw_only=True):
     authority: str | None = None
     certificate: str | None = None
     key: str | None = None
-    order: Literal["tree", "atoms"] = "tree"
+    order: Order | None = None
 
     def connect(self, **more: Any) -> "Bus":
         """A bus that is not connected yet. Files that are missing or wrong raise an error now."""

@@ -18,6 +18,7 @@ from seriatim.cli.common import (
     table,
     url_option,
 )
+from seriatim.server.description import ClusterDescription
 from seriatim.server.status import NodeStatus
 
 EXIT_SILENT = 1
@@ -94,9 +95,7 @@ def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool
         async with find_cluster(url, cluster, timeout_s) as found:
             answers = await found.status()
             description = found.description
-            order = "causal and total order" if description.causal else "total order"
-            how = "atoms" if description.order == "atoms" else f"{description.mode} mode"
-            return f"cluster {description.cluster}: {how}, {order}", answers
+            return f"cluster {description.cluster}: {_order(description)}", answers
 
     title, answers = run_until_interrupted(ask)
     if as_json:
@@ -115,6 +114,14 @@ def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool
                 click.echo(f"{place.node} at {place.address}: {status.reason}")
     served = {status.node for _, status in answers if status is not None and status.role == "active"}
     return served == {place.node for place, _ in answers}
+
+
+def _order(description: ClusterDescription) -> str:
+    """What the cluster promises, in words."""
+    if description.order == "atoms":
+        return "atoms, pairwise and causal order" if description.causal else "atoms, pairwise order"
+    own = ", publishers keep their own order" if description.causal else ""
+    return f"{description.mode} mode, {description.order} order{own}"
 
 
 def _row(place: Place, status: NodeStatus | None, columns: Columns) -> tuple[str, ...]:

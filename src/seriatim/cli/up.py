@@ -13,7 +13,15 @@ import click
 
 from seriatim.brokers.capabilities import BrokerServer, required
 from seriatim.brokers.urls import kind_of
-from seriatim.cli.common import DEFAULT_CLUSTER, DEFAULT_URL, run_service, service_options, show_json, write_ready
+from seriatim.cli.common import (
+    DEFAULT_CLUSTER,
+    DEFAULT_URL,
+    OrderChoice,
+    run_service,
+    service_options,
+    show_json,
+    write_ready,
+)
 from seriatim.model import ConnectionFailed, InputError
 from seriatim.server.config import ClusterConfig, parse_config, read_plan
 
@@ -32,7 +40,8 @@ WATCH_S = 0.5
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep data here.")
 @click.option("--tree", type=click.Path(path_type=Path), help="File with the nodes' parents and the topics' homes.")
 @click.option("--mode", type=click.Choice(["log", "ticket"]), default="log", help="Who numbers events.")
-@click.option("--causal", is_flag=True, help="Causal order too.")
+@click.option("--order", type=OrderChoice(["global", "pairwise"]), default="global", help="What the cluster promises.")
+@click.option("--causal", is_flag=True, hidden=True)  # older: global order needs no switch; the server says so
 @click.option("--cluster", default=DEFAULT_CLUSTER, help="Name of the cluster.")
 @service_options("warning", "URLs")
 def command(

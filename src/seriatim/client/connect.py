@@ -9,12 +9,13 @@ from seriatim.client.options import GapPolicy, Limits
 from seriatim.client.session import Session
 from seriatim.client.settings import Journals, Settings
 from seriatim.runtime.net.security import SecurityOptions
+from seriatim.server.orders import Order
 
 
 def connect(
     url: str,
     *,
-    order: Literal["tree", "atoms"] = "tree",
+    order: Order | None = None,
     mode: Literal["log", "ticket"] | None = None,
     causal: bool | None = None,
     name: str | None = None,
@@ -38,13 +39,15 @@ def connect(
     through the broker, or at `sequencers` ("host:port"). `vcube:///path/peers.toml?id=3` makes this process a peer,
     without a broker (docs/peers.md). `overlay://host:port` is a broker that filters by content (docs/overlay.md).
 
-    `order="atoms"`: the cluster orders by sequencing atoms instead of a tree (docs/atoms.md). `mode`, `causal`: what
-    the cluster must use (memory://: what to start); None accepts any. `name`: the name of this client in logs and
-    errors. `token`, `tls`: credentials for the sequencers. `stamp_key`: the key with which a ticket-mode cluster signs
-    its stamps; subscriptions then drop unsigned events. `gaps`: what subscriptions do about events that will never
-    come; None: wait. `timeout_s`: the limit of every wait. `limits`: how much may queue in the client. `journals`: a
-    folder, or a function from a name to a Journal, for durable subscriptions. `publication_log`: a folder for a log of
-    what is published, or "broker:". `join` (vcube://): publishing on a topic subscribes to it first.
+    `order`: what the cluster must promise (memory://: what to start): "global", one order that fits what everybody
+    sees, "pairwise", or "atoms", which is sequencing atoms instead of a tree (docs/atoms.md); None accepts any tree.
+    `mode`: who must number the events; None accepts any. `causal` (atoms): whether the cluster must keep causal order.
+    `name`: the name of this client in logs and errors. `token`, `tls`: credentials for the sequencers. `stamp_key`:
+    the key with which a ticket-mode cluster signs its stamps; subscriptions then drop unsigned events. `gaps`: what
+    subscriptions do about events that will never come; None: wait. `timeout_s`: the limit of every wait. `limits`: how
+    much may queue in the client. `journals`: a folder, or a function from a name to a Journal, for durable
+    subscriptions. `publication_log`: a folder for a log of what is published, or "broker:". `join` (vcube://):
+    publishing on a topic subscribes to it first.
 
     `confirm`: when a publish returns. "placed", the default of a tree: when the event has its place in the order, so
     that whatever anybody publishes afterwards comes after it. "stored": when the broker has it. `own_order`: what this

@@ -17,7 +17,7 @@ from seriatim.model import InputError
 Substrate: TypeAlias = Literal["tree", "atoms", "peers", "overlay"]
 
 WHERE: dict[Substrate, str] = {
-    "tree": 'order="tree"',
+    "tree": 'order="global"',
     "atoms": 'order="atoms"',
     "peers": "vcube://",
     "overlay": "overlay://",

@@ -1,5 +1,6 @@
 """The arguments of `connect`, checked before anything else happens."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -13,6 +14,9 @@ from seriatim.protocols.proofs import KEY_BYTES_MIN
 from seriatim.runtime import Journal
 from seriatim.runtime.net.addresses import split_address
 from seriatim.runtime.net.security import SecurityOptions
+from seriatim.server.orders import Order, read_order
+
+logger = logging.getLogger(__name__)
 
 BROKERLESS = ("vcube", "overlay")
 
@@ -24,7 +28,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Everything about one bus. InputError names the argument that is wrong, and the fix."""
 
     url: str
-    order: Literal["tree", "atoms"] = "tree"
+    order: Order | None = None
     mode: Literal["log", "ticket"] | None = None
     causal: bool | None = None
     name: str | None = None
@@ -51,8 +55,6 @@ class Settings(Struct, frozen=True, kw_only=True):
             known = ", ".join(f"{name}://" for name in known_schemes)
             raise InputError("url", f"unknown scheme in {shown(url)!r}", f"use one of {known}")
         check_url(url)
-        if self.order not in ("tree", "atoms"):
-            raise InputError("order", f"unknown order {self.order!r}", 'use "tree" or "atoms"')
         if self.mode not in (None, "log", "ticket"):
             fix = 'use "log" or "ticket", or None for the cluster\'s own mode'
             raise InputError("mode", f"unknown mode {self.mode!r}", fix)
@@ -67,6 +69,10 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise InputError("confirm", f"unknown value {self.confirm!r}", fix)
         if self.own_order not in (True, False):
             raise InputError("own_order", f"expected a bool, got {self.own_order!r}", "use True or False")
+        chosen = read_order(self.order, self.causal is True and scheme not in BROKERLESS)
+        structs.force_setattr(self, "order", chosen.order)
+        for notice in chosen.notices:
+            logger.warning("older word in connect: %s", notice)
         _check_secrets(self.token, self.tls, self.stamp_key)
         check_time("timeout_s", self.timeout_s, 1e6)
         _check_sequencers(self.sequencers)

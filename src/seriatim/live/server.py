@@ -74,6 +74,8 @@ class SequencerServer:
 
     async def start(self) -> None:
         """Start everything. If that fails, closes everything and raises the reason."""
+        for notice in self.config.notices:
+            logger.warning("older word in the configuration: %s", notice)
         for node in exposed_without_token(self.config):
             fix = "set security.token_file, or listen on 127.0.0.1"
             logger.warning("port is open to every machine: node=%s fix=%s", node, fix)
@@ -231,7 +233,8 @@ class SequencerServer:
             cluster=self.config.cluster,
             mode=self.config.mode,
             order=self.config.order,
-            causal=self.config.causal,
+            causal=self.config.causal and self.config.order == "atoms",
+            own_order=self.config.options.own_order,
             pid=os.getpid(),
             uptime_s=time.monotonic() - self._started_s,
             nodes=[served.status() for served in self.served.values()],
@@ -324,7 +327,14 @@ def encoded_description(
     )
     if config.order == "atoms":
         ingresses = list(config.playing("ingress"))
-        described = structs.replace(described, order="atoms", coordinator=config.coordinator, ingresses=ingresses)
+        described = structs.replace(
+            described,
+            sequenced_by="atoms",
+            tree_order=None,
+            causal=config.causal,
+            coordinator=config.coordinator,
+            ingresses=ingresses,
+        )
     description = encode_description(described)
     if len(description) > broker.payload_bytes_max:
         problem = f"{len(config.homes)} homes make {len(description)} bytes, and one message may have "

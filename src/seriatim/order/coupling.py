@@ -100,6 +100,16 @@ class CouplingTable:
         self.state.forgotten += 1
         return self._shift(holder.topics, frozenset())
 
+    def newly_coupled(self, threshold: int) -> list[Shift]:
+        """The pairs that are coupled now and were not while `threshold` subscriptions were needed."""
+        together = sorted(self.state.together.items())
+        return [
+            Shift(topic, other, True)
+            for topic, counts in together
+            for other, count in sorted(counts.items())
+            if self.threshold <= count < threshold
+        ]
+
     def _shift(self, before: frozenset[Topic], after: frozenset[Topic]) -> list[Shift]:
         shifts: list[Shift] = []
         gone, new, kept = sorted(before - after), sorted(after - before), sorted(after & before)

@@ -25,6 +25,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.runtime.net.addresses import is_loopback, split_address
 from seriatim.runtime.tables import ByteCount, Count, Milliseconds, about, check_keys, check_table, parse, read_toml
+from seriatim.server.orders import OLD_WORD, Order, read_order
 from seriatim.server.schemas import ClusterName, NodeName, SecurityFiles, check_name
 
 DEFAULT_ADDRESS = "127.0.0.1:7411"
@@ -122,9 +123,13 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     cluster: ClusterName = "seriatim"
     broker: Annotated[str, about('the URL of the broker, for example "nats://127.0.0.1:4222"')]
-    order: Annotated[Literal["tree", "atoms"], about('"tree" or "atoms": what orders the events')] = "tree"
+    order: Annotated[Order, about('"global", "pairwise" or "atoms": the order that is promised, and by what')] = (
+        "global"
+    )
     mode: Annotated[Literal["log", "ticket"], about('"log" or "ticket": who numbers events')] = "log"
-    causal: Annotated[bool, about("true or false: causal order too, or total order only")] = False
+    causal: Annotated[
+        bool, about("true or false: causal order (atoms). Older files of a tree: publishers keep their own order")
+    ] = False
     default_home: Annotated[
         str, about('the node for topics that [homes] does not list (default: the root), or "none"')
     ] = ""
@@ -138,6 +143,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     security: Security = Security()
     admin: Admin = Admin()
     folder: Path = Path()
+    says_tree: bool = False  # the file has an older word
 
     def __post_init__(self) -> None:
         _check_order(self)
@@ -157,9 +163,9 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
     def options(self) -> TreeOptions:
         """The options of all machines of this cluster, except the stamp key, which is read from its file."""
         return TreeOptions(
-            mode=self.mode if self.order == "tree" else "ticket",  # atoms fill slots of the broker, as tickets do
-            order="global" if self.causal else "pairwise",
-            own_order=self.causal,
+            mode=self.mode if self.order != "atoms" else "ticket",  # atoms fill slots of the broker, as tickets do
+            order="pairwise" if self.order == "pairwise" else "global",
+            own_order=self.causal and self.order != "atoms",
             full_stamps=self.kind.lossy,
             retry_ms=self.times.retry_ms,
             lease_ms=self.times.lease_ms,
@@ -169,6 +175,11 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
             open_tickets_max=self.limits.open_tickets_max,
             jump_max=self.limits.jump_max or None,
         )
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What to tell about older words in the file, when a process starts."""
+        return read_order(OLD_WORD if self.says_tree else self.order, self.causal).notices
 
     @property
     def coordinator(self) -> Node:
@@ -227,7 +238,10 @@ def load_config(path: Path, plan: Path | None = None) -> ClusterConfig:
 
 def parse_config(raw: Mapping[str, Any], folder: Path = Path()) -> ClusterConfig:
     """Like `load_config`, from parsed TOML. `raw` is not changed."""
-    return parse(ClusterConfig, raw, folder=folder)
+    says_tree = raw.get("order") == OLD_WORD
+    if says_tree:
+        raw = {key: value for key, value in raw.items() if key != "order"}
+    return parse(ClusterConfig, raw, folder=folder, says_tree=says_tree)
 
 
 def read_plan(path: Path) -> dict[str, Any]:
@@ -269,7 +283,8 @@ def _tree(config: ClusterConfig) -> SequencingTree:
 
 def _check_order(config: ClusterConfig) -> None:
     """Refuse options that have no effect with this order."""
-    if config.order == "tree":
+    read_order(config.order, config.causal)
+    if config.order != "atoms":
         for name, node in config.nodes.items():
             if node.roles:
                 raise InputError(f"nodes.{name}.roles", "only atoms have roles", 'leave it out, or set order = "atoms"')
@@ -286,10 +301,10 @@ def _check_order(config: ClusterConfig) -> None:
         ("streams.buckets", bool(config.streams.buckets)),
     ):
         if given:
-            raise InputError(path, "has no effect with atoms", 'leave it out, or set order = "tree"')
+            raise InputError(path, "has no effect with atoms", 'leave it out, or set order = "global"')
     for name, node in config.nodes.items():
         if node.parent is not None:
-            raise InputError(f"nodes.{name}.parent", "atoms have no parents", 'leave it out, or set order = "tree"')
+            raise InputError(f"nodes.{name}.parent", "atoms have no parents", 'leave it out, or set order = "global"')
         if len(node.addresses) > 1:
             raise InputError(f"nodes.{name}.address", "nodes of atoms have no standbys", "give one address")
     named = [name for name, node in config.nodes.items() if "coordinator" in node.roles]
@@ -309,7 +324,7 @@ def _check_tree(config: ClusterConfig) -> None:
     for name in config.nodes:
         check_name(f"nodes.{name}", name)
     try:
-        if config.order == "tree":
+        if config.order != "atoms":
             SequencingTree({name: node.parent for name, node in config.nodes.items()}, {})
         _tree(config)
     except TreeError as error:  # says parents['x'] where the file says nodes.x.parent

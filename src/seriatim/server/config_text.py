@@ -15,7 +15,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 def config_text(config: ClusterConfig) -> str:
     """TOML that reads as the same configuration, from the same folder."""
     values: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
-    del values["folder"]
+    del values["folder"], values["says_tree"]
     return "".join(f"{line}\n" for line in _table(values, ""))
 
 

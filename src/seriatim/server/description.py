@@ -12,6 +12,8 @@ from msgspec import Struct, field
 from seriatim.model import UNREADABLE, Node, RemoteError, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.options import TreeOrder
+from seriatim.server.orders import Order
 
 VERSION = 1
 # The options that a client must know, by their name in `TreeOptions`.
@@ -27,6 +29,7 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     version: int = VERSION
     cluster: str
     mode: Literal["log", "ticket"] = "log"
+    # Tree: publishers keep their own order across topics. Atoms: causal order.
     causal: bool = False
     full_stamps: bool = False
     retry_ms: float = 500.0
@@ -49,12 +52,24 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     token_needed: bool = False
     tls: bool = False
 
-    # Who orders: a sequencing tree, or sequencing atoms. Then `parents` is a star, and only names the nodes.
-    order: Literal["tree", "atoms"] = "tree"
+    # Who orders: a sequencing tree, or sequencing atoms. Then `parents` is a star, and only names the nodes. Under the
+    # name that clients of earlier versions read.
+    sequenced_by: Literal["tree", "atoms"] = field(default="tree", name="order")
     # Atoms: the node that subscribers join and leave topics at.
     coordinator: Node = ""
     # Atoms: the nodes that events enter at; which one follows from the topic, so the order of this list counts.
     ingresses: list[Node] = field(default_factory=list)
+    # What the tree promises. Clusters of earlier versions do not say it: global order went with `causal`.
+    tree_order: TreeOrder | None = None
+
+    @property
+    def order(self) -> Order:
+        """The order that is promised, in the words of configuration files."""
+        return "atoms" if self.sequenced_by == "atoms" else self._tree_order
+
+    @property
+    def _tree_order(self) -> TreeOrder:
+        return self.tree_order or ("global" if self.causal else "pairwise")
 
     @property
     def tree(self) -> SequencingTree:
@@ -63,9 +78,9 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     @property
     def options(self) -> TreeOptions:
         """The options every role of this cluster shares, without the key. A client adds its own gap policy."""
-        order: Literal["global", "pairwise"] = "global" if self.causal else "pairwise"
         shared = {name: getattr(self, name) for name in SHARED}
-        return TreeOptions(order=order, own_order=self.causal, **shared)
+        own_order = self.causal and self._tree_order == "global"
+        return TreeOptions(order=self._tree_order, own_order=own_order, **shared)
 
     @classmethod
     def of(cls, cluster: str, tree: SequencingTree, options: TreeOptions) -> "ClusterDescription":
@@ -73,7 +88,8 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
         return cls(
             **{name: getattr(options, name) for name in SHARED},
             cluster=cluster,
-            causal=options.order == "global",
+            causal=options.own_order,
+            tree_order=options.order,
             stamps_proven=options.stamp_key is not None,
             parents=tree.parents,
             homes=tree.homes,

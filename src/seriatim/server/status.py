@@ -60,8 +60,9 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
 
     cluster: str
     mode: str
-    order: str
-    causal: bool
+    order: str  # "global", "pairwise" or "atoms"
+    causal: bool = False  # atoms: causal order too
+    own_order: bool = False  # tree: publishers keep their own order across topics
     pid: int
     uptime_s: float
     nodes: list[NodeStatus]

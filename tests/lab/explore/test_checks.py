@@ -50,5 +50,5 @@ def test_a_cycle_is_shown_in_one_sentence() -> None:
 
 def test_a_random_world_without_global_coupling_has_a_cycle() -> None:
     """The first one of seed 23; `docs/explorer.md` has the table."""
-    assert [violation.kind for violation in walk_world(23, 516, "no-global-coupling").violations] == ["cycle"]
+    assert walk_world(23, 516, "no-global-coupling").violations[0].kind == "cycle"
     assert walk_world(23, 516).violations == []

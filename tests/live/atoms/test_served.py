@@ -50,9 +50,9 @@ def parse(**more: Any) -> Any:
                 }
             },
         ),
-        ("only atoms have roles", {"order": "tree", "nodes": {"one": {"roles": ["host"]}}}),
+        ("only atoms have roles", {"order": "global", "nodes": {"one": {"roles": ["host"]}}}),
         ("limits.kept_events_max: has no effect in a tree", {"order": "tree", "limits": {"kept_events_max": 5}}),
-        ('give "tree" or "atoms"', {"order": "clock"}),
+        ('give "global", "pairwise" or "atoms"', {"order": "clock"}),
         ("nodes.one.roles", {"nodes": {"one": {"roles": ["king"]}}}),
         ("nodes.broker: 'broker' has another meaning", {"nodes": {"broker": {}}}),
     ],

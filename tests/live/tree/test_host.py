@@ -172,7 +172,7 @@ async def founded_journal(tree: SequencingTree = TREE, options: TreeOptions = TI
     return journal
 
 
-@pytest.mark.parametrize("name", ["mode", "causal", "full_stamps"])
+@pytest.mark.parametrize("name", ["mode", "full_stamps"])
 async def test_what_was_promised_cannot_change(name: str) -> None:
     journal = await founded_journal()
     other = structs.replace(TICKETS, **{name: "log" if name == "mode" else True})
@@ -296,7 +296,7 @@ def test_no_key_is_written() -> None:
     """Options may hold a secret; the journal has only those that replaying needs."""
     assert set(found(TREE, "root", TICKETS).options) == {
         "mode",
-        "causal",
+        "order",
         "full_stamps",
         "lease_ms",
         "ticket_count_max",

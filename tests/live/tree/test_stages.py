@@ -70,54 +70,67 @@ async def running(broker: Broker) -> AsyncIterator[tuple[World, Links]]:
 
 
 async def test_a_local_subscriber_does_not_wait_for_the_root(broker: Broker) -> None:
-    async with running(broker) as (world, links), world.bus(confirm="stored") as bus:
-        async with bus.subscribe(*HOMES) as monitor, bus.subscribe("eu.orders", "eu.prices") as local:
-            await bus.publish("eu.orders", b"first")
-            assert data([*await take(local, 1), *await take(monitor, 1)]) == ["first", "first"]
-            links.cut.add(("eu", "root"))
-            await bus.publish("eu.orders", b"order")
-            await bus.publish("eu.prices", b"price")
-            events = await take(local, 2)
-            assert sorted(data(events)) == ["order", "price"]
-            assert all(event.early for event in events)
-            assert not monitor._source.inbox.room.events  # what meets at the root waits
-            links.cut.clear()
-            assert data(await take(monitor, 2)) == data(events)
+    async with (
+        running(broker) as (world, links),
+        world.bus(confirm="stored") as bus,
+        bus.subscribe(*HOMES) as monitor,
+        bus.subscribe("eu.orders", "eu.prices") as local,
+    ):
+        await bus.publish("eu.orders", b"first")
+        assert data([*await take(local, 1), *await take(monitor, 1)]) == ["first", "first"]
+        links.cut.add(("eu", "root"))
+        await bus.publish("eu.orders", b"order")
+        await bus.publish("eu.prices", b"price")
+        events = await take(local, 2)
+        assert sorted(data(events)) == ["order", "price"]
+        assert all(event.early for event in events)
+        assert not monitor._source.inbox.room.events  # what meets at the root waits
+        links.cut.clear()
+        assert data(await take(monitor, 2)) == data(events)
 
 
 async def test_a_reaction_comes_after_its_cause(broker: Broker) -> None:
-    async with running(broker) as (world, links), world.bus() as other, world.bus() as shop:
-        async with other.subscribe(*HOMES) as monitor, shop.subscribe("eu.orders") as local:
-            await other.publish("eu.orders", b"first")
-            await take(local, 1), await take(monitor, 1)
-            links.cut.add(("eu", "root"))
-            other.publish_nowait("eu.orders", b"cause")
-            (cause,) = await take(local, 1)
-            assert cause.early
-            effect = asyncio.ensure_future(shop.publish("us.orders", b"effect"))
-            await until(lambda: "notified early" in waits(shop), "the reaction is held back")
-            await other.publish("us.orders", b"no reaction")  # nobody else waits
-            assert data(await take(monitor, 1)) == ["no reaction"]
-            assert not effect.done()
-            links.cut.clear()
-            assert data(await take(monitor, 2)) == ["cause", "effect"]
-            assert (await effect).number == 2
-            await shop.publish("us.orders", b"later")
-            assert not waits(shop)
+    async with (
+        running(broker) as (world, links),
+        world.bus() as other,
+        world.bus() as shop,
+        other.subscribe(*HOMES) as monitor,
+        shop.subscribe("eu.orders") as local,
+    ):
+        await other.publish("eu.orders", b"first")
+        await take(local, 1), await take(monitor, 1)
+        links.cut.add(("eu", "root"))
+        other.publish_nowait("eu.orders", b"cause")
+        (cause,) = await take(local, 1)
+        assert cause.early
+        effect = asyncio.ensure_future(shop.publish("us.orders", b"effect"))
+        await until(lambda: "notified early" in waits(shop), "the reaction is held back")
+        await other.publish("us.orders", b"no reaction")  # nobody else waits
+        assert data(await take(monitor, 1)) == ["no reaction"]
+        assert not effect.done()
+        links.cut.clear()
+        assert data(await take(monitor, 2)) == ["cause", "effect"]
+        assert (await effect).number == 2
+        await shop.publish("us.orders", b"later")
+        assert not waits(shop)
 
 
 async def test_a_reaction_waits_although_the_subscription_is_closed(broker: Broker) -> None:
-    async with running(broker) as (world, links), world.bus() as other, world.bus() as shop:
-        async with other.subscribe(*HOMES) as monitor:
-            async with shop.subscribe("eu.orders") as local:
-                links.cut.add(("eu", "root"))
-                other.publish_nowait("eu.orders", b"cause")
-                assert (await take(local, 1))[0].early
-            effect = asyncio.ensure_future(shop.publish("us.orders", b"effect"))
-            await until(lambda: "notified early" in waits(shop), "the reaction is held back")
-            links.cut.clear()
-            assert data(await take(monitor, 2)) == ["cause", "effect"]
-            await effect
+    async with (
+        running(broker) as (world, links),
+        world.bus() as other,
+        world.bus() as shop,
+        other.subscribe(*HOMES) as monitor,
+    ):
+        async with shop.subscribe("eu.orders") as local:
+            links.cut.add(("eu", "root"))
+            other.publish_nowait("eu.orders", b"cause")
+            assert (await take(local, 1))[0].early
+        effect = asyncio.ensure_future(shop.publish("us.orders", b"effect"))
+        await until(lambda: "notified early" in waits(shop), "the reaction is held back")
+        links.cut.clear()
+        assert data(await take(monitor, 2)) == ["cause", "effect"]
+        await effect
 
 
 async def test_nothing_is_early_where_one_node_orders_everything(tmp_path: Path) -> None:

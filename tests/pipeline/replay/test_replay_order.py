@@ -10,8 +10,8 @@ from seriatim.lab.sim import Options
 from seriatim.model import Delivery, History
 from tests.pipeline.replay.worlds import Archived, archived
 
-CAUSAL = Options(mode="ticket", causal=True, broker="fifo")
-TOTAL = Options(mode="log", broker="fifo", changes=0, subscribers=6, topics=4)
+GLOBAL = Options(order="global", broker="fifo")
+PAIRWISE = Options(order="pairwise", mode="log", broker="fifo", changes=0, subscribers=6, topics=4)
 
 
 def disorder(world: Archived, replay: list[Delivery]) -> list[str]:
@@ -20,9 +20,9 @@ def disorder(world: Archived, replay: list[Delivery]) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_causal_clusters_replay_any_topics_as_everybody_saw_them(seed: int) -> None:
+def test_clusters_in_global_order_replay_any_topics_as_everybody_saw_them(seed: int) -> None:
     """Under churn, crashes and voids, and whatever the broker's clock said."""
-    world = archived(seed, CAUSAL)
+    world = archived(seed, GLOBAL)
     logs = sorted({stamp.log for stamp in world.stamps})
     for count in range(1, len(logs) + 1):
         chosen = set(logs[:count])
@@ -34,8 +34,8 @@ def test_causal_clusters_replay_any_topics_as_everybody_saw_them(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_total_order_is_replayed_where_two_held_both_topics(seed: int) -> None:
-    world = archived(seed, TOTAL)
+def test_pairwise_order_is_replayed_where_two_held_both_topics(seed: int) -> None:
+    world = archived(seed, PAIRWISE)
     holdings = defaultdict(set)
     for row in world.history.subscriptions:
         holdings[row.subscriber].add(row.topic)
@@ -51,7 +51,7 @@ def test_who_held_two_topics_alone_may_have_seen_another_order() -> None:
     """The limit that docs/replay.md states is real: such a run exists."""
     found = []
     for seed in range(8):
-        world = archived(seed, TOTAL)
+        world = archived(seed, PAIRWISE)
         logs = {stamp.log for stamp in world.stamps}
         found += disorder(world, world.replayed(world.merged(logs).take()))
     assert found

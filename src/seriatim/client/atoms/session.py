@@ -132,9 +132,11 @@ def embedded_atoms(settings: Settings) -> EmbeddedCluster[LiveStation]:
     broker, causal = open_broker(settings.url), bool(settings.causal)
     if broker.lossy or not broker.keeps_log:
         raise InputError("url", "atoms need a broker that loses nothing", "leave out loss and keeps_log")
-    options = embedded_options(broker, "ticket", causal)
+    options = embedded_options(broker, "ticket", "pairwise", causal=False)
     described = ClusterDescription.of("memory", SequencingTree.single(node=STATION), options)
-    description = structs.replace(described, order="atoms", coordinator=STATION, ingresses=[STATION])
+    description = structs.replace(
+        described, sequenced_by="atoms", tree_order=None, causal=causal, coordinator=STATION, ingresses=[STATION]
+    )
     switchboard = Switchboard()
     station = LiveStation(
         Founded(node=STATION, coordinator=STATION, ingresses=(STATION,), hosts=(STATION,), causal=causal),

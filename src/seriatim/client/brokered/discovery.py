@@ -161,16 +161,17 @@ async def find_description(broker: Broker, settings: Settings) -> ClusterDescrip
 
 def check_description(description: ClusterDescription, settings: Settings) -> None:
     """Whether the cluster is what the application asked for."""
-    if settings.order != description.order:
-        by = {"tree": "a sequencing tree", "atoms": "sequencing atoms"}[description.order]
+    if settings.order != description.order and (settings.order is not None or description.order == "atoms"):
+        keeps = {"global": "keeps global order", "pairwise": "keeps pairwise order", "atoms": "orders by atoms"}
         fix = f'connect(order="{description.order}") (commands: --order {description.order}), or use another cluster'
-        raise InputError("order", f"cluster {description.cluster} orders by {by}", fix)
+        raise InputError("order", f"cluster {description.cluster} {keeps[description.order]}", fix)
     if settings.mode is not None and settings.mode != description.mode:
         problem = f"cluster {description.cluster} runs in {description.mode} mode"
         raise InputError("mode", problem, "leave it out, or use another cluster")
     if settings.causal is not None and settings.causal != description.causal:
+        what = "causal order" if description.order == "atoms" else "each publisher's own order across topics"
         kind = "keeps" if description.causal else "does not keep"
-        problem = f"cluster {description.cluster} {kind} causal order"
+        problem = f"cluster {description.cluster} {kind} {what}"
         raise InputError("causal", problem, "leave it out, or use another cluster")
     if description.token_needed and settings.token is None:
         raise InputError("token", f"the sequencers of {description.cluster} ask for one", "connect(token=...)")

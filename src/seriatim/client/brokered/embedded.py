@@ -16,6 +16,7 @@ from seriatim.client.settings import Settings
 from seriatim.live.host import MachineHost
 from seriatim.model import Address, InputError, JournalError
 from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.options import TreeOrder
 from seriatim.runtime import Journal, Recovered, Switchboard
 from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.server.description import ClusterDescription
@@ -80,12 +81,15 @@ class SharedCluster:
 
     def __init__(self, name: str, settings: Settings, make: Make) -> None:
         self._name = name
-        self._runs = _wishes(settings)
+        self._runs = _wishes(settings) | {"order": settings.order or "global"}
         self._users = 0
         self._ready = asyncio.ensure_future(make().start())
 
     def check_fits(self, settings: Settings) -> None:
         """InputError: this bus cannot join. Options that it leaves out always match."""
+        if (settings.order == "atoms") != (self._runs["order"] == "atoms"):
+            problem = f"memory://{self._name} runs with order {self._runs['order']!r}"
+            raise InputError("order", problem, "ask for the same, or use another name")
         for name, wish in _wishes(settings).items():
             runs = self._runs[name]
             if wish not in (None, "", runs):
@@ -138,16 +142,18 @@ async def open_embedded(settings: Settings, make: Make) -> Cluster:
     return await by_name[name].join()
 
 
-def embedded_options(broker: Broker, mode: str | None, causal: bool | None) -> TreeOptions:
-    """The options of a cluster on this broker; None means the default."""
+def embedded_options(broker: Broker, mode: str | None, order: TreeOrder, causal: bool) -> TreeOptions:
+    """The options of a cluster on this broker. `mode` None: what fits. `causal`: publishers keep their own order."""
     fitting = "ticket" if causal or broker.lossy or not broker.keeps_log else "log"
     if mode == "log" and fitting == "ticket":
-        why = "this broker loses events or keeps no log" if not causal else "causal order needs tickets"
+        why = "this broker loses events or keeps no log"
+        if causal:
+            why = "a publisher's own order across topics (causal=True) needs tickets"
         raise InputError("mode", f"log mode is not possible: {why}", 'use mode="ticket"')
     return TreeOptions(
         mode="ticket" if "ticket" in (mode, fitting) else "log",
-        order="global" if causal else "pairwise",
-        own_order=bool(causal),
+        order=order,
+        own_order=causal,
         full_stamps=broker.lossy,
         retry_ms=100.0,
         lease_ms=1_000.0,

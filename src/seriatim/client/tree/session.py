@@ -14,6 +14,7 @@ from seriatim.live.tree.host import NodeHost
 from seriatim.model import Address, InputError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import Publisher, TreeOptions
+from seriatim.protocols.tree.options import TreeOrder
 from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.runtime.net.wire import Decoders
@@ -27,7 +28,9 @@ class TreeSession(BrokerSession):
 
     def _embedded(self) -> EmbeddedCluster[NodeHost]:
         broker = open_broker(self.settings.url)
-        return embedded_tree(broker, embedded_options(broker, self.settings.mode, self.settings.causal))
+        settings = self.settings
+        order: TreeOrder = "pairwise" if settings.order == "pairwise" else "global"
+        return embedded_tree(broker, embedded_options(broker, settings.mode, order, bool(settings.causal)))
 
     def _decoders(self) -> Decoders:
         from seriatim.live.tree.wire import TREE

@@ -4,8 +4,9 @@ Replaying a journal gives the same node only with the tree and the options it wa
 others, the journal is replayed with the old ones, the change is checked, and another `Founded` record marks where the
 new ones take effect.
 
-Most options may change at any time. The shape of the tree, the promised order, and the homes of topics that have been
-used may not: numbers and stamps already given out would change their meaning.
+Most options may change at any time. The shape of the tree and the homes of topics that have been used may not: numbers
+and stamps already given out would change their meaning. The order may become stronger, from pairwise to global: then
+topics that one subscription holds together are coupled from that record on. It may not become weaker.
 """
 
 from msgspec import Struct, structs
@@ -17,11 +18,12 @@ from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.messages import Input
 from seriatim.protocols.tree.node import SequencerNodeState
+from seriatim.protocols.tree.options import TreeOrder
 from seriatim.runtime import Recovered
 
 # Options that decide what replaying a record does. Those of the first group promise something to clients.
-PROMISED = ("mode", "order", "full_stamps")
-REPLAYED = (*PROMISED, "lease_ms", "ticket_count_max", "open_tickets_max")
+PROMISED = ("mode", "full_stamps")
+REPLAYED = (*PROMISED, "order", "lease_ms", "ticket_count_max", "open_tickets_max")
 # What records mean, apart from the options: a program that replays them differently does not know it, and refuses.
 MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; older journals lack it
 ANY_KEY = b"not the key: only that there was one decides what replaying does"
@@ -41,12 +43,18 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
     def tree(self) -> SequencingTree:
         return SequencingTree(self.parents, self.homes, self.default_home)
 
+    @property
+    def order(self) -> TreeOrder:
+        """What was promised. Journals of earlier versions say `causal`, which was global order."""
+        is_global = self.options.get("order") == "global" or self.options.get("causal") is True
+        return "global" if is_global else "pairwise"
+
     def options_now(self, options: TreeOptions) -> TreeOptions:
         """These options, except that those which affect replaying keep their journaled values."""
         values = dict(self.options)
         values.pop(MEANING, None)
-        if (was_causal := values.pop("causal", None)) is not None:  # journals of earlier versions
-            values["order"] = "global" if was_causal else "pairwise"
+        values.pop("causal", None)
+        values["order"] = self.order
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
             raise JournalError(
@@ -101,6 +109,7 @@ def rebuild(
         if isinstance(record, Founded):
             if steps:
                 state = _replayed(then, options, steps, state).state
+            state = _reordered(then, record, options, state)
             then, steps = record, []
         else:
             steps.append(record)
@@ -108,6 +117,7 @@ def rebuild(
         return Rebuilt(SequencerNode.take_over(tree, node, options, steps, state), content.at_least, now)
     state = _replayed(then, options, steps, state).state
     _check_homes(then.tree, tree, node, state)
+    state = _reordered(then, now, options, state)
     return Rebuilt(SequencerNode.take_over(tree, node, options, [], state), content.at_least, now, now)
 
 
@@ -121,6 +131,17 @@ def _replayed(
     return SequencerNode.take_over(founded.tree, founded.node, founded.options_now(options), steps, state)
 
 
+def _reordered(
+    then: Founded, now: Founded, options: TreeOptions, state: SequencerNodeState | None
+) -> SequencerNodeState | None:
+    """The state when this record takes effect: a stronger order couples topics that were not coupled before."""
+    if then.order == now.order or state is None:
+        return state
+    node = SequencerNode(now.tree, now.node, now.options_now(options), state)
+    node.inner.recouple(then.options_now(options).threshold)
+    return node.state
+
+
 # ── what may change ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -130,6 +151,9 @@ def _check_promises(then: Founded, now: Founded) -> None:
         raise InputError("journal", problem, "give every node a journal of its own")
     if then.parents != now.parents:
         raise TreeError("parents", _difference(then.parents, now.parents), _fix("the same nodes and parents"))
+    if then.order == "global" and now.order == "pairwise":
+        problem = f"the journal of {now.node} was written with global order, which everybody was promised"
+        raise InputError("order", problem, _fix('order = "global"'))
     for name in PROMISED:
         was, is_now = then.options.get(name), now.options[name]
         if was != is_now:

@@ -186,6 +186,15 @@ class Joining(SequencerCore):
         if self._levels is not None:
             self._levels.change(before, self._couplings.topics(subscriber))
 
+    def recouple(self, threshold: int) -> None:
+        """The node was a node of another order until now, in which `threshold` subscriptions coupled two topics.
+
+        What is coupled since then begins as any new coupling does: the next event of each topic gives the whole count
+        of the other as base, and climbs to where they meet.
+        """
+        for shift in self._couplings.newly_coupled(threshold):
+            self._shift(shift)
+
     def _shift(self, shift: Shift) -> None:
         """A pair became coupled or stopped being so: the topic's next event tells the nodes above."""
         regrouping, other = self._regrouping(shift.topic), shift.other

@@ -1,11 +1,13 @@
 """One options object for all roles of the sequencing tree; every role of a system is given the same one."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
 from seriatim.model import InputError
 from seriatim.protocols.proofs import KEY_BYTES_MIN
+
+TreeOrder: TypeAlias = Literal["global", "pairwise"]
 
 
 class TreeOptions(Struct, frozen=True, kw_only=True):
@@ -14,7 +16,7 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     mode: Literal["log", "ticket"] = "log"
     """log: the broker numbers events, the home stamps ranges. ticket: the publisher asks for numbers first."""
 
-    order: Literal["global", "pairwise"] = "global"
+    order: TreeOrder = "global"
     """global: couple topics that any subscription holds together; one order of all events fits what everybody sees.
     pairwise: couple topics that two subscriptions hold; any two subscribers agree on what both see."""
 

@@ -186,7 +186,8 @@ def shortest_cycle(logs: Mapping[Address, Sequence[str]]) -> list[tuple[Address,
                         queue.append(after)
         if start not in came_from:
             continue
-        steps, id = [], start
+        steps: list[tuple[Address, str, str]] = []
+        id = start
         while not steps or id != start:
             address, before = came_from[id]
             steps.append((address, before, id))
@@ -202,7 +203,7 @@ def _knotted(logs: Mapping[Address, Sequence[str]]) -> set[str]:
     for log in logs.values():
         for one, next_one in pairwise(log):
             after[one].add(next_one)
-    left = after.keys()
+    left = set(after)
     for _ in range(2):  # forwards, then backwards
         before = dict.fromkeys(left, 0)
         for id in left:
@@ -220,7 +221,7 @@ def _knotted(logs: Mapping[Address, Sequence[str]]) -> set[str]:
             for other in after[id] & left:
                 turned[other].add(id)
         after = turned
-    return set(left)
+    return left
 
 
 def first_duplicate(log: Sequence[str]) -> str | None:
