@@ -76,6 +76,7 @@ class Feed:
         self._inbox = source.inbox
         self._arrived = source.arrived
         self._early = connection.early
+        self._unread_early = connection.early.add(source.inbox, view.early)
         self._network = network if network is not None else connection.network
         self._clock = connection.clock
         self._limits = source.wishes.limits
@@ -105,7 +106,6 @@ class Feed:
 
     def start(self) -> None:
         self._is_running = True
-        self._early.notified(self.view.early)  # by an earlier process
         self._broker.know(self.topics)
         self._network.switchboard.attach(self.address, self._from_network)
         self._driver.start()
@@ -117,6 +117,7 @@ class Feed:
             self._network.switchboard.unplug(self.address)
             await self._driver.stop()
         await self._port.close()
+        self._early.remove(self._unread_early)
         self._fail(Closed("the subscription is closed"))
 
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,7 +262,7 @@ class Feed:
             match notice:
                 case Notification():
                     if notice.early:
-                        self._early.notified({notice.event.topic: notice.number})
+                        self._unread_early.put(notice.event.topic, notice.number)
                     self._take_in(notice)
                 case StampedTo():
                     self._early.final(notice)

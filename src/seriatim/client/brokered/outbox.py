@@ -206,7 +206,7 @@ class BrokerOutbox(Outbox):
                 return
         lane.under_way = under_way = UnderWay(lane, message.id, message.topic, events, ids, len(events))
         self._under_way[message.id] = under_way
-        self._driver.command(APPLICATION, Publish((message,), dict(self._early.numbers)))
+        self._driver.command(APPLICATION, Publish((message,), self._early.behind()))
 
     def _flush_soon(self, lane: Lane) -> None:
         """Flush in the next turn of the loop, together with what is published until then."""
