@@ -204,6 +204,8 @@ class JetStreamPort(Port):
                 self.watcher.stamped(message.topic, message.last)
             case Staged():
                 self._broker.stages.tell(message)
+                if self._watcher is not None:
+                    self._watcher.stamped(message.topic, message.last)
             case Attend():
                 self._broker.stages.attend(self, message.topic, message.node, self._on_staged)
             case Follow():
@@ -283,8 +285,9 @@ class JetStreamPort(Port):
         listening.pause(self._paused, message.topic in self._held)
         self._listening[message.topic] = listening
 
-    def _on_staged(self, message: Staged) -> None:
+    def _on_staged(self, message: Payload) -> None:
         """What comes while nothing is read is left out: the finished stamp is read when it goes on."""
+        assert isinstance(message, Staged), "nothing else is told there"
         if not self._paused and message.topic not in self._held:
             self._deliver(message)
 

@@ -112,7 +112,7 @@ class Numbering(SequencerCore):
             if self.options.full_stamps:  # what was collected once is collected always
                 top = self.tree.highest({top, home.top or self.node}, self.node)
             regrouped = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
-            message = Pass(topic, range_.first, range_.last, top, {}, *regrouped, self._stages(topic))
+            message = Pass(topic, range_.first, range_.last, top, {}, *regrouped, stages=self._stages(topic, top))
             lasting = top if self.options.full_stamps else self._top(topic, group)
             home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)
@@ -121,7 +121,7 @@ class Numbering(SequencerCore):
             self._passages.raise_to(topic, range_.last)
             self._finish(topic, range_, entries, now, effects)
         else:
-            message = Pass(topic, range_.first, range_.last, home.top, {}, stages=self._stages(topic))
+            message = Pass(topic, range_.first, range_.last, home.top, {}, stages=self._stages(topic, home.top))
             self._on_pass(self.node, message, now, effects)
 
     def _on_pass(self, source: Address, message: Pass, now: float, effects: Effects) -> None:
@@ -135,9 +135,14 @@ class Numbering(SequencerCore):
         else:
             effects.send.append((self._next_stop(message), structs.replace(message, entries=entries)))
 
-    def _stages(self, topic: Topic) -> tuple[Node, ...]:
-        """The nodes at which somebody waits for the stamp that now begins to climb."""
-        return self._levels.of(topic) if self._levels is not None else ()
+    def _stages(self, topic: Topic, top: Node) -> tuple[Node, ...]:
+        """The nodes at which somebody waits for the stamp that now begins to climb to `top`.
+
+        If anybody waits below the top, the home tells too. So the broker knows that this range is on its way, and need
+        not wait for the finished stamp before it looks for more.
+        """
+        levels = self._levels.of(topic) if self._levels is not None else ()
+        return levels if levels in ((), (top,)) or self.node in levels else (self.node, *levels)
 
     def _tell_stage(self, message: Pass, entries: Entries, effects: Effects) -> None:
         """Whoever holds only topics that meet this one here or below need not wait for the rest of the way.

@@ -20,6 +20,7 @@ from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Arrived, Holding, SubscriberState
 from seriatim.protocols.with_broker import Delivered, Rejected, Staged, Stamped, StampedTo, Voids
 
+STAGES_AHEAD_MAX = 1_024  # ranges per topic that may wait for their events: who lags behind waits for finished stamps
 MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
 
 
@@ -134,7 +135,7 @@ class Receiving:
             return
         if message.final:
             self._finish_to(message.topic, holding, message.last, effects)
-        if message.first not in holding.stamps:
+        if message.first not in holding.stamps and len(holding.stamps) < STAGES_AHEAD_MAX:
             self._take_stamps(Stamped(message.topic, message.first, message.last, message.entries, message.epoch), now)
 
     def _is_enough(self, message: Staged) -> bool:
