@@ -1,5 +1,6 @@
 """What not every broker can do, as a part of the suite: whoever says that it can is held to it."""
 
+import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -9,9 +10,10 @@ import pytest
 
 from seriatim.brokers.capabilities import Reached, ReplayedEvent
 from seriatim.model import JournalError
+from seriatim.protocols.with_broker import Attend, Listen, Listening, Staged, Unlisten
 
 if TYPE_CHECKING:
-    from tests.brokers.conformance import World
+    from tests.brokers.conformance import Probe, World
 
 WRITTEN_S = 60.0
 
@@ -26,6 +28,7 @@ class Capabilities:
     keeps_log = True
     knows_repeats = True
     is_dense = True
+    has_stages = True
     has_requests = True
     has_records = False
     has_journals = False
@@ -45,6 +48,7 @@ class Capabilities:
             broker = await world.connect()
             assert (broker.keeps_log, broker.knows_repeats) == (self.keeps_log, self.knows_repeats)
             assert broker.is_dense == self.is_dense
+            assert broker.has_stages == (self.has_stages and self.keeps_log)
             assert (broker.requests is not None) == self.has_requests
             assert (broker.records is not None) == self.has_records
             assert (broker.journals("conformance", 1) is not None) == self.has_journals
@@ -121,3 +125,40 @@ class Capabilities:
             assert await one.request("_test.describe", b"who", 5.0) == b"me: who"
             await other.close()
             assert await one.request("_test.describe", b"who", 0.5) is None
+
+    async def test_stages_reach_whoever_attends_to_their_node(self) -> None:
+        self.needs(self.has_stages and self.keeps_log, "does not hand on stages")
+        from tests.brokers.conformance import probes
+
+        async with self.world() as world, probes(world, "eu", "one", "two") as (node, one, two):
+            broker = await world.connect()
+            a, b = broker.ordered_topic("a"), broker.ordered_topic("b.c")
+            for each in (one, two):
+                each.broker.know({b})
+                await each.ask(Listen(a, 0, 1), Listening)
+            one.send(Attend(a, "eu"))
+            two.send(Attend(a, "root"))
+            told = [Staged(a, n, n, {b: n}, where, 3, where == "root") for n in range(1, 4) for where in ("eu", "root")]
+
+            async def tell(who: "Probe", expected: list[Staged]) -> None:
+                """Until all have come: nothing is kept for one who is not there yet, and some of it may get lost."""
+                deadline = time.monotonic() + WRITTEN_S
+                while not set(map(repr, expected)) <= set(map(repr, who.of(Staged))):
+                    assert time.monotonic() < deadline, who.got
+                    node.send(*told)
+                    await who._news_within(0.02)
+
+            await tell(one, [each for each in told if each.node == "eu"])
+            await tell(two, [each for each in told if each.node == "root"])
+            assert {each.node for each in one.of(Staged)} == {"eu"}
+            one.send(Attend(a, "root"))
+            await tell(one, told)
+            one.send(Attend(a, ""))
+            two.send(Unlisten(a), Listen(a, 0, 2))
+            await two.until(lambda: Listening(a, 2) in two.got, "it listens again")
+            await one.ask(Listen(a, 0, 2), Listening)
+            one.clear(), two.clear()
+            node.send(*told)
+            for each in (one, two):  # whatever was sent before has come by now
+                await each.ask(Listen(a, 0, 3), Listening)
+                assert not each.of(Staged)

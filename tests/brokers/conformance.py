@@ -20,12 +20,15 @@ from seriatim.protocols.with_broker import (
     Append,
     Appended,
     Delivered,
+    Follow,
     Grown,
     Kept,
     Listen,
     Listening,
     Stamped,
+    StampedTo,
     Trimmed,
+    Unfollow,
     Unlisten,
     Voids,
     Watch,
@@ -253,6 +256,31 @@ class Conformance(Capabilities, ABC):
             await home.ask(last, Kept)
             await subscriber.until(lambda: last in subscriber.got, "the stamp of the new event")
             assert subscriber.of(Stamped) == [*stamps, last]
+
+    async def test_follow_tells_how_far_the_stamps_are_now_and_later(self) -> None:
+        self.log_only()
+
+        async with self.world() as world, probes(world, "p", HOME, "q") as (publisher, home, other):
+            a, b = self.topic(publisher.broker, "a"), self.topic(publisher.broker, "b.c")
+            await publisher.append(a, "a1", "a2", "a3")
+            await publisher.append(b, "b1")
+            await home.ask(Stamped(a, 1, 1, {}, 1), Kept)
+            same = Probe(publisher.broker, "another port of the same connection")
+            followers = (publisher, other, same)
+            for each in followers:
+                assert await each.ask(Follow(a), StampedTo) == StampedTo(a, 1)
+            assert await other.ask(Follow(b), StampedTo) == StampedTo(b, 0), "nothing is stamped: answered too"
+            await home.ask(Stamped(a, 2, 3, {b: 1}, 1), Kept)
+            for each in followers:
+                await each.until(lambda each=each: StampedTo(a, 3) in each.got, "the stamp is out")  # type: ignore[misc]
+            assert await other.ask(Follow(a), StampedTo) == StampedTo(a, 3), "a repeat is answered again"
+            other.send(Unfollow(a))
+            await same.port.close()
+            await publisher.append(a, "a4")
+            await home.ask(Stamped(a, 4, 4, {}, 1), Kept)
+            await publisher.until(lambda: StampedTo(a, 4) in publisher.got, "one of them still follows")
+            assert await other.ask(Follow(b), StampedTo) == StampedTo(b, 0)
+            assert not [probe for probe in (other, same) if StampedTo(a, 4) in probe.got]
 
     async def test_listening_in_the_middle_gives_the_stamp_that_covers_it(self) -> None:
         self.log_only()

@@ -21,6 +21,8 @@ KINDS: tuple[Substrate, ...] = get_args(Substrate)
 CONNECT_WITH: dict[str, Any] = {
     "mode": "ticket",
     "causal": False,
+    "confirm": "placed",
+    "own_order": True,
     "name": "me",
     "stamp_key": b"k" * 32,
     "sequencers": ["127.0.0.1:1"],

@@ -113,6 +113,10 @@ class Names:
         """The stamp channel of one topic; without one, of all topics of this home."""
         return f"{self.prefix}.stamps.{escape(node)}.{escape(topic) or '*'}"
 
+    def stages_subject(self, node: Node, topic: Topic) -> str:
+        """Where a node tells stamps of a topic as far as they are. No stream keeps it."""
+        return f"{self.prefix}.stages.{escape(node)}.{escape(topic)}"
+
     def logs_stream(self, table: str) -> str:
         """The stream of one table of clients' logs: deliveries, publications, subscriptions."""
         return self._stream("logs", table)

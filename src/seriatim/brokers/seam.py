@@ -7,6 +7,10 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Append(event)        put it at the end of the topic's log, once        Appended
     Watch(topics)        report the logs' lengths, now and when they grow  Grown, Trimmed
     Stamped(…)           keep it on the topic's stamp channel, once        Kept
+    Staged(…)            hand it to whoever attends, and keep nothing      nothing
+    Attend(topic, node)  hand over what this node tells of the topic       Staged
+    Follow(topic)        report how far it is stamped, now and later       StampedTo
+    Unfollow(topic)      stop
     Write(…)             fill the slot if it is empty                      Written (what it holds)
     Listen(topic, after) deliver from there on, in order, with stamps      Listening, Delivered, Stamped, Trimmed
     Unlisten(topic)      stop
@@ -183,6 +187,7 @@ class Broker:
     # ── capabilities: what not every broker can do ────────────────────────────────────────────────────────────────
 
     knows_repeats: bool = False  # an event that is appended again is known by its id and kept once
+    has_stages: bool = False  # `Staged` is handed on to whoever attends. If not, stamps are told when they are finished
     is_dense: bool = True  # each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual
 
     @property

@@ -30,6 +30,8 @@ def connect(
     journals: Journals | None = None,
     publication_log: str | Path | None = None,
     join: bool = False,
+    confirm: Literal["placed", "stored"] | None = None,
+    own_order: bool = False,
 ) -> Bus:
     """A bus on the broker at `url`; enter it to connect: `async with connect(url) as bus`.
 
@@ -46,6 +48,10 @@ def connect(
     much may queue in the client. `journals`: a folder, or a function from a name to a Journal, for durable
     subscriptions. `publication_log`: a folder for a log of what is published, or "broker:". `join` (vcube://):
     publishing on a topic subscribes to it first.
+
+    `confirm`: when a publish returns. "placed", the default of a tree: when the event has its place in the order, so
+    that whatever anybody publishes afterwards comes after it. "stored": when the broker has it. `own_order`: what this
+    bus publishes keeps its order across topics, also events that are not awaited one by one.
     """
     return Bus(
         session_of(
@@ -66,6 +72,8 @@ def connect(
                 journals=journals,
                 publication_log=publication_log,
                 join=join,
+                confirm=confirm,
+                own_order=own_order,
             )
         )
     )

@@ -40,6 +40,7 @@ class Parcel(Struct, eq=False):
     news: Callable[[], None] | None = None
     next: int = 0
     notices: int = 1
+    begun: bool = False  # something of it was handed out, and what is left was made anew
     left_out: Sequence[Event] = ()
 
 
@@ -52,6 +53,7 @@ class Inbox:
         self.gap_count = 0
         self.gaps: deque[Gap] = deque(maxlen=limits.gaps)  # the latest
         self.handed: Place = (count, 0)
+        self.count = count  # parcels that were ever put, without news
         self._show_gaps = show_gaps
         self._log = log
         self._parcels: deque[Parcel] = deque()
@@ -61,6 +63,7 @@ class Inbox:
     ) -> None:
         """Add the events of one message (possibly none); `size` in bytes. `left_out`: those a filter excludes."""
         self.notified += len(events)
+        self.count += 1
         if left_out and self._log is not None:
             self._parcels.append(Parcel(events, size, received_at, left_out=left_out))
             self.room.take(len(events), size)
@@ -76,8 +79,15 @@ class Inbox:
 
     def put_gap(self, gap: Gap) -> None:
         self.gap_count += 1
+        self.count += 1
         self.gaps.append(gap)
         self._parcels.append(Parcel([], 0, gap=gap))
+
+    @property
+    def reached(self) -> int:
+        """Parcels of which at least something was handed out."""
+        first = self._parcels[0] if self._parcels else None
+        return self.handed[0] + (first is not None and (first.begun or first.next > 0))
 
     def put_news(self, news: Callable[[], None]) -> None:
         """Queue a call for the log; it runs when everything before it has been handed out."""
@@ -141,6 +151,7 @@ class Inbox:
         for parcel in self._parcels:
             left = [event for event in parcel.events[parcel.next :] if event.topic not in topics]
             self.room.give(len(parcel.events) - parcel.next - len(left), 0)
+            parcel.begun |= parcel.next > 0
             parcel.events, parcel.next = left, 0
             parcel.left_out = [event for event in parcel.left_out if event.topic not in topics]
 

@@ -64,6 +64,14 @@ CONNECT: dict[str, dict[Substrate, Refusal]] = {
         "peers": Refusal(_is(False), "peers always keep causal order"),
         "overlay": Refusal(_given, "the overlay's file says how it orders"),
     },
+    "confirm": {
+        "peers": Refusal(_given, "an event is confirmed when every member has it"),
+        "overlay": Refusal(_given, "an event is confirmed when the first broker has it"),
+    },
+    "own_order": {
+        "peers": Refusal(_is(True), "peers order each topic by itself", _BROKER),
+        "overlay": Refusal(_is(True), "the overlay's file says how it orders"),
+    },
     "name": {"peers": Refusal(_given, "a peer is called by its id")},
     "stamp_key": {
         "atoms": Refusal(_given, "stamps of atoms are not signed"),

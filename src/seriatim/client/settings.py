@@ -43,6 +43,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     journals: Journals | None = None
     publication_log: Path | str | None = None
     join: bool = False
+    confirm: Literal["placed", "stored"] | None = None
+    own_order: bool = False
 
     def __post_init__(self) -> None:
         url = self.url
@@ -62,6 +64,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         if self.causal not in (None, True, False):
             fix = "use True or False, or None for the cluster's own choice"
             raise InputError("causal", f"expected a bool, got {self.causal!r}", fix)
+        if self.confirm not in (None, "placed", "stored"):
+            fix = 'use "placed" or "stored", or None for the default'
+            raise InputError("confirm", f"unknown value {self.confirm!r}", fix)
+        if self.own_order not in (True, False):
+            raise InputError("own_order", f"expected a bool, got {self.own_order!r}", "use True or False")
         chosen = read_order(self.order, self.causal is True and scheme not in BROKERLESS)
         structs.force_setattr(self, "order", chosen.order)
         for notice in chosen.notices:

@@ -24,12 +24,16 @@ def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
 
 
 class Notification(Struct, frozen=True, tag=True):
-    """An event handed to the application, in order unless `out_of_order` says otherwise."""
+    """An event handed to the application, in order unless `out_of_order` says otherwise.
+
+    `early`: its place among the topics of this subscriber is certain; its stamp was not finished yet.
+    """
 
     event: Event
     number: Number
     entries: Entries
     out_of_order: bool = False
+    early: bool = False
 
 
 class Gap(Struct, frozen=True, tag=True):

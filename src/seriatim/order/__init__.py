@@ -3,6 +3,7 @@
 from seriatim.order.coupling import CouplingState, CouplingTable, Shift
 from seriatim.order.guarantees import GUARANTEES, implied_by, implies
 from seriatim.order.holdback import Held, HoldBack, Lane, Released
+from seriatim.order.levels import LevelTable, level
 from seriatim.order.passage import PassageState, PassageTable
 from seriatim.order.stamp import TopicIds, TopicNames, decode_entries, encode_entries, topic_id
 from seriatim.order.tree import SequencingTree
@@ -14,6 +15,7 @@ __all__ = [
     "Held",
     "HoldBack",
     "Lane",
+    "LevelTable",
     "PassageState",
     "PassageTable",
     "Released",
@@ -25,5 +27,6 @@ __all__ = [
     "encode_entries",
     "implied_by",
     "implies",
+    "level",
     "topic_id",
 ]

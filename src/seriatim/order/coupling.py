@@ -68,6 +68,11 @@ class CouplingTable:
         holder = self.state.holders.get(subscriber)
         return holder.acquaintance if holder is not None else 0
 
+    def topics(self, subscriber: Address) -> frozenset[Topic]:
+        """What the subscriber holds, or is just joining; nothing if it is unknown."""
+        holder = self.state.holders.get(subscriber)
+        return holder.topics if holder is not None else frozenset()
+
     def group(self, topic: Topic) -> set[Topic]:
         """The topics coupled with a topic homed here."""
         counts = self.state.together.get(topic, {})

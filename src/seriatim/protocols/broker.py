@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.model import APPLICATION, Address, Entries, Event, Number, RemoteError, Topic
+from seriatim.model import APPLICATION, Address, Entries, Event, Node, Number, RemoteError, Topic
 from seriatim.protocols import with_broker as say
 from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.proofs import Proof
@@ -57,8 +57,10 @@ class TopicState(Struct):
     stamps: list[say.Stamped] = field(default_factory=list)  # the stamp channel, by first number; ranges do not overlap
     slots: list[Slot] = field(default_factory=list)  # by number
     first_available: Number = 1  # retention: lower numbers are no longer replayed
-    watchers: list[Address] = field(default_factory=list)  # both kept sorted, so that equal states look equal
+    watchers: list[Address] = field(default_factory=list)  # all kept sorted, so that equal states look equal
     listeners: list[Address] = field(default_factory=list)
+    attendance: dict[Address, Node] = field(default_factory=dict)  # listener → the node whose stages it wants
+    followers: list[Address] = field(default_factory=list)  # publishers that want to know how far the stamps are
 
 
 class BrokerState(Struct):
@@ -67,13 +69,14 @@ class BrokerState(Struct):
     topics: dict[Topic, TopicState] = field(default_factory=dict)
     replays: bool = True  # False: plain publish-subscribe, which ignores `after` and delivers from now on
     markers: int = 0  # voids that follow each event in a log, as where the broker itself writes into it
+    echoes: int = 0  # how often a plain message is repeated to each who wants it
 
 
 class Broker(Machine):
     """Answers every message at once; has no timers and needs no journal."""
 
-    def __init__(self, replays: bool = True, markers: int = 0) -> None:
-        self.state = BrokerState(replays=replays, markers=markers)
+    def __init__(self, replays: bool = True, markers: int = 0, echoes: int = 0) -> None:
+        self.state = BrokerState(replays=replays, markers=markers, echoes=echoes)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -152,12 +155,39 @@ class Broker(Machine):
         if known is None or message.last < known.first:
             state.stamps.insert(index, message)
             effects.send.extend([(listener, message) for listener in state.listeners])
+            stamped_to = say.StampedTo(message.topic, state.stamps[-1].last)
+            effects.send.extend([(follower, stamped_to) for follower in state.followers])
         elif (known.first, known.last) != (message.first, message.last):
             raise RemoteError(
                 f"{source} stamped {message.topic} {message.first}…{message.last}, "
                 f"but {known.first}…{known.last} has its stamp"
             )
         effects.send.append((source, say.Kept(message.topic, message.first)))
+
+    def _staged(self, source: Address, message: say.Staged, effects: Effects) -> None:
+        """Handed on, and kept nowhere."""
+        attendance = self._topic(message.topic).attendance
+        for listener in sorted(name for name, node in attendance.items() if node == message.node):
+            effects.send.extend([(listener, message)] * (1 + self.state.echoes))
+
+    def _attend(self, source: Address, message: say.Attend, effects: Effects) -> None:
+        attendance = self._topic(message.topic).attendance
+        if message.node:
+            attendance[source] = message.node
+        else:
+            attendance.pop(source, None)
+
+    def _follow(self, source: Address, message: say.Follow, effects: Effects) -> None:
+        """Answered also if there is no stamp yet. A stamp with a hole before it counts: what is missing has its place,
+        because a home issues ranges in the order of their numbers."""
+        state = self._topic(message.topic)
+        _add(state.followers, source)
+        effects.send.append((source, say.StampedTo(message.topic, state.stamps[-1].last if state.stamps else 0)))
+
+    def _unfollow(self, source: Address, message: say.Unfollow, effects: Effects) -> None:
+        followers = self._topic(message.topic).followers
+        if source in followers:
+            followers.remove(source)
 
     # ── ticket mode ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,9 +236,10 @@ class Broker(Machine):
             effects.send.append((source, say.Delivered(topic, slot.number, slot.entries, slot.event, slot.proof)))
 
     def _unlisten(self, source: Address, message: say.Unlisten, effects: Effects) -> None:
-        listeners = self._topic(message.topic).listeners
-        if source in listeners:
-            listeners.remove(source)
+        state = self._topic(message.topic)
+        state.attendance.pop(source, None)
+        if source in state.listeners:
+            state.listeners.remove(source)
 
 
 def _keeps(state: TopicState, number: Number) -> bool:
@@ -230,6 +261,10 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Append: Broker._append,
     say.Watch: Broker._watch,
     say.Stamped: Broker._stamped,
+    say.Staged: Broker._staged,
+    say.Attend: Broker._attend,
+    say.Follow: Broker._follow,
+    say.Unfollow: Broker._unfollow,
     Trim: Broker._trim,
     Erase: Broker._erase,
     say.Write: Broker._write,

@@ -3,7 +3,8 @@
 brokers/seam.py says what a broker does about each of its messages.
 
     application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, Rejected, Ended
-    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo · Voids, Trimmed
+    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo, Unfollow · Voids, Trimmed
+    stages        Attend, Staged
     order log     Ordered, OrderKept · ReadOrder, OrderRead · Fetch
     ticket mode   Write, Written
     both          Listen, Listening, Unlisten · Delivered
@@ -13,16 +14,20 @@ Frozen, and free of behaviour: a message is what was said, not what to do about 
 
 from msgspec import Struct
 
-from seriatim.model import Entries, Event, Number, Position, Topic
+from seriatim.model import Entries, Event, Node, Number, Position, Topic
 from seriatim.protocols.proofs import Proof
 
 # ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
 
 
 class Publish(Struct, frozen=True, tag=True):
-    """To a publisher: publish these events in this order. Those of a topic may share a request for numbers."""
+    """To a publisher: publish these events in this order. Those of a topic may share a request for numbers.
+
+    `behind`: they may react to these numbers, which somebody was notified of early. Wait until those are final.
+    """
 
     events: tuple[Event, ...]
+    behind: dict[Topic, Number] = {}
 
 
 class EventStored(Struct, frozen=True, tag=True):
@@ -133,6 +138,31 @@ class Stamped(Struct, frozen=True, tag=True):
     epoch: int = 0
 
 
+class Staged(Struct, frozen=True, tag=True):
+    """Log mode, node → broker → whoever attends: the stamp of a range as far as it is collected at this node.
+
+    A plain message: nobody keeps it, and it may get lost. `final`: the range climbs no higher, so this is all of it.
+    """
+
+    topic: Topic
+    first: Number
+    last: Number
+    entries: Entries
+    node: Node
+    epoch: int = 0
+    final: bool = False
+
+
+class Attend(Struct, frozen=True, tag=True):
+    """Log mode, subscriber → broker: hand me what this node tells of the topic's stamps. No node: none of it.
+
+    Replaces what was said of the topic before. `Unlisten` ends it.
+    """
+
+    topic: Topic
+    node: Node
+
+
 class Kept(Struct, frozen=True, tag=True):
     """Log mode, broker → home: the stamp channel holds the stamp of this range."""
 
@@ -147,10 +177,22 @@ class Follow(Struct, frozen=True, tag=True):
 
 
 class StampedTo(Struct, frozen=True, tag=True):
-    """Log mode, broker → publisher: the stamps of all numbers of the topic up to `last` are out."""
+    """Log mode, broker → publisher: the stamps of all numbers of the topic up to `last` are out.
+
+    Also subscriber → application → publisher, of topics that the subscriber was notified of early.
+    """
 
     topic: Topic
     last: Number
+
+
+class Unfollow(Struct, frozen=True, tag=True):
+    """Log mode, publisher → broker: tell me no longer.
+
+    Also application → publisher: wait no longer for places in this topic. The broker cannot tell them.
+    """
+
+    topic: Topic
 
 
 class Voids(Struct, frozen=True, tag=True):

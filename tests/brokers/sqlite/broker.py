@@ -23,12 +23,15 @@ from seriatim.protocols.with_broker import (
     Append,
     Appended,
     Delivered,
+    Follow,
     Grown,
     Kept,
     Listen,
     Listening,
     Stamped,
+    StampedTo,
     Trimmed,
+    Unfollow,
     Unlisten,
     Voids,
     Watch,
@@ -137,6 +140,7 @@ class SqlitePort(Port):
         self._requests: deque[Payload] = deque()
         self._reading: dict[Topic, _Reading] = {}
         self._watched: dict[Topic, tuple[int, int]] = {}
+        self._followed: dict[Topic, int] = {}
         self._paused, self._held = False, set[Topic]()
 
     def send(self, message: Payload) -> None:
@@ -175,6 +179,10 @@ class SqlitePort(Port):
         for topic, known in list(self._watched.items()):
             self._watched[topic] = now = self._length(file, topic)
             self._tell_length(topic, now, known)
+        for topic, stamped in list(self._followed.items()):
+            self._followed[topic] = last = self._stamped_to(file, topic)
+            if last > stamped:
+                self._deliver(StampedTo(topic, last))
         if not self._paused:
             for topic, reading in list(self._reading.items()):
                 self._read(file, topic, reading)
@@ -204,6 +212,10 @@ class SqlitePort(Port):
                     say(Trimmed(topic, trimmed))
                 self._reading[topic] = _Reading(max(start, first - 1), start)
                 say(Listening(topic, message.version))
+            case Follow(topic):
+                self._followed[topic] = -1
+            case Unfollow(topic):
+                self._followed.pop(topic, None)
             case Unlisten():
                 pass
             case Append(event):
@@ -245,6 +257,10 @@ class SqlitePort(Port):
     def _is_stamped(self, file: sqlite3.Connection, topic: Topic, number: int) -> bool:
         query = "SELECT 1 FROM stamps WHERE topic = ? AND first <= ? AND last >= ?"
         return file.execute(query, (topic, number, number)).fetchone() is not None
+
+    def _stamped_to(self, file: sqlite3.Connection, topic: Topic) -> int:
+        (last,) = file.execute("SELECT max(last) FROM stamps WHERE topic = ?", (topic,)).fetchone()
+        return last or 0
 
     def _tell_length(self, topic: Topic, now: tuple[int, int], known: tuple[int, int]) -> None:
         if now[1] > known[1]:

@@ -69,6 +69,7 @@ async def sqlite_world() -> AsyncIterator[World]:
 class TestSqlite(Conformance):
     has_slots = False
     has_requests = False
+    has_stages = False
     has_records = True
 
     def world(self):  # type: ignore[no-untyped-def]

@@ -29,6 +29,8 @@ ABOVE = SequencingTree({"n1": None, "n2": "n1"}, {"A": "n2", "B": "n1", "C": "n2
 TICKET = TreeOptions(mode="ticket")
 PAIRWISE = TreeOptions(mode="ticket", order="pairwise")
 OWN_ORDER = TreeOptions(mode="ticket", own_order=True)
+STAGES = TreeOptions(mode="log", stages=True)
+AWAITED = TreeOptions(mode="log", confirm="placed")
 
 Commands = dict[Address, list[Publish | Change]]
 
@@ -40,6 +42,7 @@ def story(
     setup: dict[Address, str] | None = None,
     budgets: dict[Address, Budget] | None = None,
     readers: dict[Address, Address] | None = None,
+    one_at_a_time: frozenset[Address] = frozenset(),
 ) -> TreeWorld:
     return TreeWorld(
         name="story",
@@ -50,6 +53,7 @@ def story(
         budgets=budgets or {},
         may_lose=may_lose,
         readers=readers or {},
+        one_at_a_time=one_at_a_time,
         with_links=True,
         broker_per_topic=False,
         patience=PATIENCE,
@@ -153,6 +157,48 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         story(
             {"p": events("p", "A"), "q": events("q", "B")},
             TreeOptions(mode="log"),
+            setup={"y": "A B", "z": "A"},
+            readers={"q": "z"},
+        ),
+        {"causal-inversion"},
+    ),
+    "no-placed": (
+        story({"p": events("p", "A B")}, AWAITED, TWO_LEAVES, setup={"y": "A B"}, one_at_a_time=frozenset({"p"})),
+        {"causal-inversion"},
+    ),
+    "no-journal-before-telling": (
+        story(
+            {"p": events("p", "A"), "q": events("q", "B")},
+            STAGES,
+            TWO_LEAVES,
+            setup={"y": "A B", "z": "A B"},
+            budgets={"n0": Budget(crashes=1)},
+        ),
+        {"contradiction", "inversion"},
+    ),
+    "no-level": (
+        story(
+            {"p": events("p", "A"), "q": events("q", "B")},
+            STAGES,
+            TWO_LEAVES,
+            setup={"x": "A", "y": "A B", "z": "A B"},
+        ),
+        {"inversion"},
+    ),
+    "no-joining-level": (
+        story(
+            {"x": [change("B")], "p": events("p", "A A"), "q": events("q", "B B")},
+            STAGES,
+            TWO_LEAVES,
+            setup={"w": "A", "x": "A", "y": "A B"},  # for w, stages of A are told where A is at home
+        ),
+        {"inversion"},
+    ),
+    "no-waiting-reaction": (
+        story(
+            {"p": events("p", "A"), "q": events("q", "B")},
+            STAGES,
+            TWO_LEAVES,
             setup={"y": "A B", "z": "A"},
             readers={"q": "z"},
         ),

@@ -24,7 +24,18 @@ from seriatim.model import APPLICATION, Address, Closed, InputError, RemoteError
 from seriatim.protocols.broker import Broker as BrokerMachine
 from seriatim.protocols.broker import Erase, Trim
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.with_broker import Append, Delivered, Listen, Stamped, Unlisten, Voids, Write
+from seriatim.protocols.with_broker import (
+    Append,
+    Delivered,
+    Follow,
+    Listen,
+    Staged,
+    Stamped,
+    Unfollow,
+    Unlisten,
+    Voids,
+    Write,
+)
 
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
 OVERTAKEN_MS = 5.0  # how long a delivery is held back at most so that others overtake it, beyond the usual delay
@@ -65,6 +76,7 @@ class MemoryBroker(Broker):
         self.keeps_log = keeps_log
         self.lossy = loss > 0.0
         self.is_dense = not markers
+        self.has_stages = keeps_log
         machine = BrokerMachine(replays=keeps_log, markers=markers)
         self._hub = _Hub(machine, random.Random(seed), loss, duplication, reordering, delay_ms)
         self._ports: set[MemoryPort] = set()
@@ -81,6 +93,7 @@ class MemoryBroker(Broker):
         """Become a connection to the other one's broker, before anything is attached here."""
         self._hub, self._buckets = other._hub, other._buckets
         self.keeps_log, self.lossy, self.is_dense = other.keeps_log, other.lossy, other.is_dense
+        self.has_stages = other.has_stages
 
     @property
     def requests(self) -> Requests:
@@ -141,6 +154,7 @@ class MemoryPort(BufferingPort):
         self._broker = broker
         self._hub = broker._hub
         self._topics: set[Topic] = set()
+        self._followed: set[Topic] = set()
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -152,6 +166,10 @@ class MemoryPort(BufferingPort):
             self._topics.add(message.topic)
         elif isinstance(message, Unlisten):
             self._topics.discard(message.topic)
+        elif isinstance(message, Follow):
+            self._followed.add(message.topic)
+        elif isinstance(message, Unfollow):
+            self._followed.discard(message.topic)
         self._hub.send(self.address, message)
 
     async def close(self) -> None:
@@ -163,10 +181,12 @@ class MemoryPort(BufferingPort):
             del self._hub.ports[self.address]
             for topic in self._topics:
                 self._hub.send(self.address, Unlisten(topic))
+            for topic in self._followed:
+                self._hub.send(self.address, Unfollow(topic))
 
     def receive(self, message: Payload) -> None:
         """Take a message from the broker, in a separate turn of the loop. Answers do not wait while paused."""
-        if isinstance(message, Delivered | Stamped | Voids):
+        if isinstance(message, Delivered | Staged | Stamped | Voids):
             super().receive(message)
         else:
             self._deliver(message)
@@ -235,7 +255,7 @@ class _Hub:
             self._draining = False
 
     def _hand_over(self, target: Address, message: Payload) -> None:
-        if self._reliable or not isinstance(message, Delivered | Stamped | Voids):
+        if self._reliable or not isinstance(message, Delivered | Staged | Stamped | Voids):
             if (port := self.ports.get(target)) is not None:
                 port.receive(message)
             return

@@ -27,6 +27,7 @@ from seriatim.brokers.nats.api import (
     failure,
 )
 from seriatim.brokers.nats.base import NatsBroker
+from seriatim.brokers.nats.follow import Follower, StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
@@ -34,6 +35,7 @@ from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_sl
 from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
+from seriatim.brokers.nats.stages import Stages
 from seriatim.brokers.nats.stamps import StampChannel
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS, Watcher
@@ -49,7 +51,20 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.with_broker import Append, Appended, Listen, Stamped, Unlisten, Watch, Write, Written
+from seriatim.protocols.with_broker import (
+    Append,
+    Appended,
+    Attend,
+    Follow,
+    Listen,
+    Staged,
+    Stamped,
+    Unfollow,
+    Unlisten,
+    Watch,
+    Write,
+    Written,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +81,7 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
     """
 
     knows_repeats = True
+    has_stages = True
 
     def __init__(
         self,
@@ -88,6 +104,8 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
         self.api = Api(self.link, domain)
         self.streams = Streams(self.api, self.names, options if options is not None else StreamOptions())
         self.readers = Readers(self.api, self.names.cluster)
+        self.following = StampFollowing(self)
+        self.stages = Stages(self.link, self.names, self.topic_names)
         self.pace_ms = pace_ms
 
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
@@ -119,6 +137,15 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
                 while self.streams.want(topic, name):
                     if (problem := (await self.streams.capture(topic)).get(name)) is not None:
                         raise problem
+
+    async def home(self, topic: Topic) -> Node:
+        """The home of a topic. Without `configure` it is known only if there is one node."""
+        if self.home_of is not None:
+            return self.home_of(topic)
+        streams = await self.api.streams_with(f"{self.names.prefix}.stamps.>")
+        if len(streams) == 1:
+            return streams[0].removeprefix(self.names.stamps_stream(""))
+        raise RequestRefused(f"which of {len(streams)} nodes is home to {topic} is not known; call configure first")
 
     async def stamped_epoch(self, node: Node) -> int | None:
         stream = self.names.stamps_stream(node)
@@ -155,6 +182,7 @@ class JetStreamPort(Port):
         self._streams = broker.streams
         self._names = broker.names
         self._listening: dict[Topic, TopicListening] = {}
+        self._followed: set[Topic] = set()
         self._paused = False
         self._held: set[Topic] = set()  # topics whose events are paused
         self._preparing: dict[tuple[str, Topic], list[Append | Write]] = {}  # what waits for a stream, in order
@@ -174,9 +202,21 @@ class JetStreamPort(Port):
             case Stamped():
                 self.stamps.send(message)
                 self.watcher.stamped(message.topic, message.last)
+            case Staged():
+                self._broker.stages.tell(message)
+                if self._watcher is not None:
+                    self._watcher.stamped(message.topic, message.last)
+            case Attend():
+                self._broker.stages.attend(self, message.topic, message.node, self._on_staged)
+            case Follow():
+                self._follow(message)
+            case Unfollow():
+                self._followed.discard(message.topic)
+                self._broker.following.leave(message.topic, self)
             case Listen():
                 self._listen(message)
             case Unlisten():
+                self._broker.stages.attend(self, message.topic, "", self._on_staged)
                 if (listening := self._listening.pop(message.topic, None)) is not None:
                     listening.close()
             case Watch():
@@ -211,6 +251,9 @@ class JetStreamPort(Port):
         self._broker.detach(self)
         for listening in self._listening.values():
             listening.close()
+        self._broker.stages.leave(self)
+        for topic in self._followed:
+            self._broker.following.leave(topic, self)
         if self._watcher is not None:
             self._watcher.close()
         if self._stamps is not None:
@@ -241,6 +284,20 @@ class JetStreamPort(Port):
         listening = kind(message, self._broker, self._deliver, lambda error: self._refuse(message, error))
         listening.pause(self._paused, message.topic in self._held)
         self._listening[message.topic] = listening
+
+    def _on_staged(self, message: Payload) -> None:
+        """What comes while nothing is read is left out: the finished stamp is read when it goes on."""
+        assert isinstance(message, Staged), "nothing else is told there"
+        if not self._paused and message.topic not in self._held:
+            self._deliver(message)
+
+    def _follow(self, message: Follow) -> None:
+        if self._broker.mode != "log":
+            self._refuse_soon(message, RequestRefused("there are no stamp channels in ticket mode"))
+            return
+        self._followed.add(message.topic)
+        follower = Follower(self._deliver, lambda error: self._refuse(message, error))
+        self._broker.following.follow(message.topic, self, follower)
 
     # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 

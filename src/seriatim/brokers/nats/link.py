@@ -84,6 +84,7 @@ class NatsLink:
         self._tokens = count(1)
         self._asked: dict[int, Asked] = {}
         self._standing: dict[str, Handler] = {f"{self._inbox}.a.*": self._on_answer}
+        self._if_refused: dict[str, Callable[[RequestRefused], None]] = {}  # by subject of a standing subscription
         self._subscriptions: dict[str, Subscription] = {}
         self._out: deque[Item] = deque()
         self._wake = asyncio.Event()
@@ -170,6 +171,8 @@ class NatsLink:
         up = False
 
         async def on_error(error: Exception) -> None:
+            if self._drop_refused(str(error)):
+                return
             problems.append(str(error))
             if not isinstance(error, nats.errors.Error | OSError):
                 logger.error("handling a message from nats failed: reason=%s", error, exc_info=error)
@@ -273,6 +276,16 @@ class NatsLink:
             if f'"{asked.subject.lower()}"' in text:
                 self._settle(token, refused)
 
+    def _drop_refused(self, text: str) -> bool:
+        """Whether the server refuses a subscription that we can do without. Whoever wanted it is told."""
+        for subject, if_refused in list(self._if_refused.items()):
+            if f'subscription to "{subject.lower()}"' in text:
+                logger.error("nats refused permission: reason=%s", text)
+                self.unlisten(subject)
+                if_refused(RequestRefused(f"the NATS server says: {text}; allow it in the server's permissions"))
+                return True
+        return False
+
     def _forget_everything(self) -> None:
         self._out.clear()
         for token in list(self._asked):
@@ -325,14 +338,23 @@ class NatsLink:
         self.ask(subject, data, on_reply, headers, timeout_s, token)
         return await future
 
-    def listen(self, subject: str, handler: Handler) -> None:
-        """Hand every message on a subject to `handler`, on this connection and on all that follow."""
+    def listen(
+        self, subject: str, handler: Handler, if_refused: Callable[[RequestRefused], None] | None = None
+    ) -> None:
+        """Hand every message on a subject to `handler`, on this connection and on all that follow.
+
+        `if_refused`: told once if the server does not permit it; then nothing is heard. Without it a connection on
+        which it is not permitted is no connection.
+        """
         self._standing[subject] = handler
+        if if_refused is not None:
+            self._if_refused[subject] = if_refused
         if self._client is not None:
             self._send(lambda client: self._subscribe(client, subject, handler))
 
     def unlisten(self, subject: str) -> None:
         self._standing.pop(subject, None)
+        self._if_refused.pop(subject, None)
 
         async def unsubscribe(client: Client) -> None:
             subscription = self._subscriptions.pop(subject, None)

@@ -174,7 +174,7 @@ class LogListening(TopicListening):
             self._take(each_position, message)
 
     async def _read_stamps(self, after: Number) -> None:
-        home = await self._home()
+        home = await self._broker.home(self.topic)
         stream, subject = self._names.stamps_stream(home), self._names.stamps_subject(home, self.topic)
         position, first = await self._first_stamp_after(stream, subject, after)
         if self.listen.is_kept and after == self.listen.after and (first is None or first > after + 1):
@@ -191,17 +191,6 @@ class LogListening(TopicListening):
                     self._deliver(stamp)
 
         self._read(stream, subject, position, take)
-
-    async def _home(self) -> str:
-        if self._broker.home_of is not None:
-            return self._broker.home_of(self.topic)
-        prefix = self._names.stamps_stream("")
-        streams = await self._api.streams_with(f"{self._names.prefix}.stamps.>")
-        if len(streams) == 1:
-            return streams[0].removeprefix(prefix)
-        raise RequestRefused(
-            f"which of {len(streams)} nodes is home to {self.topic} is not known; call configure first"
-        )
 
     async def _first_stamp_after(self, stream: str, subject: str, after: Number) -> tuple[int, Number | None]:
         """The position of the message with the stamp of `after + 1`, or where it will be at the earliest.

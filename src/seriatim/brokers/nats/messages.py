@@ -8,6 +8,8 @@ bytes as in order/stamp.py, topics by the hash of their names.
 
 The header `Seriatim-Log` is the creation time of the log that these stamps belong to.
 
+*Stage*: msgpack, `[first, last, epoch, entries, final]`: the stamp of a range as far as it is at one node.
+
 *Slot*: msgpack, `[number, entries, event, proof]`, event being nil for a void or
 `[id, publisher, payload, headers, subject]`, proof nil where stamps are not proven.
 """
@@ -20,10 +22,10 @@ import msgspec
 from msgspec import Meta, Struct
 from nats.aio.msg import Msg
 
-from seriatim.model import UNREADABLE, Event, InputError, Number, RemoteError, Topic
+from seriatim.model import UNREADABLE, Event, InputError, Node, Number, RemoteError, Topic
 from seriatim.order import TopicIds, TopicNames, decode_entries, encode_entries
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import Delivered, Stamped, Write, Written
+from seriatim.protocols.with_broker import Delivered, Staged, Stamped, Write, Written
 
 MESSAGE_ID = "Nats-Msg-Id"
 PUBLISHER = "Seriatim-Publisher"
@@ -93,9 +95,17 @@ class StampRow(Struct, array_like=True, frozen=True):
     entries: bytes
 
 
+class StampRange(Struct, array_like=True, frozen=True):
+    """The beginning of a `StampRow`; the rest is not looked at."""
+
+    first: _Kept
+    last: _Kept
+
+
 _ids = TopicIds()
 _encode = msgspec.msgpack.Encoder().encode
 _stamps = msgspec.msgpack.Decoder(list[StampRow])
+_ranges = msgspec.msgpack.Decoder(list[StampRange])
 
 
 def encode_stamps(stamps: Sequence[Stamped]) -> bytes:
@@ -113,6 +123,42 @@ def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) ->
     if not rows:
         raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
     return [Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch) for row in rows]
+
+
+def last_stamped(data: bytes, subject: str) -> Number:
+    """The last number that a message of stamps is about. RemoteError: no sequencer wrote this."""
+    try:
+        ranges = _ranges.decode(data)
+    except UNREADABLE as error:
+        raise RemoteError(f"{subject} holds something else than stamps: {error}") from None
+    if not ranges:
+        raise RemoteError(f"{subject} holds a message without stamps")
+    return ranges[-1].last
+
+
+class StageRow(StampRow, array_like=True, frozen=True):
+    """A stamp as far as it is at one node. Node and topic are the subject."""
+
+    final: bool
+
+
+_stage = msgspec.msgpack.Decoder(StageRow)
+
+
+def encode_stage(staged: Staged) -> bytes:
+    """The body of the message in which a node tells a stamp as far as it is."""
+    entries = encode_entries(staged.entries, _ids)
+    return _encode(StageRow(staged.first, staged.last, staged.epoch, entries, staged.final))
+
+
+def decode_stage(data: bytes, topic: Topic, node: Node, names: TopicNames) -> Staged:
+    """Decode it. `names`: of the topics that the reader may hold. RemoteError: no sequencer wrote this."""
+    try:
+        row = _stage.decode(data)
+    except UNREADABLE as error:
+        raise RemoteError(f"what {node} tells of {topic} is not a stamp: {error}") from None
+    entries = decode_entries(row.entries, names)
+    return Staged(topic, row.first, row.last, entries, node, row.epoch, row.final)
 
 
 # ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────────

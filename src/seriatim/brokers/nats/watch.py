@@ -2,10 +2,11 @@
 
 A topic at rest has an *alarm*: a subscription to its subject that ends with the first message. When it rings, the
 server is asked where the log ends. The home is told, and stamps the range. Only then is the question asked again, so
-whatever has arrived meanwhile is one range. While a log keeps growing there is no alarm, just one question per round.
-When nothing is new the alarm is set, and the question is asked once more, because something may have come in between.
+whatever has arrived meanwhile is one range; if the home tells the stamp in stages, its first stage is enough. While a
+log keeps growing there is no alarm, just one question per round. When nothing is new the alarm is set, and the question
+is asked once more, because something may have come in between.
 
-    rest ──alarm──▶ asking ──grown──▶ told the home ──Stamped──▶ asking …
+    rest ──alarm──▶ asking ──grown──▶ told the home ──Stamped, Staged──▶ asking …
       ▲               │ nothing new: set the alarm, ask once more
       └───────────────┘
 
@@ -139,7 +140,7 @@ class Watcher:
             self._ask(each)
 
     def stamped(self, topic: Topic, last: Number) -> None:
-        """The home has stamped up to `last`."""
+        """The home has stamped up to `last`, or told the first stage of that stamp."""
         each = self._watched.get(topic)
         if each is not None and each.waits_for and last >= each.waits_for:
             self._go_on(each)

@@ -99,13 +99,28 @@ class AtomsSession(BrokerSession):
 
     def _publisher(self, cluster: Cluster) -> PublisherView:
         description = cluster.description
+        if not description.causal:
+            _refuse_what_needs_causal(self.settings)
         machine = AtomsPublisher(description.ingresses, description.retry_ms, _alive_ms(description))
         return PublisherView(
-            machine, machine.explain, given_up=machine.given_up, why_not=machine.why_not, reserve_bytes=STAMP_BYTES
+            machine,
+            machine.explain,
+            given_up=machine.given_up,
+            why_not=machine.why_not,
+            reserve_bytes=STAMP_BYTES,
+            own_order=description.causal,
         )
 
     def _source(self, address: Address, wishes: Wishes, log_name: str) -> AtomsSource:
         return AtomsSource(self.connection, address, wishes, log_name)
+
+
+def _refuse_what_needs_causal(settings: Settings) -> None:
+    """In causal order an event is confirmed when it has left the graph, one after the other. Otherwise earlier."""
+    wishes = {"confirm": settings.confirm == "placed", "own_order": settings.own_order}
+    for option in [name for name, is_wished in wishes.items() if is_wished]:
+        problem = 'without causal order an event is confirmed when it has its number in its topic (order="atoms")'
+        raise InputError(option, problem, "leave it out, or use a cluster with causal order")
 
 
 def _alive_ms(description: ClusterDescription) -> float:

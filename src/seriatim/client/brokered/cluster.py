@@ -6,9 +6,10 @@ Two kinds: a real cluster, found through its broker (`open_remote`), and one tha
 
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from seriatim.brokers import Broker
+from seriatim.client.brokered.early import Early
 from seriatim.model import Address
 from seriatim.runtime import Clock, Journal, Switchboard
 from seriatim.server.description import ClusterDescription
@@ -56,3 +57,4 @@ class Connection(Struct, frozen=True):
     cluster: Cluster
     network: Network
     clock: Clock
+    early: Early = field(default_factory=Early)

@@ -36,7 +36,7 @@ from seriatim.model import (
 )
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import Answer, Refused
-from seriatim.protocols.with_broker import Change, Changed, Delivered, Ended, Listen, Rejected
+from seriatim.protocols.with_broker import Change, Changed, Delivered, Ended, Listen, Rejected, StampedTo
 from seriatim.runtime import Driver, Journal
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Feed:
         self._recall = view.recall
         self._inbox = source.inbox
         self._arrived = source.arrived
+        self._early = connection.early
+        self._unread_early = connection.early.add(source.inbox, view.early)
         self._network = network if network is not None else connection.network
         self._clock = connection.clock
         self._limits = source.wishes.limits
@@ -115,6 +117,7 @@ class Feed:
             self._network.switchboard.unplug(self.address)
             await self._driver.stop()
         await self._port.close()
+        self._early.remove(self._unread_early)
         self._fail(Closed("the subscription is closed"))
 
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +261,11 @@ class Feed:
         for notice in notices:
             match notice:
                 case Notification():
+                    if notice.early:
+                        self._unread_early.put(notice.event.topic, notice.number)
                     self._take_in(notice)
+                case StampedTo():
+                    self._early.final(notice)
                 case Gap():
                     self._inbox.put_gap(notice)
                     self._source.on_gap(notice)

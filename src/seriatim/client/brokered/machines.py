@@ -22,7 +22,9 @@ class PublisherView(Struct, frozen=True):
     """A machine that publishes.
 
     `given_up`: how many messages it still holds although no caller waits for them. `why_not`: why a topic's events are
-    not accepted; empty: no reason is known. `reserve_bytes`: what it adds to each message.
+    not accepted; empty: no reason is known. `reserve_bytes`: what it adds to each message. `places`: an event is
+    confirmed when it has its place in the order (`EventPlaced`), not when it is stored; `why_unplaced`: what that of a
+    topic waits for. `own_order`: events keep their order across topics.
     """
 
     machine: Machine
@@ -30,6 +32,9 @@ class PublisherView(Struct, frozen=True):
     given_up: Callable[[], int] | None = None
     why_not: Callable[[Topic], str] | None = None
     reserve_bytes: int = 0
+    places: bool = False
+    why_unplaced: Callable[[Topic], str] | None = None
+    own_order: bool = False
 
 
 class SubscriberView(ABC):
@@ -60,6 +65,11 @@ class SubscriberView(ABC):
     @property
     def lanes(self) -> Mapping[Topic, Lane]:
         """How far each topic is; empty where this is not known."""
+        return {}
+
+    @property
+    def early(self) -> Mapping[Topic, Number]:
+        """Of each topic the last event that was notified early and is not known to be final."""
         return {}
 
     @property

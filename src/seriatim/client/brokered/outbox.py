@@ -1,13 +1,16 @@
 """Publishing through a broker: batches form by themselves.
 
 Each topic has one broker message under way; events published meanwhile gather, and are sent together in the next one.
-There is no delay: a single event is sent at once, as a plain message. In causal mode there is one line for all topics,
-because the publisher's own order across topics counts. This is the only place where events gather: the machine below
-has one message of a topic at a time.
+There is no delay: a single event is sent at once, as a plain message. Where the publisher's own order across topics
+counts, there is one line for all topics. This is the only place where events gather: the machine below has one message
+of a topic at a time.
+
+The next message of a topic goes when the one before is stored. Callers are answered then, or, if they want to know that
+their event has its place in the order, a little later: until then the message is *unplaced*.
 
 Every event has a deadline. An event that is still queued then was never sent. An event in a message under way may or
-may not be on the broker, and TimedOut says so. A message is given up when no caller waits for it. With atoms it keeps
-its place in the line to its ingress, and counts as waiting until the ingress is past it.
+may not be on the broker, and TimedOut says so; an unplaced one is. A message is given up when no caller waits for it.
+With atoms it keeps its place in the line to its ingress, and counts as waiting until the ingress is past it.
 """
 
 import asyncio
@@ -41,7 +44,18 @@ from seriatim.model import (
 from seriatim.model import Event as Message
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import Refused
-from seriatim.protocols.with_broker import Append, EventStored, NotTaken, Publish, Withdraw, Write
+from seriatim.protocols.with_broker import (
+    Append,
+    EventPlaced,
+    EventStored,
+    Follow,
+    NotTaken,
+    Publish,
+    StampedTo,
+    Unfollow,
+    Withdraw,
+    Write,
+)
 from seriatim.runtime import Driver
 
 logger = logging.getLogger(__name__)
@@ -51,7 +65,7 @@ HEADERS_BYTES = 1_024  # room in a broker message for its id, its publisher, and
 
 
 class Lane(Struct, eq=False):
-    """What gathers for one topic (in causal mode: for all of them), and what is under way."""
+    """What gathers for one topic (with `own_order`: for all of them), and what is under way."""
 
     queue: deque[Pending] = field(default_factory=deque)
     under_way: "UnderWay | None" = None
@@ -59,7 +73,10 @@ class Lane(Struct, eq=False):
 
 
 class UnderWay(Struct, eq=False):
-    """One broker message and its events. `unanswered`: how many of them still have a waiting caller."""
+    """One broker message and its events. `unanswered`: how many of them still have a waiting caller.
+
+    `number`: once it is stored.
+    """
 
     lane: Lane
     id: str
@@ -67,6 +84,7 @@ class UnderWay(Struct, eq=False):
     events: list[Pending]
     ids: list[str]
     unanswered: int
+    number: int = 0
 
 
 class BrokerOutbox(Outbox):
@@ -86,7 +104,8 @@ class BrokerOutbox(Outbox):
         description, broker = connection.cluster.description, connection.cluster.broker
         self.refusal: dict[Topic, str] = {}  # why a sequencer last refused a request for numbers
         self._view = view
-        self._causal = description.causal
+        self._network = connection.network
+        self._early = connection.early
         self._home_of = description.tree.home  # raises if no node orders a topic
         self._broker = broker
         self._switchboard = connection.network.switchboard
@@ -97,6 +116,7 @@ class BrokerOutbox(Outbox):
         self._deadline: float | None = None  # of what is published in this turn of the loop
         self._lanes: dict[Topic, Lane] = {}
         self._under_way: dict[str, UnderWay] = {}
+        self._unplaced: dict[Topic, deque[UnderWay]] = {}  # by ordered topic, mostly in the order of their numbers
         self._counter = 1
         self._sequence = 0
         self._driver = Driver(name, view.machine, connection.clock, send=self._send_message, notify=self._notified)
@@ -106,9 +126,15 @@ class BrokerOutbox(Outbox):
     def start(self) -> None:
         self._switchboard.attach(self.name, self._driver.deliver)
         self._driver.start()
+        self._early.on_final = self._on_final
+
+    def _on_final(self, message: StampedTo) -> None:
+        self._driver.deliver(APPLICATION, message)
 
     async def close(self) -> None:
         """Stop. Events that are not published fail."""
+        for unplaced in self._all_unplaced():
+            self._fail(unplaced.events, Closed(f"the bus was closed; {_known(unplaced)}"))
         self.end(Closed("the bus was closed before the broker had confirmed this event; whether it has it is unknown"))
         self._switchboard.unplug(self.name)
         await self._driver.stop()
@@ -138,9 +164,10 @@ class BrokerOutbox(Outbox):
 
     def _send(self, pending: Pending) -> None:
         """Queue it in its lane, for the next message."""
-        lane = self._lanes.get("" if self._causal else pending.topic)
+        key = "" if self._view.own_order else pending.topic
+        lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes["" if self._causal else pending.topic] = Lane()
+            lane = self._lanes[key] = Lane()
         if self._deadline is None:  # the clock is read once in a turn of the loop
             self._deadline = self._loop.time() + self._timeout_s
             self._loop.call_soon(self._end_turn)
@@ -179,7 +206,7 @@ class BrokerOutbox(Outbox):
                 return
         lane.under_way = under_way = UnderWay(lane, message.id, message.topic, events, ids, len(events))
         self._under_way[message.id] = under_way
-        self._driver.command(APPLICATION, Publish((message,)))
+        self._driver.command(APPLICATION, Publish((message,), self._early.behind()))
 
     def _flush_soon(self, lane: Lane) -> None:
         """Flush in the next turn of the loop, together with what is published until then."""
@@ -227,6 +254,8 @@ class BrokerOutbox(Outbox):
                     if under_way is not None:
                         self.refusal.pop(notice.event.topic, None)
                         self._settle(under_way, notice.number)
+                case EventPlaced():
+                    self._place(notice.topic, notice.number)
                 case NotTaken():
                     under_way = self._under_way.get(notice.event_id)
                     if under_way is not None:
@@ -247,6 +276,9 @@ class BrokerOutbox(Outbox):
             self._switchboard.send(source, target, message)
 
     def _refused_by_broker(self, message: Payload, error: SeriatimError) -> None:
+        if isinstance(message, Follow):
+            self._refused_to_follow(message.topic, error)
+            return
         if not isinstance(message, (Append, Write)) or message.event is None:
             return
         under_way = self._under_way.get(message.event.id)
@@ -254,6 +286,13 @@ class BrokerOutbox(Outbox):
             reason = RequestRefused(f"the broker does not take events of {under_way.events[0].topic}: {error}")
             self._withdraw(under_way)
             self._settle(under_way, reason)
+
+    def _refused_to_follow(self, topic: Topic, error: SeriatimError) -> None:
+        """Whether events have their place cannot be known. Those that wait for it fail; the next one tries again."""
+        self._driver.deliver(APPLICATION, Unfollow(topic))
+        for unplaced in self._unplaced.pop(topic, ()):
+            problem = f"{_known(unplaced)}, and when it has one cannot be known: {error}"
+            self._fail(unplaced.events, RequestRefused(f'{problem}; confirm="stored" does not ask for it'))
 
     def _withdraw(self, under_way: UnderWay) -> None:
         self._driver.deliver(APPLICATION, Withdraw(under_way.ordered, under_way.id))
@@ -276,12 +315,23 @@ class BrokerOutbox(Outbox):
         if isinstance(outcome, SeriatimError):
             self._fail(under_way.events, outcome)
         else:
-            self._confirm(under_way, outcome)
+            under_way.number = outcome
+            if self._view.places:
+                self._unplaced.setdefault(under_way.ordered, deque()).append(under_way)
+            else:
+                self._confirm(under_way)
         self._flush_soon(lane)
 
-    def _confirm(self, under_way: UnderWay, number: int) -> None:
+    def _place(self, topic: Topic, number: int) -> None:
+        """This number of the topic and all before it have their place."""
+        unplaced = self._unplaced.get(topic)
+        while unplaced and unplaced[0].number <= number:
+            self._confirm(unplaced.popleft())
+
+    def _confirm(self, under_way: UnderWay) -> None:
         """The hot path: all events of a message at once."""
         count = size = 0
+        number = under_way.number
         for index, event in enumerate(under_way.events):
             if event.deadline is None:
                 continue  # it had timed out
@@ -308,6 +358,11 @@ class BrokerOutbox(Outbox):
         return is_new
 
     def _sweep_due(self, now: float) -> None:
+        for topic, unplaced in self._unplaced.items():
+            for message in unplaced:
+                reason = f"waited {self._timeout_s} s; {_known(message)}{self._why_unplaced(topic)}"
+                self._sweep_events(message, now, reason)
+            self._unplaced[topic] = deque([message for message in unplaced if message.unanswered])
         for lane in list(self._lanes.values()):
             if lane.under_way is not None:
                 self._sweep_message(lane.under_way, now)
@@ -317,14 +372,25 @@ class BrokerOutbox(Outbox):
                 self._answer(event, TimedOut(f"{reason}{self._why(event.topic)}"))
 
     def _sweep_message(self, under_way: UnderWay, now: float) -> None:
-        for event in under_way.events:
-            if event.deadline is not None and event.deadline <= now:
-                under_way.unanswered -= 1
-                reason = f"waited {self._timeout_s} s for the broker to confirm an event of {event.topic}"
-                self._answer(event, TimedOut(f"{reason}; whether it has it is unknown{self._why(event.topic)}"))
+        topic = under_way.events[0].topic
+        reason = f"waited {self._timeout_s} s for the broker to confirm an event of {topic}"
+        self._sweep_events(under_way, now, f"{reason}; whether it has it is unknown{self._why(topic)}")
         if under_way.unanswered == 0:
             self._withdraw(under_way)
             self._settle(under_way, TimedOut("given up"))
+
+    def _sweep_events(self, under_way: UnderWay, now: float, reason: str) -> None:
+        for event in under_way.events:
+            if event.deadline is not None and event.deadline <= now:
+                under_way.unanswered -= 1
+                self._answer(event, TimedOut(reason))
+
+    def _why_unplaced(self, topic: Topic) -> str:
+        home = self._home_of(topic)
+        down = [line for line in self._network.down() if line.startswith(f"node {home} ")]
+        waits = self._view.why_unplaced(topic) if self._view.why_unplaced is not None else ""
+        why = "; ".join(down or ([waits] if waits else []))
+        return f" ({why})" if why else ""
 
     def _why(self, topic: Topic) -> str:
         reason = self.refusal.get(self._ordered[topic])
@@ -342,3 +408,15 @@ class BrokerOutbox(Outbox):
             if lane.under_way is not None:
                 yield from lane.under_way.events
             yield from lane.queue
+        for unplaced in self._all_unplaced():
+            yield from unplaced.events
+
+    def _all_unplaced(self) -> Iterator[UnderWay]:
+        for unplaced in self._unplaced.values():
+            yield from unplaced
+
+
+def _known(unplaced: UnderWay) -> str:
+    """What is known of an event that has no place yet."""
+    topic = unplaced.events[0].topic
+    return f"the event is stored as {topic} {unplaced.number}, and has no place in the order yet"

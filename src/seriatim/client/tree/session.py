@@ -1,5 +1,7 @@
 """A session with a sequencing tree: `nats://`, `nats+core://`, and `memory://`, which starts a tree in this process."""
 
+from msgspec import structs
+
 from seriatim.brokers import Broker
 from seriatim.brokers.urls import open_broker
 from seriatim.client.brokered.cluster import Cluster
@@ -36,8 +38,21 @@ class TreeSession(BrokerSession):
         return TREE
 
     def _publisher(self, cluster: Cluster) -> PublisherView:
-        machine = Publisher(cluster.description.tree, self.name, cluster.description.options)
-        return PublisherView(machine, machine.explain)
+        settings, cluster_wide = self.settings, cluster.description.options
+        options = structs.replace(
+            cluster_wide,
+            confirm=settings.confirm or "placed",
+            own_order=settings.own_order or cluster_wide.own_order,
+        )
+        machine = Publisher(cluster.description.tree, self.name, options)
+        return PublisherView(
+            machine,
+            machine.explain,
+            places=options.mode == "log" and options.confirm == "placed",
+            why_not=machine.why_held,
+            why_unplaced=machine.why_unplaced,
+            own_order=options.own_order,
+        )
 
     def _source(self, address: Address, wishes: Wishes, log_name: str) -> TreeSource:
         key, durable = self.settings.stamp_key, wishes.durable

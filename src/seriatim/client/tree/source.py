@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
+from msgspec import structs
+
 from seriatim.client.brokered.cluster import Connection, Network
 from seriatim.client.brokered.machines import SubscriberView
 from seriatim.client.brokered.source import BrokerSource
@@ -37,6 +39,10 @@ class TreeView(SubscriberView):
         """For every topic that has begun: the number it began after, and the last number done."""
         holdings = self.subscriber.state.holdings
         return {topic: (holdings[topic].start, lane.done) for topic, lane in self.lanes.items() if lane.open}
+
+    @property
+    def early(self) -> Mapping[Topic, Number]:
+        return self.subscriber.state.early
 
     @property
     def waiting(self) -> int:
@@ -80,7 +86,7 @@ class TreeSource(BrokerSource):
     def _options(self) -> TreeOptions:
         cluster, wishes = self.connection.cluster, self.wishes
         is_durable = wishes.durable is not None
-        options = cluster.description.options
+        options = structs.replace(cluster.description.options, stages=cluster.broker.has_stages)
         return wishes.gaps.applied_to(
             options, lossy=cluster.broker.lossy, durable=is_durable, stamp_key=self._stamp_key
         )

@@ -8,6 +8,7 @@ import logging
 import time
 
 import msgspec
+from msgspec import structs
 
 from seriatim.brokers import Broker, Port
 from seriatim.live.counters import Counters
@@ -50,7 +51,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
     ) -> None:
         super().__init__(node, switchboard=switchboard, journal=journal)
         self.tree = tree
-        self.options = options
+        self.options = structs.replace(options, stages=broker.has_stages)
         self._broker = broker
         self._counters = counters
         self._port: Port | None = None

@@ -7,7 +7,7 @@ subscriptions (joining.py), and the seam to the driver (sequencer.py).
 from abc import ABC, abstractmethod
 
 from seriatim.model import Address, Node, Topic
-from seriatim.order import CouplingTable, PassageTable, SequencingTree
+from seriatim.order import CouplingTable, LevelTable, PassageTable, SequencingTree
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree.messages import Announced, CutDone, Finished, Refused, Routed, Tell
 from seriatim.protocols.tree.options import TreeOptions
@@ -27,6 +27,16 @@ class SequencerCore(ABC):
         self._passages = PassageTable(self.state.passages, full=options.full_stamps)
         self._couplings = CouplingTable(self.state.couplings, self._is_home, options.threshold)
         self._parent = tree.parents[node]
+        self._levels = self._level_table()
+
+    def _level_table(self) -> LevelTable | None:
+        """Who waits at which node. None: every stamp given out here is finished here, or there are no stages."""
+        if not self.options.tells_stages or self._parent is None:
+            return None
+        levels = LevelTable(self.tree, self.node, self._is_home)
+        for holder in self.state.couplings.holders.values():
+            levels.change(frozenset(), holder.topics)
+        return levels
 
     @abstractmethod
     def _take(self, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:

@@ -180,8 +180,11 @@ class Joining(SequencerCore):
     def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], lasting: bool, now: float) -> None:
         if version > self._couplings.version(subscriber):
             self.state.joins.pop(subscriber, None)
+        before = self._couplings.topics(subscriber)
         for shift in self._couplings.apply(subscriber, version, topics, now, lasting):
             self._shift(shift)
+        if self._levels is not None:
+            self._levels.change(before, self._couplings.topics(subscriber))
 
     def recouple(self, threshold: int) -> None:
         """The node was a node of another order until now, in which `threshold` subscriptions coupled two topics.
@@ -220,6 +223,8 @@ class Joining(SequencerCore):
 
     def _on_forget(self, source: Address, message: say.Forget, now: float, effects: Effects) -> None:
         self.state.joins.pop(message.subscriber, None)
+        if self._levels is not None:
+            self._levels.change(self._couplings.topics(message.subscriber), frozenset())
         for shift in self._couplings.forget(message.subscriber):
             self._shift(shift)
 

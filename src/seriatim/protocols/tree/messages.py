@@ -168,7 +168,8 @@ class Pass(Struct, frozen=True, tag=True):
     """Child → parent: numbers `first` … `last` of a topic climb to `top`, collecting entries where topics meet.
 
     `couple` and `uncouple` change what this topic collects from now on; an uncoupled topic is collected one last
-    time (the closing rule). `once` is collected this time only (left topics).
+    time (the closing rule). `once` is collected this time only (left topics). At `stages` somebody waits for what is
+    collected up to there.
     """
 
     topic: Topic
@@ -179,6 +180,7 @@ class Pass(Struct, frozen=True, tag=True):
     couple: frozenset[Topic] = frozenset()
     uncouple: frozenset[Topic] = frozenset()
     once: frozenset[Topic] = frozenset()
+    stages: tuple[Node, ...] = ()
 
 
 class Finished(Struct, frozen=True, tag=True):
@@ -251,11 +253,12 @@ class Began(Struct, frozen=True, tag=True):
     remove: frozenset[Topic]
 
 
-class Done(Struct, frozen=True, tag=True):
-    """A subscriber is done with the first `number` events of a topic."""
+class Done(Struct, frozen=True, tag=True, omit_defaults=True):
+    """A subscriber is done with the first `number` events of a topic; `early`: it was notified of the last early."""
 
     topic: Topic
     number: Number
+    early: bool = False
 
 
 class Forget(Struct, frozen=True, tag=True):

@@ -4,6 +4,8 @@
 range climbs as a `Pass`, hop by hop, to the highest node where the topic meets a topic it is coupled with; each node
 on the way adds the entries of the topics that meet there (order/passage.py). The finished stamp comes back down.
 
+*Stages.* A node on the way tells the stamp as far as it is, if somebody listens at its level (order/levels.py).
+
 *Settling.* Ticket mode: a number is settled when it is an event or a void; what outlives its lease is voided, and the
 void competes with the event for the broker's write-once slot. Log mode: a range is settled when the broker keeps its
 stamp.
@@ -22,7 +24,7 @@ from seriatim.protocols.tree.core import SequencerCore
 from seriatim.protocols.tree.messages import Answer, Finished, Granted, Inquire, Pass, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Desk, Home, Range, SequencerState
-from seriatim.protocols.with_broker import Grown, Kept, Stamped, Trimmed, Watch, Write, Written
+from seriatim.protocols.with_broker import Grown, Kept, Staged, Stamped, Trimmed, Watch, Write, Written
 
 VOIDS_REMEMBERED = 1_024  # per topic; older ones are on the broker
 DISPUTES_REMEMBERED = 1_024  # per topic
@@ -110,7 +112,7 @@ class Numbering(SequencerCore):
             if self.options.full_stamps:  # what was collected once is collected always
                 top = self.tree.highest({top, home.top or self.node}, self.node)
             regrouped = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
-            message = Pass(topic, range_.first, range_.last, top, {}, *regrouped)
+            message = Pass(topic, range_.first, range_.last, top, {}, *regrouped, stages=self._stages(topic, top))
             lasting = top if self.options.full_stamps else self._top(topic, group)
             home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)
@@ -119,17 +121,40 @@ class Numbering(SequencerCore):
             self._passages.raise_to(topic, range_.last)
             self._finish(topic, range_, entries, now, effects)
         else:
-            message = Pass(topic, range_.first, range_.last, home.top, {})
+            message = Pass(topic, range_.first, range_.last, home.top, {}, stages=self._stages(topic, home.top))
             self._on_pass(self.node, message, now, effects)
 
     def _on_pass(self, source: Address, message: Pass, now: float, effects: Effects) -> None:
         entries = {**message.entries, **self._collect(message)}
         self._passages.raise_to(message.topic, message.last)
+        if self.node in message.stages:
+            self._tell_stage(message, entries, effects)
         if message.top == self.node:
             finished = Finished(message.topic, message.first, message.last, entries)
             self._route(self.tree.home(message.topic), finished, now, effects)
         else:
             effects.send.append((self._next_stop(message), structs.replace(message, entries=entries)))
+
+    def _stages(self, topic: Topic, top: Node) -> tuple[Node, ...]:
+        """The nodes at which somebody waits for the stamp that now begins to climb to `top`.
+
+        If anybody waits below the top, the home tells too. So the broker knows that this range is on its way, and need
+        not wait for the finished stamp before it looks for more.
+        """
+        levels = self._levels.of(topic) if self._levels is not None else ()
+        return levels if levels in ((), (top,)) or self.node in levels else (self.node, *levels)
+
+    def _tell_stage(self, message: Pass, entries: Entries, effects: Effects) -> None:
+        """Whoever holds only topics that meet this one here or below need not wait for the rest of the way.
+
+        Like everything a node says, it leaves when the journal has the pass: another process would give it the same
+        entries. A stamp that is finished at its home goes out at once anyway.
+        """
+        final = message.top == self.node
+        if not (final and self._is_home(message.topic)):
+            epoch = self.state.epoch
+            staged = Staged(message.topic, message.first, message.last, entries, self.node, epoch, final)
+            effects.send.append((BROKER, staged))
 
     def _collect(self, message: Pass) -> Entries:
         """Entries of the topics that meet here; one that is being uncoupled is collected this last time."""

@@ -23,6 +23,10 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     own_order: bool = False
     """Keep each publisher's own order across topics, also of events that it does not wait for."""
 
+    stages: bool = False
+    """Log mode: nodes tell stamps in stages, so that a subscriber waits for the meeting nodes of its own topics only.
+    Needs a broker that passes on plain messages. In ticket mode there are none."""
+
     full_stamps: bool = False
     """Every event carries its whole stamp: all topics its own was ever coupled with. Needed where the broker may lose
     events; differences are smaller."""
@@ -67,6 +71,19 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
 
     durable: bool = False
     """Subscribers persist what they were notified of, so that they resume after a restart. Nodes never forget them."""
+
+    confirm: Literal["placed", "stored"] = "stored"
+    """Log mode, publishers: tell only that an event is stored, or also when it has its place in the order."""
+
+    @property
+    def follows_stamps(self) -> bool:
+        """Whether publishers must know which of their events have their place. In ticket mode a number is a place."""
+        return self.mode == "log" and (self.own_order or self.confirm == "placed")
+
+    @property
+    def tells_stages(self) -> bool:
+        """Whether stamps are told in stages. In ticket mode the publisher needs the finished one before it writes."""
+        return self.stages and self.mode == "log"
 
     @property
     def threshold(self) -> int:

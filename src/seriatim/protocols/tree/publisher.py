@@ -2,16 +2,17 @@
 
 Ticket mode: ask the topic's home for a number for each event of the command, write each event into its slot, and tell
 the home when all are in. An event whose slot was voided first (we were slower than our lease) asks for a new number.
-Log mode: append to the topic's log, event by event; the broker numbers them.
+Log mode: append to the topic's log, event by event; the broker numbers them. If somebody wants to know, the machine
+also tells when an event has its place in the order (placing.py); the next one does not wait for that.
 
 The machine gathers nothing: events share a request only if one command brought them. The client's outbox makes the
 batches, and hands over one message at a time.
 
 The order of a publisher's events within a topic is kept. A range is written from its first number up, and its home
 voids from the last one down. So what is lost is the end of the range, and it goes again before anything later. This
-needs a connection to the broker that keeps the order of what is sent. With `own_order` there is one lane for all
-topics, and one *event* under way: the next one waits until it is on the broker. That keeps the publisher's own order
-across topics.
+needs a connection to the broker that keeps the order of what is sent. `own_order` has one lane for all topics, and one
+*event* under way: the next one waits until it is on the broker, and in log mode, if it is of another topic, until all
+before it have their place. That keeps the publisher's own order across topics.
 """
 
 from collections.abc import Iterator
@@ -24,9 +25,21 @@ from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import is_current
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.queue import Queue
-from seriatim.protocols.tree.messages import Granted, Refused, Settled, Ticket
+from seriatim.protocols.tree.messages import Answer, Granted, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.with_broker import Append, Appended, EventStored, Publish, Withdraw, Write, Written
+from seriatim.protocols.tree.placing import Following, Placing
+from seriatim.protocols.tree.reacting import Reacting, Reactions
+from seriatim.protocols.with_broker import (
+    Append,
+    Appended,
+    EventStored,
+    Publish,
+    StampedTo,
+    Unfollow,
+    Withdraw,
+    Write,
+    Written,
+)
 
 ALL_TOPICS = ""  # the name of the only lane with `own_order`
 
@@ -96,10 +109,15 @@ class PublisherState(Struct):
     retry_due: float | None = None
     lost_slots: int = 0
     epochs: dict[Node, int] = field(default_factory=dict)
+    following: dict[Topic, Following] = field(default_factory=dict)
+    reacting: Reacting = field(default_factory=Reacting)
 
 
 class Publisher:
     """The machine of one publisher. Its name must not be used again by a later incarnation."""
+
+    placing_type = Placing
+    reactions_type = Reactions
 
     def __init__(
         self, tree: SequencingTree, name: Address, options: TreeOptions, state: PublisherState | None = None
@@ -110,6 +128,9 @@ class Publisher:
         self.state = state if state is not None else PublisherState()
         self._busy = {key: None for key, lane in self.state.lanes.items() if not lane.is_idle()}
         self._under_way = {event.id for lane in self.state.lanes.values() for event in lane.all_events()}
+        self._reactions = self.reactions_type(self.state.reacting)
+        self._under_way |= {event.id for event in self._reactions.events}
+        self._placing = self.placing_type(self.state.following)
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         effects = Effects()
@@ -125,6 +146,21 @@ class Publisher:
                 self._on_written(message, effects)
             case Appended() if source == BROKER:
                 self._on_appended(message, effects)
+            case StampedTo() if source == BROKER:
+                if self._placing.on_stamped(message, effects):
+                    self._go_on_in_order(effects)
+                self._reactions.on_final(message)
+                self._go_on_reacting(effects)
+            case StampedTo() if source == APPLICATION:
+                self._reactions.on_final(message)
+                self._go_on_reacting(effects)
+            case Answer() if self._is_home(source, message.topic):
+                if is_current(self.state.epochs, source, message.epoch):
+                    self._placing.on_answer(message)
+            case Unfollow() if source == APPLICATION:
+                self._placing.forget(message.topic)
+                effects.send.append((BROKER, message))
+                self._go_on_in_order(effects)
             case Refused() if self._is_home(source, message.topic):
                 effects.notify.append(message)
         self._wish(effects, now)
@@ -142,6 +178,9 @@ class Publisher:
                 if lane.grant is not None:
                     for number, slot in lane.grant.slots.items():
                         effects.send.append((BROKER, Write(lane.topic, number, slot.entries, slot.event, slot.proof)))
+            for topic in self._placing.waiting:
+                self._placing.ask_again(topic, self.tree.home(topic), effects)
+            self._reactions.ask(effects)
         self._wish(effects, now)
         return effects
 
@@ -158,7 +197,19 @@ class Publisher:
             for parcel in lane.queue:
                 waiting[parcel[0].topic] = waiting.get(parcel[0].topic, 0) + len(parcel)
             lines += [f"{count} events of {topic}: wait for the request under way" for topic, count in waiting.items()]
-        return lines
+            if lane.events and not lane.asked and self._waits_for_place(lane):
+                lines.append(f"{lane.events[0].topic}: waits until {lane.topic} before it has its place in the order")
+        if why := self._reactions.explain():
+            lines.append(why)
+        return lines + [self._placing.explain(topic, self.tree.home(topic)) for topic in sorted(self._placing.waiting)]
+
+    def why_unplaced(self, topic: Topic) -> str:
+        """What the events of a topic that are stored and have no place wait for; empty: there are none."""
+        return self._placing.why(topic, self.tree.home(topic))
+
+    def why_held(self, topic: Topic) -> str:
+        """Why events are not sent although nothing of their topic is under way; empty: there is no reason."""
+        return self._reactions.explain()
 
     def _is_home(self, source: Address, topic: Topic) -> bool:
         return self.tree.knows(topic) and source == self.tree.home(topic)
@@ -179,6 +230,16 @@ class Publisher:
                 raise InputError("event.id", f"{event.id!r} is used twice", "give every event an id of its own")
             new.add(event.id)
         self._under_way |= new
+        if self.options.mode == "ticket" or not self._reactions.hold(message):
+            self._take(message, effects)
+
+    def _go_on_reacting(self, effects: Effects) -> None:
+        """Commands that waited for what they may react to."""
+        while (command := self._reactions.next()) is not None:
+            self._take(command, effects)
+        self._reactions.end(self.state.following, effects)
+
+    def _take(self, message: Publish, effects: Effects) -> None:
         for parcel in self._parcels(message.events):
             key = self._key(parcel[0].topic)
             lane = self.state.lanes.get(key)
@@ -201,7 +262,13 @@ class Publisher:
         """Forget an event wherever it is. A number it was given is left to its home, which voids it after the lease."""
         key = self._key(message.topic)
         lane = self.state.lanes.get(key)
-        if lane is None or message.event_id not in self._under_way:
+        if message.event_id not in self._under_way:
+            return
+        if self._reactions.forget(message):
+            self._under_way.discard(message.event_id)
+            self._go_on_reacting(effects)
+            return
+        if lane is None:
             return
         if _forget(lane.events, message):  # the numbers it was asked for come nevertheless; an append is not awaited
             if self.options.mode == "log":
@@ -221,16 +288,28 @@ class Publisher:
             return
         if not lane.events and lane.queue:
             (lane.events,) = lane.queue.take()
-        if lane.events:
+        if lane.events and not self._waits_for_place(lane):
             if lane.events[0].topic != lane.topic:
                 self._tell_settled(lane, (), effects, len(effects.send))
             lane.topic, lane.asked = lane.events[0].topic, len(lane.events)
             lane.request += 1
             lane.settled, lane.untold = lane.untold, 0
             self._busy[key] = None
+            if self.options.follows_stamps:
+                self._placing.sending(lane.topic, self.tree.home(lane.topic), effects)
             self._ask(lane, effects)
         elif lane.is_idle():
             self._busy.pop(key, None)
+
+    def _go_on_in_order(self, effects: Effects) -> None:
+        """Something has its place now: with `own_order` the next event may have waited for it."""
+        lane = self.state.lanes.get(ALL_TOPICS) if self.options.own_order else None
+        if lane is not None:
+            self._go_on(ALL_TOPICS, lane, effects)
+
+    def _waits_for_place(self, lane: Lane) -> bool:
+        """Whether the next event is of another topic than the one before, and that one has no place yet."""
+        return self.options.own_order and lane.topic in self._placing.waiting and lane.events[0].topic != lane.topic
 
     def _ask(self, lane: Lane, effects: Effects) -> None:
         if self.options.mode == "log":
@@ -312,10 +391,12 @@ class Publisher:
         lane.asked = 0
         self._under_way.discard(event.id)
         effects.notify.append(EventStored(event, message.number, {}))
+        if self.options.follows_stamps:
+            self._placing.stored(event.topic, message.number, self.tree.home(event.topic), effects)
         self._go_on(key, lane, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
-        if not self._busy:
+        if not self._busy and not self._placing.waiting and not self.state.reacting.queue:
             self.state.retry_due = None
         elif self.state.retry_due is None:
             self.state.retry_due = now + self.options.retry_ms

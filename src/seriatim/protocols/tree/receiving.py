@@ -11,15 +11,16 @@ lies too far ahead of what is done here, is rejected: it is counted and reported
 from collections.abc import Collection, Set
 from itertools import chain
 
-from seriatim.model import Address, Entries, Event, Gap, Notification, Number, Topic
-from seriatim.order import HoldBack, Lane, Released, SequencingTree
+from seriatim.model import Address, Entries, Event, Gap, Node, Notification, Number, Topic
+from seriatim.order import HoldBack, Lane, Released, SequencingTree, level
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.proofs import is_proven
 from seriatim.protocols.tree.messages import Done
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Arrived, Holding, SubscriberState
-from seriatim.protocols.with_broker import Delivered, Rejected, Stamped, Voids
+from seriatim.protocols.with_broker import Delivered, Rejected, Staged, Stamped, StampedTo, Voids
 
+STAGES_AHEAD_MAX = 1_024  # ranges per topic that may wait for their events: who lags behind waits for finished stamps
 MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
 
 
@@ -38,6 +39,7 @@ class Receiving:
         bounded = options.buffer_max is not None or options.time_to_live_ms is not None
         self._queue = self.holdback_type(self.state.lanes, bounded)
         self._lease_ms = None if options.durable else options.subscriber_lease_ms  # a durable one is never forgotten
+        self._levels: dict[Node, Node] = {}  # by home, of the topics held now
         self._unstamped = sum(len(holding.unstamped) for holding in self.state.holdings.values())
 
     @property
@@ -126,9 +128,49 @@ class Receiving:
         publisher = message.event.publisher if message.event is not None else None
         effects.notify.append(Rejected(message.topic, message.number, publisher, reason))
 
-    def _on_stamped(self, message: Stamped, now: float) -> None:
+    def _on_staged(self, message: Staged, now: float, effects: Effects) -> None:
+        """A stamp as far as it is. It may come twice, late or never: the finished one always comes."""
         holding = self.state.holdings.get(message.topic)
-        if holding is None or not self.state.lanes[message.topic].open or message.last <= holding.stamped_to:
+        if holding is None or not self._is_enough(message):
+            return
+        if message.final:
+            self._finish_to(message.topic, holding, message.last, effects)
+        if message.first not in holding.stamps and len(holding.stamps) < STAGES_AHEAD_MAX:
+            self._take_stamps(Stamped(message.topic, message.first, message.last, message.entries, message.epoch), now)
+
+    def _is_enough(self, message: Staged) -> bool:
+        """Whether no topic held here, or just being joined, meets this one above the node that tells.
+
+        Nor need one that is joined later: it begins behind whatever this number still collects of it.
+        """
+        return message.final or message.node in self.tree.paths[self._level(self.tree.home(message.topic))]
+
+    def _level(self, home: Node) -> Node:
+        """The highest node where a topic of this home meets one held here. One that is being joined counts as held."""
+        known = self._levels.get(home)
+        if known is None:
+            known = self._levels[home] = level(self.tree, home, self.state.holdings)
+        return known
+
+    def _on_stamped(self, message: Stamped, now: float, effects: Effects) -> None:
+        holding = self.state.holdings.get(message.topic)
+        if holding is not None and self.state.lanes[message.topic].open:
+            self._finish_to(message.topic, holding, message.last, effects)
+            self._take_stamps(message, now)
+
+    def _finish_to(self, topic: Topic, holding: Holding, last: Number, effects: Effects) -> None:
+        """The stamps up to here are finished. One with a hole before it counts: what is missing there has its place
+        too, since a home issues ranges in the order of their numbers."""
+        holding.final_to = max(holding.final_to, last)
+        early = self.state.early.get(topic) if self.state.early else None
+        if early is not None:
+            effects.notify.append(StampedTo(topic, last))
+            if early <= last:
+                del self.state.early[topic]
+
+    def _take_stamps(self, message: Stamped, now: float) -> None:
+        holding = self.state.holdings[message.topic]
+        if not self.state.lanes[message.topic].open or message.last <= holding.stamped_to:
             return
         if message.first <= holding.stamped_to:  # resumed in the middle of a range: its entries are done
             message = Stamped(message.topic, holding.stamped_to + 1, message.last, {}, message.epoch)
@@ -195,7 +237,10 @@ class Receiving:
                 del holding.skipped[:-MISSING_REMEMBERED]
                 self.state.ready.append(Gap(each.topic, each.skipped_from, each.number, why_skipped))
             elif held.event is not None:
-                self.state.ready.append(Notification(held.event, each.number, held.entries))
+                early = self.options.tells_stages and each.number > holding.final_to
+                if early:
+                    self.state.early[each.topic] = each.number
+                self.state.ready.append(Notification(held.event, each.number, held.entries, early=early))
 
     def _on_late(self, holding: Holding, message: Delivered) -> None:
         """A number that is done: a repeat, unless we had given up on it."""
@@ -214,7 +259,7 @@ class Receiving:
         if not self.state.ready or self._lapsed(now):
             return
         if self.options.durable:
-            effects.persist.extend(Done(topic, number) for topic, number in map(told, self.state.ready))
+            effects.persist.extend(Done(*told(each), early=_is_early(each)) for each in self.state.ready)
         effects.notify.extend(self.state.ready)
         self.state.ready.clear()
 
@@ -232,6 +277,10 @@ def _between(numbers: Collection[Number], first: Number, last: Number) -> list[N
     if last - first < len(numbers):
         return [number for number in range(first, last + 1) if number in numbers]
     return sorted(number for number in numbers if first <= number <= last)
+
+
+def _is_early(each: Notification | Gap) -> bool:
+    return isinstance(each, Notification) and each.early
 
 
 def told(each: Notification | Gap) -> tuple[Topic, Number]:

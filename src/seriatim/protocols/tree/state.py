@@ -114,6 +114,7 @@ class Holding(Struct):
     floor: Entries = field(default_factory=dict)
     early: dict[Number, Arrived] = field(default_factory=dict)  # before the start of it, or of what it names, was known
     stamped_to: Number = 0  # log mode: the stamps of all numbers up to here have arrived
+    final_to: Number = 0  # log mode: up to here they are finished, so that nothing can still come before them
     stamps: dict[Number, Stamped] = field(default_factory=dict)  # log mode: ranges not yet used up, by first number
     unstamped: dict[Number, Arrived] = field(default_factory=dict)  # log mode: events whose stamp is missing
     skipped: list[tuple[Number, Number]] = field(default_factory=list)
@@ -151,6 +152,8 @@ class SubscriberState(Struct):
     epochs: dict[Node, int] = field(default_factory=dict)
     rejected: int = 0  # how often something was delivered that is not believed
     beyond: set[Topic] = field(default_factory=set)  # something too far ahead was dropped: ask whether it is real
+    attending: dict[Topic, Node] = field(default_factory=dict)  # whose stages the broker was asked for
+    early: dict[Topic, Number] = field(default_factory=dict)  # notified early, and not known to be final
 
 
 class Waiting(Struct, frozen=True):

@@ -14,7 +14,7 @@ from seriatim.protocols.tree.gaps import Gaps
 from seriatim.protocols.tree.messages import Answer, Began, Done, Joined, Refreshed, Refused, Updated
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Waiting
-from seriatim.protocols.with_broker import Change, Delivered, Listening, Stamped, Trimmed, Voids
+from seriatim.protocols.with_broker import Change, Delivered, Listening, Staged, Stamped, Trimmed, Voids
 
 
 class Subscriber(Gaps):
@@ -34,10 +34,14 @@ class Subscriber(Gaps):
                 case Joined():
                     machine._on_joined(record, 0.0, Effects())
                 case Done():
+                    if record.early:
+                        machine.state.early[record.topic] = record.number
                     holding = machine.state.holdings.get(record.topic)
                     if holding is not None:
                         machine._queue.open(record.topic, record.number)
                         holding.stamped_to = machine.state.lanes[record.topic].done
+                        if not record.early:
+                            machine._finish_to(record.topic, holding, holding.stamped_to, Effects())
                         machine._forget_ready({record.topic})
         version = machine.state.version
         machine.state.unheard = {topic: version for topic, lane in machine.state.lanes.items() if lane.open}
@@ -66,6 +70,10 @@ class Subscriber(Gaps):
                 at = max(holding.start, min(at, done.get(topic, 0)))
             floor = holding.floor if at == holding.start else {}  # only the first event waits for it
             records.append(Joined(state.version, topic, at, floor, acquaintance=holding.acquaintance))
+            if self.options.tells_stages and at > holding.final_to:
+                records.append(Done(topic, at, early=True))
+        early = sorted((topic, number) for topic, number in state.early.items() if topic not in state.holdings)
+        records.extend(Done(topic, number, early=True) for topic, number in early)
         return records
 
     # ── the seam ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,7 +84,9 @@ class Subscriber(Gaps):
             case Delivered() if source == BROKER:
                 self._on_delivered(message, now, effects)
             case Stamped() if source == BROKER:
-                self._on_stamped(message, now)
+                self._on_stamped(message, now, effects)
+            case Staged() if source == BROKER:
+                self._on_staged(message, now, effects)
             case Voids() if source == BROKER:
                 self._on_voids(message, now)
             case Change() if source == APPLICATION:

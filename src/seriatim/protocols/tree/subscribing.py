@@ -7,12 +7,14 @@ topic starts and which floor its first event must wait for. Until then whatever 
 A subscriber with a lease has its nodes confirm that they know it, and begins anew with one that has forgotten it.
 """
 
+from collections.abc import Iterable
+
 from seriatim.model import BROKER, Gap, InputError, Number, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.receiving import Receiving, told, told_from
 from seriatim.protocols.tree.state import Changing, Holding
-from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Unlisten
+from seriatim.protocols.with_broker import Attend, Change, Changed, Listen, Listening, Unlisten
 
 BEGAN_ANEW = "the topic began anew"  # the reason of a gap behind which a topic was joined again
 
@@ -51,15 +53,32 @@ class Subscribing(Receiving):
             self.state.unheard.pop(topic, None)
             self.state.beyond.discard(topic)
             if topic not in add:
+                self.state.attending.pop(topic, None)
                 effects.send.append((BROKER, Unlisten(topic)))
         self._done(self._queue.close(remove))
         self.state.left = (self.state.left | remove) - add
         for topic in sorted(add):
             self.state.holdings[topic] = Holding(begins_anew_after=told.get(topic))
             self._queue.join(topic)
+        self._levels.clear()
+        self._attend((topic for topic, lane in self.state.lanes.items() if lane.open), effects)
         listen = set(add) if self.options.mode == "ticket" else set()
         update = set() if add else {self.tree.home(topic) for topic in touched}
         self.state.changing = Changing(set(add), listen, set(add), update, now)
+
+    def _attend(self, topics: Iterable[Topic], effects: Effects) -> None:
+        """Tell the broker whose stages are enough for these topics, where that is news.
+
+        What is finished at its home has no stages. A stage that was taken before a change is enough after it.
+        """
+        if not self.options.tells_stages:
+            return
+        for topic in sorted(topics):
+            home = self.tree.home(topic)
+            node = self._level(home) if home != self.tree.root else ""
+            if node != self.state.attending.get(topic, ""):
+                self.state.attending[topic] = node
+                effects.send.append((BROKER, Attend(topic, node)))
 
     def _told_of(self, topic: Topic) -> Number:
         """How many numbers of a topic are done and not still kept back."""
@@ -70,6 +89,8 @@ class Subscribing(Receiving):
         """Send every request that has not been answered. All of them may be repeated."""
         for topic in sorted(self.state.unheard):
             effects.send.append((BROKER, Listen(topic, self.state.lanes[topic].done, self.state.version)))
+            self.state.attending.pop(topic, None)
+        self._attend(self.state.unheard, effects)
         changing = self.state.changing
         if changing is None:
             return
@@ -103,7 +124,7 @@ class Subscribing(Receiving):
         changing.join.discard(topic)
         changing.listen.discard(topic)
         holding = self.state.holdings[topic]
-        holding.start = holding.stamped_to = message.start
+        holding.start = holding.stamped_to = holding.final_to = message.start
         holding.floor, holding.acquaintance = message.floor, message.acquaintance
         self.state.confirmed.setdefault(self.tree.home(topic), changing.since)
         if holding.begins_anew_after is not None and holding.begins_anew_after < message.start:
@@ -113,6 +134,7 @@ class Subscribing(Receiving):
         if self.options.mode == "log" or changing.interrupted:
             self.state.unheard[topic] = self.state.version
             effects.send.append((BROKER, Listen(topic, message.start, self.state.version)))
+            self._attend((topic,), effects)
         self._take_early(now, effects)
         self._finish_change(now, effects)
 

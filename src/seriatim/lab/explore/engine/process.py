@@ -95,7 +95,7 @@ class Process:
             assert message is not None, "there is a message on the channel"
             effects = machine.step(self._sender(transition), message, self.clock)
         elif kind == "issue":
-            command = self.script[self.issued]
+            command = message if message is not None else self.script[self.issued]
             self.issued += 1
             effects = machine.step(APPLICATION, command, self.clock)
         elif kind == "tick":
@@ -103,10 +103,14 @@ class Process:
             effects = self._tick(machine)
         elif kind == "crash":
             self._spend(crashes=1)
+            leaked: list[tuple[Address, Payload]] = []
             if transition.source:
                 assert message is not None, "it crashes after this message"
-                self.journal.extend(machine.step(self._sender(transition), message, self.clock).persist)
+                last = machine.step(self._sender(transition), message, self.clock)
+                leaked = [each for each in last.send if self.world.leaks(each[1])]
+                self.journal.extend([] if leaked else last.persist)
             effects = self._restart()
+            effects.send[:0] = leaked
         elif kind == "replace":
             self._spend(takeovers=1)
             self.zombie = Zombie(machine, len(self.journal), self.wake_at)

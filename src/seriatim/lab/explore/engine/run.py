@@ -65,11 +65,11 @@ class Run:
         process = self.processes[transition.target]
         told = message
         if transition.kind == "issue":
-            told = process.script[process.issued]
+            told = self.world.prepared(transition.target, process.script[process.issued], self.machine)
             notified = {address: len(each.log) for address, each in self.processes.items()}
             self.issued.append(Issued(transition.target, told, notified))
         try:
-            effects = process.take(transition, message)
+            effects = process.take(transition, told)
         except FAILURES as error:
             if transition.kind == "haunt":  # it was replaced, and nobody hears of its end
                 process.zombie = None
@@ -135,6 +135,9 @@ class Run:
             if queue is None:
                 queue = self.channels[channel] = deque()
             queue.append(message)
+        for payload in effects.notify:
+            for target in world.hands_on(source, payload):
+                self.channels.setdefault(Channel(APPLICATION, target), deque()).append(payload)
 
     def _lay_down(self, fact: Fact, now: float) -> None:
         known, since = self.facts.get(fact.question, (fact.answer, now))

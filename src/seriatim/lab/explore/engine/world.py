@@ -123,6 +123,9 @@ class World:
       Without it, any message that `may_lose` allows.
     - `suspicion(address)`: the command by which a driver says that the machine there is gone.
     - `fenced`: a journal refuses the appends of a process that was replaced. Off only to see what happens then.
+    - `prepared(address, command, machine)`: the command as an application gives it that knows its other machines;
+      `hands_on(address, payload)`: to whom an application passes on what the machine there told it.
+    - `leaks`: these messages leave before the journal has the input that caused them. Only to see what happens then.
     - `route` and `seen_as`: one party may be played by several machines (a broker with a machine per topic, say).
       `route` says which of them gets which part of a message, `seen_as` the name under which others know each.
     """
@@ -148,6 +151,11 @@ class World:
     lost_with: Callable[[Any, Payload], bool] | None = None
     suspicion: Callable[[Address], Payload] | None = None
     fenced: bool = True
+    prepared: Callable[[Address, Payload, Callable[[Address], Any]], Payload] = lambda address, command, machine: (
+        command
+    )
+    hands_on: Callable[[Address, Payload], Sequence[Address]] = lambda address, payload: ()
+    leaks: Callable[[Payload], bool] = lambda message: False
     about: str = ""
 
     def __post_init__(self) -> None:

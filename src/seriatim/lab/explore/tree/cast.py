@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from seriatim.lab.explore.engine.plan import Plan, instances_of
 from seriatim.lab.explore.engine.world import TIMER, Channel, Role, World
 from seriatim.lab.explore.tree.checks import TreeChecks
@@ -19,7 +21,18 @@ from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Refresh, Subscribe, Ticket, Update
-from seriatim.protocols.with_broker import Append, Change, Changed, EventStored, Publish, Stamped, Watch
+from seriatim.protocols.with_broker import (
+    Append,
+    Change,
+    Changed,
+    EventPlaced,
+    EventStored,
+    Publish,
+    Staged,
+    Stamped,
+    StampedTo,
+    Watch,
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class Cast:
     subscriber: type[Subscriber] = Subscriber
     broker: type[Broker] = Broker
     fenced: bool = True
+    tells_first: bool = False  # stages leave before the journal has the pass
 
 
 PROPER = Cast()
@@ -48,24 +62,41 @@ class TreeWorld(Plan[Cast]):
     reconnecting: bool = False  # requests of clients to nodes can overtake each other
     broker_per_topic: bool = True
     markers: int = 0  # voids that follow each event in a log
+    echoes: int = 0  # how often the broker repeats a plain message
 
     def build(self, cast: Cast | None = None) -> World:
         parts = Parts(self, cast or PROPER)
         return self.world(
             parts.roles(),
-            TreeChecks(self.tree, self.options, self.readers),
+            TreeChecks(self.tree, self.options, self.readers, self.one_at_a_time),
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
             lane=lane_of_reconnecting if self.reconnecting else lane,
             may_lose=self.may_lose,
             answers=answers,
-            is_answer=instances_of(Changed, EventStored),
+            is_answer=instances_of(Changed, EventPlaced if self.options.follows_stamps else EventStored),
             influence=parts.influence,
             passive=is_passive,
             normalise=wipe_timers if self.is_timeless() else leave,
             noted=noted,
             fenced=parts.cast.fenced,
+            prepared=self.prepared,
+            hands_on=self.hands_on,
+            leaks=instances_of(Staged) if parts.cast.tells_first else instances_of(),
         )
+
+    def prepared(self, address: Address, command: Payload, machine: Callable[[Address], Any]) -> Payload:
+        """A bus publishes behind what its subscriber was notified of early."""
+        reader = machine(self.readers[address]) if address in self.readers else None
+        if type(command) is not Publish or reader is None or not reader.state.early:
+            return command
+        return structs.replace(command, behind=dict(reader.state.early))
+
+    def hands_on(self, address: Address, payload: Payload) -> list[Address]:
+        """A bus tells its publisher what its subscriber says is final."""
+        if type(payload) is not StampedTo:
+            return []
+        return [publisher for publisher, reader in self.readers.items() if reader == address]
 
     def is_timeless(self) -> bool:
         """Whether no machine is ever ticked, so that what it would then do cannot matter."""
@@ -92,7 +123,9 @@ def is_passive(machine: Any) -> bool:
     if isinstance(machine, Subscriber):
         return machine.state.changing is None and not machine.state.waiting
     if isinstance(machine, Publisher):
-        return all(lane.is_idle() for lane in machine.state.lanes.values())
+        return not machine.state.reacting.queue and all(
+            lane.is_idle() and not lane.events for lane in machine.state.lanes.values()
+        )
     return False
 
 
@@ -100,7 +133,7 @@ def noted(payload: Payload) -> Payload | None:
     """Checks look at which events came, in which order; not at stamps, and answers are counted."""
     if type(payload) is not Notification:
         return payload if type(payload) is Gap else None
-    return Notification(payload.event, payload.number, {}, payload.out_of_order) if payload.entries else payload
+    return Notification(payload.event, payload.number, {}, payload.out_of_order)
 
 
 def leave(machine: Any) -> None:
@@ -133,7 +166,9 @@ def lane(source: Address, target: Address, message: Payload) -> str:
     """Topics overtake each other on the way from the broker, and so do a topic's log and its stamp channel."""
     if not source.startswith(BROKER):
         return ""
-    return f"{topic_of(message)} stamps" if type(message) is Stamped else topic_of(message)
+    if type(message) is Staged:  # plain messages overtake each other
+        return f"{message.topic} {message.first} of {message.node}"
+    return f"{topic_of(message)} stamps" if isinstance(message, Stamped | StampedTo) else topic_of(message)
 
 
 def lane_of_reconnecting(source: Address, target: Address, message: Payload) -> str:
@@ -183,7 +218,10 @@ class Parts:
                 restore = partial(node_type.take_over, tree, node, options)
             roles[node] = Role(machine, machine, restore)
         for broker in self.brokers:
-            roles[broker] = Role(partial(cast.broker, markers=self.plan.markers), partial(_thaw_broker, cast.broker))
+            roles[broker] = Role(
+                partial(cast.broker, markers=self.plan.markers, echoes=self.plan.echoes),
+                partial(_thaw_broker, cast.broker),
+            )
         for publisher in self.publishers:
             machine = partial(cast.publisher, tree, publisher, options)
             roles[publisher] = Role(machine, machine)
@@ -211,12 +249,15 @@ class Parts:
                 return frozenset({source})
             homes = {self.tree.home(topic) for topic in self._topics_of(target)}
             listeners = {each for each in self.subscribers if self._topics_of(target) & self.wants[each]}
+            if self.plan.options.follows_stamps:
+                listeners |= {each for each in self.publishers if self._topics_of(target) & self.wants[each]}
             return frozenset({source} | listeners | homes)
         topics = self.wants[target]
         if target in self.subscribers:
             moves, homes = self.moves.get(target, set()), {self.tree.home(topic) for topic in topics}
             if source not in self.brokers:
-                return frozenset({self.broker(topic) for topic in moves} | homes)
+                heard = topics if self.plan.options.tells_stages and moves else moves
+                return frozenset({self.broker(topic) for topic in heard} | homes)
             joining = self._topics_of(source) & moves if self.plan.options.mode == "ticket" else set()
             return frozenset(self.tree.home(topic) for topic in joining)
         if target in self.publishers and not self.plan.options.own_order and source != APPLICATION:
@@ -232,9 +273,11 @@ class Parts:
         if source == APPLICATION:
             return set(self.neighbours[node])
         here = {topic for topic in self.topics if self.tree.home(topic) == node}
+        below = {topic for topic in self.topics if node in self.tree.paths[self.tree.home(topic)]}
+        told = below if self.plan.options.tells_stages else here
         publishers = {each for each in self.publishers if self.wants[each] & here}
         subscribers = {each for each in self.subscribers if self.wants[each] & here}
-        return self.neighbours[node] | publishers | subscribers | {self.broker(topic) for topic in here}
+        return self.neighbours[node] | publishers | subscribers | {self.broker(topic) for topic in told}
 
     def _restarts(self, node: Address) -> bool:
         budget = self.plan.budgets.get(node)

@@ -9,17 +9,25 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
-from seriatim.protocols.with_broker import Publish, Stamped
+from seriatim.protocols.with_broker import Publish, Staged, Stamped
 
 
 class TreeChecks(OrderChecks):
     """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
 
-    def __init__(self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address]) -> None:
+    def __init__(
+        self,
+        tree: SequencingTree,
+        options: TreeOptions,
+        readers: Mapping[Address, Address],
+        one_at_a_time: frozenset[Address] = frozenset(),
+    ) -> None:
         self.tree = tree
         self.options = options
         self.readers = readers
+        self.one_at_a_time = one_at_a_time
         self.is_acyclic = options.order == "global"
+        self._awaits_places = options.follows_stamps or options.mode == "ticket"
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
@@ -27,8 +35,11 @@ class TreeChecks(OrderChecks):
             question = f"{message.topic} for request {message.request} of {target}"
             request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
-        if type(message) is Stamped:
+        if type(message) is Stamped or (type(message) is Staged and message.final):
             return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
+        if type(message) is Staged:
+            question = f"stamp of {message.topic} {message.first} at {message.node}"
+            return (Fact(question, (message.last, message.entries)),)
         return ()
 
     def stopped(self, world: Stopped) -> list[Violation]:
@@ -65,9 +76,10 @@ class TreeChecks(OrderChecks):
         return found
 
     def _causal(self, world: Stopped) -> list[Violation]:
-        """A reaction comes after what its publisher had been notified of; with `own_order` also after its own events.
+        """A reaction comes after what its publisher had been notified of, and after its own events.
 
-        That needs tickets: a broker numbers the events of two logs as it likes.
+        With `own_order` that is everything it published before; otherwise the commands it awaited until they had their
+        place.
         """
         causes: dict[str, frozenset[str]] = {}
         own: dict[Address, frozenset[str]] = {}
@@ -77,10 +89,13 @@ class TreeChecks(OrderChecks):
             reader = self.readers.get(address, "")
             seen = ids_of(world.log(reader)[: notified[reader]]) if reader else []
             before = frozenset(seen).union(*(causes.get(id, frozenset()) for id in seen))
+            awaited = before | own.get(address, frozenset())
             for event in command.events:
-                causes[event.id] = before | own.get(address, frozenset())
-                if self.options.own_order and self.options.mode == "ticket":
-                    own[address] = causes[event.id] | {event.id}
+                causes[event.id] = awaited
+                if self.options.own_order:
+                    awaited = awaited | {event.id}
+            if self.options.own_order or (address in self.one_at_a_time and self._awaits_places):
+                own[address] = awaited.union(event.id for event in command.events)
         return self.causal_inversions(world, causes)
 
     def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:

@@ -42,7 +42,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         full_stamps=random.random() < 0.25,
         durable=random.random() < 0.2,
     )
-    options = _suspicious(options, name)
+    options = _staged(_confirming(_suspicious(options, name), name), name)
     subscribers = [f"s{i}" for i in range(1, random.randint(2, 3 if busy else SUBSCRIBERS_MAX) + 1)]
     publishers = [f"p{i}" for i in range(1, random.randint(1, PUBLISHERS_MAX) + 1)]
     scripts: dict[Address, list[Publish | Change]] = {}
@@ -63,6 +63,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         broker_per_topic=False,
         reconnecting=random.random() < 0.25,
         markers=_markers(name),
+        echoes=Random(f"echoes {name}").choice([0, 0, 1]),
         patience=PATIENCE,
     )
 
@@ -154,6 +155,20 @@ def _suspicious(options: TreeOptions, name: str) -> TreeOptions:
     key = bytes(16) if random.random() < 0.3 else None
     jump_max = random.choice([1, 2, 3, 5]) if random.random() < 0.3 else None
     return structs.replace(options, stamp_key=key, jump_max=jump_max) if options.mode == "ticket" else options
+
+
+def _confirming(options: TreeOptions, name: str) -> TreeOptions:
+    """In half of the worlds publishers are told when their events have their place, and some then await them instead of
+    having `own_order`."""
+    random = Random(f"confirming {name}")
+    if random.random() < 0.5:
+        return options
+    return structs.replace(options, confirm="placed", own_order=options.own_order and random.random() < 0.5)
+
+
+def _staged(options: TreeOptions, name: str) -> TreeOptions:
+    """In most worlds of log mode stamps are told in stages."""
+    return structs.replace(options, stages=options.mode == "log" and Random(f"stages {name}").random() < 0.7)
 
 
 def _changes(random: Random, topics: list[Topic]) -> list[Publish | Change]:

@@ -12,11 +12,13 @@ import msgspec
 from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
 from seriatim.model import Address, Entries, Node
-from seriatim.order import HoldBack, Shift
+from seriatim.order import HoldBack, Shift, level
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
 from seriatim.protocols.tree.messages import JoinId, Pass, Subscribe
+from seriatim.protocols.tree.placing import Placing
+from seriatim.protocols.tree.reacting import Reactions
 from seriatim.protocols.tree.state import Join
 from seriatim.protocols.with_broker import Delivered, Write, Written
 
@@ -106,6 +108,11 @@ def overwrite(self: Broker, source: Address, message: Payload, now: float) -> Ef
     return effects
 
 
+def level_of_begun(self: Subscriber, home: Node) -> Node:
+    """Without the topics that are just being joined."""
+    return level(self.tree, home, [topic for topic, lane in self.state.lanes.items() if lane.open])
+
+
 VARIANTS["no-hop-by-hop"] = "a request skips nodes", Cast(sequencer=SkippingSequencer)
 breaks("no-two-phase-start", "the cut does not wait for announcements", _await_announcements=cut_at_once)
 holds_back(
@@ -126,4 +133,15 @@ breaks("no-write-once", "the last writer of a slot wins", "broker", step=overwri
 VARIANTS["no-fencing"] = "a replaced process may still write the journal", Cast(fenced=False)
 breaks("no-global-coupling", "topics that one subscription holds are not coupled", __init__=couple_by_two)
 breaks("no-left-announcement", "topics left in the past are not announced", _on_subscribe=join_as_if_new)
+VARIANTS["no-placed"] = (
+    "an event counts as placed when it is stored",
+    Cast(publisher=type("Broken", (Publisher,), {"placing_type": broken(Placing, _has_place=gives(True))})),
+)
 breaks("no-own-order", "a publisher does not wait for itself", "publisher", __init__=publish_at_once)
+VARIANTS["no-journal-before-telling"] = "a stage is told before the journal has the pass", Cast(tells_first=True)
+breaks("no-level", "a subscriber waits for no meeting node", "subscriber", _level=lambda self, home: home)
+breaks("no-joining-level", "a topic being joined does not count", "subscriber", _level=level_of_begun)
+VARIANTS["no-waiting-reaction"] = (
+    "a reaction does not wait until its cause is final",
+    Cast(publisher=type("Broken", (Publisher,), {"reactions_type": broken(Reactions, _causes=gives([]))})),
+)

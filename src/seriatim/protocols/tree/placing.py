@@ -1,0 +1,112 @@
+"""Log mode: when a publisher's events have their place in the order.
+
+An event has its place when its stamp is finished: the range has passed the highest node where its topic meets another
+one. Whatever is published after that passes those nodes later. The broker tells how far the stamps of a topic are
+(`Follow`, `StampedTo`). A home journals a stamp before it hands it out, so what the broker has seen is final.
+
+What was stamped before an event was sent proves nothing about that event. If its number is among those, either it was
+in the log already (a repeat), or the log was made anew and its numbers begin again. The broker is asked once more: it
+can tell one log from another.
+
+The home of a topic that nobody has subscribed to may not watch its log. So the publisher also asks the home about the
+number (`Inquire`), at the first event of a topic and whenever a place does not come. The home then looks at the log.
+Its answer is for `explain`, and confirms nothing.
+"""
+
+from msgspec import Struct, field
+
+from seriatim.model import BROKER, Node, Number, Topic
+from seriatim.protocols.machine import Effects
+from seriatim.protocols.tree.messages import Answer, Inquire
+from seriatim.protocols.with_broker import EventPlaced, Follow, StampedTo
+
+SAYS = {
+    "coming": "the node has issued it, and its stamp is on its way",
+    "unissued": "the node has not seen it in the log yet",
+}
+
+
+class Following(Struct):
+    """One topic that this publisher publishes to."""
+
+    stamped: Number = 0  # the broker has said that the stamps up to here are out
+    before: Number = 0  # what was out already when the event under way was sent
+    unplaced: list[Number] = field(default_factory=list)  # stored, and without a place yet
+    said: str = ""  # what the home last answered about them
+
+
+class Placing:
+    """The part of a publisher that waits for places. `following` is its state."""
+
+    def __init__(self, following: dict[Topic, Following]) -> None:
+        self.following = following
+        self.waiting: dict[Topic, None] = {topic: None for topic, each in following.items() if each.unplaced}
+
+    def sending(self, topic: Topic, home: Node, effects: Effects) -> None:
+        """An event of this topic is sent now, for the first time. Called before its `Append` is."""
+        following = self._followed(topic, home, effects)
+        following.before = following.stamped
+
+    def _followed(self, topic: Topic, home: Node, effects: Effects) -> Following:
+        following = self.following.get(topic)
+        if following is None:
+            following = self.following[topic] = Following()
+            effects.send.append((BROKER, Follow(topic)))
+            effects.send.append((home, Inquire(topic, 1)))
+        return following
+
+    def stored(self, topic: Topic, number: Number, home: Node, effects: Effects) -> None:
+        following = self._followed(topic, home, effects)
+        if number <= following.before:
+            following.stamped = following.before = 0
+            effects.send.append((BROKER, Follow(topic)))
+        following.unplaced.append(number)
+        self.waiting[topic] = None
+        self.place(topic, following, effects)
+
+    def on_stamped(self, message: StampedTo, effects: Effects) -> bool:
+        """Whether events have got their place."""
+        following = self.following.get(message.topic)
+        if following is None or message.last <= following.stamped:
+            return False
+        following.stamped = message.last
+        return self.place(message.topic, following, effects)
+
+    def place(self, topic: Topic, following: Following, effects: Effects) -> bool:
+        placed = [number for number in following.unplaced if self._has_place(following, number)]
+        if placed:
+            following.unplaced = [number for number in following.unplaced if not self._has_place(following, number)]
+            effects.notify.extend([EventPlaced(topic, number) for number in placed])
+        if not following.unplaced:
+            self.waiting.pop(topic, None)
+            following.said = ""
+        return bool(placed)
+
+    def _has_place(self, following: Following, number: Number) -> bool:
+        return number <= following.stamped
+
+    def ask_again(self, topic: Topic, home: Node, effects: Effects) -> None:
+        effects.send.append((BROKER, Follow(topic)))
+        effects.send.append((home, Inquire(topic, max(self.following[topic].unplaced))))
+
+    def forget(self, topic: Topic) -> None:
+        self.following.pop(topic, None)
+        self.waiting.pop(topic, None)
+
+    def on_answer(self, message: Answer) -> None:
+        following = self.following.get(message.topic)
+        if following is not None and message.number in following.unplaced:
+            following.said = SAYS.get(message.state, "the node has stamped it, and the broker does not show the stamp")
+
+    def why(self, topic: Topic, home: Node) -> str:
+        """What the unplaced events of a topic wait for, as far as it is known; empty: there are none."""
+        if topic not in self.waiting:
+            return ""
+        return self.following[topic].said or f"node {home} has not answered"
+
+    def explain(self, topic: Topic, home: Node) -> str:
+        following = self.following[topic]
+        numbers = f"{topic} {min(following.unplaced)}"
+        if len(following.unplaced) > 1:
+            numbers += f" to {max(following.unplaced)}"
+        return f"{numbers}: stored, waits for its place in the order; {self.why(topic, home)}"
