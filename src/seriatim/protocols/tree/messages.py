@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from seriatim.model import Address, Entries, Node, Number, Topic
+from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import Grown, Kept, Trimmed, Written
+from seriatim.protocols.with_broker import Grown, Kept, Start, Trimmed, Written
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -69,7 +69,8 @@ class Refused(Struct, frozen=True, tag=True):
 class Subscribe(Struct, frozen=True, tag=True):
     """Subscriber → home(topic): I add this topic; my whole subscription is then `topics`, and I once left `left`.
 
-    `lasting`: I come back however long I am silent, so never forget me.
+    `lasting`: I come back however long I am silent, so never forget me. `history`: I begin with the past, so tell me
+    which position of the order covers the start.
     """
 
     version: int
@@ -77,10 +78,14 @@ class Subscribe(Struct, frozen=True, tag=True):
     topics: frozenset[Topic]
     left: frozenset[Topic] = frozenset()
     lasting: bool = False
+    history: bool = False
 
 
 class Joined(Struct, frozen=True, tag=True):
-    """Home → subscriber: the topic begins after `start`; hold its first event until `floor` is done."""
+    """Home → subscriber: the topic begins after `start`; hold its first event until `floor` is done.
+
+    `position`: if it begins with the past, the first `start` events of the topic are among so many of the order log.
+    """
 
     version: int
     topic: Topic
@@ -88,6 +93,7 @@ class Joined(Struct, frozen=True, tag=True):
     floor: Entries
     epoch: int = 0
     acquaintance: int = 0
+    position: Position = 0
 
 
 class Update(Struct, frozen=True, tag=True):
@@ -216,13 +222,17 @@ class Announced(Struct, frozen=True, tag=True):
 
 
 class Cut(Struct, frozen=True, tag=True):
-    """Child → parent: the joining topic starts after `start`; climb to `to`, collecting the floor."""
+    """Child → parent: the joining topic starts after `start`; climb to `to`, collecting the floor.
+
+    `history`: it climbs to the root, which adds its position.
+    """
 
     join: JoinId
     start: Number
     to: Node
     floor: Entries
     members: frozenset[Topic]
+    history: bool = False
 
 
 class CutDone(Struct, frozen=True, tag=True):
@@ -231,6 +241,7 @@ class CutDone(Struct, frozen=True, tag=True):
     join: JoinId
     start: Number
     floor: Entries
+    position: Position = 0
 
 
 class Routed(Struct, frozen=True, tag=True):
@@ -244,18 +255,20 @@ class Routed(Struct, frozen=True, tag=True):
 
 
 class Began(Struct, frozen=True, tag=True):
-    """A subscriber began a change: what it removes is gone from now on."""
+    """A subscriber began a change: what it removes is gone from now on. `start`: it begins with the past."""
 
     version: int
     add: frozenset[Topic]
     remove: frozenset[Topic]
+    start: Start | None = None
 
 
 class Done(Struct, frozen=True, tag=True):
-    """A subscriber is done with the first `number` events of a topic."""
+    """A subscriber is done with the first `number` events of a topic. `position`: of an event of the past, else 0."""
 
     topic: Topic
     number: Number
+    position: Position = 0
 
 
 class Forget(Struct, frozen=True, tag=True):

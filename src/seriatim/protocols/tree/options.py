@@ -66,6 +66,9 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     durable: bool = False
     """Subscribers persist what they were notified of, so that they resume after a restart. Nodes never forget them."""
 
+    history_window: int = 2_048
+    """Of the past, a subscriber has at most so many numbers asked for and not notified."""
+
     @property
     def threshold(self) -> int:
         """How many subscriptions must hold two topics for them to be coupled."""
@@ -78,7 +81,7 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
         return f"TreeOptions({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __post_init__(self) -> None:
-        for name in ("retry_ms", "lease_ms", "patience_ms", "ticket_count_max", "open_tickets_max"):
+        for name in ("retry_ms", "lease_ms", "patience_ms", "ticket_count_max", "open_tickets_max", "history_window"):
             if getattr(self, name) <= 0:
                 raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
         for name in ("subscriber_lease_ms", "buffer_max", "time_to_live_ms", "jump_max"):

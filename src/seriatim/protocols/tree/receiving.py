@@ -17,7 +17,7 @@ from seriatim.protocols.machine import Effects
 from seriatim.protocols.proofs import is_proven
 from seriatim.protocols.tree.messages import Done
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Arrived, Holding, SubscriberState
+from seriatim.protocols.tree.state import Arrived, Holding, Reading, SubscriberState
 from seriatim.protocols.with_broker import Delivered, Rejected, Stamped, Voids
 
 MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
@@ -69,6 +69,9 @@ class Receiving:
         holding = self.state.holdings.get(message.topic)
         if holding is None:
             return
+        if self.state.reading is not None:
+            self._on_fetched(self.state.reading, message, effects)
+            return
         lane = self.state.lanes[message.topic]
         if not self._is_proven(message):
             self._reject(message, "its stamp is not proven by a sequencer", effects)
@@ -89,6 +92,12 @@ class Receiving:
         else:
             self._unstamped += message.number not in holding.unstamped
             holding.unstamped.setdefault(message.number, Arrived(message, now))
+
+    def _on_fetched(self, reading: Reading, message: Delivered, effects: Effects) -> None:
+        raise NotImplementedError  # history.py
+
+    def _on_fetched_voids(self, reading: Reading, message: Voids) -> None:
+        raise NotImplementedError  # history.py
 
     def _is_proven(self, message: Delivered) -> bool:
         """Whether number, entries and publisher are what a home granted; where stamps are not proven, they are."""
@@ -146,6 +155,9 @@ class Receiving:
 
     def _on_voids(self, message: Voids, now: float) -> None:
         """Before the start is known nothing is kept: whoever joins listens again then."""
+        if self.state.reading is not None:
+            self._on_fetched_voids(self.state.reading, message)
+            return
         lane = self.state.lanes.get(message.topic)
         if lane is None or not lane.open:
             return
