@@ -73,11 +73,15 @@ class Change(Struct, frozen=True, tag=True):
 
 
 class Changed(Struct, frozen=True, tag=True):
-    """From a subscriber: the change is complete; `start` says after which number each new topic begins."""
+    """From a subscriber: the change is complete; `start` says after which number each new topic begins.
+
+    `in_past`: it begins with the past. What was told before this does not belong to it.
+    """
 
     version: int
     topics: frozenset[Topic]
     start: dict[Topic, Number]
+    in_past: bool = False
 
 
 class CaughtUp(Struct, frozen=True, tag=True):

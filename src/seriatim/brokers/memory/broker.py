@@ -24,7 +24,7 @@ from seriatim.model import APPLICATION, Address, Closed, InputError, RemoteError
 from seriatim.protocols.broker import Broker as BrokerMachine
 from seriatim.protocols.broker import Erase, Trim
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.with_broker import Append, Delivered, Listen, Stamped, Unlisten, Voids, Write
+from seriatim.protocols.with_broker import Append, Delivered, Fetch, Listen, Stamped, Unlisten, Voids, Write
 
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
 OVERTAKEN_MS = 5.0  # how long a delivery is held back at most so that others overtake it, beyond the usual delay
@@ -141,6 +141,7 @@ class MemoryPort(BufferingPort):
         self._broker = broker
         self._hub = broker._hub
         self._topics: set[Topic] = set()
+        self._fetches: dict[Topic, Fetch] = {}  # those that came while it was paused
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -152,7 +153,20 @@ class MemoryPort(BufferingPort):
             self._topics.add(message.topic)
         elif isinstance(message, Unlisten):
             self._topics.discard(message.topic)
+            self._fetches.pop(message.topic, None)
+        elif isinstance(message, Fetch) and self._paused:
+            earlier = self._fetches.get(message.topic, message)
+            first, last = min(earlier.first, message.first), max(earlier.last, message.last)
+            self._fetches[message.topic] = Fetch(message.topic, first, last)
+            return
         self._hub.send(self.address, message)
+
+    def resume(self, topic: Topic | None = None) -> None:
+        super().resume(topic)
+        if topic is None:
+            fetches, self._fetches = self._fetches, {}
+            for fetch in fetches.values():
+                self._hub.send(self.address, fetch)
 
     async def close(self) -> None:
         if self._closed:

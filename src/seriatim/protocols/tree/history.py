@@ -12,11 +12,13 @@ A durable subscriber persists the position with each event of the past, and the 
 it reads on behind the last of these positions.
 """
 
+from collections.abc import Mapping
+
 from seriatim.model import BROKER, Gap, Notification, Number, Position, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree.messages import Done, Joined
 from seriatim.protocols.tree.receiving import Receiving
-from seriatim.protocols.tree.state import Holding, Reading, Run
+from seriatim.protocols.tree.state import Reading, Run
 from seriatim.protocols.with_broker import (
     CaughtUp,
     Delivered,
@@ -69,23 +71,30 @@ class History(Receiving):
         reading.runs, reading.fetched = fetched + later, len(fetched)
         reading.size = sum(_length(run) for run in fetched)
         for topic in topics:
-            for table in (reading.read_to, reading.fetched_to, reading.told_to, reading.arrived, reading.gone):
+            tables = (
+                reading.wanted,
+                reading.read_to,
+                reading.fetched_to,
+                reading.told_to,
+                reading.arrived,
+                reading.gone,
+            )
+            for table in tables:
                 table.pop(topic, None)
 
-    def _begin_reading(self, reading: Reading) -> None:
-        """All topics are joined: those that are not named begin with what comes after their start."""
-        if not reading.is_begun:
-            reading.is_begun = True
-            numbers = reading.start.numbers
-            if numbers is not None:
-                starts = {topic: holding.start + 1 for topic, holding in self.state.holdings.items()}
-                reading.start = Start(reading.start.after, {**starts, **numbers})
+    def _join_in_past(self, reading: Reading, message: Joined) -> None:
+        """A topic is joined, perhaps again because its node had forgotten us: it is not opened yet.
 
-    def _join_in_past(self, message: Joined) -> None:
-        """A topic is joined, perhaps again because its node had forgotten us: it is not opened yet."""
-        reading = self.state.reading
-        assert reading is not None, "somebody reads the past"
+        A topic that is not named begins with what comes after its start. So does one that a durable subscriber added
+        after it was live, if it resumes in the past because that was not acknowledged.
+        """
         reading.end = max(reading.end, message.position)
+        numbers, first = reading.start.numbers, message.start + 1
+        if numbers is not None:
+            first = numbers.get(message.topic, first)
+        elif not reading.is_begun:
+            first = 1
+        reading.wanted.setdefault(message.topic, first)
 
     def _resume_past(self, reading: Reading, record: Done) -> None:
         """The past was told up to here."""
@@ -98,11 +107,18 @@ class History(Receiving):
         reading = self.state.reading
         if reading is None:
             return None
-        return Start(reading.told if position is None else min(reading.told, position), reading.start.numbers)
+        after = reading.told if position is None else min(reading.told, position)
+        return Start(after, dict(reading.wanted) if any(number > 1 for number in reading.wanted.values()) else None)
 
-    def _joined_in_past(self, reading: Reading, topic: Topic, holding: Holding) -> Joined:
-        version, acquaintance = self.state.version, holding.acquaintance
-        return Joined(version, topic, holding.start, holding.floor, 0, acquaintance, reading.end)
+    def _compact_past(self, reading: Reading, done: Mapping[Topic, Number] | None, start: Start) -> list[Joined | Done]:
+        """The records that follow the beginning of the past in a shortened journal."""
+        version, told = self.state.version, done if done is not None else reading.read_to | reading.told_to
+        holdings = sorted(self.state.holdings.items())
+        joins = [
+            Joined(version, topic, each.start, each.floor, 0, each.acquaintance, reading.end)
+            for topic, each in holdings
+        ]
+        return [*joins, *(Done(topic, told[topic], start.after) for topic, _ in holdings if told.get(topic))]
 
     # ── reading on ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,14 +160,12 @@ class History(Receiving):
         reading.read = position
 
     def _take_run(self, reading: Reading, run: Run) -> None:
-        topic, known, numbers = run.topic, reading.read_to.get(run.topic), reading.start.numbers
-        wanted = numbers[topic] if numbers is not None else 1
-        due = run.first  # the number that should be next here
-        if known is not None:
-            due = known + 1 if reading.is_trimmed else run.first
-        elif numbers is not None or (reading.is_trimmed and reading.start.after == 0):
-            due = 1
-        due = max(due, wanted)
+        topic, known = run.topic, reading.read_to.get(run.topic)
+        wanted, due = reading.wanted.get(topic, 1), run.first
+        if known is not None and reading.is_trimmed:
+            due = max(known + 1, wanted)
+        elif known is None and (wanted > 1 or (reading.is_trimmed and reading.start.after == 0)):
+            due = wanted
         if due < run.first:
             reading.runs.append(Run(run.position, topic, due, run.first - 1, is_gone=True))
         skipped = max(0, wanted - run.first)

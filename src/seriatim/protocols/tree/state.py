@@ -133,6 +133,7 @@ class Changing(Struct):
     update: set[Node]
     since: float
     interrupted: bool = False  # by a restart: what came before it must be asked for again
+    in_past: bool = False  # it begins with the past
 
 
 class Run(Struct):
@@ -159,6 +160,7 @@ class Reading(Struct):
     is_asked: bool = False  # what follows in the order log was asked for
     is_moving: bool = False  # something came since the last retry
     is_trimmed: bool = False  # the order log no longer has all of it
+    wanted: dict[Topic, Number] = field(default_factory=dict)  # the number that each topic begins with
     read_to: dict[Topic, Number] = field(default_factory=dict)  # the last number of each topic that was read
     runs: list[Run] = field(default_factory=list)  # read and not told, in order
     fetched: int = 0  # so many of these runs are fetched
@@ -188,6 +190,7 @@ class SubscriberState(Struct):
     rejected: int = 0  # how often something was delivered that is not believed
     beyond: set[Topic] = field(default_factory=set)  # something too far ahead was dropped: ask whether it is real
     reading: Reading | None = None  # the past; no topic is open meanwhile
+    had_past: bool = False
 
 
 class Waiting(Struct, frozen=True):

@@ -64,12 +64,12 @@ class Subscriber(Gaps):
         records: list[Began | Joined | Done] = []
         if state.left:  # as if all of it had been left in the latest change
             records.append(Began(state.version - 1, frozenset(state.left), frozenset()))
+        start = self._rest_of_past(position)
         if state.left or state.holdings:
-            records.append(Began(state.version, self.topics, frozenset(state.left), self._rest_of_past(position)))
+            records.append(Began(state.version, self.topics, frozenset(state.left), start))
+        if state.reading is not None and start is not None:
+            return records + self._compact_past(state.reading, done, start)
         for topic, holding in sorted(state.holdings.items()):
-            if state.reading is not None:
-                records.append(self._joined_in_past(state.reading, topic, holding))
-                continue
             at = state.lanes[topic].done
             if done is not None:
                 at = max(holding.start, min(at, done.get(topic, 0)))

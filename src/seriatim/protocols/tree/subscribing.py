@@ -13,7 +13,7 @@ from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.history import History
 from seriatim.protocols.tree.receiving import told, told_from
 from seriatim.protocols.tree.state import Changing, Holding, Reading
-from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Start, Unlisten
+from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Unlisten
 
 BEGAN_ANEW = "the topic began anew"  # the reason of a gap behind which a topic was joined again
 
@@ -76,6 +76,7 @@ class Subscribing(History):
                 effects.send.append((BROKER, Unlisten(topic)))
         if began.start is not None:
             self.state.reading = Reading(began.start, told=began.start.after, read=began.start.after)
+            self.state.had_past = True
         self._done(self._queue.close(remove))
         self.state.left = (self.state.left | remove) - add
         for topic in sorted(add):
@@ -83,7 +84,8 @@ class Subscribing(History):
             self._queue.join(topic)
         listen = set(add) if self.options.mode == "ticket" and self.state.reading is None else set()
         update = set() if add else {self.tree.home(topic) for topic in touched}
-        self.state.changing = Changing(set(add), listen, set(add), update, now)
+        in_past = began.start is not None
+        self.state.changing = Changing(set(add), listen, set(add), update, now, in_past=in_past)
 
     def _begins_in_past(self, began: say.Began) -> bool:
         """Whether nothing is missed although topics are joined again: what lies between is read from the order log."""
@@ -110,7 +112,7 @@ class Subscribing(History):
             effects.send.append((node, say.Update(self.state.version, self.topics, self.options.durable)))
 
     def _ask_to_join(self, topic: Topic, effects: Effects) -> None:
-        left, lasting, history = frozenset(self.state.left), self.options.durable, self.state.reading is not None
+        left, lasting, history = frozenset(self.state.left), self.options.durable, self.state.had_past
         request = say.Subscribe(self.state.version, topic, self.topics, left, lasting, history)
         effects.send.append((self.tree.home(topic), request))
 
@@ -136,7 +138,7 @@ class Subscribing(History):
         holding.floor, holding.acquaintance = message.floor, message.acquaintance
         self.state.confirmed.setdefault(self.tree.home(topic), changing.since)
         if self.state.reading is not None:
-            self._join_in_past(message)
+            self._join_in_past(self.state.reading, message)
             self._finish_change(now, effects)
             return
         if holding.begins_anew_after is not None and holding.begins_anew_after < message.start:
@@ -169,7 +171,7 @@ class Subscribing(History):
         if changing is None or changing.join or changing.update:
             return
         self.state.changing = self.state.retry_due = None
-        effects.notify.append(Changed(self.state.version, self.topics, self._starts(changing)))
+        effects.notify.append(Changed(self.state.version, self.topics, self._starts(changing), changing.in_past))
         nodes = {self.tree.home(topic) for topic in self.topics}
         self.state.confirmed = {node: self.state.confirmed[node] for node in sorted(nodes)}
         for node in sorted({self.tree.home(topic) for topic in changing.add}):
@@ -181,11 +183,9 @@ class Subscribing(History):
         reading = self.state.reading
         if reading is None:
             return {topic: self.state.holdings[topic].start for topic in sorted(changing.add)}
-        self._begin_reading(reading)
-        numbers = reading.start.numbers
-        if numbers is not None:
-            return {topic: numbers[topic] - 1 for topic in sorted(changing.add)}
-        return dict.fromkeys(sorted(changing.add), 0) if reading.start == Start() else {}
+        reading.is_begun = True
+        numbers = sorted((topic, first) for topic, first in reading.wanted.items() if topic in changing.add)
+        return {topic: first - 1 for topic, first in numbers if first > 1 or reading.start.after == 0}
 
     def _rejoin(self, topics: frozenset[Topic], now: float, effects: Effects) -> None:
         """Join these topics again. What lies between is reported as a gap when the new start is known."""
