@@ -29,6 +29,7 @@ from seriatim.brokers.nats.api import (
 from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
+from seriatim.brokers.nats.fetch import Fetching, LogFetching, SlotFetching
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, written
 from seriatim.brokers.nats.readers import Readers
@@ -49,7 +50,7 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.with_broker import Append, Appended, Listen, Stamped, Unlisten, Watch, Write, Written
+from seriatim.protocols.with_broker import Append, Appended, Fetch, Listen, Stamped, Unlisten, Watch, Write, Written
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +156,7 @@ class JetStreamPort(Port):
         self._streams = broker.streams
         self._names = broker.names
         self._listening: dict[Topic, TopicListening] = {}
+        self._fetching: dict[Topic, Fetching] = {}
         self._paused = False
         self._held: set[Topic] = set()  # topics whose events are paused
         self._preparing: dict[tuple[str, Topic], list[Append | Write]] = {}  # what waits for a stream, in order
@@ -179,6 +181,10 @@ class JetStreamPort(Port):
             case Unlisten():
                 if (listening := self._listening.pop(message.topic, None)) is not None:
                     listening.close()
+                if (fetching := self._fetching.pop(message.topic, None)) is not None:
+                    fetching.close()
+            case Fetch():
+                self._fetch(message)
             case Watch():
                 for topic in sorted(message.topics):
                     self.watcher.watch(topic)
@@ -203,6 +209,9 @@ class JetStreamPort(Port):
         for each in self._listening if topic is None else (topic,):
             if (listening := self._listening.get(each)) is not None:
                 listening.pause(self._paused, each in self._held)
+        if topic is None:
+            for fetching in self._fetching.values():
+                fetching.pause(self._paused)
 
     async def close(self) -> None:
         if self._closed:
@@ -211,6 +220,8 @@ class JetStreamPort(Port):
         self._broker.detach(self)
         for listening in self._listening.values():
             listening.close()
+        for fetching in self._fetching.values():
+            fetching.close()
         if self._watcher is not None:
             self._watcher.close()
         if self._stamps is not None:
@@ -237,10 +248,21 @@ class JetStreamPort(Port):
                 return  # a repeat, while the first is being carried out
             old.close()
         self._broker.know({message.topic})
+        if (fetching := self._fetching.pop(message.topic, None)) is not None:
+            fetching.close()  # the past is over
         kind = LogListening if self._broker.mode == "log" else SlotListening
         listening = kind(message, self._broker, self._deliver, lambda error: self._refuse(message, error))
         listening.pause(self._paused, message.topic in self._held)
         self._listening[message.topic] = listening
+
+    def _fetch(self, message: Fetch) -> None:
+        fetching = self._fetching.get(message.topic)
+        if fetching is None:
+            kind = LogFetching if self._broker.mode == "log" else SlotFetching
+            fetching = kind(message.topic, self._broker, self._deliver, lambda error: self._refuse(message, error))
+            fetching.pause(self._paused)
+            self._fetching[message.topic] = fetching
+        fetching.fetch(message)
 
     # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 

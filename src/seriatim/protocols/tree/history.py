@@ -89,6 +89,8 @@ class History(Receiving):
         after it was live, if it resumes in the past because that was not acknowledged.
         """
         reading.end = max(reading.end, message.position)
+        if not reading.is_begun:  # what lies behind the start must be read, even if it begins later
+            reading.told = reading.read = min(reading.read, message.position)
         numbers, first = reading.start.numbers, message.start + 1
         if numbers is not None:
             first = numbers.get(message.topic, first)
@@ -168,7 +170,7 @@ class History(Receiving):
             due = wanted
         if due < run.first:
             reading.runs.append(Run(run.position, topic, due, run.first - 1, is_gone=True))
-        skipped = max(0, wanted - run.first)
+        skipped = max(0, wanted - run.first, reading.start.after + 1 - run.position)
         if run.first + skipped <= run.last:
             reading.runs.append(Run(run.position + skipped, topic, run.first + skipped, run.last))
         reading.read_to[topic] = run.last
