@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from seriatim.model.names import Entries, Number, Topic
+from seriatim.model.names import Entries, Number, Position, Topic
 
 
 class Event(Struct, frozen=True):
@@ -24,12 +24,16 @@ def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
 
 
 class Notification(Struct, frozen=True, tag=True):
-    """An event handed to the application, in order unless `out_of_order` says otherwise."""
+    """An event handed to the application, in order unless `out_of_order` says otherwise.
+
+    `position`: its place in the order of all events; None: not known here.
+    """
 
     event: Event
     number: Number
     entries: Entries
     out_of_order: bool = False
+    position: Position | None = None
 
 
 class Gap(Struct, frozen=True, tag=True):
