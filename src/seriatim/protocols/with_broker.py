@@ -14,6 +14,7 @@ Frozen, and free of behaviour: a message is what was said, not what to do about 
 from msgspec import Struct
 
 from seriatim.model import Entries, Event, Number, Position, Topic
+from seriatim.order import OrderedRange as OrderedRange
 from seriatim.protocols.proofs import Proof
 
 # ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
@@ -152,7 +153,8 @@ class Grown(Struct, frozen=True, tag=True):
 class Stamped(Struct, frozen=True, tag=True):
     """Log mode, home → broker → subscribers, on the topic's stamp channel: the stamp of a range of positions.
 
-    The entries belong to `first`; the others of the range follow it and need none.
+    The entries belong to `first`; the others of the range follow it and need none. `position`: of `first` in the order
+    of all events; 0: not known.
     """
 
     topic: Topic
@@ -160,6 +162,7 @@ class Stamped(Struct, frozen=True, tag=True):
     last: Number
     entries: Entries
     epoch: int = 0
+    position: Position = 0
 
 
 class Kept(Struct, frozen=True, tag=True):
@@ -204,7 +207,7 @@ class Write(Struct, frozen=True, tag=True):
     """Ticket mode, publisher or home → broker: put this into the slot (topic, number), if it is empty.
 
     No event: a void. It carries the entries of the number it replaces, so that no difference gets lost. Where stamps
-    are proven, `proof` is the home's proof of number and entries.
+    are proven, `proof` is the home's proof of number and entries. `position`: in the order of all events, 0: not known.
     """
 
     topic: Topic
@@ -212,6 +215,7 @@ class Write(Struct, frozen=True, tag=True):
     entries: Entries
     event: Event | None = None
     proof: Proof | None = None
+    position: Position = 0
 
 
 class Written(Struct, frozen=True, tag=True):
@@ -261,17 +265,10 @@ class Delivered(Struct, frozen=True, tag=True):
     entries: Entries | None
     event: Event | None
     proof: Proof | None = None
+    position: Position = 0
 
 
 # ── the order log ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class OrderedRange(Struct, frozen=True, array_like=True):
-    """Numbers `first` … `last` of a topic that follow each other in the order of all events."""
-
-    topic: Topic
-    first: Number
-    last: Number
 
 
 class Ordered(Struct, frozen=True, tag=True):

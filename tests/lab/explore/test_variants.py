@@ -27,6 +27,9 @@ TWO_LEAVES = SequencingTree.star({"A": 1, "B": 2}, 2)
 TICKET = TreeOptions(mode="ticket")
 CAUSAL = TreeOptions(mode="ticket", order="global", own_order=True)
 
+GLOBAL = TreeOptions(mode="ticket", order="global")
+CHAIN = SequencingTree.chain({"A": 1, "B": 2, "C": 3, "D": 3}, 3)
+
 Commands = dict[Address, list[Publish | Change]]
 
 
@@ -66,6 +69,12 @@ JOIN_ON_TWO_NODES = story(
     {"y": [change("B")], "z": [change("A")], "p": events("p", "A A"), "q": events("q", "B B")},
     tree=TWO_LEAVES,
     setup={"y": "A", "z": "B"},
+)
+ORDER_OF_A_CHAIN = story(
+    {"p": events("p", "D C D C"), "q": events("q", "D A C")},
+    GLOBAL,
+    CHAIN,
+    setup={"y": "A C", "z": "C D"},  # passes of C climb, those of D do not
 )
 STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
     "no-hop-by-hop": (
@@ -125,6 +134,18 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         ),
         {"contradiction", "loss", "stuck"},
     ),
+    "no-order-first": (ORDER_OF_A_CHAIN, {"order-log"}),
+    "no-order-carried": (ORDER_OF_A_CHAIN, {"order-log"}),
+    "no-order-journal": (
+        story(
+            {"p": events("p", "C C B"), "q": events("q", "B D")},
+            GLOBAL,
+            CHAIN,
+            setup={"y": "A B"},
+            budgets={node: Budget(ticks=99, crashes=1) for node in ("n1", "n2", "n3")},
+        ),
+        {"order-log", "stuck", "loss"},
+    ),
     "no-causal-coupling": (
         story(
             {"p": events("p", "A"), "q": events("q", "B")},
@@ -132,7 +153,7 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
             setup={"y": "A B", "z": "A"},
             readers={"q": "z"},
         ),
-        {"causal-inversion"},
+        {"causal-inversion", "order-log"},
     ),
     "no-causal-publisher": (
         story({"p": events("p", "A B")}, CAUSAL, TWO_LEAVES, setup={"y": "A B"}),

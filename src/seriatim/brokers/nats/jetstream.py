@@ -27,9 +27,9 @@ from seriatim.brokers.nats.api import (
     failure,
 )
 from seriatim.brokers.nats.base import NatsBroker
+from seriatim.brokers.nats.fetch import Fetching, LogFetching, SlotFetching
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
-from seriatim.brokers.nats.fetch import Fetching, LogFetching, SlotFetching
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, written
 from seriatim.brokers.nats.readers import Readers

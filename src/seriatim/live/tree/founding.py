@@ -21,7 +21,7 @@ from seriatim.runtime import Recovered
 
 # Options that decide what replaying a record does. Those of the first group promise something to clients.
 PROMISED = ("mode", "order", "full_stamps")
-REPLAYED = (*PROMISED, "lease_ms", "ticket_count_max", "open_tickets_max")
+REPLAYED = (*PROMISED, "order_log", "lease_ms", "ticket_count_max", "open_tickets_max")
 # What records mean, apart from the options: a program that replays them differently does not know it, and refuses.
 MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; older journals lack it
 ANY_KEY = b"not the key: only that there was one decides what replaying does"
@@ -41,12 +41,19 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
     def tree(self) -> SequencingTree:
         return SequencingTree(self.parents, self.homes, self.default_home)
 
+    def promised(self, name: str) -> str | int | float | bool | None:
+        """An option of that time. Earlier versions said `causal` for global order, and had no order log."""
+        if name == "order" and (was_causal := self.options.get("causal")) is not None:
+            return "global" if was_causal else "pairwise"
+        return self.options.get(name)
+
     def options_now(self, options: TreeOptions) -> TreeOptions:
         """These options, except that those which affect replaying keep their journaled values."""
         values = dict(self.options)
         values.pop(MEANING, None)
-        if (was_causal := values.pop("causal", None)) is not None:  # journals of earlier versions
-            values["order"] = "global" if was_causal else "pairwise"
+        if values.pop("causal", None) is not None:
+            values["order"] = self.promised("order") or ""
+        values.setdefault("order_log", False)
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
             raise JournalError(
@@ -131,7 +138,7 @@ def _check_promises(then: Founded, now: Founded) -> None:
     if then.parents != now.parents:
         raise TreeError("parents", _difference(then.parents, now.parents), _fix("the same nodes and parents"))
     for name in PROMISED:
-        was, is_now = then.options.get(name), now.options[name]
+        was, is_now = then.promised(name), now.options[name]
         if was != is_now:
             raise InputError(name, f"the journal of {now.node} was written with {was!r}, not {is_now!r}", _fix("that"))
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from seriatim.model import BROKER, Address, Entries, Node, Position, Topic
+from seriatim.model import BROKER, Address, Entries, Node, Topic
 from seriatim.order import SequencingTree, Shift
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
@@ -107,7 +107,7 @@ class Joining(SequencerCore):
             self._route(home, say.Announced(message.join, message.topic), now, effects)
         else:
             assert self._parent is not None, "a meeting point is above the home"
-            effects.send.append((self._parent, message))
+            effects.send.append((self._parent, structs.replace(message, order=self._carried())))
 
     def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
         """The broker told how long the log is: joins that waited for it start after what is there."""
@@ -134,7 +134,7 @@ class Joining(SequencerCore):
             self._regrouping(topic).once |= left
         members = join.topics - {topic}
         to = self.tree.root if join.history else self._top(topic, set(members))
-        message = say.Cut(join_id, self._home(topic).issued, to, {}, members, join.history)
+        message = say.Cut(join_id, self._home(topic).issued, to, {}, members, history=join.history)
         self._on_cut(self.node, message, now, effects)
 
     def _left_topics(self, join: Join) -> frozenset[Topic]:
@@ -146,17 +146,13 @@ class Joining(SequencerCore):
         self._passages.raise_to(topic, message.start)
         floor = {**message.floor, **self._floor(topic, message.members)}
         if message.to == self.node:
-            position = self._order_position() if message.history else 0
+            position = self.state.order.end if message.history else 0
             done = say.CutDone(message.join, message.start, floor, position)
             self._route(self.tree.home(topic), done, now, effects)
         else:
             assert self._parent is not None, "a meeting point is above the home"
-            onwards = structs.replace(message, floor=floor)
+            onwards = structs.replace(message, floor=floor, order=self._carried())
             effects.send.append((self._parent, onwards))
-
-    def _order_position(self) -> Position:
-        """At the root: how long the order is now."""
-        return 0
 
     def _floor(self, topic: Topic, members: frozenset[Topic]) -> Entries:
         """The base of all later differences: what passed here before the cut comes before the first new event."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, stuck
+from seriatim.lab.explore.tree.order_checks import order_violations
 from seriatim.model import BROKER, Address, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
@@ -15,10 +16,13 @@ from seriatim.protocols.with_broker import Publish, Stamped
 class TreeChecks(OrderChecks):
     """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
 
-    def __init__(self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address]) -> None:
+    def __init__(
+        self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address], is_timeless: bool = False
+    ) -> None:
         self.tree = tree
         self.options = options
         self.readers = readers
+        self.is_timeless = is_timeless
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
@@ -27,7 +31,8 @@ class TreeChecks(OrderChecks):
             request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
         if type(message) is Stamped:
-            return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
+            stamp = message.last, message.entries, message.position
+            return (Fact(f"stamp of {message.topic} {message.first}", stamp),)
         return ()
 
     def stopped(self, world: Stopped) -> list[Violation]:
@@ -40,7 +45,11 @@ class TreeChecks(OrderChecks):
                 found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))
-        return found + self._causal(world) if self.options.own_order else found
+        if self.options.own_order:
+            found += self._causal(world)
+        if self.options.keeps_order_log and not found:
+            found += order_violations(world, self.tree, is_timeless=self.is_timeless)
+        return found
 
     def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
         found = []

@@ -42,7 +42,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         full_stamps=random.random() < 0.25,
         durable=random.random() < 0.2,
     )
-    options = _suspicious(options, name)
+    options = _suspicious(_global(options, name), name)
     subscribers = [f"s{i}" for i in range(1, random.randint(2, 3 if busy else SUBSCRIBERS_MAX) + 1)]
     publishers = [f"p{i}" for i in range(1, random.randint(1, PUBLISHERS_MAX) + 1)]
     scripts: dict[Address, list[Publish | Change]] = {}
@@ -139,6 +139,12 @@ def _markers(name: str) -> int:
     """In every fourth world voids follow each event in a log, as markers of transactions do."""
     random = Random(f"markers {name}")
     return random.choice([1, 2, 5]) if random.random() < 0.25 else 0
+
+
+def _global(options: TreeOptions, name: str) -> TreeOptions:
+    """Half of the worlds in which publishers do not keep their own order have one order for everybody."""
+    is_global = options.order == "global" or Random(f"global {name}").random() < 0.5
+    return structs.replace(options, order="global" if is_global else "pairwise")
 
 
 def _suspicious(options: TreeOptions, name: str) -> TreeOptions:
