@@ -12,7 +12,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from itertools import batched
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nats.aio.msg import Msg
@@ -200,14 +200,15 @@ class SlotFetching(Fetching):
 
     async def _read(self, asked: Fetch) -> None:
         try:
-            for numbers in batched(range(asked.first, asked.last + 1), SLOTS_AT_ONCE):
-                await patiently(lambda numbers=numbers: self._read_some(numbers))  # type: ignore[misc]
+            for first in range(asked.first, asked.last + 1, SLOTS_AT_ONCE):
+                numbers = range(first, min(first + SLOTS_AT_ONCE, asked.last + 1))
+                await patiently(partial(self._read_some, numbers))
         except SeriatimError as error:
             self._on_error(error)
         self._task = None
         self._go_on()
 
-    async def _read_some(self, numbers: tuple[Number, ...]) -> None:
+    async def _read_some(self, numbers: range) -> None:
         names, api = self._broker.names, self._broker.api
         stream = await self._broker.streams.slots(self.topic)
         questions = [{"last_by_subj": slot_subject(names, self.topic, number)} for number in numbers]

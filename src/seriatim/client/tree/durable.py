@@ -271,4 +271,4 @@ class DurableSubscriber:
             [(*key, index) for key, index in self._within.acknowledged.items()],
             [(*key, index) for key, index in self._within.taken.items()],
         )
-        return _encoder.encode(Snapshot(records, list(self._open), self._count, self._taken, within, self._where))
+        return _encoder.encode(Snapshot([*records], list(self._open), self._count, self._taken, within, self._where))

@@ -68,7 +68,7 @@ class Refused(Struct, frozen=True, tag=True):
 # ── subscriber and homes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Subscribe(Struct, frozen=True, tag=True):
+class Subscribe(Struct, frozen=True, tag=True, omit_defaults=True):
     """Subscriber → home(topic): I add this topic; my whole subscription is then `topics`, and I once left `left`.
 
     `lasting`: I come back however long I am silent, so never forget me. `history`: I begin with the past, so tell me
@@ -250,7 +250,7 @@ class Summary(Struct, frozen=True, tag=True):
     order: tuple[OrderedRange, ...] | None
 
 
-class CutDone(Struct, frozen=True, tag=True):
+class CutDone(Struct, frozen=True, tag=True, omit_defaults=True):
     """Top → home of the joining topic: start and floor are complete."""
 
     join: JoinId

@@ -33,6 +33,7 @@ from seriatim.protocols.with_broker import (
     Publish,
     ReadOrder,
     Stamped,
+    Start,
     Watch,
 )
 
@@ -70,7 +71,7 @@ class TreeWorld(Plan[Cast]):
         parts = Parts(self, cast or PROPER)
         return self.world(
             parts.roles(),
-            TreeChecks(self.tree, self.options, self.readers, self.is_timeless()),
+            TreeChecks(self.tree, self.options, self.readers, self.is_timeless(), pasts_of(self.scripts)),
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
             lane=lane_of_reconnecting if self.reconnecting else lane,
@@ -89,14 +90,25 @@ class TreeWorld(Plan[Cast]):
         return self.patience == 0 and not any(budget.ticks or budget.crashes for budget in self.budgets.values())
 
 
+def pasts_of(scripts: Mapping[Address, Sequence[Payload]]) -> dict[Address, Change]:
+    """Who begins with the past, and there with which of the topics that no later change of its script touches."""
+    pasts = {}
+    for address, script in scripts.items():
+        changes = [each for each in script if isinstance(each, Change)]
+        if changes and changes[0].start is not None:
+            touched = frozenset(topic for each in changes[1:] for topic in each.add | each.remove)
+            pasts[address] = structs.replace(changes[0], add=changes[0].add - touched)
+    return pasts
+
+
 def publish(publisher: Address, topic: Topic, *ids: str) -> Publish:
     """The command to publish events with these ids."""
     return Publish(tuple(Event(id, topic, publisher) for id in ids))
 
 
-def change(add: str = "", remove: str = "") -> Change:
+def change(add: str = "", remove: str = "", start: Start | None = None) -> Change:
     """The command to change a subscription; topics separated by blanks."""
-    return Change(frozenset(add.split()), frozenset(remove.split()))
+    return Change(frozenset(add.split()), frozenset(remove.split()), start)
 
 
 def answers(command: Payload) -> int:
@@ -107,7 +119,8 @@ def answers(command: Payload) -> int:
 def is_passive(machine: Any) -> bool:
     """A subscriber with nothing to change and a publisher with nothing to publish only listen."""
     if isinstance(machine, Subscriber):
-        return machine.state.changing is None and not machine.state.waiting
+        state = machine.state
+        return state.changing is None and not state.waiting and state.reading is None
     if isinstance(machine, Publisher):
         return all(lane.is_idle() for lane in machine.state.lanes.values())
     return False
@@ -173,6 +186,7 @@ class Parts:
             address: {topic for each in script if isinstance(each, Change) for topic in each.add | each.remove}
             for address, script in plan.scripts.items()
         }
+        self.past = pasts_of(plan.scripts)  # who reads the past, and asks brokers for it
         self.publishers: list[Address] = []
         for address, command in commands:
             wanted = self.wants.setdefault(address, set())
@@ -234,10 +248,13 @@ class Parts:
                 return frozenset({source})
             homes = {self.tree.home(topic) for topic in self._topics_of(target)}
             listeners = {each for each in self.subscribers if self._topics_of(target) & self.wants[each]}
+            listeners |= self.past.keys() if target == ORDER_BROKER else set()
             return frozenset({source} | listeners | homes)
         topics = self.wants[target]
         if target in self.subscribers:
             moves, homes = self.moves.get(target, set()), {self.tree.home(topic) for topic in topics}
+            if target in self.past:
+                return frozenset({self.broker(topic) for topic in topics} | homes | {ORDER_BROKER} & set(self.brokers))
             if source not in self.brokers:
                 return frozenset({self.broker(topic) for topic in moves} | homes)
             joining = self._topics_of(source) & moves if self.plan.options.mode == "ticket" else set()

@@ -4,25 +4,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, stuck
-from seriatim.lab.explore.tree.order_checks import order_violations
+from seriatim.lab.explore.tree.order_checks import history_violations, order_violations
 from seriatim.model import BROKER, Address, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
-from seriatim.protocols.with_broker import Publish, Stamped
+from seriatim.protocols.with_broker import Change, Publish, Stamped
 
 
 class TreeChecks(OrderChecks):
     """Everything the sequencing tree promises of its logs and of a world that has come to rest."""
 
     def __init__(
-        self, tree: SequencingTree, options: TreeOptions, readers: Mapping[Address, Address], is_timeless: bool = False
+        self,
+        tree: SequencingTree,
+        options: TreeOptions,
+        readers: Mapping[Address, Address],
+        is_timeless: bool = False,
+        pasts: Mapping[Address, Change] | None = None,
     ) -> None:
         self.tree = tree
         self.options = options
         self.readers = readers
         self.is_timeless = is_timeless
+        self.pasts = pasts or {}  # who begins with the past, and with which of its topics it stays
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
@@ -49,6 +55,7 @@ class TreeChecks(OrderChecks):
             found += self._causal(world)
         if self.options.keeps_order_log and not found:
             found += order_violations(world, self.tree, is_timeless=self.is_timeless)
+            found += history_violations(world, self.pasts)
         return found
 
     def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
@@ -86,7 +93,9 @@ class TreeChecks(OrderChecks):
                 causes[event.id] = before | own.get(address, frozenset())
                 if self.options.mode == "ticket":
                     own[address] = causes[event.id] | {event.id}
-        return self.causal_inversions(world, causes)
+        # On more than one node the order log places events of topics that nobody holds together as it hears of them.
+        is_free = self.pasts.keys() if len(self.tree.parents) > 1 else frozenset()
+        return self.causal_inversions(world, causes, is_free)
 
     def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:
         """The numbers of the topic's events, and the last number that was given out."""

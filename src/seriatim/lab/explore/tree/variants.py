@@ -154,3 +154,15 @@ breaks("no-causal-publisher", "a publisher does not wait for itself", "publisher
 breaks("no-order-first", "a node handles a message before it merges the child's order", _on_climbing=handle_then_merge)
 breaks("no-order-carried", "what climbs carries no order, only summaries do", _carried=carry_nothing)
 breaks("no-order-journal", "a summary is sent without a record of it", _hand_on_order=summarise_in_a_tick)
+breaks(
+    "no-cover",
+    "who reads the past goes live before the order log covers its starts",
+    "subscriber",
+    _is_covered=gives(True),
+)
+breaks(
+    "no-history-journal",
+    "a durable subscriber forgets how far it has read the past",
+    "subscriber",
+    _resume_past=gives(None),
+)
