@@ -14,6 +14,7 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Write(…)             fill the slot if it is empty                      Written (what it holds)
     Listen(topic, after) deliver from there on, in order, with stamps      Listening, Delivered, Stamped, Trimmed
     Unlisten(topic)      stop
+    Fetch(topic, a, b)   deliver these numbers once; wait while paused     Delivered, Voids, Trimmed
 
 Requests that fail because the server is away are not answered: machines repeat them. A request that the server
 refuses for good (no permission, message too large) is given to `on_error`.

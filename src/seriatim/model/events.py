@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from seriatim.model.names import Entries, Number, Topic
+from seriatim.model.names import Entries, Number, Position, Topic
 
 
 class Event(Struct, frozen=True):
@@ -26,13 +26,17 @@ def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
 class Notification(Struct, frozen=True, tag=True):
     """An event handed to the application, in order unless `out_of_order` says otherwise.
 
-    `early`: its place among the topics of this subscriber is certain; its stamp was not finished yet.
+    `position`: its place in the order of all events; None: not known here. `is_history`: it was read from the order
+    log, before the subscription was live. `early`: its place among the topics of this subscriber is certain; its stamp
+    was not finished yet.
     """
 
     event: Event
     number: Number
     entries: Entries
     out_of_order: bool = False
+    position: Position | None = None
+    is_history: bool = False
     early: bool = False
 
 

@@ -2,7 +2,7 @@
 
 brokers/seam.py says what a broker does about each of its messages.
 
-    application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, Rejected, Ended
+    application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, CaughtUp, Rejected, Ended
     log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo, Unfollow · Voids, Trimmed
     stages        Attend, Staged
     order log     Ordered, OrderKept · ReadOrder, OrderRead · Fetch
@@ -15,6 +15,7 @@ Frozen, and free of behaviour: a message is what was said, not what to do about 
 from msgspec import Struct
 
 from seriatim.model import Entries, Event, Node, Number, Position, Topic
+from seriatim.order import OrderedRange as OrderedRange
 from seriatim.protocols.proofs import Proof
 
 # ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
@@ -55,19 +56,48 @@ class Withdraw(Struct, frozen=True, tag=True):
     event_id: str
 
 
+class Start(Struct, frozen=True, omit_defaults=True):
+    """Where a subscription begins in the past: behind position `after` of the order log.
+
+    `numbers`: each of these topics begins with its number, and the others with what is published from now on. None: all
+    topics begin at the position.
+    """
+
+    after: Position = 0
+    numbers: dict[Topic, Number] | None = None
+
+
 class Change(Struct, frozen=True, tag=True):
-    """To a subscriber: add these topics, and remove those."""
+    """To a subscriber: add these topics, and remove those.
+
+    `start`: begin with the past. All topics that are held afterwards begin anew there, so `add` names them all.
+    """
 
     add: frozenset[Topic] = frozenset()
     remove: frozenset[Topic] = frozenset()
+    start: Start | None = None
 
 
 class Changed(Struct, frozen=True, tag=True):
-    """From a subscriber: the change is complete; `start` says after which number each new topic begins."""
+    """From a subscriber: the change is complete; `start` says after which number each new topic begins.
+
+    `in_past`: it begins with the past. What was told before this does not belong to it.
+    """
 
     version: int
     topics: frozenset[Topic]
     start: dict[Topic, Number]
+    in_past: bool = False
+
+
+class CaughtUp(Struct, frozen=True, tag=True):
+    """From a subscriber: the past is told, up to this position; what follows is live. Also a record of its journal.
+
+    `done`: how many events of each topic lie in the past.
+    """
+
+    position: Position
+    done: dict[Topic, Number]
 
 
 class Rejected(Struct, frozen=True, tag=True):
@@ -128,7 +158,8 @@ class Grown(Struct, frozen=True, tag=True):
 class Stamped(Struct, frozen=True, tag=True):
     """Log mode, home → broker → subscribers, on the topic's stamp channel: the stamp of a range of positions.
 
-    The entries belong to `first`; the others of the range follow it and need none.
+    The entries belong to `first`; the others of the range follow it and need none. `position`: of `first` in the order
+    of all events; 0: not known.
     """
 
     topic: Topic
@@ -136,6 +167,7 @@ class Stamped(Struct, frozen=True, tag=True):
     last: Number
     entries: Entries
     epoch: int = 0
+    position: Position = 0
 
 
 class Staged(Struct, frozen=True, tag=True):
@@ -217,7 +249,7 @@ class Write(Struct, frozen=True, tag=True):
     """Ticket mode, publisher or home → broker: put this into the slot (topic, number), if it is empty.
 
     No event: a void. It carries the entries of the number it replaces, so that no difference gets lost. Where stamps
-    are proven, `proof` is the home's proof of number and entries.
+    are proven, `proof` is the home's proof of number and entries. `position`: in the order of all events, 0: not known.
     """
 
     topic: Topic
@@ -225,6 +257,7 @@ class Write(Struct, frozen=True, tag=True):
     entries: Entries
     event: Event | None = None
     proof: Proof | None = None
+    position: Position = 0
 
 
 class Written(Struct, frozen=True, tag=True):
@@ -274,17 +307,10 @@ class Delivered(Struct, frozen=True, tag=True):
     entries: Entries | None
     event: Event | None
     proof: Proof | None = None
+    position: Position = 0
 
 
 # ── the order log ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class OrderedRange(Struct, frozen=True, array_like=True):
-    """Numbers `first` … `last` of a topic that follow each other in the order of all events."""
-
-    topic: Topic
-    first: Number
-    last: Number
 
 
 class Ordered(Struct, frozen=True, tag=True):

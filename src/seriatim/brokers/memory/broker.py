@@ -27,6 +27,7 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import (
     Append,
     Delivered,
+    Fetch,
     Follow,
     Listen,
     Staged,
@@ -155,6 +156,7 @@ class MemoryPort(BufferingPort):
         self._hub = broker._hub
         self._topics: set[Topic] = set()
         self._followed: set[Topic] = set()
+        self._fetches: dict[Topic, Fetch] = {}  # those that came while it was paused
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -166,11 +168,24 @@ class MemoryPort(BufferingPort):
             self._topics.add(message.topic)
         elif isinstance(message, Unlisten):
             self._topics.discard(message.topic)
+            self._fetches.pop(message.topic, None)
         elif isinstance(message, Follow):
             self._followed.add(message.topic)
         elif isinstance(message, Unfollow):
             self._followed.discard(message.topic)
+        elif isinstance(message, Fetch) and self._paused:
+            earlier = self._fetches.get(message.topic, message)
+            first, last = min(earlier.first, message.first), max(earlier.last, message.last)
+            self._fetches[message.topic] = Fetch(message.topic, first, last)
+            return
         self._hub.send(self.address, message)
+
+    def resume(self, topic: Topic | None = None) -> None:
+        super().resume(topic)
+        if topic is None:
+            fetches, self._fetches = self._fetches, {}
+            for fetch in fetches.values():
+                self._hub.send(self.address, fetch)
 
     async def close(self) -> None:
         if self._closed:

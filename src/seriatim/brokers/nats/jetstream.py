@@ -27,6 +27,7 @@ from seriatim.brokers.nats.api import (
     failure,
 )
 from seriatim.brokers.nats.base import NatsBroker
+from seriatim.brokers.nats.fetch import Fetching, LogFetching, SlotFetching
 from seriatim.brokers.nats.follow import Follower, StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
@@ -55,6 +56,7 @@ from seriatim.protocols.with_broker import (
     Append,
     Appended,
     Attend,
+    Fetch,
     Follow,
     Listen,
     Staged,
@@ -183,6 +185,7 @@ class JetStreamPort(Port):
         self._names = broker.names
         self._listening: dict[Topic, TopicListening] = {}
         self._followed: set[Topic] = set()
+        self._fetching: dict[Topic, Fetching] = {}
         self._paused = False
         self._held: set[Topic] = set()  # topics whose events are paused
         self._preparing: dict[tuple[str, Topic], list[Append | Write]] = {}  # what waits for a stream, in order
@@ -219,6 +222,10 @@ class JetStreamPort(Port):
                 self._broker.stages.attend(self, message.topic, "", self._on_staged)
                 if (listening := self._listening.pop(message.topic, None)) is not None:
                     listening.close()
+                if (fetching := self._fetching.pop(message.topic, None)) is not None:
+                    fetching.close()
+            case Fetch():
+                self._fetch(message)
             case Watch():
                 for topic in sorted(message.topics):
                     self.watcher.watch(topic)
@@ -243,6 +250,9 @@ class JetStreamPort(Port):
         for each in self._listening if topic is None else (topic,):
             if (listening := self._listening.get(each)) is not None:
                 listening.pause(self._paused, each in self._held)
+        if topic is None:
+            for fetching in self._fetching.values():
+                fetching.pause(self._paused)
 
     async def close(self) -> None:
         if self._closed:
@@ -254,6 +264,8 @@ class JetStreamPort(Port):
         self._broker.stages.leave(self)
         for topic in self._followed:
             self._broker.following.leave(topic, self)
+        for fetching in self._fetching.values():
+            fetching.close()
         if self._watcher is not None:
             self._watcher.close()
         if self._stamps is not None:
@@ -280,6 +292,8 @@ class JetStreamPort(Port):
                 return  # a repeat, while the first is being carried out
             old.close()
         self._broker.know({message.topic})
+        if (fetching := self._fetching.pop(message.topic, None)) is not None:
+            fetching.close()  # the past is over
         kind = LogListening if self._broker.mode == "log" else SlotListening
         listening = kind(message, self._broker, self._deliver, lambda error: self._refuse(message, error))
         listening.pause(self._paused, message.topic in self._held)
@@ -298,6 +312,15 @@ class JetStreamPort(Port):
         self._followed.add(message.topic)
         follower = Follower(self._deliver, lambda error: self._refuse(message, error))
         self._broker.following.follow(message.topic, self, follower)
+
+    def _fetch(self, message: Fetch) -> None:
+        fetching = self._fetching.get(message.topic)
+        if fetching is None:
+            kind = LogFetching if self._broker.mode == "log" else SlotFetching
+            fetching = kind(message.topic, self._broker, self._deliver, lambda error: self._refuse(message, error))
+            fetching.pause(self._paused)
+            self._fetching[message.topic] = fetching
+        fetching.fetch(message)
 
     # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,7 +13,7 @@ from seriatim.client.session import Wishes
 from seriatim.client.tree.durable import DurableSubscriber, Mark, Past, read_past
 from seriatim.client.tree.unordered import UnorderedSubscriber
 from seriatim.filters import Filter, parse
-from seriatim.model import Address, Gap, InputError, Number, Topic
+from seriatim.model import Address, Gap, InputError, Number, Position, Topic
 from seriatim.order import Lane
 from seriatim.protocols.tree import Subscriber, TreeOptions, Waiting
 from seriatim.runtime import Journal
@@ -37,7 +37,12 @@ class TreeView(SubscriberView):
     @property
     def begun(self) -> dict[Topic, tuple[Number, Number]]:
         """For every topic that has begun: the number it began after, and the last number done."""
-        holdings = self.subscriber.state.holdings
+        holdings, reading = self.subscriber.state.holdings, self.subscriber.state.reading
+        if reading is not None:
+            return {
+                topic: (first - 1, max(first - 1, reading.read_to.get(topic, 0)))
+                for topic, first in reading.wanted.items()
+            }
         return {topic: (holdings[topic].start, lane.done) for topic, lane in self.lanes.items() if lane.open}
 
     @property
@@ -53,6 +58,13 @@ class TreeView(SubscriberView):
 
     def waits(self) -> list[Waiting]:
         return self.subscriber.explain()
+
+    @property
+    def past(self) -> tuple[Position, Position] | None:
+        return self.subscriber.past()
+
+    def explain(self) -> list[str]:
+        return self.subscriber.explain_past()
 
     def oldest_since(self) -> float | None:
         return self.subscriber.oldest_since()

@@ -7,9 +7,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from seriatim.model import Address, Entries, Node, Number, Topic
+from seriatim.model import Address, Entries, Node, Number, Position, Topic
+from seriatim.order import OrderedRange
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import Grown, Kept, Trimmed, Written
+from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Start, Trimmed, Written
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -31,7 +32,7 @@ class Granted(Struct, frozen=True, tag=True):
     """Home → publisher: the numbers `first` … `last`; the entries belong to `first`, the others need none.
 
     With full stamps every number of the range carries the entries. Where stamps are proven, `proof` is for the numbers
-    that carry the entries, and `rest` for those that need none.
+    that carry the entries, and `rest` for those that need none. `position`: of `first`, 0: not known.
     """
 
     request: int
@@ -42,6 +43,7 @@ class Granted(Struct, frozen=True, tag=True):
     epoch: int = 0
     proof: Proof | None = None
     rest: Proof | None = None
+    position: Position = 0
 
 
 class Settled(Struct, frozen=True, tag=True):
@@ -66,10 +68,11 @@ class Refused(Struct, frozen=True, tag=True):
 # ── subscriber and homes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Subscribe(Struct, frozen=True, tag=True):
+class Subscribe(Struct, frozen=True, tag=True, omit_defaults=True):
     """Subscriber → home(topic): I add this topic; my whole subscription is then `topics`, and I once left `left`.
 
-    `lasting`: I come back however long I am silent, so never forget me.
+    `lasting`: I come back however long I am silent, so never forget me. `history`: I begin with the past, so tell me
+    which position of the order covers the start.
     """
 
     version: int
@@ -77,10 +80,14 @@ class Subscribe(Struct, frozen=True, tag=True):
     topics: frozenset[Topic]
     left: frozenset[Topic] = frozenset()
     lasting: bool = False
+    history: bool = False
 
 
 class Joined(Struct, frozen=True, tag=True):
-    """Home → subscriber: the topic begins after `start`; hold its first event until `floor` is done."""
+    """Home → subscriber: the topic begins after `start`; hold its first event until `floor` is done.
+
+    `position`: if it begins with the past, the first `start` events of the topic are among so many of the order log.
+    """
 
     version: int
     topic: Topic
@@ -88,6 +95,7 @@ class Joined(Struct, frozen=True, tag=True):
     floor: Entries
     epoch: int = 0
     acquaintance: int = 0
+    position: Position = 0
 
 
 class Update(Struct, frozen=True, tag=True):
@@ -164,12 +172,15 @@ class JoinId(Struct, frozen=True):
     topic: Topic
 
 
-class Pass(Struct, frozen=True, tag=True):
+class Pass(Struct, frozen=True, tag=True, omit_defaults=True):
     """Child → parent: numbers `first` … `last` of a topic climb to `top`, collecting entries where topics meet.
 
     `couple` and `uncouple` change what this topic collects from now on; an uncoupled topic is collected one last
     time (the closing rule). `once` is collected this time only (left topics). At `stages` somebody waits for what is
     collected up to there.
+
+    `order`: what passed the child since it last told its parent, without the numbers of this pass, which come behind
+    it. None, here and below: the child does not keep the order.
     """
 
     topic: Topic
@@ -181,15 +192,17 @@ class Pass(Struct, frozen=True, tag=True):
     uncouple: frozenset[Topic] = frozenset()
     once: frozenset[Topic] = frozenset()
     stages: tuple[Node, ...] = ()
+    order: tuple[OrderedRange, ...] | None = None
 
 
-class Finished(Struct, frozen=True, tag=True):
-    """Top → home, routed down: the stamp of the range is complete."""
+class Finished(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Top → home, routed down: the stamp of the range is complete. `position`: of `first`, 0: not known."""
 
     topic: Topic
     first: Number
     last: Number
     entries: Entries
+    position: Position = 0
 
 
 class Tell(Struct, frozen=True, tag=True):
@@ -201,13 +214,14 @@ class Tell(Struct, frozen=True, tag=True):
     lasting: bool = False
 
 
-class Announce(Struct, frozen=True, tag=True):
+class Announce(Struct, frozen=True, tag=True, omit_defaults=True):
     """Child → parent: the first `number` events of `topic` were issued before this; climb to `to`, then report."""
 
     topic: Topic
     number: Number
     to: Node
     join: JoinId
+    order: tuple[OrderedRange, ...] | None = None
 
 
 class Announced(Struct, frozen=True, tag=True):
@@ -217,22 +231,34 @@ class Announced(Struct, frozen=True, tag=True):
     topic: Topic
 
 
-class Cut(Struct, frozen=True, tag=True):
-    """Child → parent: the joining topic starts after `start`; climb to `to`, collecting the floor."""
+class Cut(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Child → parent: the joining topic starts after `start`; climb to `to`, collecting the floor.
+
+    `history`: it climbs to the root, which adds its position.
+    """
 
     join: JoinId
     start: Number
     to: Node
     floor: Entries
     members: frozenset[Topic]
+    order: tuple[OrderedRange, ...] | None = None
+    history: bool = False
 
 
-class CutDone(Struct, frozen=True, tag=True):
+class Summary(Struct, frozen=True, tag=True):
+    """Child → parent: this passed me since I last told you, and nothing else climbs that could tell it."""
+
+    order: tuple[OrderedRange, ...] | None
+
+
+class CutDone(Struct, frozen=True, tag=True, omit_defaults=True):
     """Top → home of the joining topic: start and floor are complete."""
 
     join: JoinId
     start: Number
     floor: Entries
+    position: Position = 0
 
 
 class Routed(Struct, frozen=True, tag=True):
@@ -246,18 +272,23 @@ class Routed(Struct, frozen=True, tag=True):
 
 
 class Began(Struct, frozen=True, tag=True):
-    """A subscriber began a change: what it removes is gone from now on."""
+    """A subscriber began a change: what it removes is gone from now on. `start`: it begins with the past."""
 
     version: int
     add: frozenset[Topic]
     remove: frozenset[Topic]
+    start: Start | None = None
 
 
 class Done(Struct, frozen=True, tag=True, omit_defaults=True):
-    """A subscriber is done with the first `number` events of a topic; `early`: it was notified of the last early."""
+    """A subscriber is done with the first `number` events of a topic.
+
+    `position`: of an event of the past, else 0. `early`: it was notified of the last one early.
+    """
 
     topic: Topic
     number: Number
+    position: Position = 0
     early: bool = False
 
 
@@ -267,7 +298,27 @@ class Forget(Struct, frozen=True, tag=True):
     subscriber: Address
 
 
+class Summarise(Struct, frozen=True, tag=True):
+    """A node to itself: tell the parent what passed here."""
+
+
+class BeginOrder(Struct, frozen=True, tag=True):
+    """A node to itself: keep the order from now on."""
+
+
+class OrderFound(Struct, frozen=True, tag=True):
+    """Host → root: the order log holds so many positions, more than this node knows of, and these topics up to there.
+
+    It has lost its journal, or was given an old one. What the log holds must not get a second place.
+    """
+
+    position: Position
+    lasts: dict[Topic, Number]
+
+
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
-FromBroker: TypeAlias = Grown | Kept | Trimmed | Written
-BetweenNodes: TypeAlias = Pass | Announce | Cut | Routed
-Input: TypeAlias = FromClients | FromBroker | BetweenNodes | Forget  # what a node takes, and its journal keeps
+FromBroker: TypeAlias = Grown | Kept | OrderKept | Trimmed | Written
+Climbing: TypeAlias = Pass | Announce | Cut | Summary
+BetweenNodes: TypeAlias = Pass | Announce | Cut | Summary | Routed
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound
+Input: TypeAlias = FromClients | FromBroker | BetweenNodes | ToItself  # what a node takes, and its journal keeps
