@@ -1,7 +1,7 @@
 """What it costs to know that an event has its place in the order, not only that it is stored.
 
 *Latency*: one bus awaits one event after the other, on two topics by turns, at low load. Two subscribers hold both, so
-that the topics are coupled. *Rate*: the same bus publishes batches (`publish_many`), and as many events as there is room
+that the topics are coupled. *Rate*: the same bus publishes batches (`publish_many`), and as many as there is room
 for (`publish_nowait`). Each is measured with `confirm="stored"` and `confirm="placed"` by turns, in rounds, on the same
 servers, log mode. The median of the rounds counts; for the rate, the median of the ratios of neighbours.
 
@@ -64,15 +64,18 @@ async def _pipelined(url: str, confirm: Any, seconds: float) -> float:
 
 async def _hold(url: str, ready: Any) -> None:
     """Two subscribers of both topics, in a process of their own, until that is ended."""
-    async with seriatim.connect(url, timeout_s=WAIT_S) as bus:
-        async with bus.subscribe(*TOPICS[:2]) as one, bus.subscribe(*TOPICS[:2]) as other:
-            ready.set()
+    async with (
+        seriatim.connect(url, timeout_s=WAIT_S) as bus,
+        bus.subscribe(*TOPICS[:2]) as one,
+        bus.subscribe(*TOPICS[:2]) as other,
+    ):
+        ready.set()
 
-            async def read(events: seriatim.Subscription) -> None:
-                async for _ in events.batches():
-                    pass
+        async def read(events: seriatim.Subscription) -> None:
+            async for _ in events.batches():
+                pass
 
-            await asyncio.gather(read(one), read(other))
+        await asyncio.gather(read(one), read(other))
 
 
 def hold(url: str, ready: Any) -> None:

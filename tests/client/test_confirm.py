@@ -300,7 +300,7 @@ async def test_the_home_is_killed_while_publishes_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("option", "value"), [("confirm", "soon"), ("own_order", "yes")])
-def test_wrong_values_are_refused(option: str, value: str) -> None:
+def test_wrong_values_are_refused(option: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"{option}: "):
         seriatim.connect("memory://", **{option: value})
 

@@ -225,7 +225,7 @@ async def test_a_topic_whose_stream_is_deleted_and_made_anew_ends_with_an_error(
     topic = f"{cluster}.orders"
     async with (
         sequencer(server, cluster, tmp_path),
-        seriatim.connect(server.url, cluster=cluster, timeout_s=60.0) as bus,
+        seriatim.connect(server.url, cluster=cluster, timeout_s=60.0, confirm="stored") as bus,
         bus.subscribe(topic) as events,
     ):
         for i in range(5):

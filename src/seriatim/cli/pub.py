@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -51,6 +51,11 @@ _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
     help="An attribute that filters see: a value as in a filter (101.5), or plain text; may be given again.",
 )
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be given again.")
+@click.option(
+    "--confirm",
+    type=click.Choice(["placed", "stored"]),
+    help="Wait until each event has its place in the order (default of a tree), or only until the broker has it.",
+)
 @log_option("Write down here what was published, for audit; `broker:` keeps it on the broker, for archive.")
 @client_options
 @url_option
@@ -63,6 +68,7 @@ def command(
     from_stdin: bool,
     attributes: tuple[str, ...],
     headers: tuple[str, ...],
+    confirm: Literal["placed", "stored"] | None,
     folder: str | None,
     as_json: bool,
     **options: Any,
@@ -94,7 +100,7 @@ def command(
     client = Client(**options)
 
     async def publish() -> _Summary:
-        async with client.connect(publication_log=folder, join=True) as bus:
+        async with client.connect(publication_log=folder, join=True, confirm=confirm) as bus:
             return await _publish(bus, topic, _paced(events, rate), parsed, as_json)
 
     summary = run_until_interrupted(publish)
@@ -131,7 +137,7 @@ class _Summary:
 async def _publish(
     bus: "Bus", topic: str, events: AsyncIterator[bytes], headers: dict[str, str], as_json: bool
 ) -> _Summary:
-    """Publish as many at once as the window allows, and report them in order as soon as the broker has them."""
+    """Publish as many at once as the window allows, and report them in order as soon as they are confirmed."""
     summary = _Summary()
     under_way: asyncio.Queue[asyncio.Future[Any] | None] = asyncio.Queue(WINDOW)
 

@@ -76,11 +76,13 @@ class Bus(UsedOnce):
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> Published:
-        """Publish one event; returns when the broker has it (vcube://: when every member has it).
+        """Publish one event; returns when it has its place in the order: whatever anybody publishes afterwards comes
+        after it, for everybody who sees both. (`confirm="stored"`: when the broker has it. vcube://: when every member
+        has it.)
 
-        Waits while too much is queued. Raises RequestRefused if the broker does not take it, TimedOut if it does not
-        answer. `attributes`: what filters see of it (docs/filters.md); they travel as headers. `id`: a name of your own
-        for the event, never used again.
+        Waits while too much is queued. Raises RequestRefused if the broker does not take it, TimedOut if it is not
+        confirmed in time; the text says what is known of the event. `attributes`: what filters see of it
+        (docs/filters.md); they travel as headers. `id`: a name of your own for the event, never used again.
         """
         return await self._opened().publish(topic, data, with_attributes(headers, attributes), id)
 
@@ -93,7 +95,7 @@ class Bus(UsedOnce):
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> "asyncio.Future[Published]":
-        """Queue one event; the future is done when the broker has it. QueueFull: too much is queued."""
+        """Queue one event; the future is done when `publish` would return. QueueFull: too much is queued."""
         return self._opened().publish_nowait(topic, data, with_attributes(headers, attributes), id)
 
     @overload
@@ -105,7 +107,7 @@ class Bus(UsedOnce):
     async def publish_many(
         self, topic: Topic | Iterable[tuple[Topic, bytes]], data: Iterable[bytes] | None = None
     ) -> list[Published]:
-        """Publish many events, of one topic or as pairs of topic and data; returns when the broker has them all.
+        """Publish many events, of one topic or as pairs of topic and data; returns when all are confirmed.
 
         All of them are checked before the first one is sent. If some fail, the first error is raised when the fate of
         all of them is known, with a note that says how many.
