@@ -57,7 +57,9 @@ class TreeSystem(OrderedSystem):
         }
         parents: dict[Node, Node | None] = {node: None if node == "root" else "root" for node in places}
         shape = SequencingTree(parents, homes)
-        options = TreeOptions(mode=mode, retry_ms=NEVER_MS, lease_ms=NEVER_MS, patience_ms=NEVER_MS)
+        options = TreeOptions(
+            mode=mode, order="pairwise", retry_ms=NEVER_MS, lease_ms=NEVER_MS, patience_ms=NEVER_MS
+        )  # what atoms promise
         self.world.told = self._on_told
         self.world.add(BROKER, self.middle, Broker())
         for node, router in places.items():

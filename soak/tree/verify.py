@@ -40,7 +40,7 @@ from soak.tree.rows import (
     read_rows,
 )
 
-GUARANTEES = ("fifo", "tno", "integrity", "completeness")
+GUARANTEES = ("fifo", "tno", "acyclic", "integrity", "completeness")
 SHOWN_MAX = 10  # of each kind
 
 BEFORE = float("-inf")

@@ -32,8 +32,8 @@ def test_the_page_shows_disagreement_and_agreement() -> None:
     assert result.stdout.isascii(), "without a terminal, no colours"
     lines = result.stdout.splitlines()
     assert len(lines) <= 30
-    assert "  audit: per-topic valid, tno invalid, completeness valid" in lines
-    assert "  audit: per-topic valid, tno valid, completeness valid" in lines
+    assert "  audit: per-topic valid, tno invalid, acyclic invalid, completeness valid" in lines
+    assert "  audit: per-topic valid, tno valid, acyclic valid, completeness valid" in lines
     assert sum(line.startswith("* ") and "was notified of" in line for line in lines) == 1
 
 

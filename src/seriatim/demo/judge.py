@@ -10,7 +10,7 @@ from seriatim.demo.run import DemoRun
 from seriatim.demo.shop import HOLDINGS
 from seriatim.model import Delivery, History, Publication
 
-GUARANTEES = ("per-topic", "tno", "integrity", "completeness")
+GUARANTEES = ("per-topic", "tno", "acyclic", "integrity", "completeness")
 ANOMALIES_MAX = 1_000  # enough to find one that is easy to see
 AROUND = 1  # rows shown before and after what the auditor names
 MONEY_ROWS = 10  # a window about money may be so many rows longer than another one

@@ -149,6 +149,8 @@ def _verdict(kind: Kind) -> Iterator[str]:
     sums = "".join(f"{f'  sold {kind.books[name] / 100:,.2f}':{COLUMN_WIDTH + 2}}" for name in HOLDINGS)
     yield click.style(sums.rstrip(), fg=colour, bold=True)
     answers = [(name, kind.report.verdicts[name].answer) for name in GUARANTEES]
-    yield "  audit: " + ", ".join(f"{name} {click.style(answer, fg=COLOURS[answer])}" for name, answer in answers)
+    shown = [f"{name} {click.style(answer, fg=COLOURS[answer])}" for name, answer in answers]
+    yield f"  audit: {', '.join(shown[:3])},"
+    yield f"         {', '.join(shown[3:])}"
     for missing in kind.missing[:3]:
         yield f"  missing: {missing}"

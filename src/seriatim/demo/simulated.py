@@ -37,7 +37,7 @@ from seriatim.protocols.tree import Publisher, SequencerNode, Subscriber, TreeOp
 from seriatim.protocols.with_broker import Change, Changed, Delivered, EventStored, Publish
 
 SEED = 1  # the first disagreement it shows is easy to see
-GUARANTEES = ("per-topic", "tno", "completeness")
+GUARANTEES = ("per-topic", "tno", "acyclic", "completeness")
 COLUMN_WIDTH = 14
 
 EVENTS: Mapping[Topic, Sequence[str]] = {

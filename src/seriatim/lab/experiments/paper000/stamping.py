@@ -266,7 +266,7 @@ class StampingWorld:
 
     def _add_nodes(self, load: Load) -> None:
         tree = tree_of(load.layout)
-        options = TreeOptions(mode="ticket", lease_ms=LEASE_MS)
+        options = TreeOptions(mode="ticket", order="pairwise", lease_ms=LEASE_MS)  # as the paper
         subscriptions = {
             client: frozenset(NAMES[topic] for topic in topics)
             for client, topics in self.population.subscriptions.items()
