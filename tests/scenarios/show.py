@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from seriatim.model import Event
+from seriatim.order import OrderedRange
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import JoinId, Routed
@@ -43,6 +44,8 @@ def show_value(value: Any) -> str:
             return value.id
         case JoinId():
             return f"{value.subscriber}+{value.topic}"
+        case OrderedRange():
+            return f"{value.topic} {value.first}..{value.last}"
         case msgspec.Struct():
             return f"({show(value)})"
         case dict():
@@ -50,7 +53,11 @@ def show_value(value: Any) -> str:
         case set() | frozenset():
             return "{" + " ".join(sorted(map(show_value, value))) + "}"
         case list() | tuple():
-            return "{" + " ".join(map(show_value, value)) + "}"
+            return (
+                "{"
+                + (", " if any(isinstance(each, OrderedRange) for each in value) else " ").join(map(show_value, value))
+                + "}"
+            )
         case float() if value.is_integer():
             return str(int(value))
         case _:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from seriatim.model.names import Entries, Number, Topic
+from seriatim.model.names import Entries, Number, Position, Topic
 
 
 class Event(Struct, frozen=True):
@@ -27,6 +27,7 @@ class Notification(Struct, frozen=True, tag=True):
     """An event handed to the application, in order unless `out_of_order` says otherwise.
 
     `early`: its place among the topics of this subscriber is certain; its stamp was not finished yet.
+    `position`: its place in the order of all events; None: not known here.
     """
 
     event: Event
@@ -34,6 +35,7 @@ class Notification(Struct, frozen=True, tag=True):
     entries: Entries
     out_of_order: bool = False
     early: bool = False
+    position: Position | None = None
 
 
 class Gap(Struct, frozen=True, tag=True):

@@ -4,6 +4,7 @@ from seriatim.order.coupling import CouplingState, CouplingTable, Shift
 from seriatim.order.guarantees import GUARANTEES, implied_by, implies
 from seriatim.order.holdback import Held, HoldBack, Lane, Released
 from seriatim.order.levels import LevelTable, level
+from seriatim.order.order_log import OrderedRange, OrderState, PassingOrder, count_of, from_position
 from seriatim.order.passage import PassageState, PassageTable
 from seriatim.order.stamp import TopicIds, TopicNames, decode_entries, encode_entries, topic_id
 from seriatim.order.tree import SequencingTree
@@ -16,15 +17,20 @@ __all__ = [
     "HoldBack",
     "Lane",
     "LevelTable",
+    "OrderState",
+    "OrderedRange",
     "PassageState",
     "PassageTable",
+    "PassingOrder",
     "Released",
     "SequencingTree",
     "Shift",
     "TopicIds",
     "TopicNames",
+    "count_of",
     "decode_entries",
     "encode_entries",
+    "from_position",
     "implied_by",
     "implies",
     "level",

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from seriatim.model import Entries, Event, Number, Topic
+from seriatim.model import Entries, Event, Number, Position, Topic
 
 
 class Held(Struct):
@@ -29,6 +29,7 @@ class Held(Struct):
     conditions: list[tuple[Topic, Number]]
     waits_for: tuple[Topic, Number] = ("", 0)
     last: Number = 0
+    position: Position = 0
 
 
 class Lane(Struct):
@@ -86,7 +87,14 @@ class HoldBack:
         return self._run(deque(waiter for topic in closed for waiter in self._wake_up_to(topic, None)))
 
     def admit(
-        self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float, last: Number = 0
+        self,
+        topic: Topic,
+        number: Number,
+        entries: Entries,
+        event: Event | None,
+        now: float,
+        last: Number = 0,
+        position: Position = 0,
     ) -> list[Released]:
         """Take one event of an open lane that is neither done nor held yet; or voids, from `number` to `last`.
 
@@ -94,7 +102,7 @@ class HoldBack:
         """
         lane = self.lanes[topic]
         conditions = [(other, needed) for other, needed in entries.items() if other in self.lanes and other != topic]
-        lane.held[number] = Held(event, entries, now, conditions, last=last or number)
+        lane.held[number] = Held(event, entries, now, conditions, last=last or number, position=position)
         self.size += 1
         if self._bounded:
             self._arrivals.append((now, topic, number))

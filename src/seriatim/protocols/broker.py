@@ -1,9 +1,9 @@
 """The broker as a machine: what JetStream, Kafka or Redis do for the ordering protocols, and nothing more.
 
 It keeps, per topic, a numbered log with its stamp channel (log mode) and write-once slots (ticket mode), and hands
-what is written to whoever listens. It never fails by itself: loss, duplication and reordering belong to the links
-around it, crashes to the roles beside it. Simulator and explorer drive it, and so may a process that needs a broker
-in memory; it is also the reference for adapters to real ones.
+what is written to whoever listens. For all topics together it keeps the order log. It never fails by itself: loss,
+duplication and reordering belong to the links around it, crashes to the roles beside it. Simulator and explorer drive
+it, and so may a process that needs a broker in memory; it is also the reference for adapters to real ones.
 
 All its state is plain data at `state`, and nothing depends on the insertion order of a dictionary, so an encoded and
 decoded copy behaves exactly like the original.
@@ -16,10 +16,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.model import APPLICATION, Address, Entries, Event, Node, Number, RemoteError, Topic
+from seriatim.model import APPLICATION, Address, Entries, Event, Node, Number, Position, RemoteError, Topic
+from seriatim.order import OrderedRange, from_position
 from seriatim.protocols import with_broker as say
 from seriatim.protocols.machine import Effects, Machine, Payload
 from seriatim.protocols.proofs import Proof
+
+ORDER_READ_MAX = 1_000  # ranges in one answer
 
 
 class Trim(Struct, frozen=True, tag=True):
@@ -47,6 +50,7 @@ class Slot(Struct):
     entries: Entries
     event: Event | None
     proof: Proof | None = None
+    position: Position = 0
 
 
 class TopicState(Struct):
@@ -63,6 +67,22 @@ class TopicState(Struct):
     followers: list[Address] = field(default_factory=list)  # publishers that want to know how far the stamps are
 
 
+class OrderLogState(Struct):
+    """The order log: each range, and how many positions come before it."""
+
+    end: Position = 0
+    ranges: list[OrderedRange] = field(default_factory=list)
+    begins: list[Position] = field(default_factory=list)
+    readers: dict[Address, say.ReadOrder] = field(default_factory=dict)  # who waits for something to follow
+
+    def read(self, question: say.ReadOrder) -> say.OrderRead:
+        """A bounded number of the ranges behind a position that is not the end."""
+        index = bisect_right(self.begins, question.after) - 1
+        some = self.ranges[index : index + ORDER_READ_MAX]
+        ranges = from_position(some, self.begins[index], question.after)
+        return say.OrderRead(question.after, ranges, question.version)
+
+
 class BrokerState(Struct):
     """Everything the broker knows."""
 
@@ -70,6 +90,7 @@ class BrokerState(Struct):
     replays: bool = True  # False: plain publish-subscribe, which ignores `after` and delivers from now on
     markers: int = 0  # voids that follow each event in a log, as where the broker itself writes into it
     echoes: int = 0  # how often a plain message is repeated to each who wants it
+    order: OrderLogState = field(default_factory=OrderLogState)
 
 
 class Broker(Machine):
@@ -197,9 +218,9 @@ class Broker(Machine):
         state = self._topic(message.topic)
         index = bisect_left(state.slots, message.number, key=_number)
         if index == len(state.slots) or state.slots[index].number != message.number:
-            state.slots.insert(index, Slot(message.number, message.entries, message.event, message.proof))
-            delivered = say.Delivered(message.topic, message.number, message.entries, message.event, message.proof)
-            effects.send.extend([(listener, delivered) for listener in state.listeners])
+            slot = Slot(message.number, message.entries, message.event, message.proof, message.position)
+            state.slots.insert(index, slot)
+            effects.send.extend([(listener, _delivered(message.topic, slot)) for listener in state.listeners])
         slot = state.slots[index]
         winner = None if slot.event is None else slot.event.id
         effects.send.append((source, say.Written(message.topic, message.number, winner, slot.proof)))
@@ -233,13 +254,40 @@ class Broker(Machine):
         for stamped in state.stamps[bisect_right(state.stamps, after, key=_last) :]:
             effects.send.append((source, stamped))
         for slot in state.slots[bisect_right(state.slots, after, key=_number) :]:
-            effects.send.append((source, say.Delivered(topic, slot.number, slot.entries, slot.event, slot.proof)))
+            effects.send.append((source, _delivered(topic, slot)))
 
     def _unlisten(self, source: Address, message: say.Unlisten, effects: Effects) -> None:
         state = self._topic(message.topic)
         state.attendance.pop(source, None)
         if source in state.listeners:
             state.listeners.remove(source)
+
+    # ── the order log ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ordered(self, source: Address, message: say.Ordered, effects: Effects) -> None:
+        """Keep what follows the end, once. A repeat, or what would leave a hole, is only answered."""
+        order = self.state.order
+        if message.after == order.end and message.ranges:
+            for each in message.ranges:
+                order.begins.append(order.end)
+                order.ranges.append(each)
+                order.end += each.count
+            waiting, order.readers = order.readers, {}
+            for reader, question in sorted(waiting.items()):
+                self._read_order(reader, question, effects)
+        effects.send.append((source, say.OrderKept(order.end)))
+
+    def _read_order(self, source: Address, message: say.ReadOrder, effects: Effects) -> None:
+        """Answer with what follows; if nothing does, as soon as something does. A reader has one question open."""
+        order = self.state.order
+        if message.after < order.end:
+            effects.send.append((source, order.read(message)))
+        else:
+            order.readers[source] = message
+
+
+def _delivered(topic: Topic, slot: Slot) -> say.Delivered:
+    return say.Delivered(topic, slot.number, slot.entries, slot.event, slot.proof, slot.position)
 
 
 def _keeps(state: TopicState, number: Number) -> bool:
@@ -270,4 +318,6 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Write: Broker._write,
     say.Listen: Broker._listen,
     say.Unlisten: Broker._unlisten,
+    say.Ordered: Broker._ordered,
+    say.ReadOrder: Broker._read_order,
 }

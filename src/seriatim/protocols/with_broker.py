@@ -15,6 +15,7 @@ Frozen, and free of behaviour: a message is what was said, not what to do about 
 from msgspec import Struct
 
 from seriatim.model import Entries, Event, Node, Number, Position, Topic
+from seriatim.order import OrderedRange as OrderedRange
 from seriatim.protocols.proofs import Proof
 
 # ── commands from the application, and what it is told ────────────────────────────────────────────────────────────
@@ -128,7 +129,8 @@ class Grown(Struct, frozen=True, tag=True):
 class Stamped(Struct, frozen=True, tag=True):
     """Log mode, home → broker → subscribers, on the topic's stamp channel: the stamp of a range of positions.
 
-    The entries belong to `first`; the others of the range follow it and need none.
+    The entries belong to `first`; the others of the range follow it and need none. `position`: of `first` in the order
+    of all events; 0: not known.
     """
 
     topic: Topic
@@ -136,12 +138,14 @@ class Stamped(Struct, frozen=True, tag=True):
     last: Number
     entries: Entries
     epoch: int = 0
+    position: Position = 0
 
 
 class Staged(Struct, frozen=True, tag=True):
     """Log mode, node → broker → whoever attends: the stamp of a range as far as it is collected at this node.
 
     A plain message: nobody keeps it, and it may get lost. `final`: the range climbs no higher, so this is all of it.
+    `position`: then the place of `first` in the order of all events, if it is known.
     """
 
     topic: Topic
@@ -151,6 +155,7 @@ class Staged(Struct, frozen=True, tag=True):
     node: Node
     epoch: int = 0
     final: bool = False
+    position: Position = 0
 
 
 class Attend(Struct, frozen=True, tag=True):
@@ -217,7 +222,7 @@ class Write(Struct, frozen=True, tag=True):
     """Ticket mode, publisher or home → broker: put this into the slot (topic, number), if it is empty.
 
     No event: a void. It carries the entries of the number it replaces, so that no difference gets lost. Where stamps
-    are proven, `proof` is the home's proof of number and entries.
+    are proven, `proof` is the home's proof of number and entries. `position`: in the order of all events, 0: not known.
     """
 
     topic: Topic
@@ -225,6 +230,7 @@ class Write(Struct, frozen=True, tag=True):
     entries: Entries
     event: Event | None = None
     proof: Proof | None = None
+    position: Position = 0
 
 
 class Written(Struct, frozen=True, tag=True):
@@ -274,17 +280,10 @@ class Delivered(Struct, frozen=True, tag=True):
     entries: Entries | None
     event: Event | None
     proof: Proof | None = None
+    position: Position = 0
 
 
 # ── the order log ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class OrderedRange(Struct, frozen=True, array_like=True):
-    """Numbers `first` … `last` of a topic that follow each other in the order of all events."""
-
-    topic: Topic
-    first: Number
-    last: Number
 
 
 class Ordered(Struct, frozen=True, tag=True):

@@ -32,6 +32,9 @@ OWN_ORDER = TreeOptions(mode="ticket", own_order=True)
 STAGES = TreeOptions(mode="log", stages=True)
 AWAITED = TreeOptions(mode="log", confirm="placed")
 
+GLOBAL = TreeOptions(mode="ticket", order="global")
+CHAIN = SequencingTree.chain({"A": 1, "B": 2, "C": 3, "D": 3}, 3)
+
 Commands = dict[Address, list[Publish | Change]]
 
 
@@ -81,6 +84,12 @@ MOVE_ON = story(
     {"z": [change("B", "A")], "p": events("p", "A A"), "q": events("q", "B B"), "r": events("r", "C C")},
     tree=ABOVE,
     setup={"x": "A C", "y": "B C", "z": "A"},
+)
+ORDER_OF_A_CHAIN = story(
+    {"p": events("p", "D C D C"), "q": events("q", "D A C")},
+    GLOBAL,
+    CHAIN,
+    setup={"y": "A C", "z": "C D"},  # passes of C climb, those of D do not
 )
 STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
     "no-hop-by-hop": (
@@ -145,6 +154,18 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         {"contradiction", "loss", "stuck"},
     ),
     "no-left-announcement": (MOVE_ON, {"cycle"}),
+    "no-order-first": (ORDER_OF_A_CHAIN, {"order-log"}),
+    "no-order-carried": (ORDER_OF_A_CHAIN, {"order-log"}),
+    "no-order-journal": (
+        story(
+            {"p": events("p", "C C B"), "q": events("q", "B D")},
+            GLOBAL,
+            CHAIN,
+            setup={"y": "A B"},
+            budgets={node: Budget(ticks=99, crashes=1) for node in ("n1", "n2", "n3")},
+        ),
+        {"order-log", "stuck", "loss"},
+    ),
     "no-global-coupling": (
         story(
             {"p": events("p", "A"), "q": events("q", "B"), "r": events("r", "C")},
@@ -160,7 +181,7 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
             setup={"y": "A B", "z": "A"},
             readers={"q": "z"},
         ),
-        {"causal-inversion"},
+        {"causal-inversion", "order-log"},
     ),
     "no-placed": (
         story({"p": events("p", "A B")}, AWAITED, TWO_LEAVES, setup={"y": "A B"}, one_at_a_time=frozenset({"p"})),

@@ -12,7 +12,7 @@ from seriatim.model import Fenced, InputError, JournalError, RequestRefused, Tre
 from seriatim.order import SequencingTree
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Granted, Ticket, Update, Updated
+from seriatim.protocols.tree.messages import BeginOrder, Granted, Ticket, Update, Updated
 from seriatim.runtime import FileJournal, Recovered
 from seriatim.runtime.journal.interface import MemoryJournal
 from tests.live.tree.nodes import TICKETS, TREE, Site
@@ -292,11 +292,32 @@ def test_a_journal_from_before_tickets_settled_is_read_and_then_says_that_they_d
     assert rebuilt.to_append == now
 
 
+@pytest.mark.parametrize(("causal", "order"), [(True, "global"), (False, "pairwise")])
+def test_a_journal_from_before_the_order_log_begins_its_order_when_it_is_started(causal: bool, order: str) -> None:
+    """What it issued before has no place: on a tree its children would not have told of all of it."""
+    options = structs.replace(TICKETS, order=order)
+    now = found(TREE, "root", options)
+    before = {name: value for name, value in now.options.items() if name not in ("order", "order_log")}
+    then = structs.replace(now, options=before | {"causal": causal})
+    records = [encode_founded(then), msgspec.msgpack.encode(Stepped("p", Ticket(1, "A", 3), 1.0))]
+    rebuilt = rebuild(TREE, "root", options, Recovered(None, records))
+    assert (rebuilt.to_append, rebuilt.machine.inner.order_position) == (now, 0)
+    started = rebuilt.machine.tick(2.0)
+    began = [each for each in started.persist if isinstance(each, Stepped) and each.message == BeginOrder()]
+    assert len(began) == causal
+    rebuilt.machine.step("q", Ticket(1, "A", 2), 3.0)
+    assert rebuilt.machine.inner.order_position == (2 if causal else 0)
+    other = structs.replace(options, order="pairwise" if causal else "global")
+    with pytest.raises(InputError, match=f"order: the journal of root was written with '{order}'"):
+        rebuild(TREE, "root", other, Recovered(None, records))
+
+
 def test_no_key_is_written() -> None:
     """Options may hold a secret; the journal has only those that replaying needs."""
     assert set(found(TREE, "root", TICKETS).options) == {
         "mode",
         "order",
+        "order_log",
         "full_stamps",
         "lease_ms",
         "ticket_count_max",

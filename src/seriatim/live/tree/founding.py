@@ -23,7 +23,7 @@ from seriatim.runtime import Recovered
 
 # Options that decide what replaying a record does. Those of the first group promise something to clients.
 PROMISED = ("mode", "full_stamps")
-REPLAYED = (*PROMISED, "order", "lease_ms", "ticket_count_max", "open_tickets_max")
+REPLAYED = (*PROMISED, "order", "order_log", "lease_ms", "ticket_count_max", "open_tickets_max")
 # What records mean, apart from the options: a program that replays them differently does not know it, and refuses.
 MEANING, MEANS = "ticket_settles", True  # since `Ticket.settled`; older journals lack it
 ANY_KEY = b"not the key: only that there was one decides what replaying does"
@@ -55,6 +55,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
         values.pop(MEANING, None)
         values.pop("causal", None)
         values["order"] = self.order
+        values.setdefault("order_log", False)
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
             raise JournalError(
@@ -155,7 +156,7 @@ def _check_promises(then: Founded, now: Founded) -> None:
         problem = f"the journal of {now.node} was written with global order, which everybody was promised"
         raise InputError("order", problem, _fix('order = "global"'))
     for name in PROMISED:
-        was, is_now = then.options.get(name), now.options[name]
+        was, is_now = then.promised(name), now.options[name]
         if was != is_now:
             raise InputError(name, f"the journal of {now.node} was written with {was!r}, not {is_now!r}", _fix("that"))
 

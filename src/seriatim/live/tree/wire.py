@@ -15,6 +15,7 @@ from seriatim.protocols.tree.messages import (
     Routed,
     Settled,
     Subscribe,
+    Summary,
     Ticket,
     Update,
     Updated,
@@ -22,7 +23,7 @@ from seriatim.protocols.tree.messages import (
 from seriatim.runtime.net.wire import decoders_for
 
 TREE = decoders_for(
-    between=Frame[Pass | Announce | Cut | Routed],
+    between=Frame[Pass | Announce | Cut | Summary | Routed],
     from_client=Ticket | Settled | Subscribe | Update | Refresh | Inquire,
     for_client=Granted | Refused | Joined | Updated | Refreshed | Answer,
 )

@@ -1,17 +1,17 @@
 """What all parts of a sequencer share: its state, its place in the tree, and the way to other nodes.
 
-The sequencer is one machine written in three parts, each of which can be read alone: numbers (numbering.py),
-subscriptions (joining.py), and the seam to the driver (sequencer.py).
+The sequencer is one machine written in four parts, each of which can be read alone: numbers (numbering.py),
+subscriptions (joining.py), the order log (ordering.py), and the seam to the driver (sequencer.py).
 """
 
 from abc import ABC, abstractmethod
 
-from seriatim.model import Address, Node, Topic
-from seriatim.order import CouplingTable, LevelTable, PassageTable, SequencingTree
-from seriatim.protocols.machine import Effects
-from seriatim.protocols.tree.messages import Announced, CutDone, Finished, Refused, Routed, Tell
+from seriatim.model import Address, Node, Number, Position, Topic
+from seriatim.order import CouplingTable, LevelTable, OrderedRange, PassageTable, SequencingTree
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree.messages import Announced, Climbing, CutDone, Finished, Refused, Routed, Tell
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Home, Regrouping, SequencerState
+from seriatim.protocols.tree.state import Home, Regrouping, SequencerState, new_state
 
 
 class SequencerCore(ABC):
@@ -23,11 +23,12 @@ class SequencerCore(ABC):
         self.tree = tree
         self.node = node
         self.options = options
-        self.state = state if state is not None else SequencerState()
+        self.state = state if state is not None else new_state(options)
         self._passages = PassageTable(self.state.passages, full=options.full_stamps)
         self._couplings = CouplingTable(self.state.couplings, self._is_home, options.threshold)
         self._parent = tree.parents[node]
         self._levels = self._level_table()
+        self._passing_at: Position = 0  # the position of the pass that is being handled; 0: not known
 
     def _level_table(self) -> LevelTable | None:
         """Who waits at which node. None: every stamp given out here is finished here, or there are no stages."""
@@ -39,12 +40,28 @@ class SequencerCore(ABC):
         return levels
 
     @abstractmethod
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        """Take one input."""
+
+    @abstractmethod
     def _take(self, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
         """Handle what was routed to this node."""
 
     @abstractmethod
     def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
         """The broker told how long the log of a topic homed here is."""
+
+    @abstractmethod
+    def _handle_climbing(self, source: Address, message: Climbing, now: float, effects: Effects) -> None:
+        """Handle what a child sends up, after its order was merged."""
+
+    @abstractmethod
+    def _place(self, topic: Topic, first: Number, last: Number, now: float) -> Position:
+        """These numbers pass here now; returns the position of the first, 0: not known."""
+
+    @abstractmethod
+    def _carried(self, first: Number | None = None) -> tuple[OrderedRange, ...] | None:
+        """The order that goes up with a message; with `first`, without the numbers of the pass itself."""
 
     def _route(self, to: Node, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
         if to == self.node:

@@ -15,6 +15,8 @@ to this process only.
 
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from seriatim.model import BROKER, Address, Entries, Node, Topic
 from seriatim.order import SequencingTree, Shift
 from seriatim.protocols.machine import Effects
@@ -104,7 +106,7 @@ class Joining(SequencerCore):
             self._route(home, say.Announced(message.join, message.topic), now, effects)
         else:
             assert self._parent is not None, "a meeting point is above the home"
-            effects.send.append((self._parent, message))
+            effects.send.append((self._parent, structs.replace(message, order=self._carried())))
 
     def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
         """The broker told how long the log is: joins that waited for it start after what is there."""
@@ -145,7 +147,7 @@ class Joining(SequencerCore):
             self._route(self.tree.home(topic), say.CutDone(message.join, message.start, floor), now, effects)
         else:
             assert self._parent is not None, "a meeting point is above the home"
-            onwards = say.Cut(message.join, message.start, message.to, floor, message.members)
+            onwards = say.Cut(message.join, message.start, message.to, floor, message.members, self._carried())
             effects.send.append((self._parent, onwards))
 
     def _floor(self, topic: Topic, members: frozenset[Topic]) -> Entries:

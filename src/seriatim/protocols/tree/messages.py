@@ -7,9 +7,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from seriatim.model import Address, Entries, Node, Number, Topic
+from seriatim.model import Address, Entries, Node, Number, Position, Topic
+from seriatim.order import OrderedRange
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import Grown, Kept, Trimmed, Written
+from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Trimmed, Written
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -31,7 +32,7 @@ class Granted(Struct, frozen=True, tag=True):
     """Home → publisher: the numbers `first` … `last`; the entries belong to `first`, the others need none.
 
     With full stamps every number of the range carries the entries. Where stamps are proven, `proof` is for the numbers
-    that carry the entries, and `rest` for those that need none.
+    that carry the entries, and `rest` for those that need none. `position`: of `first`, 0: not known.
     """
 
     request: int
@@ -42,6 +43,7 @@ class Granted(Struct, frozen=True, tag=True):
     epoch: int = 0
     proof: Proof | None = None
     rest: Proof | None = None
+    position: Position = 0
 
 
 class Settled(Struct, frozen=True, tag=True):
@@ -164,12 +166,15 @@ class JoinId(Struct, frozen=True):
     topic: Topic
 
 
-class Pass(Struct, frozen=True, tag=True):
+class Pass(Struct, frozen=True, tag=True, omit_defaults=True):
     """Child → parent: numbers `first` … `last` of a topic climb to `top`, collecting entries where topics meet.
 
     `couple` and `uncouple` change what this topic collects from now on; an uncoupled topic is collected one last
     time (the closing rule). `once` is collected this time only (left topics). At `stages` somebody waits for what is
     collected up to there.
+
+    `order`: what passed the child since it last told its parent, without the numbers of this pass, which come behind
+    it. None, here and below: the child does not keep the order.
     """
 
     topic: Topic
@@ -180,16 +185,18 @@ class Pass(Struct, frozen=True, tag=True):
     couple: frozenset[Topic] = frozenset()
     uncouple: frozenset[Topic] = frozenset()
     once: frozenset[Topic] = frozenset()
+    order: tuple[OrderedRange, ...] | None = None
     stages: tuple[Node, ...] = ()
 
 
-class Finished(Struct, frozen=True, tag=True):
-    """Top → home, routed down: the stamp of the range is complete."""
+class Finished(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Top → home, routed down: the stamp of the range is complete. `position`: of `first`, 0: not known."""
 
     topic: Topic
     first: Number
     last: Number
     entries: Entries
+    position: Position = 0
 
 
 class Tell(Struct, frozen=True, tag=True):
@@ -201,13 +208,14 @@ class Tell(Struct, frozen=True, tag=True):
     lasting: bool = False
 
 
-class Announce(Struct, frozen=True, tag=True):
+class Announce(Struct, frozen=True, tag=True, omit_defaults=True):
     """Child → parent: the first `number` events of `topic` were issued before this; climb to `to`, then report."""
 
     topic: Topic
     number: Number
     to: Node
     join: JoinId
+    order: tuple[OrderedRange, ...] | None = None
 
 
 class Announced(Struct, frozen=True, tag=True):
@@ -217,7 +225,7 @@ class Announced(Struct, frozen=True, tag=True):
     topic: Topic
 
 
-class Cut(Struct, frozen=True, tag=True):
+class Cut(Struct, frozen=True, tag=True, omit_defaults=True):
     """Child → parent: the joining topic starts after `start`; climb to `to`, collecting the floor."""
 
     join: JoinId
@@ -225,6 +233,13 @@ class Cut(Struct, frozen=True, tag=True):
     to: Node
     floor: Entries
     members: frozenset[Topic]
+    order: tuple[OrderedRange, ...] | None = None
+
+
+class Summary(Struct, frozen=True, tag=True):
+    """Child → parent: this passed me since I last told you, and nothing else climbs that could tell it."""
+
+    order: tuple[OrderedRange, ...] | None
 
 
 class CutDone(Struct, frozen=True, tag=True):
@@ -267,7 +282,27 @@ class Forget(Struct, frozen=True, tag=True):
     subscriber: Address
 
 
+class Summarise(Struct, frozen=True, tag=True):
+    """A node to itself: tell the parent what passed here."""
+
+
+class BeginOrder(Struct, frozen=True, tag=True):
+    """A node to itself: keep the order from now on."""
+
+
+class OrderFound(Struct, frozen=True, tag=True):
+    """Host → root: the order log holds so many positions, more than this node knows of, and these topics up to there.
+
+    It has lost its journal, or was given an old one. What the log holds must not get a second place.
+    """
+
+    position: Position
+    lasts: dict[Topic, Number]
+
+
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
-FromBroker: TypeAlias = Grown | Kept | Trimmed | Written
-BetweenNodes: TypeAlias = Pass | Announce | Cut | Routed
-Input: TypeAlias = FromClients | FromBroker | BetweenNodes | Forget  # what a node takes, and its journal keeps
+FromBroker: TypeAlias = Grown | Kept | OrderKept | Trimmed | Written
+Climbing: TypeAlias = Pass | Announce | Cut | Summary
+BetweenNodes: TypeAlias = Pass | Announce | Cut | Summary | Routed
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound
+Input: TypeAlias = FromClients | FromBroker | BetweenNodes | ToItself  # what a node takes, and its journal keeps

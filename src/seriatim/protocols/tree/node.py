@@ -18,7 +18,7 @@ from seriatim.protocols.node import LinkedNode, Stepped
 from seriatim.protocols.tree.messages import BetweenNodes, Refused, Subscribe, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
-from seriatim.protocols.tree.state import SequencerState
+from seriatim.protocols.tree.state import SequencerState, new_state
 
 
 class SequencerNodeState(Struct, array_like=True):
@@ -39,7 +39,7 @@ class SequencerNode(LinkedNode):
     def __init__(
         self, tree: SequencingTree, node: Node, options: TreeOptions, state: SequencerNodeState | None = None
     ) -> None:
-        state = state if state is not None else SequencerNodeState()
+        state = state if state is not None else SequencerNodeState(new_state(options))
         super().__init__(self.sequencer_type(tree, node, options, state.sequencer), options.retry_ms, state)
         self.options = options
         for neighbour in tree.neighbours(node):

@@ -98,6 +98,7 @@ class Numbering(SequencerCore):
 
     def _issue(self, topic: Topic, home: Home, range_: Range, now: float, effects: Effects) -> None:
         home.issued = range_.last
+        range_.position = self._passing_at = self._place(topic, range_.first, range_.last, now)
         ranges = self.state.ranges.get(topic)
         if ranges is None:
             ranges = self.state.ranges[topic] = {}
@@ -111,8 +112,9 @@ class Numbering(SequencerCore):
             top = self._top(topic, group | regrouping.uncouple | regrouping.once)
             if self.options.full_stamps:  # what was collected once is collected always
                 top = self.tree.highest({top, home.top or self.node}, self.node)
-            regrouped = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
-            message = Pass(topic, range_.first, range_.last, top, {}, *regrouped, stages=self._stages(topic, top))
+            couple, uncouple, once = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
+            stages = self._stages(topic, top)
+            message = Pass(topic, range_.first, range_.last, top, {}, couple, uncouple, once, stages=stages)
             lasting = top if self.options.full_stamps else self._top(topic, group)
             home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)
@@ -130,10 +132,11 @@ class Numbering(SequencerCore):
         if self.node in message.stages:
             self._tell_stage(message, entries, effects)
         if message.top == self.node:
-            finished = Finished(message.topic, message.first, message.last, entries)
+            finished = Finished(message.topic, message.first, message.last, entries, self._passing_at)
             self._route(self.tree.home(message.topic), finished, now, effects)
         else:
-            effects.send.append((self._next_stop(message), structs.replace(message, entries=entries)))
+            order = self._carried(message.first)
+            effects.send.append((self._next_stop(message), structs.replace(message, entries=entries, order=order)))
 
     def _stages(self, topic: Topic, top: Node) -> tuple[Node, ...]:
         """The nodes at which somebody waits for the stamp that now begins to climb to `top`.
@@ -152,9 +155,9 @@ class Numbering(SequencerCore):
         """
         final = message.top == self.node
         if not (final and self._is_home(message.topic)):
-            epoch = self.state.epoch
-            staged = Staged(message.topic, message.first, message.last, entries, self.node, epoch, final)
-            effects.send.append((BROKER, staged))
+            numbers, epoch = (message.topic, message.first, message.last), self.state.epoch
+            position = self._passing_at if final else 0
+            effects.send.append((BROKER, Staged(*numbers, entries, self.node, epoch, final, position)))
 
     def _collect(self, message: Pass) -> Entries:
         """Entries of the topics that meet here; one that is being uncoupled is collected this last time."""
@@ -171,6 +174,7 @@ class Numbering(SequencerCore):
     def _on_finished(self, message: Finished, now: float, effects: Effects) -> None:
         range_ = self._range(message.topic, message.first)
         assert range_ is not None, "a range is not settled before it is finished"
+        range_.position = message.position
         self._finish(message.topic, range_, message.entries, now, effects)
 
     def _finish(self, topic: Topic, range_: Range, entries: Entries, now: float, effects: Effects) -> None:
@@ -186,11 +190,11 @@ class Numbering(SequencerCore):
         epoch, first, last = self.state.epoch, range_.first, range_.last
         key = self.options.stamp_key
         if key is None:
-            return Granted(range_.request, topic, first, last, entries, epoch)
+            return Granted(range_.request, topic, first, last, entries, epoch, position=range_.position)
         with_entries = last if self.options.full_stamps else first
         proof = prove(key, epoch, topic, first, with_entries, range_.publisher, entries)
         rest = prove(key, epoch, topic, first + 1, last, range_.publisher, {}) if with_entries < last else None
-        return Granted(range_.request, topic, first, last, entries, epoch, proof, rest)
+        return Granted(range_.request, topic, first, last, entries, epoch, proof, rest, range_.position)
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,20 +202,21 @@ class Numbering(SequencerCore):
         """A finished range is not settled: hand its stamp to the broker (again), or void its open slots."""
         assert range_.entries is not None, "only finished ranges are chased"
         if not range_.publisher:
-            stamped = Stamped(topic, range_.first, range_.last, range_.entries, self.state.epoch)
+            stamped = Stamped(topic, range_.first, range_.last, range_.entries, self.state.epoch, range_.position)
             effects.send.append((BROKER, stamped))
         else:
             # From the last one down, while the publisher writes from the first one up: what it loses is the end of
             # the range, never a number before one it keeps, so its order survives.
             for number in sorted(self._open_slots(range_), reverse=True):
-                effects.send.append((BROKER, self._void(topic, number, self._void_entries(range_, number))))
+                effects.send.append((BROKER, self._void(topic, range_, number)))
         range_.due = now + self.options.retry_ms
         self._retries.append((range_.due, topic, range_.first))
 
-    def _void(self, topic: Topic, number: Number, entries: Entries) -> Write:
-        key = self.options.stamp_key
+    def _void(self, topic: Topic, range_: Range, number: Number) -> Write:
+        entries, key = self._void_entries(range_, number), self.options.stamp_key
         proof = prove(key, self.state.epoch, topic, number, number, None, entries) if key is not None else None
-        return Write(topic, number, entries, None, proof)
+        position = range_.position + number - range_.first if range_.position else 0
+        return Write(topic, number, entries, None, proof, position)
 
     def _open_slots(self, range_: Range) -> set[Number]:
         if range_.open_slots is None:

@@ -20,6 +20,13 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     """global: couple topics that any subscription holds together; one order of all events fits what everybody sees.
     pairwise: couple topics that two subscriptions hold; any two subscribers agree on what both see."""
 
+    order_log: bool = True
+    """With global order: keep the order of all events as a log on the broker. False: the broker keeps no log."""
+
+    order_ms: float = 10.0
+    """How long a node collects the order of what passes before it hands it on: the root to the broker, another node to
+    its parent, if nothing else climbs."""
+
     own_order: bool = False
     """Keep each publisher's own order across topics, also of events that it does not wait for."""
 
@@ -90,6 +97,11 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
         """How many subscriptions must hold two topics for them to be coupled."""
         return 1 if self.order == "global" else 2
 
+    @property
+    def keeps_order_log(self) -> bool:
+        """Whether there is an order log. Pairwise order has no one order that it could hold."""
+        return self.order == "global" and self.order_log
+
     def __repr__(self) -> str:
         """Without the key: options are logged."""
         shown = {each.name: getattr(self, each.name) for each in structs.fields(self)}
@@ -97,6 +109,8 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
         return f"TreeOptions({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __post_init__(self) -> None:
+        if self.order_ms < 0:
+            raise InputError("order_ms", f"{self.order_ms} is negative", "give 0 or a positive number")
         for name in ("retry_ms", "lease_ms", "patience_ms", "ticket_count_max", "open_tickets_max"):
             if getattr(self, name) <= 0:
                 raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Position, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import is_current
@@ -50,6 +50,7 @@ class Slot(Struct):
     event: Event
     entries: Entries
     proof: Proof | None = None
+    position: Position = 0
 
 
 class Grant(Struct):
@@ -177,7 +178,7 @@ class Publisher:
                     self._ask(lane, effects)
                 if lane.grant is not None:
                     for number, slot in lane.grant.slots.items():
-                        effects.send.append((BROKER, Write(lane.topic, number, slot.entries, slot.event, slot.proof)))
+                        effects.send.append((BROKER, _filling(lane.topic, number, slot)))
             for topic in self._placing.waiting:
                 self._placing.ask_again(topic, self.tree.home(topic), effects)
             self._reactions.ask(effects)
@@ -335,8 +336,9 @@ class Publisher:
         for number, event in enumerate(events, message.first):
             entries = message.entries if number == message.first or self.options.full_stamps else {}
             proof = message.proof if message.rest is None or number == message.first else message.rest
-            grant.slots[number] = Slot(event, entries, proof)
-            effects.send.append((BROKER, Write(lane.topic, number, entries, event, proof)))
+            position = message.position + number - message.first if message.position else 0
+            grant.slots[number] = slot = Slot(event, entries, proof, position)
+            effects.send.append((BROKER, _filling(lane.topic, number, slot)))
         lane.asked, lane.granted = 0, None
         del lane.events[: len(events)]
         if not events:
@@ -401,6 +403,10 @@ class Publisher:
         elif self.state.retry_due is None:
             self.state.retry_due = now + self.options.retry_ms
         effects.wake_at = self.state.retry_due
+
+
+def _filling(topic: Topic, number: Number, slot: Slot) -> Write:
+    return Write(topic, number, slot.entries, slot.event, slot.proof, slot.position)
 
 
 def _is(event: Event, withdrawn: Withdraw) -> bool:

@@ -8,10 +8,12 @@ In ticket mode anybody who may publish can write anything into a stamp. So what 
 lies too far ahead of what is done here, is rejected: it is counted and reported, and then treated as not received.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Set
 from itertools import chain
+from operator import attrgetter
 
-from seriatim.model import Address, Entries, Event, Gap, Node, Notification, Number, Topic
+from seriatim.model import Address, Entries, Event, Gap, Node, Notification, Number, Position, Topic
 from seriatim.order import HoldBack, Lane, Released, SequencingTree, level
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.proofs import is_proven
@@ -21,6 +23,7 @@ from seriatim.protocols.tree.state import Arrived, Holding, SubscriberState
 from seriatim.protocols.with_broker import Delivered, Rejected, Staged, Stamped, StampedTo, Voids
 
 STAGES_AHEAD_MAX = 1_024  # ranges per topic that may wait for their events: who lags behind waits for finished stamps
+PLACED_REMEMBERED = 256  # stamps per topic that tell positions, before those that are used up are forgotten
 MISSING_REMEMBERED = 1_024  # skipped stretches per topic that a late event can still be told from a repeat by
 
 
@@ -84,10 +87,10 @@ class Receiving:
             self._reject(message, jump, effects)
             self.state.beyond.add(message.topic)
         elif message.entries is not None:
-            self._admit(message.topic, message.number, message.entries, message.event, now)
+            self._admit(message.topic, message.number, message.entries, message.event, now, position=message.position)
         elif message.number <= holding.stamped_to:
-            entries = self._take_stamp(holding, message.number)
-            self._admit(message.topic, message.number, entries, message.event, now)
+            entries, position = self._take_stamp(holding, message.number), position_of(holding, message.number)
+            self._admit(message.topic, message.number, entries, message.event, now, position=position)
         else:
             self._unstamped += message.number not in holding.unstamped
             holding.unstamped.setdefault(message.number, Arrived(message, now))
@@ -136,7 +139,8 @@ class Receiving:
         if message.final:
             self._finish_to(message.topic, holding, message.last, effects)
         if message.first not in holding.stamps and len(holding.stamps) < STAGES_AHEAD_MAX:
-            self._take_stamps(Stamped(message.topic, message.first, message.last, message.entries, message.epoch), now)
+            numbers = message.topic, message.first, message.last
+            self._take_stamps(Stamped(*numbers, message.entries, message.epoch, message.position), now)
 
     def _is_enough(self, message: Staged) -> bool:
         """Whether no topic held here, or just being joined, meets this one above the node that tells.
@@ -173,18 +177,23 @@ class Receiving:
         if not self.state.lanes[message.topic].open or message.last <= holding.stamped_to:
             return
         if message.first <= holding.stamped_to:  # resumed in the middle of a range: its entries are done
-            message = Stamped(message.topic, holding.stamped_to + 1, message.last, {}, message.epoch)
+            message = _rest_of(message, holding.stamped_to + 1)
         holding.stamps[message.first] = message
         while (following := holding.stamps.get(holding.stamped_to + 1)) is not None:
             holding.stamped_to = following.last
+            if following.position:
+                holding.placed.append(following)
             for number in _between(holding.unstamped, following.first, following.last):
                 arrived = holding.unstamped.pop(number)
                 self._unstamped -= 1
                 if arrived.last:
                     self._take_voids(message.topic, number, arrived.last, now)
                 else:
-                    entries = self._take_stamp(holding, number)
-                    self._admit(message.topic, number, entries, arrived.delivered.event, now)
+                    entries, event = self._take_stamp(holding, number), arrived.delivered.event
+                    self._admit(message.topic, number, entries, event, now, position=position_of(holding, number))
+        placed, few = holding.placed, PLACED_REMEMBERED // 2
+        if len(placed) > PLACED_REMEMBERED and placed[few].last <= self.state.lanes[message.topic].done:
+            del placed[:few]
 
     def _on_voids(self, message: Voids, now: float) -> None:
         """Before the start is known nothing is kept: whoever joins listens again then."""
@@ -215,14 +224,21 @@ class Receiving:
         return stamp.entries if stamp is not None else {}
 
     def _admit(
-        self, topic: Topic, number: Number, entries: Entries, event: Event | None, now: float, last: Number = 0
+        self,
+        topic: Topic,
+        number: Number,
+        entries: Entries,
+        event: Event | None,
+        now: float,
+        last: Number = 0,
+        position: Position = 0,
     ) -> None:
         holding = self.state.holdings[topic]
         if number in self.state.lanes[topic].held:
             return
         if holding.floor and number == holding.start + 1:
             entries = {**entries, **{t: max(n, entries.get(t, 0)) for t, n in holding.floor.items()}}
-        self._done(self._queue.admit(topic, number, entries, event, now, last))
+        self._done(self._queue.admit(topic, number, entries, event, now, last, position))
         if self.options.buffer_max is not None:
             while self._queue.size > self.options.buffer_max and (forced := self._queue.force_oldest()):
                 self._done(forced, "the buffer was full")
@@ -240,7 +256,10 @@ class Receiving:
                 early = self.options.tells_stages and each.number > holding.final_to
                 if early:
                     self.state.early[each.topic] = each.number
-                self.state.ready.append(Notification(held.event, each.number, held.entries, early=early))
+                position = held.position or None
+                self.state.ready.append(
+                    Notification(held.event, each.number, held.entries, early=early, position=position)
+                )
 
     def _on_late(self, holding: Holding, message: Delivered) -> None:
         """A number that is done: a repeat, unless we had given up on it."""
@@ -250,7 +269,8 @@ class Receiving:
                 holding.skipped[index : index + 1] = [(a, b) for a, b in rest if a <= b]
                 if message.event is not None:
                     entries = message.entries or {}
-                    late = Notification(message.event, message.number, entries, out_of_order=True)
+                    position = message.position or None
+                    late = Notification(message.event, message.number, entries, True, position)
                     self.state.ready.append(late)
                 return
 
@@ -281,6 +301,26 @@ def _between(numbers: Collection[Number], first: Number, last: Number) -> list[N
 
 def _is_early(each: Notification | Gap) -> bool:
     return isinstance(each, Notification) and each.early
+
+
+def _rest_of(stamped: Stamped, first: Number) -> Stamped:
+    """The stamp of the numbers from `first` on, whose entries are done."""
+    position = stamped.position + first - stamped.first if stamped.position else 0
+    return Stamped(stamped.topic, first, stamped.last, {}, stamped.epoch, position)
+
+
+def position_of(holding: Holding, number: Number) -> Position:
+    """Log mode: the place of a stamped number in the order of all events; 0: not known."""
+    placed = holding.placed
+    if not placed:
+        return 0
+    stamped = placed[-1]
+    if number < stamped.first:
+        stamped = placed[max(0, bisect_right(placed, number, key=_first) - 1)]
+    return stamped.position + number - stamped.first if stamped.first <= number <= stamped.last else 0
+
+
+_first = attrgetter("first")
 
 
 def told(each: Notification | Gap) -> tuple[Topic, Number]:

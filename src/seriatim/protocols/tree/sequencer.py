@@ -1,11 +1,13 @@
 """A node of the sequencing tree: the machine that a driver steps.
 
 It handles one input at a time, and talks to its parent and children over FIFO, exactly-once links (node.py makes
-them). Giving out numbers is described in numbering.py, starting subscriptions in joining.py.
+them). Giving out numbers is described in numbering.py, starting subscriptions in joining.py, the order log in
+ordering.py.
 
 Each correction to paper 000 is one small method, so that the checkers can be checked by replacing it: `_next_stop`
 (hop by hop), `_await_announcements` (two-phase start), `_floor` (floor), `_left_topics` (left topics), `_collect`
-(closing rule), `_is_repeat` (idempotent tickets), `_void_entries` (a void keeps the stamp).
+(closing rule), `_is_repeat` (idempotent tickets), `_void_entries` (a void keeps the stamp). So is each rule of the
+order log: `_on_climbing` (order first), `_carried` (order carried), `_hand_on_order` (summaries journaled).
 """
 
 from collections.abc import Callable
@@ -19,11 +21,12 @@ from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.joining import Joining
 from seriatim.protocols.tree.numbering import Numbering
 from seriatim.protocols.tree.options import TreeOptions
+from seriatim.protocols.tree.ordering import Ordering
 from seriatim.protocols.tree.state import SequencerState
-from seriatim.protocols.with_broker import Grown, Kept, Trimmed, Written
+from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Trimmed, Written
 
 
-class Sequencer(Numbering, Joining):
+class Sequencer(Numbering, Joining, Ordering):
     """One node. `state` is all it knows; everything else here is derived from it."""
 
     def __init__(
@@ -36,17 +39,22 @@ class Sequencer(Numbering, Joining):
         broker, itself = frozenset({BROKER}), frozenset({node})
         # What each message is handled by, and who may send it; None: any client.
         self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], frozenset[Address] | None]] = {
-            say.Announce: (self._on_announce, neighbours),
-            say.Cut: (self._on_cut, neighbours),
+            say.Announce: (self._on_climbing, neighbours),
+            say.BeginOrder: (self._on_begin_order, itself),
+            say.Cut: (self._on_climbing, neighbours),
             say.Forget: (self._on_forget, itself),
             Grown: (self._on_grown, broker),
             say.Inquire: (self._on_inquire, None),
             Kept: (self._on_kept, broker),
-            say.Pass: (self._on_pass, neighbours),
+            say.OrderFound: (self._on_order_found, itself),
+            OrderKept: (self._on_order_kept, broker),
+            say.Pass: (self._on_climbing, neighbours),
             say.Refresh: (self._on_refresh, None),
             say.Routed: (self._on_routed, neighbours),
             say.Settled: (self._on_settled, None),
             say.Subscribe: (self._on_subscribe, None),
+            say.Summarise: (self._on_summarise, itself),
+            say.Summary: (self._on_summary, neighbours),
             say.Ticket: (self._on_ticket, None),
             Trimmed: (self._on_trimmed, broker),
             say.Update: (self._on_update, None),
@@ -72,6 +80,7 @@ class Sequencer(Numbering, Joining):
         self._settle_due(now, effects)
         self._watch_again(now, effects)
         self._expire(now, effects)
+        self._hand_on_order(now, effects)
         self._wish(effects)
         return effects
 
@@ -96,10 +105,11 @@ class Sequencer(Numbering, Joining):
                 owner = f" of {range_.publisher}" if range_.publisher else ""
                 stage = "its stamp" if range_.entries is None else "its slots" if range_.publisher else "the broker"
                 lines.append(f"{topic} {range_.first}..{range_.last}{owner}: waits for {stage}")
-        return lines
+        return lines + self._explain_order()
 
     def _start(self, now: float, effects: Effects) -> None:
         self._started = True
+        self._start_order(now, effects)
         self._settle_again(now, effects)
         for holder in self.state.couplings.holders.values():
             holder.heard_at = now
@@ -122,12 +132,23 @@ class Sequencer(Numbering, Joining):
         wish = self._settle_wish()
         if self._watch_due is not None and (wish is None or self._watch_due < wish):
             wish = self._watch_due
+        if self._order_due is not None and (wish is None or self._order_due < wish):
+            wish = self._order_due
         if self.options.subscriber_lease_ms is not None and (wish is None or self._expiry_due < wish):
             wish = self._expiry_due
         effects.wake_at = wish
 
     def _on_routed(self, source: Address, message: say.Routed, now: float, effects: Effects) -> None:
         self._route(message.to, message.body, now, effects)
+
+    def _handle_climbing(self, source: Address, message: say.Climbing, now: float, effects: Effects) -> None:
+        match message:
+            case say.Pass():
+                self._on_pass(source, message, now, effects)
+            case say.Announce():
+                self._on_announce(source, message, now, effects)
+            case say.Cut():
+                self._on_cut(source, message, now, effects)
 
     def _take(self, body: say.Finished | say.Tell | say.Announced | say.CutDone, now: float, effects: Effects) -> None:
         match body:

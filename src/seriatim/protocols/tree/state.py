@@ -9,8 +9,9 @@ That of a sequencer is encoded as arrays: fields are added at the end, with a de
 
 from msgspec import Struct, field
 
-from seriatim.model import Address, Entries, Gap, Node, Notification, Number, Topic
-from seriatim.order import CouplingState, Lane, PassageState
+from seriatim.model import Address, Entries, Gap, Node, Notification, Number, Position, Topic
+from seriatim.order import CouplingState, Lane, OrderState, PassageState
+from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.with_broker import Change, Delivered, Stamped
 
 
@@ -51,6 +52,7 @@ class Range(Struct, array_like=True, omit_defaults=True):
     entries: Entries | None = None
     due: float = 0.0
     open_slots: set[Number] | None = None
+    position: Position = 0  # of the first number in the order of all events; 0: not known here
 
 
 class Desk(Struct, array_like=True, omit_defaults=True, gc=False):
@@ -93,6 +95,12 @@ class SequencerState(Struct, array_like=True):
     disputed: dict[Topic, dict[Number, Entries]] = field(default_factory=dict)  # slots that hold what is not believed
     joins: dict[Address, dict[Topic, Join]] = field(default_factory=dict)
     open_tickets: dict[Address, int] = field(default_factory=dict)
+    order: OrderState = field(default_factory=OrderState)
+
+
+def new_state(options: TreeOptions) -> SequencerState:
+    """A node that has done nothing yet. If there is an order log, it is in it from the first number on."""
+    return SequencerState(order=OrderState(begun=options.keeps_order_log))
 
 
 # ── a subscriber ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,6 +129,7 @@ class Holding(Struct):
     missing_since: float | None = None
     forged: Number = 0  # what came under this number, when it was the next one, had no right to
     begins_anew_after: Number | None = None  # it was held before: the application has seen, or was told of, so many
+    placed: list[Stamped] = field(default_factory=list)  # log mode: the latest stamps that tell positions
 
 
 class Changing(Struct):

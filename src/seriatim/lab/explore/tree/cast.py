@@ -15,6 +15,7 @@ from msgspec import structs
 from seriatim.lab.explore.engine.plan import Plan, instances_of
 from seriatim.lab.explore.engine.world import TIMER, Channel, Role, World
 from seriatim.lab.explore.tree.checks import TreeChecks
+from seriatim.lab.explore.tree.order_checks import ORDER_BROKER
 from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker
@@ -27,12 +28,18 @@ from seriatim.protocols.with_broker import (
     Changed,
     EventPlaced,
     EventStored,
+    Ordered,
+    OrderKept,
+    OrderRead,
     Publish,
+    ReadOrder,
     Staged,
     Stamped,
     StampedTo,
     Watch,
 )
+
+ORDER_LOG = (Ordered, OrderKept, ReadOrder, OrderRead)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class TreeWorld(Plan[Cast]):
         parts = Parts(self, cast or PROPER)
         return self.world(
             parts.roles(),
-            TreeChecks(self.tree, self.options, self.readers, self.one_at_a_time),
+            TreeChecks(self.tree, self.options, self.readers, self.one_at_a_time, self.is_timeless()),
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
             lane=lane_of_reconnecting if self.reconnecting else lane,
@@ -133,7 +140,7 @@ def noted(payload: Payload) -> Payload | None:
     """Checks look at which events came, in which order; not at stamps, and answers are counted."""
     if type(payload) is not Notification:
         return payload if type(payload) is Gap else None
-    return Notification(payload.event, payload.number, {}, payload.out_of_order)
+    return structs.replace(payload, entries={}, early=False) if payload.entries or payload.early else payload
 
 
 def leave(machine: Any) -> None:
@@ -163,9 +170,11 @@ def topic_of(message: Any) -> Topic:
 
 
 def lane(source: Address, target: Address, message: Payload) -> str:
-    """Topics overtake each other on the way from the broker, and so do a topic's log and its stamp channel."""
+    """Topics overtake each other on the way from the broker, and so do a topic's log, its stamps, and the order log."""
     if not source.startswith(BROKER):
         return ""
+    if isinstance(message, ORDER_LOG):
+        return "order log"
     if type(message) is Staged:  # plain messages overtake each other
         return f"{message.topic} {message.first} of {message.node}"
     return f"{topic_of(message)} stamps" if isinstance(message, Stamped | StampedTo) else topic_of(message)
@@ -201,6 +210,8 @@ class Parts:
         self.subscribers = [address for address in self.wants if address not in self.publishers]
         self.topics = sorted(self.tree.homes)
         self.brokers = [self.broker(topic) for topic in self.topics] if plan.broker_per_topic else [BROKER]
+        if plan.broker_per_topic and plan.options.keeps_order_log:
+            self.brokers.append(ORDER_BROKER)
         self.neighbours = {node: self._neighbours(node) for node in self.tree.parents}
 
     def broker(self, topic: Topic) -> Address:
@@ -234,6 +245,8 @@ class Parts:
     def route(self, target: Address, message: Payload) -> Sequence[tuple[Address, Payload]]:
         if target != BROKER or not self.plan.broker_per_topic:
             return [(target, message)]
+        if isinstance(message, ORDER_LOG):
+            return [(ORDER_BROKER, message)]
         if type(message) is Watch:
             return [(self.broker(topic), Watch(frozenset({topic}))) for topic in sorted(message.topics)]
         return [(self.broker(topic_of(message)), message)]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, stuck
+from seriatim.lab.explore.tree.order_checks import order_violations
 from seriatim.model import BROKER, Address, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
@@ -21,6 +22,7 @@ class TreeChecks(OrderChecks):
         options: TreeOptions,
         readers: Mapping[Address, Address],
         one_at_a_time: frozenset[Address] = frozenset(),
+        is_timeless: bool = False,
     ) -> None:
         self.tree = tree
         self.options = options
@@ -28,6 +30,7 @@ class TreeChecks(OrderChecks):
         self.one_at_a_time = one_at_a_time
         self.is_acyclic = options.order == "global"
         self._awaits_places = options.follows_stamps or options.mode == "ticket"
+        self.is_timeless = is_timeless
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
@@ -35,11 +38,13 @@ class TreeChecks(OrderChecks):
             question = f"{message.topic} for request {message.request} of {target}"
             request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
-        if type(message) is Stamped or (type(message) is Staged and message.final):
-            return (Fact(f"stamp of {message.topic} {message.first}", (message.last, message.entries)),)
+        if type(message) is Stamped:
+            stamp = message.last, message.entries, message.position
+            entries = Fact(f"entries of {message.topic} {message.first}", (message.last, message.entries))
+            return Fact(f"stamp of {message.topic} {message.first}", stamp), entries
         if type(message) is Staged:
-            question = f"stamp of {message.topic} {message.first} at {message.node}"
-            return (Fact(question, (message.last, message.entries)),)
+            where = "" if message.final else f" at {message.node}"
+            return (Fact(f"entries of {message.topic} {message.first}{where}", (message.last, message.entries)),)
         return ()
 
     def stopped(self, world: Stopped) -> list[Violation]:
@@ -52,7 +57,11 @@ class TreeChecks(OrderChecks):
                 found.append(stuck(address, f"waits for {waiting} answers", explained(machine)))
             if isinstance(machine, Subscriber):
                 found.extend(self._owed(world, address, machine))
-        return found + self._causal(world) if self.options.order == "global" else found
+        if self.options.order == "global":
+            found += self._causal(world)
+        if self.options.keeps_order_log and not found:
+            found += order_violations(world, self.tree, is_timeless=self.is_timeless)
+        return found
 
     def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
         found = []

@@ -7,12 +7,12 @@ in the protocol's README, with `no-` in front.
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
+from msgspec import structs
 
 from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
-from seriatim.model import Address, Entries, Node
-from seriatim.order import HoldBack, Shift, level
+from seriatim.model import Address, Entries, Node, Number
+from seriatim.order import HoldBack, OrderedRange, Shift, level
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
@@ -43,7 +43,7 @@ class SkippingSequencer(Sequencer):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._handlers[Pass] = (self._on_pass, None)  # it comes from any node below
+        self._handlers[Pass] = (self._on_climbing, None)  # it comes from any node below
 
     def _next_stop(self, message: Pass) -> Node:
         if self.tree.home(message.topic) != self.node:
@@ -85,12 +85,12 @@ def couple_by_two(self: Sequencer, *args: Any, **named: Any) -> None:
 
 
 def join_as_if_new(self: Sequencer, source: Address, message: Subscribe, now: float, effects: Effects) -> None:
-    Sequencer._on_subscribe(self, source, msgspec.structs.replace(message, left=frozenset()), now, effects)
+    Sequencer._on_subscribe(self, source, structs.replace(message, left=frozenset()), now, effects)
 
 
 def publish_at_once(self: Publisher, tree: Any, name: Any, options: Any, state: Any = None) -> None:
     """Without waiting for its own events on other topics."""
-    Publisher.__init__(self, tree, name, msgspec.structs.replace(options, own_order=False), state)
+    Publisher.__init__(self, tree, name, structs.replace(options, own_order=False), state)
 
 
 def overwrite(self: Broker, source: Address, message: Payload, now: float) -> Effects:
@@ -101,7 +101,10 @@ def overwrite(self: Broker, source: Address, message: Payload, now: float) -> Ef
     slot = next(slot for slot in topic.slots if slot.number == message.number)
     if slot.event != message.event:
         slot.entries, slot.event, slot.proof = message.entries, message.event, message.proof
-        delivered = Delivered(message.topic, message.number, message.entries, message.event, message.proof)
+        slot.position = message.position
+        delivered = Delivered(
+            message.topic, message.number, message.entries, message.event, message.proof, message.position
+        )
         effects.send = [(listener, delivered) for listener in topic.listeners]
         winner = None if message.event is None else message.event.id
         effects.send.append((source, Written(message.topic, message.number, winner, message.proof)))
@@ -111,6 +114,32 @@ def overwrite(self: Broker, source: Address, message: Payload, now: float) -> Ef
 def level_of_begun(self: Subscriber, home: Node) -> Node:
     """Without the topics that are just being joined."""
     return level(self.tree, home, [topic for topic, lane in self.state.lanes.items() if lane.open])
+
+
+def handle_then_merge(self: Sequencer, source: Address, message: Any, now: float, effects: Effects) -> None:
+    """The child's order counts only after its message was handled: what is issued meanwhile goes before it."""
+    own = structs.replace(message, order=()) if message.order is not None else message
+    Sequencer._on_climbing(self, source, own, now, effects)
+    if message.order:
+        self._order.merge(message.order)
+        self._order_due = now
+
+
+def carry_nothing(self: Sequencer, first: Number | None = None) -> tuple[OrderedRange, ...] | None:
+    """Only what a pass says of itself; everything else waits for a summary."""
+    order = self.state.order
+    if not order.begun:
+        return None
+    if first is not None:
+        order.ranges[:] = self._order.take_before(first)
+    return ()
+
+
+def summarise_in_a_tick(self: Sequencer, now: float, effects: Effects) -> None:
+    """Without a record that it was decided."""
+    before = len(effects.persist)
+    Sequencer._hand_on_order(self, now, effects)
+    del effects.persist[before:]
 
 
 VARIANTS["no-hop-by-hop"] = "a request skips nodes", Cast(sequencer=SkippingSequencer)
@@ -138,6 +167,9 @@ VARIANTS["no-placed"] = (
     Cast(publisher=type("Broken", (Publisher,), {"placing_type": broken(Placing, _has_place=gives(True))})),
 )
 breaks("no-own-order", "a publisher does not wait for itself", "publisher", __init__=publish_at_once)
+breaks("no-order-first", "a node handles a message before it merges the child's order", _on_climbing=handle_then_merge)
+breaks("no-order-carried", "what climbs carries no order, only summaries do", _carried=carry_nothing)
+breaks("no-order-journal", "a summary is sent without a record of it", _hand_on_order=summarise_in_a_tick)
 VARIANTS["no-journal-before-telling"] = "a stage is told before the journal has the pass", Cast(tells_first=True)
 breaks("no-level", "a subscriber waits for no meeting node", "subscriber", _level=lambda self, home: home)
 breaks("no-joining-level", "a topic being joined does not count", "subscriber", _level=level_of_begun)

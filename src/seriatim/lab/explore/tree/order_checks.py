@@ -1,0 +1,94 @@
+"""What the order log promises of a world at rest.
+
+It holds every issued number of every topic once, in the topic's order; what each subscriber was notified of stands in
+it in the order of notification; and a position that a notification tells is its place there.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from seriatim.lab.explore.engine.checks import Stopped, Violation, inner
+from seriatim.model import BROKER, Notification, Number, Position, Topic
+from seriatim.order import OrderedRange, SequencingTree
+from seriatim.protocols.tree import Subscriber
+
+ORDER_BROKER = f"{BROKER} order"  # where topics have a broker each
+
+
+def order_violations(world: Stopped, tree: SequencingTree, *, is_timeless: bool) -> list[Violation]:
+    """What is wrong with the order log. `is_timeless`: nobody was ever ticked, so nobody handed anything on."""
+    nodes = {node: inner(world.machine(node)) for node in tree.parents}
+    broker = world.machine(ORDER_BROKER if BROKER not in world.addresses else BROKER)
+    if broker is None or any(machine is None for machine in nodes.values()):
+        return []  # it failed, which is a violation already
+    order = broker.state.order
+    root = nodes[tree.root].state.order
+    if root.told > order.end or root.end < order.end:
+        return [
+            Violation("order-log", f"the order log ends at {order.end}, but {tree.root} counts {root.told}…{root.end}")
+        ]
+    ranges = [*order.ranges, *_behind(root.ranges, order.end - root.told)]
+    ranges += (each for node in _upwards(tree) if node != tree.root for each in nodes[node].state.order.ranges)
+    positions: dict[tuple[Topic, Number], Position] = {}
+    lasts: dict[Topic, Number] = {}
+    for topic, number in _numbers(ranges):
+        expected = lasts.get(topic, 0) + 1
+        if number != expected:
+            sentence = f"position {len(positions) + 1} of the order log is {topic} {number}, not {topic} {expected}"
+            return [Violation("order-log", sentence)]
+        lasts[topic] = number
+        positions[topic, number] = len(positions) + 1
+    found = [] if is_timeless else _unkept(nodes, order.end, len(positions), tree)
+    for node, machine in nodes.items():
+        for topic, home in sorted(machine.state.homes.items()):
+            if home.issued > lasts.get(topic, 0):
+                sentence = f"{node} issued {topic} {home.issued}, but the order log ends with {lasts.get(topic, 0)}"
+                found.append(Violation("order-log", sentence))
+    for address in world.addresses:
+        if isinstance(world.machine(address), Subscriber):
+            found += _misplaced(address, world.log(address), positions)
+    return found
+
+
+def _upwards(tree: SequencingTree) -> list[str]:
+    """The nodes, each before its parent."""
+    return sorted(tree.parents, key=lambda node: (-len(tree.paths[node]), node))
+
+
+def _behind(ranges: list[OrderedRange], count: int) -> Iterator[OrderedRange]:
+    for each in ranges:
+        if each.count > count:
+            yield OrderedRange(each.topic, each.first + count, each.last)
+        count = max(0, count - each.count)
+
+
+def _numbers(ranges: list[OrderedRange]) -> Iterator[tuple[Topic, Number]]:
+    for each in ranges:
+        for number in range(each.first, each.last + 1):
+            yield each.topic, number
+
+
+def _unkept(nodes: dict[str, Any], end: Position, known: Position, tree: SequencingTree) -> list[Violation]:
+    """Everything must have reached the broker, and the root must know it."""
+    root = nodes[tree.root].state.order
+    if end == known == root.told:
+        return []
+    waiting = [f"{node} has {len(each.state.order.ranges)} ranges" for node, each in sorted(nodes.items())]
+    return [Violation("order-log", f"the order log holds {end} of {known} positions: {', '.join(waiting)}")]
+
+
+def _misplaced(address: str, log: Any, positions: dict[tuple[Topic, Number], Position]) -> list[Violation]:
+    """A subscriber's sequence must be a subsequence of the order log."""
+    before, earlier = 0, ""
+    for each in log:
+        if type(each) is not Notification or each.out_of_order:
+            continue
+        place, name = positions.get((each.event.topic, each.number), 0), f"{each.event.topic} {each.number}"
+        if each.position is not None and each.position != place:
+            sentence = f"{address} was told that {name} has position {each.position}, the order log has it at {place}"
+            return [Violation("order-log", sentence)]
+        if place < before:
+            sentence = f"{address} was notified of {earlier} (position {before}) before {name} (position {place})"
+            return [Violation("order-log", sentence)]
+        before, earlier = place, name
+    return []
