@@ -55,7 +55,7 @@ def measure(folder: Path, rows: int, topics: int, memory: str, popularity: str, 
 
     held, rates, sites = (spark.read.parquet(str(folder / name)) for name in ("subscriptions", "rates", "sites"))
     inputs = planning.Inputs(held, rates, sites)
-    with planning.summed_up(inputs, say=lap) as summed:
+    with planning.summed_up(inputs, order="pairwise", say=lap) as summed:
         plan = planning.make_plan(summed, planning.default_network(summed.graph.sites), lap)
         lap("placed")
         summary = planning.summary(plan, planning.advise(plan))

@@ -111,7 +111,7 @@ def load_of(workload: Workload, seed: int) -> Load:
 
 def cluster_file(folder: Path, url: str, name: str, homes: dict[str, str]) -> Path:
     """A star over the three sites."""
-    lines = [f'broker = "{url}"', f'cluster = "{name}"']
+    lines = [f'broker = "{url}"', f'cluster = "{name}"', 'order = "pairwise"']
     for place, (node, site) in enumerate(NODES.items()):
         parent = "" if not place else 'parent = "n0", '
         lines.append(f'nodes.{node} = {{ {parent}site = "{site}", address = "127.0.0.1:0", journal = "memory" }}')
@@ -218,7 +218,7 @@ def plan_from(spark: SparkSession, lake: Path, config: ClusterConfig, load: Load
     subscriptions, events = found
     sites = sites_table(spark, load)
     inputs = planning.Inputs(subscriptions, planning.rates_of(events, sites), sites)
-    with planning.summed_up(inputs) as summed:
+    with planning.summed_up(inputs, order="pairwise") as summed:
         plan = planning.make_plan(summed, planning.Network(NODES, config.tree))
         summary = planning.summary(plan, [])
         planning.write_plan(plan, summary, str(out))

@@ -36,7 +36,7 @@ def main() -> None:
                 local_share=local,
             )
             tables = (getattr(made, name)(spark, workload) for name in ("subscriptions", "rates", "sites"))
-            with planning.summed_up(planning.Inputs(*tables)) as summed:
+            with planning.summed_up(planning.Inputs(*tables), order="pairwise") as summed:
                 plan = planning.make_plan(summed)
                 for rival in plan.rivals():
                     lines.setdefault(rival.name, []).append(plan.per_event(rival.cost.hops_per_s))

@@ -69,7 +69,7 @@ def entries_per_s(held: Held) -> float:
 
 @pytest.fixture(scope="module")
 def summed(spark: SparkSession) -> Iterator[Summed]:
-    with planning.summed_up(tables_of(spark, drawn(1))) as found:
+    with planning.summed_up(tables_of(spark, drawn(1)), order="pairwise") as found:
         yield found
 
 
@@ -93,7 +93,7 @@ def test_wide_subscriptions_change_nothing_but_how_pairs_are_kept(
     spark: SparkSession, summed: Summed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overlaps, "WIDE_MIN", 10)
-    with planning.summed_up(tables_of(spark, drawn(1))) as wide:
+    with planning.summed_up(tables_of(spark, drawn(1)), order="pairwise") as wide:
         assert sorted(wide.wide.subscribers) == ["monitor0", "monitor1"]
         assert len(wide.graph.a) < len(summed.graph.a)
         one, other = wide.graph, summed.graph
@@ -106,6 +106,24 @@ def test_wide_subscriptions_change_nothing_but_how_pairs_are_kept(
         question = planning.what_if(found, "s0", ["t5"])
     with_it = {name: topics | {"t5"} if name == "s0" else topics for name, topics in drawn(1).items()}
     assert question.entries_per_s == pytest.approx(entries_per_s(with_it) - entries_per_s(drawn(1)))
+
+
+@pytest.mark.parametrize("wide_min", [1_000, 10])
+def test_global_order_couples_what_one_holds_and_is_shown_beside_pairwise(
+    spark: SparkSession, summed: Summed, plan: Plan, monkeypatch: pytest.MonkeyPatch, wide_min: int
+) -> None:
+    monkeypatch.setattr(overlaps, "WIDE_MIN", wide_min)
+    with planning.summed_up(tables_of(spark, drawn(1))) as found:
+        assert found.graph.pair_count == len(together(drawn(1))) > summed.graph.pair_count
+        assert found.pairwise is not None and found.pairwise.pair_count == summed.graph.pair_count
+        assert found.pairwise.entries_per_s == pytest.approx(summed.graph.entries_per_s, rel=0.01)
+        made = planning.make_plan(found, planning.Network({"eu": "europe", "us": "america", "ap": "asia"}))
+        in_global, in_pairwise = planning.summary(made, [])["orders"]
+    assert (in_global["order"], in_pairwise["order"]) == ("global", "pairwise")
+    assert in_global["entries_per_event"] > in_pairwise["entries_per_event"]
+    assert in_global["bytes_per_event"] == 12 * in_global["entries_per_event"]
+    assert in_global["hops_per_event"] >= in_pairwise["hops_per_event"] >= made.per_event(plan.bound)
+    assert [each["order"] for each in planning.summary(plan, [])["orders"]] == ["pairwise"], "nothing else is counted"
 
 
 def test_advice_keeps_its_word(plan: Plan) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import json_option, show_json, show_progress, table
+from seriatim.cli.common import OrderChoice, json_option, show_json, show_progress, table
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
 from seriatim.protocols.atoms.written import differences, graph_of, parse
 from seriatim.protocols.atoms.written import is_atoms as plan_of_atoms
+from seriatim.protocols.tree.options import TreeOrder
 from seriatim.runtime.tables import read_toml
 from seriatim.server.config import load_config, read_plan
+from seriatim.server.orders import read_order
 
 EXIT_DIFFERS = 1
 SHOWN_MAX = 10
@@ -22,7 +24,11 @@ SHOWN_MAX = 10
 
 @click.command
 @click.argument("subscriptions")
-@click.option("--order", type=click.Choice(["tree", "atoms"]), default="tree", help="What orders.")
+@click.option(
+    "--order",
+    type=OrderChoice(["global", "pairwise", "atoms"]),
+    help="What is promised, and by what (default: from the file, or global).",
+)
 @click.option("--out", metavar="URI", help="The folder to write to; what is there is replaced.")
 @click.option("--rates", metavar="URI", help="A table: topic, events_per_s, and site (where they are published).")
 @click.option("--publications", metavar="URI", help="Take the rates from a log of events instead.")
@@ -36,7 +42,7 @@ SHOWN_MAX = 10
 @click.option(
     "--ended", is_flag=True, help="Subscriptions that have ended count, too: for the log of a run that is over."
 )
-@click.option("--causal", is_flag=True, help="Topics are coupled by one subscriber, not only by two.")
+@click.option("--causal", is_flag=True, help="Atoms for causal order: groups that share one subscriber get one, too.")
 @click.option("--what-if", "questions", multiple=True, metavar="subscriber=S,topics=A+B", help="What would change?")
 @click.option("--compare", is_flag=True, help="Show other placements, too.")
 @click.option("--advice", "advice_count", type=click.IntRange(min=0), default=5, help="Sentences of advice.")
@@ -51,7 +57,7 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
     client of the table of sites is meant by its whole name, or by the name it asked for.
 
     What is minimised are wide-area hops: messages between sites until an event has its stamp. Two topics are coupled if
-    two subscribers hold both; then their events must meet somewhere.
+    a subscriber holds both (in pairwise order: two subscribers); then their events must meet somewhere.
 
     \b
     OUT gets
@@ -85,7 +91,11 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
         raise click.UsageError("Give --rates or --publications, not both.")
     questions = [_question(text) for text in given["questions"]]
     nodes = _nodes(given)
-    is_atoms = given["order"] == "atoms"
+    order = given["order"] or nodes["order"]
+    chosen = read_order(order, given["causal"])
+    for notice in chosen.notices:
+        click.echo(f"note: {notice}", err=True)
+    is_atoms = order == "atoms"
     homes: dict[str, str] = {}
     if check is not None:
         is_atoms = is_atoms or plan_of_atoms(read_toml(Path(check), "plan.toml"))
@@ -117,7 +127,8 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
                 summary = atoms.summary(graph, name)
                 atoms.write_atoms(graph, summary, out)
         else:
-            with planning.summed_up(inputs, buckets, causal, _say) as summed:
+            tree_order: TreeOrder = "pairwise" if order == "pairwise" else "global"
+            with planning.summed_up(inputs, buckets, tree_order, _say) as summed:
                 network = _network(planning, nodes, summed.graph.sites, given["load_max"])
                 plan = planning.make_plan(summed, network, _say)
                 advice: list[Any] = [*planning.advise_on_wide(plan), *planning.advise(plan, given["advice_count"])]
@@ -160,7 +171,7 @@ def _network(planning: Any, nodes: dict[str, Any], sites: tuple[str, ...], load_
 
 def _nodes(given: dict[str, Any]) -> dict[str, Any]:
     """Nodes with their sites, the tree they form now, and what else the cluster's file says."""
-    found: dict[str, Any] = {"sites": {}, "now": None, "buckets": 0, "causal": False}
+    found: dict[str, Any] = {"sites": {}, "now": None, "buckets": 0, "causal": False, "order": None}
     if given["nodes"]:
         found |= _read_nodes(Path(given["nodes"]))
     for text in given["named"]:
@@ -178,7 +189,8 @@ def _read_nodes(path: Path) -> dict[str, Any]:
     if "broker" in raw:
         config = load_config(path)
         sites = {name: node.site or name for name, node in config.nodes.items()}
-        return {"sites": sites, "now": config.tree, "buckets": config.streams.buckets, "causal": config.causal}
+        order, buckets = config.order, config.streams.buckets
+        return {"sites": sites, "now": config.tree, "buckets": buckets, "causal": config.causal, "order": order}
     nodes = raw.get("nodes")
     if not isinstance(nodes, dict) or not nodes or set(raw) != {"nodes"}:
         problem = "has neither a broker (as cluster.toml) nor only nodes"
@@ -229,9 +241,21 @@ def _show_tree(summary: dict[str, Any], compare: bool, path: str) -> None:
     click.echo("\nwide-area hops per event")
     for name, hops in rows:
         click.echo(f"  {name:{width}}  {hops:6.3f}")
+    _show_orders(summary["orders"])
     for sentence in [*summary["advice"], *summary["what_if"]]:
         click.echo(f"\n{sentence}")
     click.echo(f"\nwrote {path}")
+
+
+def _show_orders(orders: list[dict[str, Any]]) -> None:
+    """What one order for everybody costs, beside pairwise order on the same tree and homes."""
+    measures = ("entries_per_event", "bytes_per_event", "hops_per_event")
+    headings = ("order", f"{'coupled pairs':>13}", *(f"{name.replace('_per_', '/'):>13}" for name in measures))
+    rows = [
+        (each["order"], f"{each['coupled_pairs']:>13,}", *(f"{each[name]:>13.3f}" for name in measures))
+        for each in orders
+    ]
+    click.echo(f"\n{table(headings, rows)}")
 
 
 def _check_tree(path: str, homes: dict[str, str], topics: Iterable[str], as_json: bool) -> bool:

@@ -174,6 +174,7 @@ class Staged(Struct, frozen=True, tag=True):
     """Log mode, node → broker → whoever attends: the stamp of a range as far as it is collected at this node.
 
     A plain message: nobody keeps it, and it may get lost. `final`: the range climbs no higher, so this is all of it.
+    `position`: then the place of `first` in the order of all events, if it is known.
     """
 
     topic: Topic
@@ -183,6 +184,7 @@ class Staged(Struct, frozen=True, tag=True):
     node: Node
     epoch: int = 0
     final: bool = False
+    position: Position = 0
 
 
 class Attend(Struct, frozen=True, tag=True):

@@ -8,7 +8,7 @@ bytes as in order/stamp.py, topics by the hash of their names.
 
 The header `Seriatim-Log` is the creation time of the log that these stamps belong to.
 
-*Stage*: msgpack, `[first, last, epoch, entries, final]`: the stamp of a range as far as it is at one node.
+*Stage*: msgpack, `[first, last, epoch, entries, final, position]`: the stamp of a range as far as it is at one node.
 
 *Slot*: msgpack, `[number, entries, event, proof]`, event being nil for a void or
 `[id, publisher, payload, headers, subject]`, proof nil where stamps are not proven.
@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta, Struct
 from nats.aio.msg import Msg
 
-from seriatim.model import UNREADABLE, Event, InputError, Node, Number, RemoteError, Topic
+from seriatim.model import UNREADABLE, Event, InputError, Node, Number, Position, RemoteError, Topic
 from seriatim.order import TopicIds, TopicNames, decode_entries, encode_entries
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.with_broker import Delivered, Staged, Stamped, Write, Written
@@ -136,10 +136,15 @@ def last_stamped(data: bytes, subject: str) -> Number:
     return ranges[-1].last
 
 
-class StageRow(StampRow, array_like=True, frozen=True):
+class StageRow(Struct, array_like=True, frozen=True):
     """A stamp as far as it is at one node. Node and topic are the subject."""
 
+    first: _Kept
+    last: _Kept
+    epoch: _Epoch
+    entries: bytes
     final: bool
+    position: Annotated[Position, Meta(ge=0, le=(1 << 63) - 1)] = 0
 
 
 _stage = msgspec.msgpack.Decoder(StageRow)
@@ -148,7 +153,7 @@ _stage = msgspec.msgpack.Decoder(StageRow)
 def encode_stage(staged: Staged) -> bytes:
     """The body of the message in which a node tells a stamp as far as it is."""
     entries = encode_entries(staged.entries, _ids)
-    return _encode(StageRow(staged.first, staged.last, staged.epoch, entries, staged.final))
+    return _encode(StageRow(staged.first, staged.last, staged.epoch, entries, staged.final, staged.position))
 
 
 def decode_stage(data: bytes, topic: Topic, node: Node, names: TopicNames) -> Staged:
@@ -158,7 +163,7 @@ def decode_stage(data: bytes, topic: Topic, node: Node, names: TopicNames) -> St
     except UNREADABLE as error:
         raise RemoteError(f"what {node} tells of {topic} is not a stamp: {error}") from None
     entries = decode_entries(row.entries, names)
-    return Staged(topic, row.first, row.last, entries, node, row.epoch, row.final)
+    return Staged(topic, row.first, row.last, entries, node, row.epoch, row.final, row.position)
 
 
 # ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from seriatim.pipeline.plan.planner import Placed, Plan
 from seriatim.pipeline.spark import files
 
 COUPLINGS_SHOWN = 20
+ENTRY_BYTES = 12  # of an entry on the wire: 8 for the hash that names a topic, 4 for a number of up to 268 million
 
 
 def plan_text(plan: Plan) -> str:
@@ -88,6 +89,7 @@ def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan
             for place in costliest
         ],
         "advice": [each.sentence for each in advice],
+        "orders": _orders(plan),
         "facts": {
             "topics": f"{graph.size:,}",
             "subscriptions": f"{sum(plan.summed.topics.holders):,}",
@@ -97,6 +99,25 @@ def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan
             "entries of a difference": f"{graph.entries_per_s / rates:,.1f}",
         },
     }
+
+
+def _orders(plan: Plan) -> list[dict[str, Any]]:
+    """What the planned order costs per event, and beside global order what pairwise order would."""
+    events_per_s = max(plan.events_per_s, 1e-300)
+    name = "global" if plan.graph.threshold == 1 else "pairwise"
+    rows = [(name, plan.graph, plan.cost.hops_per_s)]
+    if (fewer := plan.in_pairwise_order()) is not None and plan.summed.pairwise is not None:
+        rows.append(("pairwise", plan.summed.pairwise, fewer.cost.hops_per_s))
+    return [
+        {
+            "order": order,
+            "coupled_pairs": graph.pair_count,
+            "entries_per_event": graph.entries_per_s / events_per_s,
+            "bytes_per_event": ENTRY_BYTES * graph.entries_per_s / events_per_s,
+            "hops_per_event": plan.per_event(hops_per_s),
+        }
+        for order, graph, hops_per_s in rows
+    ]
 
 
 def _shape_of(plan: Plan, placed: Placed) -> dict[str, Any]:

@@ -21,7 +21,10 @@ from seriatim.pipeline.plan.inputs import Inputs, Topics, rates_and_places, topi
 from seriatim.pipeline.plan.network import NODES_MAX, Network, Shape, chain, shapes, star
 from seriatim.pipeline.plan.overlaps import Wide, by_id, coupled_pairs, pairs_of, wide_of
 from seriatim.pipeline.plan.placement import at, by_chance, by_hash, in_ranges, nearest, place
+from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.options import TreeOrder
 
+PAIRWISE = TreeOptions(order="pairwise")
 NOWHERE = "here"  # the site of everything, where none is known
 Say = Callable[[str], None]
 
@@ -41,6 +44,7 @@ class Summed(NamedTuple):
     pairs: DataFrame
     wide: Wide
     graph: Graph
+    pairwise: Graph | None = None  # what would be coupled in pairwise order, where that is not planned
 
 
 class Plan(NamedTuple):
@@ -94,6 +98,14 @@ class Plan(NamedTuple):
         ]
         return [self._placed(*way) for way in ways]
 
+    def in_pairwise_order(self) -> Placed | None:
+        """The same tree and homes, if the cluster promised pairwise order only. None: it does not promise more."""
+        graph = self.summed.pairwise
+        if graph is None:
+            return None
+        cost = Model(graph, self.model.network).evaluate(self.shape, self.home_ids)
+        return Placed("in pairwise order", self.shape, self.home_ids, cost)
+
     def _placed(self, name: str, shape: Shape, homes: Ids) -> Placed:
         return Placed(name, shape, homes, self.model.evaluate(shape, homes))
 
@@ -115,27 +127,51 @@ def kept_tables() -> Iterator[Callable[[DataFrame], DataFrame]]:
 
 
 @contextmanager
-def summed_up(inputs: Inputs, buckets: int = 0, causal: bool = False, say: Say = lambda line: None) -> Iterator[Summed]:
+def summed_up(
+    inputs: Inputs, buckets: int = 0, order: TreeOrder = "global", say: Say = lambda line: None
+) -> Iterator[Summed]:
     """Sum up the subscriptions on Spark. The tables stay cached while the block runs."""
     say("reading topics")
     topics = topics_of(inputs.held, buckets)
-    count, rows, threshold = len(topics.names), sum(topics.holders), 1 if causal else 2
+    count, rows, threshold = len(topics.names), sum(topics.holders), TreeOptions(order=order).threshold
     with kept_tables() as keep:
         held = keep(by_id(inputs.held, topics))
         say(f"{rows:,} subscriptions of {count:,} topics: counting who holds what together")
         wide = wide_of(held, count)
-        pairs = keep(coupled_pairs(pairs_of(wide.without(held), count, rows), wide, count, threshold))
+        counted = pairs_of(wide.without(held), count, rows)
+        if order == "global" and wide.subscribers:
+            counted = keep(counted)  # it is read twice
+        pairs = keep(coupled_pairs(counted, wide, count, threshold))
         size = pairs.count()
         if size > PAIRS_MAX:
             fix = "plan over buckets, for example --buckets 1024: topics of a bucket are ordered together"
             raise InputError("subscriptions", f"{size:,} pairs of topics are coupled, more than {PAIRS_MAX:,}", fix)
         say(f"{size:,} coupled pairs")
-        columns = columns_of(pairs, "a", "b", "subscribers")
-        order = np.lexsort((columns[1], columns[0]))
-        a, b, shared = (column[order] for column in columns)
+        listed = _listed(pairs)
         rates, where, sites = rates_and_places(inputs, topics, held)
-        graph = Graph(topics.names, rates, (a, b, shared), where, sites, wide.masks, threshold)
-        yield Summed(topics, held, pairs, wide, graph)
+        graph = Graph(topics.names, rates, listed, where, sites, wide.masks, threshold)
+        pairwise = None
+        if order == "global" and (fewer := _pairwise(counted, wide, count, listed)) is not None:
+            pairwise = Graph(topics.names, rates, fewer, where, sites, wide.masks, PAIRWISE.threshold)
+        yield Summed(topics, held, pairs, wide, graph, pairwise)
+
+
+def _listed(pairs: DataFrame) -> tuple[Ids, Ids, Ids]:
+    columns = columns_of(pairs, "a", "b", "subscribers")
+    by_ids = np.lexsort((columns[1], columns[0]))
+    a, b, shared = (column[by_ids] for column in columns)
+    return a, b, shared
+
+
+def _pairwise(
+    counted: DataFrame, wide: Wide, topic_count: int, listed: tuple[Ids, Ids, Ids]
+) -> tuple[Ids, Ids, Ids] | None:
+    """The pairs that are coupled in pairwise order, too. None: they are too many to be compared."""
+    if not wide.subscribers:
+        enough = listed[2] >= PAIRWISE.threshold
+        return listed[0][enough], listed[1][enough], listed[2][enough]
+    pairs = coupled_pairs(counted, wide, topic_count, PAIRWISE.threshold)  # also of what one wide subscription holds
+    return _listed(pairs) if pairs.count() <= PAIRS_MAX else None
 
 
 def make_plan(summed: Summed, network: Network | None = None, say: Say = lambda line: None) -> Plan:

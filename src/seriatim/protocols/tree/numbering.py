@@ -155,9 +155,9 @@ class Numbering(SequencerCore):
         """
         final = message.top == self.node
         if not (final and self._is_home(message.topic)):
-            epoch = self.state.epoch
-            staged = Staged(message.topic, message.first, message.last, entries, self.node, epoch, final)
-            effects.send.append((BROKER, staged))
+            numbers, epoch = (message.topic, message.first, message.last), self.state.epoch
+            position = self._passing_at if final else 0
+            effects.send.append((BROKER, Staged(*numbers, entries, self.node, epoch, final, position)))
 
     def _collect(self, message: Pass) -> Entries:
         """Entries of the topics that meet here; one that is being uncoupled is collected this last time."""

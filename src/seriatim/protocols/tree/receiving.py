@@ -148,7 +148,8 @@ class Receiving:
         if message.final:
             self._finish_to(message.topic, holding, message.last, effects)
         if message.first not in holding.stamps and len(holding.stamps) < STAGES_AHEAD_MAX:
-            self._take_stamps(Stamped(message.topic, message.first, message.last, message.entries, message.epoch), now)
+            numbers = message.topic, message.first, message.last
+            self._take_stamps(Stamped(*numbers, message.entries, message.epoch, message.position), now)
 
     def _is_enough(self, message: Staged) -> bool:
         """Whether no topic held here, or just being joined, meets this one above the node that tells.

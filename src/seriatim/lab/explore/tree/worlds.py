@@ -57,9 +57,13 @@ CIRCLE: Script = {
 # z has seen a1 and moves to B, where b1 comes. c1, which is before a1, is late where B is.
 MOVING_ON: Script = {**CIRCLE, "z": [change("B", "A")]}
 
+# x holds B, whose stamps climb to A's node because of y, and joins A. For w they are told where B is at home.
+STAGED: Script = {"x": [change("A")], "p": [publish("p", "A", "a1")], "q": [publish("q", "B", "b1")]}
+
 BOTH = [("y", change("A B")), ("z", change("A B"))]
 APART = [("y", change("A B")), ("z", change("A"))]
 UNEVEN = [("y", change("A")), ("z", change("A B"))]
+WATCHED = [("w", change("B")), ("x", change("B")), ("y", change("A B"))]
 ROUND = [("x", change("A")), ("y", change("B")), ("z", change("C"))]
 PAIRS = [("x", change("A B")), ("y", change("B C")), ("z", change("A C"))]
 PASSING = [("x", change("A C")), ("y", change("B C")), ("z", change("A"))]
@@ -99,6 +103,16 @@ WORLDS: dict[str, Plan[Cast]] = by_name(
         )
         for name, tree, setup, scripts, about in STORIES
         for suffix, (options, also) in MODES.items()
+    ]
+    + [
+        TreeWorld(
+            name="stages",
+            tree=TWO,
+            options=TreeOptions(mode="log", stages=True),
+            scripts=STAGED,
+            setup=WATCHED,
+            about="2 topics on a chain of 2 nodes, stamps in stages; x joins A, y holds both; 2 events",
+        )
     ]
 )
 
