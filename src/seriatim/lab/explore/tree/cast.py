@@ -302,6 +302,9 @@ class Parts:
         return frozenset({self.broker(topic) for topic in topics} | {self.tree.home(topic) for topic in topics})
 
     def _influence_at_node(self, node: Address, source: Address) -> set[Address]:
+        if source in self.publishers and self.plan.options.follows_stamps:  # it asks: the node looks at the log
+            asked = {topic for topic in self.wants[source] if self.tree.home(topic) == node}
+            return {source, *(self.broker(topic) for topic in asked)}
         if source in self.subscribers or source in self.publishers:
             return self.neighbours[node] | {source}
         if source in self.brokers:  # a node that restarted has joins wait for the length of a log
