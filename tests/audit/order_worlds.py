@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from seriatim.audit import audit
 from seriatim.model import History, Placement, Publication
+from tests.audit.test_against_oracle import faulty_history
+from tests.audit.worlds import sound_history
 
 
 def order_of(publications: list[Publication], random: Random, begin: int = 1) -> list[Placement]:
@@ -26,6 +28,38 @@ def order_of(publications: list[Publication], random: Random, begin: int = 1) ->
             rows.append(Placement(position, topic, number, number))
     random.shuffle(rows)
     return rows
+
+
+def certified_runs(seed: int) -> dict[str, tuple[History, list[Placement]]]:
+    """Sound and faulty histories, each with a sound order log and with a broken one, by what they are."""
+    random = Random(seed)
+    sound, faulty = sound_history(Random(seed)), faulty_history(seed)[0]  # the faulty one is made of the sound one
+    broken = order_of(sound.publications, random)
+    random.choice(ORDER_FAULTS)(broken, random)
+    told = with_positions(sound, order_of(sound.publications, random), random)
+    runs = {
+        "sound": (sound, order_of(sound.publications, random, random.choice([1, 1, 500]))),
+        "otherwise sound": (sound, other_order_of(sound, random) or []),
+        "told": (told, order_of(sound.publications, random)),
+        "of a broken order log": (sound, broken),
+        "faulty": (faulty, order_of(sound.publications, random)),
+        "all broken": (faulty, broken),
+    }
+    return {name: run for name, run in runs.items() if name != "otherwise sound" or run[1]}
+
+
+def with_positions(history: History, order: list[Placement], random: Random) -> History:
+    """Deliveries that tell their positions, one of them perhaps a wrong one."""
+    known = {
+        (row.topic, number): row.position + number - row.first
+        for row in order
+        for number in range(row.first, row.last + 1)
+    }
+    rows = [replace(row, order_position=known[row.topic, row.number or 0]) for row in history.deliveries]
+    if rows and random.random() < 0.5:
+        i = random.randrange(len(rows))
+        rows[i] = replace(rows[i], order_position=random.randint(1, 5))
+    return History(rows, history.publications, history.subscriptions)
 
 
 def other_order_of(history: History, random: Random) -> list[Placement] | None:

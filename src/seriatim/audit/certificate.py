@@ -11,7 +11,7 @@ fails says nothing about the guarantees. The auditor that looks at deliveries al
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from seriatim.audit.auditor import EMPTY, ONLY_TAGGED
@@ -80,6 +80,19 @@ class Certificate(Struct, frozen=True):
             raise LogError(where, "no delivery has a number, and the order log has events by topic and number", fix)
 
 
+class Marked(Struct):
+    """How many subscribers have such a position, and the first of them by name, with its first one."""
+
+    count: int = 0
+    subscriber: str = ""
+    position: int = 0
+
+    def add(self, subscriber: str, position: int) -> None:
+        if not self.count or subscriber < self.subscriber:
+            self.subscriber, self.position = subscriber, position
+        self.count += 1
+
+
 class Facts(Struct):
     """What is known of the deliveries of one run when all have been looked at. Both engines fill it in."""
 
@@ -89,8 +102,8 @@ class Facts(Struct):
     unnumbered: int = 0
     uncovered: int = 0
     first_uncovered: Delivery | None = None
-    missing: dict[str, int] = {}  # subscriber → the first of its positions without a row
-    tied: dict[str, int] = {}  # subscriber → the first of its positions that two events claim
+    missing: Marked = field(default_factory=Marked)  # positions without a row
+    tied: Marked = field(default_factory=Marked)  # positions that two events claim
 
 
 def certify(
@@ -167,12 +180,10 @@ def _doubts(facts: Facts, extent: Extent, lost: Mapping[str, int]) -> Iterator[t
         yield f"{facts.uncovered:,} of {facts.deliveries:,} deliveries are not in {extent}: the first is {first}", 1
     if facts.unnumbered:
         yield f"{facts.unnumbered:,} of {facts.deliveries:,} deliveries have no number", 1
-    if facts.missing:
-        name = min(facts.missing)
-        yield f"{name}: no row for position {facts.missing[name]}, so rows are missing", len(facts.missing)
-    if facts.tied:
-        name = min(facts.tied)
-        yield f"{name}: different events at position {facts.tied[name]}, order not known", len(facts.tied)
+    if (gone := facts.missing).count:
+        yield f"{gone.subscriber}: no row for position {gone.position}, so rows are missing", gone.count
+    if (tied := facts.tied).count:
+        yield f"{tied.subscriber}: different events at position {tied.position}, order not known", tied.count
     if facts.out_of_order == facts.deliveries:
         yield ONLY_TAGGED, 1
 
@@ -201,17 +212,20 @@ def _placed(rows: list[Delivery], log: OrderLog, facts: Facts) -> Iterator[Place
 def _positions(subscriber: str, rows: list[Delivery], facts: Facts) -> set[int]:
     """Note the first position without a row; the positions that two events claim."""
     tied = set()
+    missing: int | None = None
     expected = 0
     for i, row in enumerate(rows):
         if i and rows[i - 1].position == row.position:
             if rows[i - 1].event_id != row.event_id:
                 tied.add(row.position)
             continue
-        if row.position != expected:
-            facts.missing.setdefault(subscriber, expected)
+        if row.position != expected and missing is None:
+            missing = expected
         expected = row.position + 1
+    if missing is not None:
+        facts.missing.add(subscriber, missing)
     if tied:
-        facts.tied[subscriber] = min(tied)
+        facts.tied.add(subscriber, min(tied))
     return tied
 
 
