@@ -8,6 +8,8 @@ other logs are looked at by queries alone. Both give what `seriatim.audit.certif
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -27,9 +29,14 @@ from seriatim.audit.report import Anomaly, Findings
 from seriatim.model import Delivery, InputError
 from seriatim.pipeline.audit.certificate import order as order_log
 from seriatim.pipeline.audit.certificate import rows as queries
-from seriatim.pipeline.audit.columns import RUN, LogTables
+from seriatim.pipeline.audit.columnar.certifying import Counts, Passed, pass_files
+from seriatim.pipeline.audit.columnar.files import file_log
+from seriatim.pipeline.audit.columnar.hashing import Ids
+from seriatim.pipeline.audit.columnar.order_index import OrderIndex, order_index
+from seriatim.pipeline.audit.columnar.walking import ENDLESS
+from seriatim.pipeline.audit.columns import RUN, LogTables, with_hashes
 from seriatim.pipeline.audit.explain import decode
-from seriatim.pipeline.audit.keep import count_few, kept, planned_simply
+from seriatim.pipeline.audit.keep import count_few, handed_out, kept, planned_simply
 from seriatim.pipeline.audit.options import AuditOptions
 from seriatim.pipeline.logs.tables import Tables
 
@@ -67,28 +74,27 @@ class _Certifier:
         self.limit = limit
         self.options = options
         self.spark = log.deliveries.sparkSession
+        self.deliveries = log.deliveries
         self.order = order_log.order_rows(order.coalesce(1) if log.is_undivided else order)
 
     def result(self) -> dict[str, Certificate]:
-        self.order = kept(self.order)
-        order_log.check_ranges(self.order)
-        extents = order_log.extents(self.order)
-        faults = order_log.faults(self.order, self.limit)
-        findings: dict[str, Findings] = {}
-        for run, fault in faults.items():
-            findings[run] = Findings(self.limit)
-            findings[run].counts.update(fault.counts)
-            for anomaly in fault.anomalies:
-                findings[run].show(anomaly)
-        if self.log.has_runs or not faults:
-            looked = self._look(set(faults))
-            self._find(looked, findings)
+        has_runs = self.log.has_runs
+        self.files = None if self.log.is_undivided else file_log(self.log.files, has_runs, self.options)
+        known, findings = self._index(), {}
+        if known is None:
+            extents = self._check_order(findings)
+            known = self._index()
         else:
-            looked = Looked({}, None, None)
-        runs = {"", *looked.facts, *faults} if not self.log.has_runs else {*looked.facts, *extents}
+            extents = known[1]
+        broken = set(findings)
+        looked = Looked({}, None, None)
+        if has_runs or not broken:
+            looked = (self._look_at_files(known[0]) if known is not None else None) or self._look()
+            self._find(looked, findings)
+        runs = ({*looked.facts, *extents} | broken) if has_runs else {""}
         return {
             run: judged(
-                looked.facts.get(run, Facts()),
+                looked.facts.get(run, Facts()) if run not in broken else Facts(),
                 findings.get(run, Findings(self.limit)),
                 extents.get(run, Extent()),
                 self.log.lost.get(run, {}),
@@ -96,19 +102,109 @@ class _Certifier:
             for run in sorted(runs)
         }
 
+    # ── the order log ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _index(self) -> tuple[OrderIndex, dict[str, Extent]] | None:
+        """The order log in arrays; None if it is broken or too long, or if there are no files to compare with it."""
+        if self.files is None:
+            return None
+        taken = self.order.limit(self.options.order_rows_max + 1).toArrow()
+        return order_index(taken, self.files) if len(taken) <= self.options.order_rows_max else None
+
+    def _check_order(self, findings: dict[str, Findings]) -> dict[str, Extent]:
+        """Find what is wrong with order logs, and leave the runs that have a broken one out of all that follows."""
+        self.order = kept(self.order)
+        order_log.check_ranges(self.order)
+        extents = order_log.extents(self.order)
+        for run, fault in order_log.faults(self.order, self.limit).items():
+            findings[run] = Findings(self.limit)
+            findings[run].counts.update(fault.counts)
+            for anomaly in fault.anomalies:
+                findings[run].show(anomaly)
+        if findings:
+            broken = F.broadcast(self.spark.createDataFrame([(run,) for run in findings], "run string"))
+            self.order = self.order.join(broken, RUN, "left_anti")
+            self.deliveries = self.deliveries.join(broken, RUN, "left_anti")
+        return extents
+
     # ── the pass ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look(self, broken: set[str]) -> Looked:
-        deliveries = queries.slim(self.log.deliveries)
-        if broken:
-            runs = F.broadcast(self.spark.createDataFrame([(run,) for run in broken], "run string"))
-            deliveries = deliveries.join(runs, RUN, "left_anti")
-        rows = kept(order_log.placed(deliveries, self.order))
+    def _look(self) -> Looked:
+        """By queries."""
+        rows = kept(self._placed(self.deliveries))
         facts: dict[str, Facts] = {}
-        each = kept(queries.by_subscriber(rows))
-        is_any = self._add(facts, each)
+        is_any = self._add(facts, queries.by_subscriber(rows))
         self._first_uncovered(facts, rows)
         return Looked(facts, rows if is_any else None, rows)
+
+    def _look_at_files(self, index: OrderIndex) -> Looked | None:
+        """In arrays, and by queries at what these do not clear. None if the files do not suit."""
+        assert self.files is not None
+        passed = pass_files(self.spark, self.files, index, self.options.stretches_max)
+        if passed is None:
+            return None
+        facts = self._facts_of(passed)
+        rows, events, is_any = None, None, False
+        if len(passed.suspects):
+            theirs = self._with("s", "subscriber").join(self._hashes("s", passed.suspects), "s", "left_semi")
+            rows = kept(self._placed(theirs))
+            is_any = self._add(facts, queries.by_subscriber(rows))
+        if len(passed.doubtful):
+            theirs = self._with("e", "event_id").join(self._hashes("e", passed.doubtful), "e", "left_semi")
+            events = kept(self._placed(theirs))
+        self._uncovered_in_files(facts, passed.counts)
+        return Looked(facts, rows if is_any else None, events)
+
+    def _with(self, short: str, name: str) -> DataFrame:
+        return with_hashes(self.deliveries, self.options.salt, **{short: name})
+
+    def _placed(self, deliveries: DataFrame) -> DataFrame:
+        return order_log.placed(queries.slim(deliveries), self.order)
+
+    def _hashes(self, name: str, found: Ids) -> DataFrame:
+        return handed_out(self.spark.createDataFrame(pa.table({name: found}), f"{name} long"), len(found))
+
+    def _facts_of(self, passed: Passed) -> dict[str, Facts]:
+        """What is known of all subscribers but the suspects."""
+        counts = passed.counts.take(~np.isin(passed.counts.s, passed.suspects))
+        position = np.where(passed.whole.first > 0, 0, passed.whole.hole)
+        torn = dict(
+            zip(passed.whole.s[position < ENDLESS].tolist(), position[position < ENDLESS].tolist(), strict=True)
+        )
+        if not self.log.has_runs:
+            sums = (int(column.sum()) for column in counts[1:5])
+            facts = {"": Facts(next(sums), len(counts.s), *sums)}
+            names = self._names(torn) if torn else {}
+        else:
+            facts, names = {}, self._names(None)
+            for row in zip(*(column.tolist() for column in counts), strict=True):
+                if row[0] not in names:
+                    continue  # of a run that is left out
+                known = facts.setdefault(names[row[0]][0], Facts())
+                known.subscribers += 1
+                for name, count in zip(COUNTS, row[1:5], strict=True):
+                    setattr(known, name, getattr(known, name) + count)
+        for s in torn.keys() & names.keys():
+            run, subscriber = names[s]
+            facts[run].missing.add(subscriber, torn[s])
+        return facts
+
+    def _names(self, wanted: Iterable[int] | None) -> dict[int, tuple[str, str]]:
+        """Run and name of these subscribers, or of all, by what stands for them."""
+        rows = self._with("s", "subscriber").select("s", *queries.OWN)
+        if wanted is not None:
+            rows = rows.join(self._hashes("s", np.array(list(wanted))), "s", "left_semi")
+        return {row["s"]: (row[RUN], row["subscriber"]) for row in rows.distinct().collect()}
+
+    def _uncovered_in_files(self, facts: dict[str, Facts], counts: Counts) -> None:
+        """The first row of each run that the order log does not have is the first one of some subscriber."""
+        has = counts.first_uncovered < ENDLESS
+        if has.any():
+            first = pa.table({"s": counts.s[has], "position": counts.first_uncovered[has]})
+            known = handed_out(self.spark.createDataFrame(first, "s long, position long"), int(has.sum()))
+            self._first_uncovered(
+                facts, self._placed(self._with("s", "subscriber").join(known, ["s", "position"], "left_semi"))
+            )
 
     def _add(self, facts: dict[str, Facts], each: DataFrame) -> bool:
         """Add what is known of these subscribers. Whether some of their rows are late, or tell another position."""
