@@ -33,10 +33,15 @@ def read_order_log(path: Path | str, run: str | None = None) -> list[Placement]:
         if not files:
             raise LogError(str(path), "no order log in this folder", "give its .jsonl, .csv or .parquet files")
     rows: list[Placement] = Table(ORDER, path, files, ColumnMapping(run=run)).rows()
+    check_ranges(rows, str(path))
+    return rows
+
+
+def check_ranges(rows: Iterable[Placement], where: str) -> None:
+    """Refuse rows that are no ranges."""
     for row in rows:
         if row.last < row.first or not row.position or not row.first:
-            raise misplaced(str(path), row)
-    return rows
+            raise misplaced(where, row)
 
 
 def misplaced(where: str, row: Placement) -> LogError:

@@ -57,20 +57,28 @@ class Looked(NamedTuple):
 
 
 def certify_tables(
-    tables: Tables, order: DataFrame, limit: int = 10, options: AuditOptions | None = None
+    tables: Tables,
+    order: DataFrame,
+    limit: int = 10,
+    options: AuditOptions | None = None,
+    where: str = "order log",
 ) -> dict[str, Certificate]:
-    """The certificates of all runs, by run; of tables without a column `run` the only one under ""."""
+    """The certificates of all runs, by run; of tables without a column `run` the only one under "".
+
+    `order` has the columns of `schemas.PLACEMENTS`, and `run` if the tables have it. `where`: what errors call it.
+    """
     if limit < 1:
         raise InputError("limit", f"{limit} is too small", "show at least 1 anomaly of each name")
     options = options or AuditOptions()
     few = count_few([tables.deliveries, order], options.undivided_rows)
     with planned_simply(tables.deliveries.sparkSession, few):
-        return _Certifier(LogTables(tables, few is not None), order, limit, options).result()
+        return _Certifier(LogTables(tables, few is not None), order, limit, options, where).result()
 
 
 class _Certifier:
-    def __init__(self, log: LogTables, order: DataFrame, limit: int, options: AuditOptions) -> None:
+    def __init__(self, log: LogTables, order: DataFrame, limit: int, options: AuditOptions, where: str) -> None:
         self.log = log
+        self.where = where
         self.limit = limit
         self.options = options
         self.spark = log.deliveries.sparkSession
@@ -80,7 +88,8 @@ class _Certifier:
     def result(self) -> dict[str, Certificate]:
         has_runs = self.log.has_runs
         self.files = None if self.log.is_undivided else file_log(self.log.files, has_runs, self.options)
-        known, findings = self._index(), {}
+        findings: dict[str, Findings] = {}
+        known = self._index()
         if known is None:
             extents = self._check_order(findings)
             known = self._index()
@@ -114,7 +123,7 @@ class _Certifier:
     def _check_order(self, findings: dict[str, Findings]) -> dict[str, Extent]:
         """Find what is wrong with order logs, and leave the runs that have a broken one out of all that follows."""
         self.order = kept(self.order)
-        order_log.check_ranges(self.order)
+        order_log.check_ranges(self.order, self.where)
         extents = order_log.extents(self.order)
         for run, fault in order_log.faults(self.order, self.limit).items():
             findings[run] = Findings(self.limit)
@@ -172,8 +181,9 @@ class _Certifier:
             zip(passed.whole.s[position < ENDLESS].tolist(), position[position < ENDLESS].tolist(), strict=True)
         )
         if not self.log.has_runs:
-            sums = (int(column.sum()) for column in counts[1:5])
-            facts = {"": Facts(next(sums), len(counts.s), *sums)}
+            facts = {"": Facts(subscribers=len(counts.s))}
+            for name in COUNTS:
+                setattr(facts[""], name, int(getattr(counts, name).sum()))
             names = self._names(torn) if torn else {}
         else:
             facts, names = {}, self._names(None)

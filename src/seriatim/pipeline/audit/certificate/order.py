@@ -8,9 +8,9 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from seriatim.audit.order_log import Extent, number_fault, position_fault
+from seriatim.audit.order_log import Extent, misplaced, number_fault, position_fault
 from seriatim.audit.report import Anomaly
-from seriatim.model import LogError, Placement
+from seriatim.model import Placement
 from seriatim.pipeline.audit.columns import RUN, complete
 from seriatim.pipeline.audit.keep import kept
 from seriatim.pipeline.schemas import PLACEMENTS
@@ -31,11 +31,11 @@ def order_rows(order: DataFrame) -> DataFrame:
     return complete(order, PLACEMENTS, "order")
 
 
-def check_ranges(rows: DataFrame) -> None:
+def check_ranges(rows: DataFrame, where: str) -> None:
     """Refuse rows that are no ranges."""
     wrong = rows.filter("last < first or position < 1 or first < 1").orderBy("run", *NAMES).limit(1).collect()
     for row in wrong:
-        raise LogError(f"order log, position {row['position']}", "not a range", "positions and numbers count from 1")
+        raise misplaced(where, placement_of(row))
 
 
 def extents(rows: DataFrame) -> dict[str, Extent]:

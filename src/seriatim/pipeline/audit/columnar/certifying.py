@@ -61,8 +61,14 @@ class Counts(NamedTuple):
             return self
         order = np.argsort(self.s, kind="stable")
         starts = np.flatnonzero(np.concatenate([[True], np.diff(self.s[order]) != 0]))
-        sums = (np.add.reduceat(column[order], starts) for column in self[1:-1])
-        return Counts(self.s[order][starts], *sums, np.minimum.reduceat(self.first_uncovered[order], starts))
+        return Counts(
+            self.s[order][starts],
+            np.add.reduceat(self.deliveries[order], starts),
+            np.add.reduceat(self.out_of_order[order], starts),
+            np.add.reduceat(self.unnumbered[order], starts),
+            np.add.reduceat(self.uncovered[order], starts),
+            np.minimum.reduceat(self.first_uncovered[order], starts),
+        )
 
 
 class Passed(NamedTuple):
@@ -130,6 +136,17 @@ class _Rows(NamedTuple):
     is_numbered: NDArray[np.bool_]
     is_mistold: NDArray[np.bool_]
 
+    def take(self, order: Ids) -> "_Rows":
+        return _Rows(
+            self.s[order],
+            self.position[order],
+            self.events[order],
+            self.place[order],
+            self.is_tagged[order],
+            self.is_numbered[order],
+            self.is_mistold[order],
+        )
+
 
 def _split(log: FileLog, held: Broadcast[OrderIndex], buckets: int, split: Split) -> Iterator[pa.RecordBatch]:
     index = held.value
@@ -178,7 +195,7 @@ def _rows(chunk: Chunk, log: FileLog, index: OrderIndex) -> _Rows:
         told & (chunk.whole("order_position") != position),
     )
     order = sorting(rows.s, rows.position)
-    return rows if order is None else _Rows(*(column[order] for column in rows))
+    return rows if order is None else rows.take(order)
 
 
 def _topics(chunk: Chunk, log: FileLog, index: OrderIndex) -> Ids:

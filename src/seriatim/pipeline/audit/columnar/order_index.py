@@ -60,7 +60,7 @@ def order_index(rows: pa.Table, log: FileLog) -> tuple[OrderIndex, dict[str, Ext
     rows = rows.combine_chunks()
     if not len(rows):
         nothing = np.empty(0, np.int64)
-        return OrderIndex(*(nothing for _ in range(7)), 0), {}
+        return OrderIndex(nothing, nothing, nothing, nothing, nothing, nothing, nothing, 0), {}
     hashes = _hashes(rows, log)
     position, first, last = (rows[name].to_numpy() for name in ("position", "first", "last"))
     if (position < 1).any() or (first < 1).any() or (last < first).any():

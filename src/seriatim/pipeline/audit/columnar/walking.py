@@ -199,7 +199,9 @@ def _sorted(chunk: Chunk) -> _Rows:
         chunk.hashes("subscriber"), chunk.whole("position"), chunk.hashes("event_id"), chunk.flags("out_of_order")
     )
     order = sorting(rows.s, rows.position)
-    return rows if order is None else _Rows(*(column[order] for column in rows))
+    if order is None:
+        return rows
+    return _Rows(rows.s[order], rows.position[order], rows.events[order], rows.is_tagged[order])
 
 
 def sorting(s: Ids, position: Ids) -> Ids | None:
