@@ -112,8 +112,9 @@ def position_fault(before: Placement, row: Placement) -> Anomaly:
     if row.position > end:
         sentence = f"the order log goes on at position {row.position} after position {end}: rows are missing between"
         return Anomaly("order-log-gap", sentence, (before, row))
-    both = f"number {before.first + row.position - before.position} of topic {before.topic}"
-    sentence = f"position {row.position} of the order log stands for {both} and for number {row.first} of {row.topic}"
+    one = f"number {before.first + row.position - before.position} of topic {before.topic}"
+    other = f"number {row.first} of topic {row.topic}"
+    sentence = f"position {row.position} of the order log stands for {one} and for {other}"
     return Anomaly("order-log-overlap", sentence, (before, row))
 
 
