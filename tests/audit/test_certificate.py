@@ -83,7 +83,11 @@ def test_events_of_one_message_share_a_position_and_have_an_index() -> None:
     [
         (ORDER[::2], {"order-log-gap"}, "goes on at position 4 after position 2: rows are missing between"),
         (ORDER[1:], set(), ""),
-        ([*ORDER, Placement(4, "C", 1, 1)], {"order-log-overlap"}, "stands for number 3 of topic A and for number 1 of topic C"),
+        (
+            [*ORDER, Placement(4, "C", 1, 1)],
+            {"order-log-overlap"},
+            "stands for number 3 of topic A and for number 1 of topic C",
+        ),
         ([*ORDER, Placement(5, "A", 5, 5)], {"order-log-skip"}, "number 5 of topic A comes right after number 3"),
         ([*ORDER, Placement(5, "A", 2, 2)], {"order-log-back"}, "number 2 of topic A comes again or too late"),
         ([*ORDER, ORDER[0]], {"order-log-overlap", "order-log-back"}, "position 1 of the order log stands for"),

@@ -11,8 +11,6 @@ from seriatim.cli.common import add_options
 from seriatim.model import History, InputError, Placement
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from seriatim.pipeline.logs import Tables
 
 METHODS = {
@@ -77,7 +75,7 @@ def engine_for_both(choice: Choice, order_log: str | None, wanted: str) -> Choic
 
 
 def certify_on_spark(
-    tables: "Tables", history: History | None, order: "DataFrame", limit: int, rows_max: int, where: str
+    tables: "Tables", history: History | None, order: Any, limit: int, rows_max: int, where: str
 ) -> Certificate:
     """The certificate of tables; by the plain one if log (`history`) and order log are small."""
     from seriatim.pipeline.audit import certify_tables

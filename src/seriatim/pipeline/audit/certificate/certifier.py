@@ -29,9 +29,9 @@ from seriatim.audit.report import Anomaly, Findings
 from seriatim.model import Delivery, InputError
 from seriatim.pipeline.audit.certificate import order as order_log
 from seriatim.pipeline.audit.certificate import rows as queries
-from seriatim.pipeline.audit.columnar.certifying import Counts, Passed, pass_files
+from seriatim.pipeline.audit.columnar.certifying import Passed, pass_files
+from seriatim.pipeline.audit.columnar.closer import Wanted, rows_closer
 from seriatim.pipeline.audit.columnar.files import file_log
-from seriatim.pipeline.audit.columnar.hashing import Ids
 from seriatim.pipeline.audit.columnar.order_index import OrderIndex, order_index
 from seriatim.pipeline.audit.columnar.walking import ENDLESS
 from seriatim.pipeline.audit.columns import RUN, LogTables, with_hashes
@@ -115,10 +115,9 @@ class _Certifier:
 
     def _index(self) -> tuple[OrderIndex, dict[str, Extent]] | None:
         """The order log in arrays; None if it is broken or too long, or if there are no files to compare with it."""
-        if self.files is None:
+        if self.files is None or self.order.count() > self.options.order_rows_max:
             return None
-        taken = self.order.limit(self.options.order_rows_max + 1).toArrow()
-        return order_index(taken, self.files) if len(taken) <= self.options.order_rows_max else None
+        return order_index(self.order.toArrow(), self.files)
 
     def _check_order(self, findings: dict[str, Findings]) -> dict[str, Extent]:
         """Find what is wrong with order logs, and leave the runs that have a broken one out of all that follows."""
@@ -140,7 +139,7 @@ class _Certifier:
 
     def _look(self) -> Looked:
         """By queries."""
-        rows = kept(self._placed(self.deliveries))
+        rows = kept(order_log.placed(queries.slim(self.deliveries), self.order))
         facts: dict[str, Facts] = {}
         is_any = self._add(facts, queries.by_subscriber(rows))
         self._first_uncovered(facts, rows)
@@ -155,23 +154,15 @@ class _Certifier:
         facts = self._facts_of(passed)
         rows, events, is_any = None, None, False
         if len(passed.suspects):
-            theirs = self._with("s", "subscriber").join(self._hashes("s", passed.suspects), "s", "left_semi")
-            rows = kept(self._placed(theirs))
+            rows = rows_closer(self.spark, self.files, index, Wanted("subscriber", passed.suspects))
             is_any = self._add(facts, queries.by_subscriber(rows))
         if len(passed.doubtful):
-            theirs = self._with("e", "event_id").join(self._hashes("e", passed.doubtful), "e", "left_semi")
-            events = kept(self._placed(theirs))
-        self._uncovered_in_files(facts, passed.counts)
+            events = rows_closer(self.spark, self.files, index, Wanted("event_id", passed.doubtful))
+        has = passed.counts.first_uncovered < ENDLESS
+        if has.any():  # the first one of a run is the first one of some subscriber
+            first = Wanted("subscriber", passed.counts.s[has], passed.counts.first_uncovered[has])
+            self._first_uncovered(facts, rows_closer(self.spark, self.files, index, first))
         return Looked(facts, rows if is_any else None, events)
-
-    def _with(self, short: str, name: str) -> DataFrame:
-        return with_hashes(self.deliveries, self.options.salt, **{short: name})
-
-    def _placed(self, deliveries: DataFrame) -> DataFrame:
-        return order_log.placed(queries.slim(deliveries), self.order)
-
-    def _hashes(self, name: str, found: Ids) -> DataFrame:
-        return handed_out(self.spark.createDataFrame(pa.table({name: found}), f"{name} long"), len(found))
 
     def _facts_of(self, passed: Passed) -> dict[str, Facts]:
         """What is known of all subscribers but the suspects."""
@@ -201,20 +192,12 @@ class _Certifier:
 
     def _names(self, wanted: Iterable[int] | None) -> dict[int, tuple[str, str]]:
         """Run and name of these subscribers, or of all, by what stands for them."""
-        rows = self._with("s", "subscriber").select("s", *queries.OWN)
+        rows = with_hashes(self.deliveries, self.options.salt, s="subscriber").select("s", *queries.OWN)
         if wanted is not None:
-            rows = rows.join(self._hashes("s", np.array(list(wanted))), "s", "left_semi")
+            hashes = pa.table({"s": pa.array(wanted, pa.int64())})
+            known = handed_out(self.spark.createDataFrame(hashes, "s long"), len(hashes))
+            rows = rows.join(known, "s", "left_semi")
         return {row["s"]: (row[RUN], row["subscriber"]) for row in rows.distinct().collect()}
-
-    def _uncovered_in_files(self, facts: dict[str, Facts], counts: Counts) -> None:
-        """The first row of each run that the order log does not have is the first one of some subscriber."""
-        has = counts.first_uncovered < ENDLESS
-        if has.any():
-            first = pa.table({"s": counts.s[has], "position": counts.first_uncovered[has]})
-            known = handed_out(self.spark.createDataFrame(first, "s long, position long"), int(has.sum()))
-            self._first_uncovered(
-                facts, self._placed(self._with("s", "subscriber").join(known, ["s", "position"], "left_semi"))
-            )
 
     def _add(self, facts: dict[str, Facts], each: DataFrame) -> bool:
         """Add what is known of these subscribers. Whether some of their rows are late, or tell another position."""
@@ -244,7 +227,8 @@ class _Certifier:
         key = F.struct("subscriber", *queries.SORTED)
         found = rows.filter("number is not null and at is null").groupBy(RUN).agg(F.min(key).alias("row"))
         for row in found.collect():
-            facts[row[RUN]].first_uncovered = _slim_delivery(row["row"])
+            if row[RUN] in facts:
+                facts[row[RUN]].first_uncovered = _slim_delivery(row["row"])
 
     # ── what is shown ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,6 +16,7 @@ from seriatim.pipeline.audit.keep import kept
 SORTED = ("position", "event_id", "topic", "number", "index", "out_of_order")
 SLIM = (RUN, "subscriber", *SORTED, "order_position")
 OWN = (RUN, "subscriber")
+NAMED = 1_000  # subscribers, in one query
 TOLD = "subscriber string, position long, event_id string, topic string, number long, index int, out_of_order boolean"
 
 
@@ -157,6 +158,9 @@ def whole_rows(deliveries: DataFrame, wanted: Iterable[tuple[str, Row]]) -> dict
         return {}
     names = (RUN, "subscriber", *SORTED)
     known = F.broadcast(deliveries.sparkSession.createDataFrame(keys, f"run string, {TOLD}").coalesce(1))
+    # Files that tell from where to where their names go need not be read.
+    names_here = {key[1] for key in keys}
+    deliveries = deliveries.filter(F.col("subscriber").isin(*names_here)) if len(names_here) <= NAMED else deliveries
     found = deliveries.join(known, list(names), "left_semi").select(*names, row_of("deliveries").alias("text"))
     first = found.groupBy(*names).agg(F.min("text").alias("text")).collect()
     return {(row[RUN], *_told(row)): row["text"] for row in first}

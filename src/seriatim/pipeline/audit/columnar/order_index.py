@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from seriatim.audit.order_log import Extent
 from seriatim.pipeline.audit.columnar.files import FileLog
-from seriatim.pipeline.audit.columnar.hashing import Ids, hash_column, hash_texts, seed_of
+from seriatim.pipeline.audit.columnar.hashing import Ids, hash_texts, seed_of
 
 ABSENT = -1
 
@@ -36,13 +35,28 @@ class OrderIndex(NamedTuple):
 
     def slots_of(self, topics: Ids, numbers: Ids, is_numbered: NDArray[np.bool_]) -> Ids:
         """The slots of numbers of topics, ABSENT where the order log does not have them. `topics`: see `codes_of`."""
+        found = np.full(len(numbers), ABSENT, np.int64)
+        if not len(self.topics):
+            return found
         offsets = numbers - self.lowest[topics]
         has = is_numbered & (topics >= 0) & (offsets >= 0) & (offsets < self.sizes[topics])
-        found = np.full(len(numbers), ABSENT, np.int64)
         counts = (self.counts[topics] + offsets)[has]
         rows = np.searchsorted(self.begins, counts, side="right") - 1
         found[has] = self.slots[rows] + counts - self.begins[rows]
         return found
+
+    def rows_of(self, topics: Ids, slots: Ids, numbers: Ids) -> tuple[Ids, Ids, Ids]:
+        """Position, first and last number of the row of the order log that has each of these; 0 for those ABSENT."""
+        shown = np.zeros((3, len(slots)), np.int64)
+        has = slots != ABSENT
+        if has.any():
+            topics, numbers = topics[has], numbers[has]
+            counts = self.counts[topics] + numbers - self.lowest[topics]
+            rows = np.searchsorted(self.begins, counts, side="right") - 1
+            first = numbers - (counts - self.begins[rows])
+            sizes = np.diff(self.begins, append=self.slot_count)[rows]
+            shown[:, has] = self.slots[rows] + self.shifts[topics], first, first + sizes - 1
+        return shown[0], shown[1], shown[2]
 
     def codes_of(self, hashes: Ids) -> Ids:
         """Which topic each hash stands for; ABSENT: none."""
@@ -62,6 +76,8 @@ def order_index(rows: pa.Table, log: FileLog) -> tuple[OrderIndex, dict[str, Ext
         nothing = np.empty(0, np.int64)
         return OrderIndex(nothing, nothing, nothing, nothing, nothing, nothing, nothing, 0), {}
     hashes = _hashes(rows, log)
+    if hashes is None:
+        return None
     position, first, last = (rows[name].to_numpy() for name in ("position", "first", "last"))
     if (position < 1).any() or (first < 1).any() or (last < first).any():
         return None
@@ -74,9 +90,7 @@ def order_index(rows: pa.Table, log: FileLog) -> tuple[OrderIndex, dict[str, Ext
     if (position[1:] != position[:-1] + sizes[:-1])[~is_begin[1:]].any():
         return None
     slots = np.cumsum(sizes) - sizes
-    topics, begins, codes = np.unique(hashes, return_index=True, return_inverse=True)
-    if not _is_one_name_each(rows.take(pa.array(by_position)), begins[codes]):
-        return None
+    topics, codes = np.unique(hashes, return_inverse=True)
     by_topic = np.argsort(codes, kind="stable")
     is_same = codes[by_topic][1:] == codes[by_topic][:-1]
     if (first[by_topic][1:] != last[by_topic][:-1] + 1)[is_same].any():
@@ -103,15 +117,14 @@ def order_index(rows: pa.Table, log: FileLog) -> tuple[OrderIndex, dict[str, Ext
     return index, extents
 
 
-def _hashes(rows: pa.Table, log: FileLog) -> Ids:
-    """As those of deliveries: see `Chunk.hashes`."""
+def _hashes(rows: pa.Table, log: FileLog) -> Ids | None:
+    """What stands for the topic of each row, as in `Chunk.hashes`; None if two topics have the same."""
     topics = rows["topic"].combine_chunks().dictionary_encode()
     if not log.has_runs:
-        return hash_column(topics, seed_of(log.salt, ""))
-    return hash_texts(rows["topic"].combine_chunks(), hash_texts(rows["run"].combine_chunks(), seed_of(log.salt)))
-
-
-def _is_one_name_each(rows: pa.Table, first: Ids) -> bool:
-    """Whether rows of one hash are of one topic of one run. `first`: of each row, the first one of its hash."""
-    others = rows.take(pa.array(first))
-    return all(pc.all(pc.equal(rows[name], others[name])).as_py() for name in ("run", "topic"))
+        hashes = hash_texts(topics.dictionary, seed_of(log.salt, ""))
+        found: Ids = hashes[topics.indices.to_numpy()]
+        return found if len(np.unique(hashes)) == len(hashes) else None
+    runs = rows["run"].combine_chunks().dictionary_encode()
+    pairs = runs.indices.to_numpy().astype(np.int64) * len(topics.dictionary) + topics.indices.to_numpy()
+    found = hash_texts(rows["topic"].combine_chunks(), hash_texts(rows["run"].combine_chunks(), seed_of(log.salt)))
+    return found if len(np.unique(found)) == len(np.unique(pairs)) else None
