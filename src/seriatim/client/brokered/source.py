@@ -67,6 +67,8 @@ class BrokerSource(Source):
     def after_taking(self) -> None:
         if self._feed is not None and self._feed.is_paused:
             self._feed.regulate()
+        if not self.live.is_set():
+            self.inbox.skip_empty()
 
     def events_logged(self) -> int:
         """How many events the application was given; 0 without a delivery log. Writes them to the log first:
@@ -142,6 +144,8 @@ class BrokerSource(Source):
                 problem = "the delivery log would show events twice"
                 raise InputError("seek", problem, "subscribe without a log, or again under another name")
             begin = await self._begin(start)
+            if begin is None:
+                raise InputError("seek", "events that are not ordered have no position", "leave out ordered=False")
             self.live.clear()
             await feed.change(feed.topics, frozenset(), self.wishes.timeout_s, begin)
 
@@ -153,10 +157,8 @@ class BrokerSource(Source):
     def on_caught_up(self, notice: CaughtUp) -> None:
         """The past is told. The application may not have taken all of it yet."""
         self._reached = notice.position
-        if self.inbox:
-            self.inbox.put_news(self.live.set)
-        else:
-            self.live.set()
+        self.inbox.put_news(self.live.set)
+        self.inbox.skip_empty()
 
     def progress(self) -> Progress:
         past = self._feed.view.past if self._feed is not None else None
