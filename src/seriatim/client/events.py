@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from seriatim.brokers.packs import BATCH_HEADER, read_pack
-from seriatim.model import Entries, Notification, Number, Topic
+from seriatim.model import Entries, Notification, Number, Position, Topic
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -11,7 +11,8 @@ class Event(Struct, frozen=True, gc=False):
 
     `number` is the place of its broker message in the topic's order, `index` its place within that message. `stamp`
     says which events of other topics came before it. `out_of_order`: it arrived after the subscription had given up
-    on it. `replayed`: it was handed out before a restart, but not acknowledged.
+    on it. `replayed`: it was handed out before a restart, but not acknowledged. `position`: the place of its broker
+    message in the order of all events (the order log); None: not known here.
     """
 
     topic: Topic
@@ -24,6 +25,7 @@ class Event(Struct, frozen=True, gc=False):
     index: int = 0
     out_of_order: bool = False
     replayed: bool = False
+    position: Position | None = None
 
 
 class Published(Struct, frozen=True, gc=False):
@@ -39,18 +41,23 @@ def unfold(notification: Notification) -> list[Event]:
     """Return the events of one broker message (brokers/packs.py). Raises Unreadable if it cannot read the pack."""
     message, number, stamp = notification.event, notification.number, notification.entries
     topic = message.topic if message.subject is None else message.subject
-    publisher, late = message.publisher, notification.out_of_order
+    publisher, late, place = message.publisher, notification.out_of_order, notification.position
     if message.headers is None or BATCH_HEADER not in message.headers:
-        return [Event(topic, message.payload, message.headers, message.id, publisher, stamp, number, 0, late)]
+        only = Event(
+            topic, message.payload, message.headers, message.id, publisher, stamp, number, 0, late, False, place
+        )
+        return [only]
     read = read_pack(message.headers[BATCH_HEADER], message.payload)
     first, headers, ids = read.first, read.headers, read.ids
     if not headers and not ids:
         return [
-            Event(topic, data, None, f"{publisher}-{first + index}", publisher, stamp, number, index, late)
+            Event(
+                topic, data, None, f"{publisher}-{first + index}", publisher, stamp, number, index, late, False, place
+            )
             for index, data in enumerate(read.data)
         ]
     names = [ids.get(index) or f"{publisher}-{first + index}" for index in range(len(read.data))]
     return [
-        Event(topic, data, headers.get(index), names[index], publisher, stamp, number, index, late)
+        Event(topic, data, headers.get(index), names[index], publisher, stamp, number, index, late, False, place)
         for index, data in enumerate(read.data)
     ]
