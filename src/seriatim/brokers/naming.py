@@ -113,6 +113,16 @@ class Names:
         """The stamp channel of one topic; without one, of all topics of this home."""
         return f"{self.prefix}.stamps.{escape(node)}.{escape(topic) or '*'}"
 
+    @property
+    def order_stream(self) -> str:
+        """The stream of the order log."""
+        return f"{self.cluster}-order"
+
+    @property
+    def order_subject(self) -> str:
+        """What the root publishes ranges of the order log as."""
+        return f"{self.prefix}.order"
+
     def logs_stream(self, table: str) -> str:
         """The stream of one table of clients' logs: deliveries, publications, subscriptions."""
         return self._stream("logs", table)

@@ -32,6 +32,7 @@ from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, written
+from seriatim.brokers.nats.order import NatsOrderLog, OrderChannel, OrderReading
 from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
@@ -50,7 +51,19 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.with_broker import Append, Appended, Fetch, Listen, Stamped, Unlisten, Watch, Write, Written
+from seriatim.protocols.with_broker import (
+    Append,
+    Appended,
+    Fetch,
+    Listen,
+    Ordered,
+    ReadOrder,
+    Stamped,
+    Unlisten,
+    Watch,
+    Write,
+    Written,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +106,9 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
 
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
         return NatsJournals(self.link.servers, self.link.credentials, cluster=cluster, replicas=replicas)
+
+    def order_log(self) -> NatsOrderLog:
+        return NatsOrderLog(self.streams)
 
     def row_channel(self, table: str, client: str) -> NatsRowChannel:
         return NatsRowChannel(self.streams, table, client, self.payload_bytes_max)
@@ -164,6 +180,8 @@ class JetStreamPort(Port):
         self._sent_again: set[str] = set()  # what found no stream, and was sent a second time
         self._stamps: StampChannel | None = None
         self._watcher: Watcher | None = None
+        self._order: OrderChannel | None = None
+        self._reading: OrderReading | None = None
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -176,6 +194,10 @@ class JetStreamPort(Port):
             case Stamped():
                 self.stamps.send(message)
                 self.watcher.stamped(message.topic, message.last)
+            case Ordered():
+                self.order.send(message)
+            case ReadOrder():
+                self.reading.ask(message)
             case Listen():
                 self._listen(message)
             case Unlisten():
@@ -224,8 +246,9 @@ class JetStreamPort(Port):
             fetching.close()
         if self._watcher is not None:
             self._watcher.close()
-        if self._stamps is not None:
-            self._stamps.close()
+        for channel in (self._stamps, self._order, self._reading):
+            if channel is not None:
+                channel.close()
 
     @property
     def stamps(self) -> StampChannel:
@@ -233,6 +256,20 @@ class JetStreamPort(Port):
         if self._stamps is None:
             self._stamps = StampChannel(self.address, self._streams, self._deliver, self._refuse)
         return self._stamps
+
+    @property
+    def order(self) -> OrderChannel:
+        """Made when the machine turns out to be the root."""
+        if self._order is None:
+            self._order = OrderChannel(self._streams, self._deliver, self._refuse)
+        return self._order
+
+    @property
+    def reading(self) -> OrderReading:
+        """Made when the machine reads the order log."""
+        if self._reading is None:
+            self._reading = OrderReading(self._broker.order_log(), self._deliver, self._refuse)
+        return self._reading
 
     @property
     def watcher(self) -> Watcher:

@@ -147,6 +147,7 @@ def embedded_options(broker: Broker, mode: str | None, causal: bool | None) -> T
     return TreeOptions(
         mode="ticket" if "ticket" in (mode, fitting) else "log",
         order="global" if causal else "pairwise",
+        order_log=broker.order_log() is not None,
         own_order=bool(causal),
         full_stamps=broker.lossy,
         retry_ms=100.0,

@@ -243,6 +243,7 @@ def _options(scenario: Scenario) -> TreeOptions:
     return TreeOptions(
         mode=scenario.mode,
         order="global" if scenario.causal else "pairwise",
+        order_log=not lossy,
         own_order=scenario.causal,
         full_stamps=lossy,
         retry_ms=RETRY_MS,
