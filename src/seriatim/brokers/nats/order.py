@@ -278,9 +278,13 @@ class OrderReading:
         self._deliver = deliver
         self._on_error = on_error
         self._task: asyncio.Task[None] | None = None
+        self._question: ReadOrder | None = None
 
     def ask(self, question: ReadOrder) -> None:
+        if question == self._question and self._task is not None and not self._task.done():
+            return  # a repeat; to begin anew each time might never come to an end
         self.close()
+        self._question = question
         self._task = asyncio.get_running_loop().create_task(self._answer(question))
 
     def close(self) -> None:
