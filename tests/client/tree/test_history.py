@@ -128,7 +128,7 @@ async def test_what_is_no_place_in_the_past_is_refused() -> None:
             datetime.now(UTC) + timedelta(hours=1): "nothing was published after",
         }.items():
             with pytest.raises(InputError, match=problem):
-                await bus.subscribe("a", start=start).__aenter__()
+                await bus.subscribe("a", start=start).__aenter__()  # type: ignore[arg-type]
         for bad, problem in {
             0: "there is no position 0",
             -1: "no position -1",
