@@ -101,8 +101,8 @@ async def test_it_begins_at_a_position_a_number_or_a_time() -> None:
         for topic, text in texts(9):
             await bus.publish(topic, text)
         await ordered(w, 9)
-        await asyncio.sleep(0.01)
         between = datetime.now(UTC)
+        await until("the clock goes on", lambda: datetime.now(UTC) > between)
         for topic, text in texts(6, first=10):
             await bus.publish(topic, text)
         await ordered(w, 15)
@@ -167,7 +167,8 @@ async def test_an_application_that_does_not_read_bounds_what_is_fetched() -> Non
             await bus.publish(topic, text)
         async with slow.subscribe("a", "b", "c", start="first") as events:
             await until("it is paused", lambda: feed_of(events).is_paused)
-            await asyncio.sleep(0.3)  # several retries
+            paused_at = datetime.now(UTC)
+            await until("several retries", lambda: datetime.now(UTC) > paused_at + timedelta(seconds=0.3))
             assert events.unread <= 20 + 32
             assert not events.progress().is_live
             assert any("reads history: position" in note for note in events.explain().sentences)

@@ -21,6 +21,7 @@ from seriatim.client.inbox import Inbox
 from seriatim.client.logs import DeliveryLog, open_delivery_log
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import check_held
+from seriatim.client.refusals import METHODS, refusal
 from seriatim.client.session import Source, Wishes
 from seriatim.model import Address, Closed, ConnectionFailed, Gap, InputError, Position, RequestRefused, TimedOut, Topic
 from seriatim.protocols.tree.subscribing import BEGAN_ANEW
@@ -138,6 +139,8 @@ class BrokerSource(Source):
             raise InputError(field, "the subscription still reads the past; topics are added when it is live", fix)
 
     async def seek(self, start: Start) -> None:
+        if self.substrate in METHODS["seek"]:
+            raise refusal("seek", self.substrate)
         feed = self.feed
         async with self._changes:
             if self._log is not None:
