@@ -13,7 +13,8 @@ from seriatim.brokers.nats.jetstream import JetStreamBroker
 from seriatim.brokers.urls import open_broker
 from seriatim.cli.order import print_order
 from tests.brokers.nats.world import new_cluster, shared_server
-from tests.client.test_nats import sequencer, take
+from tests.client.test_nats import sequencer
+from tests.client.world import take
 from tests.waiting import until
 
 

@@ -9,7 +9,8 @@ import seriatim
 from seriatim.brokers.nats.jetstream import JetStreamBroker
 from seriatim.brokers.nats.server import NatsServer
 from tests.brokers.nats.world import new_cluster, shared_server
-from tests.client.test_nats import sequencer, take
+from tests.client.test_nats import sequencer
+from tests.client.world import take
 from tests.waiting import until
 
 
@@ -20,7 +21,7 @@ async def logged(server: NatsServer, cluster: str, count: int) -> list[tuple[str
     try:
         log = broker.order_log()
         assert await log.wait(count - 1, 30.0)
-        numbers = []
+        numbers: list[tuple[str, int]] = []
         while len(numbers) < count:
             for each in (await log.read(len(numbers))).ranges:
                 numbers += [(each.topic, number) for number in range(each.first, each.last + 1)]
