@@ -107,6 +107,7 @@ async def check_methods(bus: seriatim.Bus, events: seriatim.Subscription, kind: 
         "add": lambda: events.add("u"),
         "remove": lambda: events.remove("u"),
         "acknowledge": events.acknowledge,
+        "seek": lambda: events.seek("first"),
     }
     assert set(calls) == set(METHODS)
     for method, call in calls.items():
@@ -117,6 +118,9 @@ async def check_methods(bus: seriatim.Bus, events: seriatim.Subscription, kind: 
             assert str(refused.value) == words(method, kind, cell)
         elif method == "acknowledge":  # a tree has it for durable subscriptions
             with pytest.raises(InputError, match="the subscription is not durable"):
+                await call()
+        elif method == "seek":  # a tree has it if there is one order for everybody
+            with pytest.raises(InputError, match="the cluster orders pairwise"):
                 await call()
         else:
             async with asyncio.timeout(30):

@@ -33,6 +33,7 @@ def small(name: str, without: tuple[str, ...] = ()) -> TreeWorld:
         ("pair-chain-ticket", ("q",)),
         ("chain", ("p", "q")),
         ("star-ticket", ("p", "q")),
+        ("past", ("p",)),
     ],
 )
 def test_every_interleaving_keeps_every_promise(name: str, without: tuple[str, ...]) -> None:

@@ -33,6 +33,7 @@ from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, written
+from seriatim.brokers.nats.order import NatsOrderLog, OrderChannel, OrderReading
 from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
@@ -59,6 +60,8 @@ from seriatim.protocols.with_broker import (
     Fetch,
     Follow,
     Listen,
+    Ordered,
+    ReadOrder,
     Staged,
     Stamped,
     Unfollow,
@@ -112,6 +115,9 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
 
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
         return NatsJournals(self.link.servers, self.link.credentials, cluster=cluster, replicas=replicas)
+
+    def order_log(self) -> NatsOrderLog:
+        return NatsOrderLog(self.streams)
 
     def row_channel(self, table: str, client: str) -> NatsRowChannel:
         return NatsRowChannel(self.streams, table, client, self.payload_bytes_max)
@@ -193,6 +199,8 @@ class JetStreamPort(Port):
         self._sent_again: set[str] = set()  # what found no stream, and was sent a second time
         self._stamps: StampChannel | None = None
         self._watcher: Watcher | None = None
+        self._order: OrderChannel | None = None
+        self._reading: OrderReading | None = None
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -216,6 +224,10 @@ class JetStreamPort(Port):
             case Unfollow():
                 self._followed.discard(message.topic)
                 self._broker.following.leave(message.topic, self)
+            case Ordered():
+                self.order.send(message)
+            case ReadOrder():
+                self.reading.ask(message)
             case Listen():
                 self._listen(message)
             case Unlisten():
@@ -268,8 +280,9 @@ class JetStreamPort(Port):
             fetching.close()
         if self._watcher is not None:
             self._watcher.close()
-        if self._stamps is not None:
-            self._stamps.close()
+        for channel in (self._stamps, self._order, self._reading):
+            if channel is not None:
+                channel.close()
 
     @property
     def stamps(self) -> StampChannel:
@@ -277,6 +290,20 @@ class JetStreamPort(Port):
         if self._stamps is None:
             self._stamps = StampChannel(self.address, self._streams, self._deliver, self._refuse)
         return self._stamps
+
+    @property
+    def order(self) -> OrderChannel:
+        """Made when the machine turns out to be the root."""
+        if self._order is None:
+            self._order = OrderChannel(self._streams, self._deliver, self._refuse)
+        return self._order
+
+    @property
+    def reading(self) -> OrderReading:
+        """Made when the machine reads the order log."""
+        if self._reading is None:
+            self._reading = OrderReading(self._broker.order_log(), self._deliver, self._refuse)
+        return self._reading
 
     @property
     def watcher(self) -> Watcher:

@@ -21,6 +21,7 @@ from seriatim.client.inbox import Inbox
 from seriatim.client.logs import DeliveryLog, open_delivery_log
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import check_held
+from seriatim.client.refusals import METHODS, refusal
 from seriatim.client.session import Source, Wishes
 from seriatim.model import Address, Closed, ConnectionFailed, Gap, InputError, Position, RequestRefused, TimedOut, Topic
 from seriatim.protocols.tree.subscribing import BEGAN_ANEW
@@ -67,6 +68,8 @@ class BrokerSource(Source):
     def after_taking(self) -> None:
         if self._feed is not None and self._feed.is_paused:
             self._feed.regulate()
+        if not self.live.is_set():
+            self.inbox.skip_empty()
 
     def events_logged(self) -> int:
         """How many events the application was given; 0 without a delivery log. Writes them to the log first:
@@ -136,12 +139,16 @@ class BrokerSource(Source):
             raise InputError(field, "the subscription still reads the past; topics are added when it is live", fix)
 
     async def seek(self, start: Start) -> None:
+        if self.substrate in METHODS["seek"]:
+            raise refusal("seek", self.substrate)
         feed = self.feed
         async with self._changes:
             if self._log is not None:
                 problem = "the delivery log would show events twice"
                 raise InputError("seek", problem, "subscribe without a log, or again under another name")
             begin = await self._begin(start)
+            if begin is None:
+                raise InputError("seek", "events that are not ordered have no position", "leave out ordered=False")
             self.live.clear()
             await feed.change(feed.topics, frozenset(), self.wishes.timeout_s, begin)
 
@@ -153,10 +160,8 @@ class BrokerSource(Source):
     def on_caught_up(self, notice: CaughtUp) -> None:
         """The past is told. The application may not have taken all of it yet."""
         self._reached = notice.position
-        if self.inbox:
-            self.inbox.put_news(self.live.set)
-        else:
-            self.live.set()
+        self.inbox.put_news(self.live.set)
+        self.inbox.skip_empty()
 
     def progress(self) -> Progress:
         past = self._feed.view.past if self._feed is not None else None

@@ -23,9 +23,9 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     order_log: bool = True
     """With global order: keep the order of all events as a log on the broker. False: the broker keeps no log."""
 
-    order_ms: float = 10.0
-    """How long a node collects the order of what passes before it hands it on: the root to the broker, another node to
-    its parent, if nothing else climbs."""
+    order_ms: float = 50.0
+    """The shortest time between two messages that hand on the order of what passed a node: the root's to the broker,
+    another node's to its parent, if nothing else climbs."""
 
     own_order: bool = False
     """Keep each publisher's own order across topics, also of events that it does not wait for."""
