@@ -46,6 +46,7 @@ def show(value: Any) -> str:
             return value.id
         case Struct():
             fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
+            fields = [(name, inner) for name, inner in fields if inner or name != "position"]  # 0: not known
             return " ".join(
                 [type(value).__name__, *(_show_field(name, inner) for name, inner in fields if _says(inner))]
             )
