@@ -7,8 +7,8 @@ exponent by bisection; the last lines show what the other choice gives. Publicat
 
 Each shape is measured in pairwise order, the paper's, and in global order, where one subscriber couples two topics.
 Stamps are those of one node. Hops are messages between nodes until an event has its stamp, in a tree of three levels
-(a root, 4 regions, 16 sites) over which topics are spread evenly, whoever holds them: interest that is local needs fewer
-(bench/plan_quality.py, docs/plan.md).
+(a root, 4 regions, 16 sites) over which topics are spread evenly, whoever holds them. Interest that is local needs
+fewer (docs/plan.md).
 
 Run: python bench/stamps.py [events]
 """
