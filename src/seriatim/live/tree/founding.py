@@ -156,7 +156,7 @@ def _check_promises(then: Founded, now: Founded) -> None:
         problem = f"the journal of {now.node} was written with global order, which everybody was promised"
         raise InputError("order", problem, _fix('order = "global"'))
     for name in PROMISED:
-        was, is_now = then.promised(name), now.options[name]
+        was, is_now = then.options.get(name), now.options[name]
         if was != is_now:
             raise InputError(name, f"the journal of {now.node} was written with {was!r}, not {is_now!r}", _fix("that"))
 
