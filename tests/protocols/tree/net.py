@@ -183,4 +183,6 @@ def single(mode: str = "ticket", topics: Sequence[Topic] = "ABCD", **options: An
 
 
 def options_for(mode: str = "ticket", **options: Any) -> TreeOptions:
-    return TreeOptions(mode=mode, **{"order_log": False, "retry_ms": 10.0, "lease_ms": 100.0, "patience_ms": 50.0} | options)  # type: ignore[arg-type]
+    return TreeOptions(
+        mode=mode, **{"order_log": False, "retry_ms": 10.0, "lease_ms": 100.0, "patience_ms": 50.0} | options
+    )  # type: ignore[arg-type]
