@@ -157,7 +157,8 @@ class Capabilities:
             two.send(Unlisten(a), Listen(a, 0, 2))
             await two.until(lambda: Listening(a, 2) in two.got, "it listens again")
             await one.ask(Listen(a, 0, 2), Listening)
-            one.clear(), two.clear()
+            one.clear()
+            two.clear()
             node.send(*told)
             for each in (one, two):  # whatever was sent before has come by now
                 await each.ask(Listen(a, 0, 3), Listening)

@@ -34,8 +34,8 @@ class Notification(Struct, frozen=True, tag=True):
     number: Number
     entries: Entries
     out_of_order: bool = False
-    early: bool = False
     position: Position | None = None
+    early: bool = False
 
 
 class Gap(Struct, frozen=True, tag=True):

@@ -10,6 +10,8 @@ stamps of its topics are (`StampedTo` from the application). Of what it cannot t
 topic or was restarted, the broker is asked.
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct, field, structs
 
 from seriatim.model import BROKER, Event, Number, Topic
@@ -58,7 +60,7 @@ class Reactions:
             self.state.asked.add(topic)
             effects.send.append((BROKER, Follow(topic)))
 
-    def end(self, followed: dict[Topic, object], effects: Effects) -> None:
+    def end(self, followed: Mapping[Topic, object], effects: Effects) -> None:
         """If nothing waits any more, forget what was told. The broker need not tell any more but of `followed`."""
         if not self.state.queue and (self.state.finals or self.state.asked):
             effects.send.extend((BROKER, Unfollow(topic)) for topic in sorted(self.state.asked - followed.keys()))
