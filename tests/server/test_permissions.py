@@ -66,6 +66,7 @@ async def test_a_client_publishes_and_subscribes_with_what_it_may(tmp_path: Path
 FORBIDDEN = [
     "_seriatim.stamps.root.orders",
     "_seriatim.order",
+    "_seriatim.stages.root.orders",
     "_seriatim.journal.root.log",
     "_INBOX.other.reply",
     "$JS.API.STREAM.CREATE.anything",

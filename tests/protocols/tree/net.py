@@ -183,4 +183,5 @@ def single(mode: str = "ticket", topics: Sequence[Topic] = "ABCD", **options: An
 
 
 def options_for(mode: str = "ticket", **options: Any) -> TreeOptions:
-    return TreeOptions(mode=mode, **{"retry_ms": 10.0, "lease_ms": 100.0, "patience_ms": 50.0} | options)  # type: ignore[arg-type]
+    times = {"retry_ms": 10.0, "lease_ms": 100.0, "patience_ms": 50.0}
+    return TreeOptions(**{"mode": mode, "order_log": False} | times | options)  # type: ignore[arg-type]
