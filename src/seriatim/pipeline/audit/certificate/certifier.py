@@ -47,12 +47,13 @@ TOLD = {"order-inversion": order_inversion, "order-repeat": order_repeat}
 class Looked(NamedTuple):
     """What the pass over all deliveries has told.
 
-    `rows`: placed rows of all subscribers of whom some are late or tell another position. `events`: placed rows of all
-    events that may be at two places, or share one. None: there are none.
+    `late`: walked rows of all subscribers of whom some are late. `mistold`: placed rows, of which some tell another
+    position. `events`: placed rows of all events that may be at two places, or share one. None: there are none.
     """
 
     facts: dict[str, Facts]
-    rows: DataFrame | None
+    late: DataFrame | None
+    mistold: DataFrame | None
     events: DataFrame | None
 
 
@@ -96,7 +97,7 @@ class _Certifier:
         else:
             extents = known[1]
         broken = set(findings)
-        looked = Looked({}, None, None)
+        looked = Looked({}, None, None, None)
         if has_runs or not broken:
             looked = (self._look_at_files(known[0]) if known is not None else None) or self._look()
             self._find(looked, findings)
@@ -141,9 +142,14 @@ class _Certifier:
         """By queries."""
         rows = kept(order_log.placed(queries.slim(self.deliveries), self.order))
         facts: dict[str, Facts] = {}
-        is_any = self._add(facts, queries.by_subscriber(rows))
+        each = kept(queries.by_subscriber(queries.walked(rows)))
+        is_late, is_mistold = self._add(facts, each)
         self._first_uncovered(facts, rows)
-        return Looked(facts, rows if is_any else None, rows)
+        late = None
+        if is_late:
+            theirs = rows.join(each.filter("late > 0").select(*queries.OWN), list(queries.OWN), "left_semi")
+            late = kept(queries.walked(theirs, with_rows=True))
+        return Looked(facts, late, rows if is_mistold else None, rows)
 
     def _look_at_files(self, index: OrderIndex) -> Looked | None:
         """In arrays, and by queries at what these do not clear. None if the files do not suit."""
@@ -152,17 +158,18 @@ class _Certifier:
         if passed is None:
             return None
         facts = self._facts_of(passed)
-        rows, events, is_any = None, None, False
+        walked, events, is_late, is_mistold = None, None, False, False
         if len(passed.suspects):
             rows = rows_closer(self.spark, self.files, index, Wanted("subscriber", passed.suspects))
-            is_any = self._add(facts, queries.by_subscriber(rows))
+            walked = kept(queries.walked(rows, with_rows=True))
+            is_late, is_mistold = self._add(facts, queries.by_subscriber(walked))
         if len(passed.doubtful):
             events = rows_closer(self.spark, self.files, index, Wanted("event_id", passed.doubtful))
         has = passed.counts.first_uncovered < ENDLESS
         if has.any():  # the first one of a run is the first one of some subscriber
             first = Wanted("subscriber", passed.counts.s[has], passed.counts.first_uncovered[has])
             self._first_uncovered(facts, rows_closer(self.spark, self.files, index, first))
-        return Looked(facts, rows if is_any else None, events)
+        return Looked(facts, walked if is_late else None, walked if is_mistold else None, events)
 
     def _facts_of(self, passed: Passed) -> dict[str, Facts]:
         """What is known of all subscribers but the suspects."""
@@ -199,8 +206,8 @@ class _Certifier:
             rows = rows.join(known, "s", "left_semi")
         return {row["s"]: (row[RUN], row["subscriber"]) for row in rows.distinct().collect()}
 
-    def _add(self, facts: dict[str, Facts], each: DataFrame) -> bool:
-        """Add what is known of these subscribers. Whether some of their rows are late, or tell another position."""
+    def _add(self, facts: dict[str, Facts], each: DataFrame) -> tuple[bool, bool]:
+        """Add what is known of these subscribers. Whether some of their rows are late; or tell another position."""
         first = {
             name: F.min(F.when(F.col(name).isNotNull(), F.struct("subscriber", name))).alias(f"first_{name}")
             for name in ("hole", "tie")
@@ -208,7 +215,7 @@ class _Certifier:
         sums = [F.sum(name).alias(name) for name in (*COUNTS, "late", "mistold")]
         counts = [F.count(name).alias(name) for name in ("hole", "tie")]
         subscribers = F.count(F.lit(1)).alias("subscribers")
-        is_any = False
+        late = mistold = 0
         for row in each.groupBy(RUN).agg(subscribers, *sums, *counts, *first.values()).collect():
             known = facts.setdefault(row[RUN], Facts())
             for name in (*COUNTS, "subscribers"):
@@ -217,8 +224,8 @@ class _Certifier:
                 if row[name]:
                     marked.add(*row[f"first_{name}"])
                     marked.count += row[name] - 1
-            is_any = is_any or bool(row["late"] or row["mistold"])
-        return is_any
+            late, mistold = late + row["late"], mistold + row["mistold"]
+        return late > 0, mistold > 0
 
     def _first_uncovered(self, facts: dict[str, Facts], rows: DataFrame) -> None:
         """The first row of each run that the order log does not have."""
@@ -235,10 +242,11 @@ class _Certifier:
     def _find(self, looked: Looked, findings: dict[str, Findings]) -> None:
         found: list[Row] = []
         limit = self.limit
-        if looked.rows is not None:
-            order = ("subscriber", *queries.SORTED)
-            found += queries.first_of(queries.late_rows(looked.rows), limit, [RUN, "name"], *order).collect()
-            found += queries.first_of(queries.mistold_rows(looked.rows), limit, [RUN, "name"], *order).collect()
+        order = ("subscriber", *queries.SORTED)
+        if looked.late is not None:
+            found += queries.first_of(queries.late_rows(looked.late), limit, [RUN, "name"], *order).collect()
+        if looked.mistold is not None:
+            found += queries.first_of(queries.mistold_rows(looked.mistold), limit, [RUN, "name"], *order).collect()
         if looked.events is not None:
             mismatches = kept(queries.mismatched(looked.events))
             if not mismatches.isEmpty():

@@ -63,40 +63,40 @@ def is_mistold() -> Column:
     return F.coalesce(F.col("order_position") != F.col("at"), F.lit(False))
 
 
-def by_subscriber(rows: DataFrame) -> DataFrame:
-    """One row for each subscriber: what is counted of its placed rows, and its first hole and tie."""
+def by_subscriber(found: DataFrame) -> DataFrame:
+    """One row for each subscriber: what is counted of its rows, as they were walked, and its first hole and tie."""
     lacks = F.col("number").isNull()
-    return (
-        walked(rows)
-        .groupBy(*OWN)
-        .agg(
-            F.count(F.lit(1)).alias("deliveries"),
-            F.count_if("out_of_order").alias("out_of_order"),
-            F.count_if(lacks).alias("unnumbered"),
-            F.count_if(~lacks & F.col("at").isNull()).alias("uncovered"),
-            F.count_if("late").alias("late"),
-            F.count_if(is_mistold()).alias("mistold"),
-            F.min("hole").alias("hole"),
-            F.min(F.when(F.col("tied"), F.col("position"))).alias("tie"),
-        )
+    return found.groupBy(*OWN).agg(
+        F.count(F.lit(1)).alias("deliveries"),
+        F.count_if("out_of_order").alias("out_of_order"),
+        F.count_if(lacks).alias("unnumbered"),
+        F.count_if(~lacks & F.col("at").isNull()).alias("uncovered"),
+        F.count_if("late").alias("late"),
+        F.count_if(is_mistold()).alias("mistold"),
+        F.min("hole").alias("hole"),
+        F.min(F.when(F.col("tied"), F.col("position"))).alias("tie"),
     )
 
 
-def late_rows(rows: DataFrame) -> DataFrame:
-    """Of placed rows the late ones: name, `row`, and `other`, the row it repeats or the one it should be before."""
-    found = walked(rows, with_rows=True)
-    late = found.filter("late")
+def late_rows(found: DataFrame) -> DataFrame:
+    """Of rows that were walked, with rows: the late ones, and `other`, the row it repeats or the one it follows.
+
+    `name` says which of these.
+    """
+    late = found.filter("late").select(*OWN, "key").distinct()
     again = Window.partitionBy(*OWN, "key").orderBy(*SORTED)
-    theirs = found.filter("key is not null").join(late.select(*OWN).distinct(), list(OWN), "left_semi")
-    first = F.first(_row()).over(again)
-    is_repeat = F.row_number().over(again) > 1
-    told = theirs.withColumns({"is_repeat": is_repeat, "first": first}).filter("late")
-    return told.withColumns(
-        {
-            "name": F.when(F.col("is_repeat"), "order-repeat").otherwise("order-inversion"),
-            "other": F.when(F.col("is_repeat"), F.col("first")).otherwise(F.col("reach.row")),
-        }
-    ).select(RUN, "name", "subscriber", *SORTED, _row().alias("row"), "other")
+    same = found.filter("key is not null").join(late, [*OWN, "key"], "left_semi")
+    told = same.withColumns({"is_repeat": F.row_number().over(again) > 1, "first": F.first(_row()).over(again)})
+    return (
+        told.filter("late")
+        .withColumns(
+            {
+                "name": F.when(F.col("is_repeat"), "order-repeat").otherwise("order-inversion"),
+                "other": F.when(F.col("is_repeat"), F.col("first")).otherwise(F.col("reach.row")),
+            }
+        )
+        .select(RUN, "name", "subscriber", *SORTED, _row().alias("row"), "other")
+    )
 
 
 def mismatched(rows: DataFrame) -> DataFrame:
