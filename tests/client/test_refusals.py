@@ -1,6 +1,7 @@
 """The table of refusals, cell by cell: what it names is refused with its words, and what it does not name works."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, get_args
@@ -102,7 +103,7 @@ def check_subscribe(bus: seriatim.Bus, kind: Substrate, option: str, options: di
 
 
 async def check_methods(bus: seriatim.Bus, events: seriatim.Subscription, kind: Substrate) -> None:
-    calls = {
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
         "advertise": lambda: bus.advertise("price > 100"),
         "add": lambda: events.add("u"),
         "remove": lambda: events.remove("u"),

@@ -64,7 +64,7 @@ class LogFetching(Fetching):
     ) -> None:
         super().__init__(topic, broker, deliver, on_error)
         self._next: Number = 0
-        self._upto: Number = 0
+        self._upto: Number = -1
         self._stuck_at: Number = 0  # asked for again although nothing was delivered since
         self._first_kept: Number = 1
         self._subject = broker.names.log_subject(topic)
@@ -77,10 +77,10 @@ class LogFetching(Fetching):
             message = Fetch(message.topic, self._first_kept, message.last)
         if message.first > message.last:
             return
-        if message.first == self._next:
+        if self._next <= message.first <= self._upto + 1:
             self._upto = max(self._upto, message.last)
             if self._task is None:
-                if self._stuck_at == self._next and not self._waiting and not self._paused:
+                if message.first == self._stuck_at == self._next and not self._waiting and not self._paused:
                     self._look_at_log()
                 self._stuck_at = self._next
                 self._hand_over()

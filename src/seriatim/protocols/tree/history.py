@@ -31,7 +31,7 @@ from seriatim.protocols.with_broker import (
     Voids,
 )
 
-RUNS_AHEAD = 64  # the order log is read on when fewer runs are left to fetch
+RUNS_AHEAD = 1_000  # the order log is read on when fewer runs are left to fetch
 NOT_KEPT = "the broker no longer keeps it"
 NOT_IN_ORDER_LOG = "the order log no longer has it"
 
