@@ -8,7 +8,8 @@ from nats.aio.client import Client
 from seriatim.brokers.nats import readers as nats_readers
 from seriatim.brokers.nats.api import NEVER, StreamAnswer, StreamState
 from seriatim.brokers.nats.identity import Sighting, difference, earlier, stored_at
-from seriatim.brokers.nats.jetstream import JetStreamBroker, JetStreamPort
+from seriatim.brokers.nats.jetstream import JetStreamBroker
+from seriatim.brokers.nats.port import JetStreamPort
 from seriatim.brokers.nats.stamps import LOG
 from seriatim.protocols.with_broker import Append, Appended, Grown, Kept, Listen, Listening, Stamped, Watch
 from tests.brokers.conformance import HOME, Probe, event

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from seriatim.brokers.nats import watch as nats_watch
-from seriatim.brokers.nats.jetstream import JetStreamPort
+from seriatim.brokers.nats.port import JetStreamPort
 from seriatim.brokers.nats.readers import UNKNOWN_S
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.model import Topic

@@ -36,7 +36,7 @@ TREES = {
 
 
 def net_of(shape: str = "single", mode: str = "log", **options: Any) -> Net:
-    return Net(TREES[shape], options_for(mode, order="global", **{"history_window": 4} | options))
+    return Net(TREES[shape], options_for(mode, order_log=True, **{"history_window": 4} | options))
 
 
 def begin(net: Net, name: str, topics: str, start: Start, remove: str = "") -> None:
