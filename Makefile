@@ -83,8 +83,8 @@ soak-atoms: $(INSTALLED_DEV) ## Sequencing atoms as processes, killed while topi
 
 long: test-long ## The same as test-long
 
-agreement: $(INSTALLED_DEV) ## Both auditors on random logs, word for word (LOGS=10000; needs Spark)
-	SERIATIM_LOGS=$(LOGS) $(BIN)/python -m pytest tests/pipeline/test_audit_agreement.py -m '' --timeout 3600 $(ARGS)
+agreement: $(INSTALLED_DEV) ## Both auditors, and both certificates, on random logs, word for word (LOGS=10000; needs Spark)
+	SERIATIM_LOGS=$(LOGS) $(BIN)/python -m pytest tests/pipeline/test_audit_agreement.py tests/pipeline/test_certificate.py -m '' --timeout 3600 $(ARGS)
 
 kills: $(INSTALLED_DEV) ## Kill the archive job ten times under load, compare counts and digests (ARGS=--kills 3)
 	@$(BIN)/python -m bench.archive_kills $(ARGS)

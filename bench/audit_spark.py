@@ -1,7 +1,8 @@
 """The auditor on Spark at sizes: `python -m bench.audit_spark [--rows 1000000 --subscribers 100 …]`.
 
 Makes a log of about so many deliveries as Parquet, then, in one run and on the same files: the audit on Spark, of
-everything, of the deliveries alone, and of these without reading the files by itself; and as queries, by DuckDB, the
+everything, of the deliveries alone, and of these without reading the files by itself; the certificate, which compares
+the deliveries with the order log of the same events (a row for each); and as queries, by DuckDB, the
 plain check (each event's first time as key, a running maximum along every subscriber's positions, rows below it,
 positions that are not consecutive), and what else an audit of deliveries judges: repeats, ids and numbers that stand
 for two events. The plain check also by Spark. The start of Spark is not counted, nor the making of the log; a small log
@@ -18,11 +19,13 @@ from pathlib import Path
 
 import duckdb
 
-from seriatim.pipeline.audit import SparkAudit, audit_tables
+from seriatim.audit import Certificate
+from seriatim.pipeline.audit import AuditOptions, SparkAudit, audit_tables, certify_tables
 from seriatim.pipeline.logs import Tables
 from seriatim.pipeline.spark.session import SparkOptions, spark_session
 from seriatim.pipeline.workload import (
     Workload,
+    delivered_order,
     delivered_publications,
     delivered_subscriptions,
     deliveries,
@@ -31,6 +34,7 @@ from seriatim.pipeline.workload import (
 
 TOPICS, HELD = 100, 10
 WARM_ROWS = 20_000
+DIVIDED = AuditOptions(undivided_rows=0)  # so that the warm run starts Python workers too
 
 PLAIN_CHECK = """
 with keyed as (
@@ -53,7 +57,7 @@ OTHER_CHECKS = (
     "select count(*) from (select 1 from {deliveries} where number is not null"
     ' group by topic, number, "index" having min(event_id) <> max(event_id))',
 )
-HEADING = ("audit", "deliveries", "by Spark", "DuckDB", "and others", "Spark SQL")
+HEADING = ("audit", "deliveries", "certificate", "ratio", "by Spark", "DuckDB", "and others", "Spark SQL")
 
 
 def main() -> None:
@@ -72,7 +76,9 @@ def main() -> None:
     folder = Path(chosen.folder or tempfile.mkdtemp(prefix="seriatim-bench-"))
     try:
         with spark_session(options, "bench") as spark:
-            audit_tables(_made(spark, folder / "warm", WARM_ROWS, 100, 1))
+            warm = _made(spark, folder / "warm", WARM_ROWS, 100, 1)
+            audit_tables(warm)
+            certify_tables(warm, spark.read.parquet(str(folder / "warm" / "order")), options=DIVIDED)
             print(
                 f"{'rows':>12}{'subscribers':>13}" + "".join(f"{name:>12}" for name in HEADING) + "  found", flush=True
             )
@@ -84,15 +90,19 @@ def main() -> None:
                     query = PLAIN_CHECK.format(deliveries=f"parquet.`{path}/deliveries`")
                     plain_s, _ = _timed(partial(_in_duckdb, path / "deliveries", chosen, PLAIN_CHECK))
                     others_s, _ = _timed(partial(_in_duckdb, path / "deliveries", chosen, *OTHER_CHECKS))
+                    order = spark.read.parquet(str(path / "order"))
                     audit_s, found = _timed(partial(audit_tables, alone))
+                    certificate_s, certificate = _timed(partial(certify_tables, alone, order))
                     by_spark_s = query_s = whole_s = float("nan")
                     if not chosen.deliveries_only:
                         by_spark_s, _ = _timed(partial(audit_tables, alone._replace(files=())))
                         query_s, _ = _timed(spark.sql(query).collect)
                         whole_s, found = _timed(partial(audit_tables, tables))
-                    times = (whole_s, audit_s, by_spark_s, plain_s, plain_s + others_s, query_s)
-                    line = f"{tables.deliveries.count():12,}{subscribers:13,}" + "".join(f"{s:11.1f}s" for s in times)
-                    print(f"{line}  {_told(found)}; worker {_worker_mb()} MB", flush=True)
+                    line = f"{tables.deliveries.count():12,}{subscribers:13,}{whole_s:11.1f}s{audit_s:11.1f}s"
+                    line += f"{certificate_s:11.1f}s{certificate_s / audit_s:12.2f}"
+                    line += "".join(f"{s:11.1f}s" for s in (by_spark_s, plain_s, plain_s + others_s, query_s))
+                    told = f"{_told(found)}; {_certified(certificate)}; worker {_worker_mb()} MB"
+                    print(f"{line}  {told}", flush=True)
     finally:
         if not chosen.folder:
             shutil.rmtree(folder, ignore_errors=True)
@@ -112,6 +122,7 @@ def _made(spark: "object", path: Path, rows: int, subscribers: int, swaps: int) 
         deliveries(spark, workload, injected).write.parquet(str(path / "deliveries"))
         delivered_publications(spark, workload).write.parquet(str(path / "publications"))
         delivered_subscriptions(spark, workload).write.parquet(str(path / "subscriptions"))
+        delivered_order(spark, workload).write.parquet(str(path / "order"))
     names = ("deliveries", "publications", "subscriptions")
     log, made, held = (spark.read.parquet(str(path / name)) for name in names)
     return Tables(log, made, held, files=tuple(log.inputFiles()))
@@ -148,6 +159,11 @@ def _told(result: object) -> str:
     assert isinstance(result, SparkAudit)
     counts = result.report.counts
     return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "all valid or unknown"
+
+
+def _certified(result: object) -> str:
+    assert isinstance(result, dict) and isinstance(result[""], Certificate)
+    return f"{result[''].verdict.answer}: {result[''].verdict.reason}"
 
 
 if __name__ == "__main__":

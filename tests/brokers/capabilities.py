@@ -4,13 +4,26 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from seriatim.brokers.capabilities import Reached, ReplayedEvent
-from seriatim.model import JournalError
-from seriatim.protocols.with_broker import Attend, Listen, Listening, Staged, Unlisten
+from seriatim.brokers import Broker
+from seriatim.brokers.capabilities import OrderBounds, Reached, ReplayedEvent
+from seriatim.model import Address, InputError, JournalError
+from seriatim.order import OrderedRange, from_position
+from seriatim.protocols.with_broker import (
+    Attend,
+    Listen,
+    Listening,
+    Ordered,
+    OrderKept,
+    OrderRead,
+    ReadOrder,
+    Staged,
+    Unlisten,
+)
 
 if TYPE_CHECKING:
     from tests.brokers.conformance import Probe, World
@@ -20,6 +33,12 @@ WRITTEN_S = 60.0
 
 async def batch(events: list[ReplayedEvent]) -> AsyncIterator[list[ReplayedEvent]]:
     yield events
+
+
+def probe_at(broker: Broker, address: Address) -> "Probe":
+    from tests.brokers.conformance import Probe
+
+    return Probe(broker, address)
 
 
 class Capabilities:
@@ -34,6 +53,7 @@ class Capabilities:
     has_journals = False
     has_rows = False
     has_replay = False
+    has_order_log = False
 
     @abstractmethod
     def world(self) -> "AbstractAsyncContextManager[World]":
@@ -54,6 +74,40 @@ class Capabilities:
             assert (broker.journals("conformance", 1) is not None) == self.has_journals
             assert (broker.row_channel("deliveries", "me") is not None) == self.has_rows
             assert (broker.replay("digest", "replay") is not None) == self.has_replay
+            assert (broker.order_log() is not None) == self.has_order_log
+
+    async def test_the_order_log_is_kept_once_and_read_from_any_position(self) -> None:
+        self.needs(self.has_order_log, "keeps no order log")
+
+        async with self.world() as world:
+            broker = await world.connect()
+            log, root, reader = broker.order_log(), probe_at(broker, "root"), probe_at(broker, "reader")
+            assert log is not None and await log.bounds() is None
+            with pytest.raises(InputError, match="order log: it is empty, or was deleted"):
+                await log.read(0)
+            assert not await log.wait(0, 0.01)
+            reader.send(ReadOrder(0, 7))
+            some = (OrderedRange("a", 1, 3), OrderedRange("b.c", 9, 9))
+            assert await root.ask(Ordered(0, some, 1), OrderKept) == OrderKept(4)
+            assert await root.ask(Ordered(0, some, 1), OrderKept) == OrderKept(4)
+            between = datetime.now(UTC)
+            more = tuple(OrderedRange("ab"[n % 2], 10 + n, 10 + n) for n in range(30))
+            assert await root.ask(Ordered(9, more, 1), OrderKept) == OrderKept(4), "it would leave a hole"
+            assert await root.ask(Ordered(4, more, 1), OrderKept) == OrderKept(34)
+            answer = await reader.first(OrderRead)
+            assert (answer.after, answer.ranges[:2], answer.version) == (0, some, 7)
+            assert await log.bounds() == OrderBounds(1, 34)
+            assert await log.wait(33, 5.0) and not await log.wait(34, 0.01)
+            for after in (0, 1, 3, 4, 20, 33):
+                assert await log.read(after) == OrderRead(after, from_position((*some, *more), 0, after))
+            assert await log.read(2, 2) == OrderRead(2, (OrderedRange("a", 3, 3), OrderedRange("b.c", 9, 9)))
+            assert await log.read(34) == OrderRead(34, ())
+            for bad, said in ((35, "35 is beyond the end of the order log; it ends with 34"), (-1, "-1 is negative")):
+                with pytest.raises(InputError, match=f"position: {said}"):
+                    await log.read(bad)
+            assert await log.position_at(between - timedelta(days=1)) == 0
+            assert await log.position_at(between) == 4
+            assert await log.position_at(between + timedelta(days=1)) == 34
 
     async def test_records_are_read_by_everybody_and_replaced(self) -> None:
         self.needs(self.has_records, "keeps no records")

@@ -45,7 +45,7 @@ def test_two_subscribers_print_the_same_order(cluster: dict[str, Any], tmp_path:
     with (
         subscriber(url, 200, "orders", "prices", more=log) as one,
         subscriber(url, 200, "prices", "orders", more=log) as other,
-        Running("pub", "orders", "order {{n}}", "--count", "100", "--url", url, *log) as orders,
+        Running("pub", "orders", "order {{n}}", "--count", "100", "--url", url, *log, "--confirm", "stored") as orders,
         Running("pub", "prices", "price {{n}}", "--count", "100", "--url", url, *log, "--json") as prices,
     ):
         assert (orders.wait(), prices.wait()) == (0, 0), f"{orders}{prices}"

@@ -11,7 +11,7 @@ from seriatim.cli import main
 from seriatim.cli.common import default_journals, table
 from seriatim.cli.pub import template
 from seriatim.cli.status import _bytes
-from seriatim.cli.sub import _as_json, _as_text, _readable
+from seriatim.cli.sub import Shown, _as_json, _as_text, _readable
 from seriatim.client import Event
 from seriatim.model import InputError
 from tests.certificates import Certificates
@@ -136,9 +136,9 @@ def event(**more: Any) -> Event:
 
 
 def test_an_event_is_one_line() -> None:
-    assert _as_text(event(), False) == "orders 7  order 1"
-    assert _as_text(event(index=2), True) == "orders 7.2  [after a 1, prices 3]  order 1"
-    assert _as_text(event(stamp={}, out_of_order=True, replayed=True), True) == (
+    assert _as_text(event(), Shown(False, False, False)) == "orders 7  order 1"
+    assert _as_text(event(index=2), Shown(True, False, False)) == "orders 7.2  [after a 1, prices 3]  order 1"
+    assert _as_text(event(stamp={}, out_of_order=True, replayed=True), Shown(True, False, False)) == (
         "orders 7  (out of order)  (replayed)  order 1"
     )
     assert _readable(b"two\nlines\x1b") == "two\\nlines\\x1b"
@@ -147,7 +147,7 @@ def test_an_event_is_one_line() -> None:
 
 
 def test_an_event_is_one_object() -> None:
-    row = _as_json(event(headers={"k": "v"}), True)
+    row = _as_json(event(headers={"k": "v"}), Shown(True, False, True))
     assert row.pop("notified_at") > 0
     assert row == {
         "topic": "orders",
@@ -159,8 +159,8 @@ def test_an_event_is_one_object() -> None:
         "headers": {"k": "v"},
         "stamp": {"prices": 3, "a": 1},
     }
-    assert _as_json(event(data=b"\xff"), False)["data_base64"] == "/w=="
-    assert _as_json(event(replayed=True), False)["replayed"] is True
+    assert _as_json(event(data=b"\xff"), Shown(False, False, True))["data_base64"] == "/w=="
+    assert _as_json(event(replayed=True), Shown(False, False, True))["replayed"] is True
 
 
 def test_columns_are_as_wide_as_they_must_be() -> None:

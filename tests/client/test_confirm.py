@@ -22,7 +22,7 @@ from seriatim.order import SequencingTree
 from seriatim.server.config import parse_config
 from tests.brokers.nats.servers import connected, running_server
 from tests.brokers.nats.world import new_cluster, shared_server
-from tests.client.test_cluster import free_port
+from tests.client import test_cluster as over_tcp
 from tests.client.world import data, hurry, take, until, world
 
 TRIES = 300
@@ -156,6 +156,17 @@ async def test_without_its_home_an_event_is_stored_and_has_no_place(tmp_path: Pa
         await bus.publish("b", b"1")
 
 
+async def test_a_home_that_is_not_connected_is_named(tmp_path: Path) -> None:
+    async with over_tcp.server("unplaced", tmp_path) as running, over_tcp.bus("unplaced") as bus:
+        await bus.publish_many([("a", b"1"), ("b", b"1")])
+        await running.served["east"].stop()
+        await until("the loss is noticed", lambda: bool(bus.explain().down))
+        hurry(bus, timeout_s=0.5)
+        with pytest.raises(TimedOut, match=r"stored as a 2, and has no place .* \(node east is not connected: "):
+            await bus.publish("a", b"2")
+        await bus.publish("b", b"2")
+
+
 async def test_what_waits_when_the_bus_closes_is_known_to_be_stored() -> None:
     async with world(tree=TREE) as cluster:
         async with cluster.bus(timeout_s=1.0) as bus:
@@ -242,7 +253,7 @@ async def test_who_may_not_listen_to_stamps_is_told_what_to_allow(tmp_path: Path
 
 async def test_the_home_is_killed_while_publishes_wait(tmp_path: Path) -> None:
     """They complete when it is back: nothing is lost, and nothing has another order."""
-    ports = (free_port(), free_port(), free_port())
+    ports = [over_tcp.free_port() for _ in range(3)]
     async with running_server(tmp_path) as server:
         topics = ("shop.a", "shop.b")
         config = [f'broker = "{server.url}"', 'default_home = "root"', "[nodes]"]
@@ -278,21 +289,21 @@ async def test_the_home_is_killed_while_publishes_wait(tmp_path: Path) -> None:
 
                 async def publish() -> None:
                     nonlocal done
-                    for n in range(60):
+                    for n in range(40):
                         for topic in topics:
                             await bus.publish(topic, b"%d" % n)
                             done += 1
 
                 publishing = asyncio.create_task(publish())
-                for lives in range(3):
+                for lives in range(2):
                     await until("publishing goes on", lambda lives=lives: done > 10 + 30 * lives)  # type: ignore[misc]
                     children[1].kill()
                     children[1].wait()
                     await until("publishes wait", lambda: "waits for its place" in str(bus.explain()))
                     children[1] = serve("east")
                 await publishing
-                first, second = data(await take(one, 120)), data(await take(other, 120))
-                assert first == second == [str(n) for n in range(60) for _ in topics]
+                first, second = data(await take(one, 80)), data(await take(other, 80))
+                assert first == second == [str(n) for n in range(40) for _ in topics]
         finally:
             for child in children:
                 child.kill()

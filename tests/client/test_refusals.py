@@ -1,6 +1,7 @@
 """The table of refusals, cell by cell: what it names is refused with its words, and what it does not name works."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, get_args
@@ -102,11 +103,12 @@ def check_subscribe(bus: seriatim.Bus, kind: Substrate, option: str, options: di
 
 
 async def check_methods(bus: seriatim.Bus, events: seriatim.Subscription, kind: Substrate) -> None:
-    calls = {
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
         "advertise": lambda: bus.advertise("price > 100"),
         "add": lambda: events.add("u"),
         "remove": lambda: events.remove("u"),
         "acknowledge": events.acknowledge,
+        "seek": lambda: events.seek("first"),
     }
     assert set(calls) == set(METHODS)
     for method, call in calls.items():
@@ -117,6 +119,9 @@ async def check_methods(bus: seriatim.Bus, events: seriatim.Subscription, kind: 
             assert str(refused.value) == words(method, kind, cell)
         elif method == "acknowledge":  # a tree has it for durable subscriptions
             with pytest.raises(InputError, match="the subscription is not durable"):
+                await call()
+        elif method == "seek":  # a tree has it if there is one order for everybody
+            with pytest.raises(InputError, match="the cluster orders pairwise"):
                 await call()
         else:
             async with asyncio.timeout(30):

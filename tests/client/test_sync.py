@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,17 @@ def test_publish_and_subscribe() -> None:
         wait(lambda: events.unread == 3, "three events wait")
         assert [event.data for event in events.within(0.1)] == [b"2", b"3", b"4"]
         assert not bus.explain()
+
+
+@pytest.mark.parametrize("options", [{}, {"own_order": True}, {"confirm": "stored"}])
+def test_events_that_were_awaited_keep_their_order(options: dict[str, Any]) -> None:
+    with connect("memory://", **options) as bus, bus.subscribe("a", "b") as one, bus.subscribe("a", "b") as other:
+        for n in range(20):
+            bus.publish("ab"[n % 2], b"%d" % n)
+        seen = [[events.next(timeout_s=60).data for _ in range(20)] for events in (one, other)]
+        assert seen[0] == seen[1]
+        if options != {"confirm": "stored"}:
+            assert seen[0] == [b"%d" % n for n in range(20)]
 
 
 def test_iterating_changes_and_batches() -> None:

@@ -39,6 +39,7 @@ def test_a_history_as_tables(spark: SparkSession) -> None:
             "out_of_order": False,
             "index": 0,
             "filtered": False,
+            "order_position": None,
         }
     ]
     assert tables.publications is None

@@ -65,6 +65,7 @@ async def test_a_client_publishes_and_subscribes_with_what_it_may(tmp_path: Path
 
 FORBIDDEN = [
     "_seriatim.stamps.root.orders",
+    "_seriatim.order",
     "_seriatim.stages.root.orders",
     "_seriatim.journal.root.log",
     "_INBOX.other.reply",
@@ -72,6 +73,7 @@ FORBIDDEN = [
     "$JS.API.STREAM.UPDATE.seriatim-stamps-root",
     "$JS.API.STREAM.PURGE.seriatim-stamps-root",
     "$JS.API.STREAM.DELETE.seriatim-stamps-root",
+    "$JS.API.STREAM.DELETE.seriatim-order",
     "$JS.API.STREAM.MSG.DELETE.seriatim-topic-orders",
 ]
 

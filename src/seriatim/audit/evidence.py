@@ -62,7 +62,7 @@ class Evidence:
         for row in deliveries:
             rows.setdefault(row.subscriber, []).append(row)
         for name in sorted(rows):
-            evidence.rows[name] = sorted(rows[name], key=_delivery_key)
+            evidence.rows[name] = sorted(rows[name], key=delivery_key)
             taken = {position for subscriber, position in tied if subscriber == name}
             evidence.sequences[name] = evidence._usable(evidence.rows[name], taken)
         return evidence
@@ -91,7 +91,7 @@ class Evidence:
                 break
         else:
             return set()
-        rows.sort(key=_delivery_key)
+        rows.sort(key=delivery_key)
         tied = set()
         expected = 0
         for i, row in enumerate(rows):
@@ -141,7 +141,7 @@ class Evidence:
         return usable
 
 
-def _delivery_key(row: Delivery) -> tuple[Any, ...]:
+def delivery_key(row: Delivery) -> tuple[Any, ...]:
     """Position, then whatever tells two rows of one position apart, so that the order of the log's rows is nothing."""
     return (row.position, row.event_id, row.topic, *_known(row.number), row.index, row.out_of_order)
 

@@ -11,11 +11,11 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from seriatim.model import Delivery, Publication, Subscription
+from seriatim.model import Delivery, Placement, Publication, Subscription
 from seriatim.order import GUARANTEES, implied_by
 
 Answer: TypeAlias = Literal["valid", "invalid", "unknown"]
-Row: TypeAlias = Delivery | Publication | Subscription
+Row: TypeAlias = Delivery | Publication | Subscription | Placement
 
 STOPPED = "not checked: the audit was stopped"
 
@@ -33,6 +33,23 @@ ANOMALIES: dict[str, str] = {
     "number-mismatch": "integrity",
     "gap": "completeness",
 }
+
+# The anomalies of a certificate (certificate.py), which is no guarantee, but has a verdict like one.
+CERTIFICATE = "certificate"
+AGAINST_ORDER: dict[str, str] = dict.fromkeys(
+    (
+        "order-log-gap",
+        "order-log-overlap",
+        "order-log-skip",
+        "order-log-back",
+        "order-inversion",
+        "order-repeat",
+        "position-mismatch",
+        "place-mismatch",
+    ),
+    CERTIFICATE,
+)
+BREAKS = ANOMALIES | AGAINST_ORDER
 
 
 class Anomaly(Struct, frozen=True):
@@ -55,7 +72,8 @@ class Report(Struct, frozen=True):
     """An audit's result.
 
     `counts` has every anomaly found, by name; `anomalies` shows at most a few of each. `order` is the certificate of
-    a valid `acyclic`: all event ids in an order that fits every subscriber (tagged rows and repeats left out).
+    a valid `acyclic`: all event ids in an order that fits every subscriber (tagged rows and repeats left out). With an
+    order log, `verdicts` has the `certificate` too.
     `shared` counts the events that two or more subscribers were notified of: with none, agreement was not tested.
     """
 
@@ -78,8 +96,13 @@ class Report(Struct, frozen=True):
 
     def anomalies_against(self, guarantees: Iterable[str]) -> tuple[Anomaly, ...]:
         """The anomalies that break at least one of these guarantees."""
-        below = frozenset[str]().union(*(implied_by(name) for name in guarantees))
-        return tuple(anomaly for anomaly in self.anomalies if ANOMALIES[anomaly.name] in below)
+        below = frozenset[str]().union(*map(judged_with, guarantees))
+        return tuple(anomaly for anomaly in self.anomalies if BREAKS[anomaly.name] in below)
+
+
+def judged_with(name: str) -> frozenset[str]:
+    """What is broken if this is: a guarantee and all that it implies, or the certificate."""
+    return frozenset({name}) if name == CERTIFICATE else implied_by(name)
 
 
 def extent(deliveries: int, subscribers: int) -> str:
@@ -110,12 +133,16 @@ class Findings:
 
     def add(self, name: str, sentence: str, witness: tuple[Row, ...]) -> None:
         """Show an anomaly. Whoever finds it also counts it, wanted or not."""
-        self._shown[name] += 1
-        self.anomalies.append(Anomaly(name, sentence, witness))
+        self.show(Anomaly(name, sentence, witness))
+
+    def show(self, anomaly: Anomaly) -> None:
+        """The same of one that is already made."""
+        self._shown[anomaly.name] += 1
+        self.anomalies.append(anomaly)
 
     def listed(self) -> list[Anomaly]:
         """What is shown, by name, weakest guarantee first."""
-        names = list(ANOMALIES)
+        names = list(BREAKS)
         return sorted(self.anomalies, key=lambda anomaly: names.index(anomaly.name))
 
     def doubt(self, reason: str, *guarantees: str, count: int = 1) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from seriatim.model import UNREADABLE, Delivery, LogError, Message, Publication, Subscription
+from seriatim.model import UNREADABLE, Delivery, LogError, Message, Placement, Publication, Subscription
 
 # ── tables and their columns ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -30,13 +30,15 @@ class Field(NamedTuple):
     is_null: bool = True
 
 
-ROWS: dict[str, type[msgspec.Struct]] = {
+HISTORY: dict[str, type[msgspec.Struct]] = {
     "deliveries": Delivery,
     "publications": Publication,
     "subscriptions": Subscription,
     "messages": Message,
 }
-TABLES = tuple(ROWS)
+TABLES = tuple(HISTORY)
+ORDER = "order"  # the order log: given beside a history, and no part of it
+ROWS = HISTORY | {ORDER: Placement}
 _KINDS: dict[type, Kind] = {str: "text", float: "time", bool: "flag"}
 
 

@@ -6,12 +6,14 @@ README.md says what is missing without each. Reading in bulk is in bulk.py.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from seriatim.model import InputError, JournalError, Topic
+from seriatim.model import InputError, JournalError, Position, Topic
+from seriatim.protocols.with_broker import OrderRead
 from seriatim.runtime import Journal
 
 BROKER = "broker:"  # in place of a folder: the log is kept on the broker
@@ -71,6 +73,45 @@ class FencedJournals(Protocol):
 
     async def close(self) -> None:
         """Disconnect, after the journals are closed. May be called twice."""
+
+
+class OrderBounds(Struct, frozen=True):
+    """The order log holds the positions from `first` to `end`."""
+
+    first: Position
+    end: Position
+
+
+class OrderLog(Protocol):
+    """The order of all events of a cluster with global order, as the root has written it."""
+
+    async def bounds(self) -> OrderBounds | None:
+        """What it holds. None: it is empty, or nobody has written one."""
+
+    async def read(self, after: Position, ranges_max: int = 1_000) -> OrderRead:
+        """At most so many ranges behind position `after`; none, if that is the end.
+
+        The answer's own `after` is later if retention has removed what follows. InputError: there is no such position.
+        """
+
+    async def position_at(self, moment: datetime) -> Position:
+        """How many positions were in the log at that time. InputError: there is no log."""
+
+    async def wait(self, after: Position, timeout_s: float) -> bool:
+        """Wait until something follows position `after`. False: nothing did in that time."""
+
+
+def check_after(after: Position, bounds: OrderBounds | None) -> OrderBounds:
+    """The bounds of a log that can be read behind this position. InputError: it cannot."""
+    if bounds is None:
+        problem = "it is empty, or was deleted"
+        raise InputError("order log", problem, "publish something; a deleted order log begins anew with the next event")
+    if after < 0:
+        raise InputError("position", f"{after} is negative", "positions begin with 1; 0 is before the first")
+    if after > bounds.end:
+        problem = f"{after} is beyond the end of the order log"
+        raise InputError("position", problem, f"it ends with {bounds.end}")
+    return bounds
 
 
 class RowChannel(Protocol):

@@ -117,6 +117,16 @@ class Names:
         """Where a node tells stamps of a topic as far as they are. No stream keeps it."""
         return f"{self.prefix}.stages.{escape(node)}.{escape(topic)}"
 
+    @property
+    def order_stream(self) -> str:
+        """The stream of the order log."""
+        return f"{self.cluster}-order"
+
+    @property
+    def order_subject(self) -> str:
+        """What the root publishes ranges of the order log as."""
+        return f"{self.prefix}.order"
+
     def logs_stream(self, table: str) -> str:
         """The stream of one table of clients' logs: deliveries, publications, subscriptions."""
         return self._stream("logs", table)

@@ -11,9 +11,12 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Attend(topic, node)  hand over what this node tells of the topic       Staged
     Follow(topic)        report how far it is stamped, now and later       StampedTo
     Unfollow(topic)      stop
+    Ordered(…)           append it to the order log, once                  OrderKept
+    ReadOrder(after)     read the order log                                OrderRead, when something follows
     Write(…)             fill the slot if it is empty                      Written (what it holds)
     Listen(topic, after) deliver from there on, in order, with stamps      Listening, Delivered, Stamped, Trimmed
     Unlisten(topic)      stop
+    Fetch(topic, a, b)   deliver these numbers once; wait while paused     Delivered, Voids, Trimmed
 
 Requests that fail because the server is away are not answered: machines repeat them. A request that the server
 refuses for good (no permission, message too large) is given to `on_error`.
@@ -33,6 +36,7 @@ from seriatim.brokers.capabilities import (
     BrokerServer,
     FencedJournal,
     FencedJournals,
+    OrderLog,
     Records,
     ReplayPublisher,
     Requests,
@@ -213,6 +217,10 @@ class Broker:
         name = re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found.group()):02x}", durable)
         return journals.journal(name, connects=True) if journals is not None else None
 
+    def order_log(self) -> OrderLog | None:
+        """The order of all events, to be read."""
+        return None
+
     def row_channel(self, table: str, client: str) -> RowChannel | None:
         """A place for rows of a client's log."""
         return None
@@ -241,6 +249,7 @@ class Kind:
     keeps_log: ClassVar[bool] = True  # log mode is possible
     lossy: ClassVar[bool] = False  # events may get lost or reordered
     has_journals: ClassVar[bool] = False  # `Broker.journals` is not None
+    has_order_log: ClassVar[bool] = False  # `Broker.order_log` is not None, unless the URL says that events get lost
     in_process: ClassVar[bool] = False  # the broker lives in this process, and the sequencer with it
     file_options: ClassVar[tuple[str, ...]] = ()  # options that are paths
     layout_options: ClassVar[tuple[str, ...]] = ()  # settings of [streams] that all members of a cluster must share

@@ -25,8 +25,8 @@ def command() -> None:
 
     \b
     What is checked:
-      tree     any two subscribers see their common events in one order (total notification order, TNO), nothing
-               comes twice, nothing is lost, nobody waits forever; in causal worlds, a cause comes before its effect
+      tree     one order fits what everybody sees (pairwise worlds: what any two see), nothing comes twice,
+               nothing is lost, nobody waits forever; reactions come after what they react to
       atoms    the same
       vcube    a cause comes before its effect; the same without TNO
       overlay  the same as tree, each publisher's own order, and numbers without holes under every filter

@@ -248,7 +248,7 @@ def _show_tree(summary: dict[str, Any], compare: bool, path: str) -> None:
 
 
 def _show_orders(orders: list[dict[str, Any]]) -> None:
-    """What one order for everybody costs, beside pairwise order on the same tree and homes."""
+    """What one order for everybody costs, beside pairwise order on its own best plan."""
     measures = ("entries_per_event", "bytes_per_event", "hops_per_event")
     headings = ("order", f"{'coupled pairs':>13}", *(f"{name.replace('_per_', '/'):>13}" for name in measures))
     rows = [

@@ -112,6 +112,9 @@ def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool
                 click.echo(f"{place.node} at {place.address} does not answer: is it running?")
             elif status.reason:
                 click.echo(f"{place.node} at {place.address}: {status.reason}")
+            if status is not None and status.order_position:
+                lag = status.order_position - status.order_kept
+                click.echo(f"order log: {status.order_position:,} positions, {lag:,} of them not on the broker yet")
     served = {status.node for _, status in answers if status is not None and status.role == "active"}
     return served == {place.node for place, _ in answers}
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -22,6 +22,7 @@ from seriatim.cli.common import (
     show_json,
     url_option,
 )
+from seriatim.cli.start import read_start, showing_progress
 from seriatim.model import InputError, TimedOut
 from seriatim.runtime.net.addresses import split_address
 from seriatim.runtime.net.security import load_stamp_key
@@ -39,6 +40,12 @@ from seriatim.runtime.net.security import load_stamp_key
     show_default="~/.local/state/seriatim",
     help="Where durable subscribers remember what they have seen.",
 )
+@click.option(
+    "--start",
+    metavar="PLACE",
+    help='Begin with the past: "first", a position, a time such as 2026-05-01T09:00:00Z, or orders=17,prices=4.',
+)
+@click.option("--seek", is_flag=True, help="With --durable: begin at --start also if the subscriber exists already.")
 @log_option("Write the delivery log here, for audit; `broker:` keeps it on the broker, for archive.")
 @click.option("--name", help="Name of this subscriber in logs.  [default: a new one]")
 @click.option(
@@ -57,6 +64,7 @@ from seriatim.runtime.net.security import load_stamp_key
     "--metrics", "address", metavar="HOST:PORT", help="Serve metrics here: events held, for how long, and more."
 )
 @click.option("--show-stamps", is_flag=True, help="Show each event's stamp: what comes before it in other topics.")
+@click.option("--position", "show_positions", is_flag=True, help="Show each event's place in the order of all events.")
 @client_options
 @url_option
 @json_option
@@ -66,6 +74,8 @@ def command(
     idle_s: float | None,
     durable: str | None,
     journals: Path,
+    start: str | None,
+    seek: bool,
     folder: str | None,
     name: str | None,
     gaps: str,
@@ -73,19 +83,23 @@ def command(
     where: str | None,
     address: str | None,
     show_stamps: bool,
+    show_positions: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Subscribe to topics and print events in their order.
 
     Every subscriber that holds some of the same topics prints their events in the same order. Without --durable it
-    begins with what is published after it has joined; with it, where the subscriber of that name stopped.
+    begins with what is published after it has joined; with it, where the subscriber of that name stopped. With --start
+    it begins with the past, in the order of all events, and then goes on without a gap.
 
     \b
     Examples:
       seriatim sub orders prices
       seriatim sub orders prices --json --count 100
       seriatim sub orders --durable billing
+      seriatim sub orders prices --start first --position
+      seriatim sub orders --durable billing --start 2026-05-01T09:00:00Z --seek
       seriatim sub orders --metrics 127.0.0.1:9100            for Prometheus
       seriatim sub orders --where 'price > 100 and region = "EU"'
       seriatim sub orders prices --log run/     then: seriatim audit run/
@@ -100,6 +114,9 @@ def command(
         raise InputError("TOPIC", "none is named", "name topics, or give --where on an overlay:// URL")
     if address is not None:
         split_address("--metrics", address)
+    begin = read_start(start) if start is not None else "now"
+    if seek and (durable is None or start is None):
+        raise InputError("--seek", "it moves a durable subscriber to --start", "give --durable and --start")
     client = Client(**options)
     key = load_stamp_key("--stamp-key-file", stamp_key_file) if stamp_key_file is not None else None
     refuses = client.order == "atoms" or is_direct(client.url)  # then durable is the mistake
@@ -117,10 +134,14 @@ def command(
             if address is not None:  # before the topics are joined, so that a slow join can be seen, too
                 server = await stack.enter_async_context(serve_metrics(bus, address))
                 notice(f"metrics at {server.url}/metrics")
-            joining = bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder)
+            joining = bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder, start=begin)
             events = await stack.enter_async_context(joining)
+            if seek:
+                await events.seek(begin)
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
-            await print_events(events, count, idle_s, show_stamps, as_json)
+            shown = Shown(show_stamps, show_positions, as_json)
+            async with showing_progress(events):
+                await print_events(events, count, idle_s, shown)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
 
@@ -133,7 +154,15 @@ def _chosen(topics: Iterable[str], where: str | None, filter: object) -> str:
     return ", ".join([*sorted(set(topics)), *([chosen] if chosen is not None else [])])
 
 
-async def print_events(events: Any, count: int | None, idle_s: float | None, show_stamps: bool, as_json: bool) -> None:
+class Shown(NamedTuple):
+    """What is printed of an event."""
+
+    stamps: bool
+    positions: bool
+    as_json: bool
+
+
+async def print_events(events: Any, count: int | None, idle_s: float | None, what: Shown) -> None:
     """Print one line per event. TimedOut: no event came for `idle_s`."""
     shown = 0
     while count is None or shown < count:
@@ -145,19 +174,21 @@ async def print_events(events: Any, count: int | None, idle_s: float | None, sho
         except StopAsyncIteration:
             return
         shown += 1
-        if as_json:
-            show_json(_as_json(event, show_stamps))
+        if what.as_json:
+            show_json(_as_json(event, what))
         else:
-            click.echo(_as_text(event, show_stamps))
+            click.echo(_as_text(event, what))
 
 
-def _as_json(event: Any, show_stamps: bool) -> dict[str, Any]:
+def _as_json(event: Any, what: Shown) -> dict[str, Any]:
     row = {name: getattr(event, name) for name in ("topic", "number", "index", "id", "publisher")}
     row |= data_as_json(event.data)
     if event.headers:
         row["headers"] = dict(event.headers)
-    if show_stamps:
+    if what.stamps:
         row["stamp"] = dict(event.stamp)
+    if what.positions:
+        row["position"] = event.position
     for flag in ("out_of_order", "replayed"):
         if getattr(event, flag):
             row[flag] = True
@@ -165,12 +196,13 @@ def _as_json(event: Any, show_stamps: bool) -> dict[str, Any]:
     return row
 
 
-def _as_text(event: Any, show_stamps: bool) -> str:
+def _as_text(event: Any, what: Shown) -> str:
     place = f"{event.number}.{event.index}" if event.index else str(event.number)
     flags = "".join(f"  ({flag.replace('_', ' ')})" for flag in ("out_of_order", "replayed") if getattr(event, flag))
-    after = ", ".join(f"{topic} {number}" for topic, number in sorted(event.stamp.items())) if show_stamps else ""
+    after = ", ".join(f"{topic} {number}" for topic, number in sorted(event.stamp.items())) if what.stamps else ""
     stamp = f"  [after {after}]" if after else ""
-    return f"{event.topic} {place}{stamp}{flags}  {_readable(event.data)}"
+    position = f"{event.position if event.position is not None else '-'}  " if what.positions else ""
+    return f"{position}{event.topic} {place}{stamp}{flags}  {_readable(event.data)}"
 
 
 def _readable(data: bytes) -> str:

@@ -7,6 +7,7 @@ from typing import Literal, overload
 
 from seriatim.client.events import Published
 from seriatim.client.explain import Explanation
+from seriatim.client.history import Start, check_start
 from seriatim.client.metrics import ClientMetrics
 from seriatim.client.options import (
     GapPolicy,
@@ -161,7 +162,7 @@ class Bus(UsedOnce):
         show_gaps: bool = False,
         acknowledge: Literal["next", "manual"] = "next",
         log: str | Path | None = None,
-        start: Literal["now", "first"] = "now",
+        start: Start = "now",
         where: str | Filter | None = None,
     ) -> Subscription:
         """A subscription to these topics; enter it to join them. (On overlay:// `where` alone is enough.)
@@ -169,8 +170,9 @@ class Bus(UsedOnce):
         `durable`: a name under which it goes on after a restart. `ordered=False`: events as they arrive. `gaps`: what
         to do about events that will never come, `show_gaps`: hand out Gap objects in their place. `acknowledge`: when
         an event of a durable subscription counts as dealt with: when the next one is asked for, or when told. `log`: a
-        folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start="first"`: an
-        unordered subscription begins with what the broker still has. `where`: a filter over the attributes of events,
+        folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start`: begin with the
+        past, in the order of all events: "first", a position, a time, or a number of some topics; then live, without
+        a gap. A durable subscription that exists goes on where it was. `where`: a filter over the attributes of events,
         such as 'price > 100' (docs/filters.md); the order of what matches is the same. refusals.py lists which of these
         atoms, peers and overlays do not have.
         """
@@ -181,24 +183,24 @@ class Bus(UsedOnce):
             raise InputError("where", "neither topics nor a filter are given", "give topics, where=..., or both")
         if acknowledge not in ("next", "manual"):
             raise InputError("acknowledge", f"unknown value {acknowledge!r}", 'use "next" or "manual"')
-        if start not in ("now", "first"):
-            raise InputError("start", f"unknown value {start!r}", 'use "now" or "first"')
-        if start == "first" and ordered:
-            raise InputError("start", "earlier events are not ordered", 'use "now", or ordered=False')
+        names = names_of(topics) if topics else frozenset()
+        begin = check_start(start, names)
+        if not ordered and begin not in ("now", "first"):
+            raise InputError("start", "events that are not ordered have no position", 'use "now" or "first"')
         if durable is not None and not ordered:
             raise InputError("durable", "unordered subscriptions are not durable", "leave out ordered=False")
         if gaps is not None:
             check_gaps(gaps)
         settings = self._session.settings
         wishes = Wishes(
-            topics=names_of(topics) if topics else frozenset(),
+            topics=names,
             durable=check_name("durable", durable) if durable is not None else None,
             ordered=ordered,
             gaps=gaps if gaps is not None else settings.gaps,
             show_gaps=show_gaps,
             acknowledge=acknowledge,
             log=check_log("log", log),
-            start=start,
+            start=begin,
             where=check_filter(where),
             limits=settings.limits,
             timeout_s=settings.timeout_s,

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from seriatim.brokers.packs import BATCH_HEADER, read_pack
-from seriatim.model import Entries, Notification, Number, Topic
+from seriatim.model import Entries, Notification, Number, Position, Topic
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -11,8 +11,10 @@ class Event(Struct, frozen=True, gc=False):
 
     `number` is the place of its broker message in the topic's order, `index` its place within that message. `stamp`
     says which events of other topics came before it. `out_of_order`: it arrived after the subscription had given up
-    on it. `replayed`: it was handed out before a restart, but not acknowledged. `early`: its stamp was not finished
-    then. What this bus publishes waits until it is; a reaction by other means does not.
+    on it. `replayed`: it was handed out before a restart, but not acknowledged. `position`: the place of its message in
+    the order of all events; None: not known here. `is_history`: it was read from the past, before the subscription was
+    live. `early`: its stamp was not finished then. What this bus publishes waits until it is; a reaction by other means
+    does not.
     """
 
     topic: Topic
@@ -25,6 +27,8 @@ class Event(Struct, frozen=True, gc=False):
     index: int = 0
     out_of_order: bool = False
     replayed: bool = False
+    position: Position | None = None
+    is_history: bool = False
     early: bool = False
 
 
@@ -41,20 +45,19 @@ def unfold(notification: Notification) -> list[Event]:
     """Return the events of one broker message (brokers/packs.py). Raises Unreadable if it cannot read the pack."""
     message, number, stamp = notification.event, notification.number, notification.entries
     topic = message.topic if message.subject is None else message.subject
-    publisher, late, early = message.publisher, notification.out_of_order, notification.early
+    publisher, late = message.publisher, notification.out_of_order
+    place = False, notification.position, notification.is_history, notification.early
     if message.headers is None or BATCH_HEADER not in message.headers:
-        return [
-            Event(topic, message.payload, message.headers, message.id, publisher, stamp, number, 0, late, early=early)
-        ]
+        return [Event(topic, message.payload, message.headers, message.id, publisher, stamp, number, 0, late, *place)]
     read = read_pack(message.headers[BATCH_HEADER], message.payload)
     first, headers, ids = read.first, read.headers, read.ids
     if not headers and not ids:
         return [
-            Event(topic, data, None, f"{publisher}-{first + index}", publisher, stamp, number, index, late, early=early)
+            Event(topic, data, None, f"{publisher}-{first + index}", publisher, stamp, number, index, late, *place)
             for index, data in enumerate(read.data)
         ]
     names = [ids.get(index) or f"{publisher}-{first + index}" for index in range(len(read.data))]
     return [
-        Event(topic, data, headers.get(index), names[index], publisher, stamp, number, index, late, early=early)
+        Event(topic, data, headers.get(index), names[index], publisher, stamp, number, index, late, *place)
         for index, data in enumerate(read.data)
     ]

@@ -143,6 +143,17 @@ class Inbox:
         self._finish(parcel)
         return parcel.gap if self._show_gaps else None
 
+    def skip_empty(self) -> None:
+        """Finish parcels at the front that have nothing to hand out, so that news behind them are told now."""
+        try:
+            while self._parcels and not self._has_item(self._parcels[0]):
+                self._pass_by()
+        except LogError:
+            return  # the next attempt to take something raises it
+
+    def _has_item(self, parcel: Parcel) -> bool:
+        return parcel.next < len(parcel.events) or (self._show_gaps and parcel.gap is not None)
+
     def __bool__(self) -> bool:
         return bool(self._parcels)
 

@@ -35,6 +35,7 @@ class SubscriptionMetrics(Struct, frozen=True, kw_only=True):
     gaps: int  # how often something was passed over that will never come
     rejected: int = 0  # messages that had no right to be there, or could not be read
     left_out: int = 0  # events that did not match the filter
+    history_left: int = 0  # positions of the past that are not told yet
 
 
 class ClientMetrics(Struct, frozen=True):
@@ -65,6 +66,7 @@ FAMILIES = {
     "gaps": ("gaps_total", "How often something was passed over that will never come."),
     "rejected": ("rejected_total", "What had no right to be there, or could not be read."),
     "left_out": ("left_out_total", "Events that did not match the filter."),
+    "history_left": ("history_left_positions", "Positions of the past that are not told yet."),
 }
 
 

@@ -152,6 +152,11 @@ METHODS: dict[str, dict[Substrate, Refusal]] = {
     "add": {"overlay": Refusal(_ALWAYS, "the filter of a subscription does not change", _NEW_FILTER)},
     "remove": {"overlay": Refusal(_ALWAYS, "the filter of a subscription does not change", _NEW_FILTER)},
     "acknowledge": SUBSCRIBE["acknowledge"],
+    "seek": {
+        "atoms": Refusal(_ALWAYS, "a member gets what is published from now on", _TREE),
+        "peers": Refusal(_ALWAYS, "peers do not keep what was published before", _BROKER),
+        "overlay": Refusal(_ALWAYS, "an overlay does not keep what was published before"),
+    },
 }
 
 

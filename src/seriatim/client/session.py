@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 from msgspec import Struct
 
 from seriatim.client.explain import Explanation
+from seriatim.client.history import LIVE, Progress, Start
 from seriatim.client.inbox import Inbox, Item, TellLog
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import GapPolicy, Limits
@@ -35,7 +36,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     show_gaps: bool = False
     acknowledge: Literal["next", "manual"] = "next"
     log: Path | str | None = None
-    start: Literal["now", "first"] = "now"
+    start: Start = "now"
     where: Filter | None = None
     limits: Limits = Limits()
     timeout_s: float = 10.0
@@ -106,6 +107,17 @@ class Source(ABC):
         if self.substrate in METHODS["acknowledge"]:
             raise refusal("acknowledge", self.substrate)
         raise InputError("acknowledge", "the subscription is not durable", 'subscribe with durable="name"')
+
+    async def seek(self, start: Start) -> None:
+        """Begin anew at another place of the past. Returns when everything before is dropped."""
+        raise refusal("seek", self.substrate)
+
+    async def caught_up(self) -> None:  # noqa: B027 - there may be no past
+        """Wait until the application has taken everything of the past."""
+
+    def progress(self) -> Progress:
+        """How far the past is read."""
+        return LIVE
 
     def before_taking(self) -> None:  # noqa: B027 - nothing may end it at once
         """Raise an error that ends the subscription at once, even if the inbox is not empty."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from seriatim.client.events import Event
 from seriatim.client.explain import Explanation
+from seriatim.client.history import Progress, Start, check_start
 from seriatim.client.inbox import Item
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import names_of
@@ -105,6 +106,28 @@ class Subscription(UsedOnce):
     def _check_can_change(self, method: str) -> None:
         if not self._source.can_change:
             raise refusal(method, self._source.substrate)
+
+    async def seek(self, start: Start) -> None:
+        """Begin anew in the past, as `bus.subscribe(start=...)` does, with the same topics.
+
+        Events that were not taken yet are dropped. A durable subscription remembers the new place.
+        """
+        source = self._opened()
+        begin = check_start(start, self.topics)
+        if begin == "now":
+            raise InputError("start", "a subscription cannot skip to now", "close it, and subscribe again")
+        await source.seek(begin)
+
+    async def caught_up(self) -> None:
+        """Wait until you have taken everything of the past, and what follows is live. Needs somebody who takes events.
+
+        Waits as long as that takes: see `progress` and `explain`. Raises what ended the subscription, if something did.
+        """
+        await self._opened().caught_up()
+
+    def progress(self) -> Progress:
+        """How far the past is read: position, end, and share."""
+        return self._source.progress()
 
     async def unsubscribe(self) -> None:
         """Leave all topics for good, even if it is durable, and close."""

@@ -38,6 +38,11 @@ NUMBERS: dict[str, tuple[str, Callable[[Served[Any]], float]]] = {
         "How long the oldest open range has been open.",
         lambda node: node.status().oldest_open_s,
     ),
+    "order_position": ("Positions given in the order of all events (root).", lambda node: node.status().order_position),
+    "order_lag": (
+        "Positions that the order log on the broker is not known to hold yet (root).",
+        lambda node: node.status().order_position - node.status().order_kept,
+    ),
     "journal_backlog": ("Steps whose effects wait for the journal.", lambda node: node.status().journal_backlog),
     "journal_bytes": ("Bytes in the journal since its snapshot.", lambda node: node.status().journal_bytes),
 }

@@ -21,7 +21,7 @@ from seriatim.model.errors import (
 )
 from seriatim.model.events import Event, Gap, Notification, event_bytes
 from seriatim.model.names import APPLICATION, BROKER, Address, Entries, Node, Number, Position, Topic
-from seriatim.model.records import Delivery, History, Message, Publication, Subscription
+from seriatim.model.records import Delivery, History, Message, Placement, Publication, Subscription
 
 __all__ = [
     "APPLICATION",
@@ -44,6 +44,7 @@ __all__ = [
     "Node",
     "Notification",
     "Number",
+    "Placement",
     "Position",
     "Publication",
     "QueueFull",

@@ -26,8 +26,9 @@ def event_bytes(payload: bytes, headers: Mapping[str, str] | None) -> int:
 class Notification(Struct, frozen=True, tag=True):
     """An event handed to the application, in order unless `out_of_order` says otherwise.
 
-    `early`: its place among the topics of this subscriber is certain; its stamp was not finished yet.
-    `position`: its place in the order of all events; None: not known here.
+    `position`: its place in the order of all events; None: not known here. `is_history`: it was read from the order
+    log, before the subscription was live. `early`: its place among the topics of this subscriber is certain; its stamp
+    was not finished yet.
     """
 
     event: Event
@@ -35,6 +36,7 @@ class Notification(Struct, frozen=True, tag=True):
     entries: Entries
     out_of_order: bool = False
     position: Position | None = None
+    is_history: bool = False
     early: bool = False
 
 

@@ -5,7 +5,7 @@ A *history* is four tables. Only `deliveries` is needed for a verdict; the other
 
 from msgspec import Struct, field
 
-from seriatim.model.names import Entries, Number, Topic
+from seriatim.model.names import Entries, Number, Position, Topic
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True):
@@ -13,6 +13,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
 
     Where one message of the broker carries several events of a topic they share its number; `index` counts them from 0.
     `filtered`: its turn came, but the subscription's filter does not match it, so the application was not told.
+    `order_position`: where the event is in the order of all events, as the subscriber was told.
     """
 
     subscriber: str
@@ -26,6 +27,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     out_of_order: bool = False
     index: int = 0
     filtered: bool = False
+    order_position: Position | None = None
 
 
 class Publication(Struct, frozen=True, omit_defaults=True):
@@ -71,6 +73,18 @@ class Message(Struct, frozen=True, omit_defaults=True):
     bytes: int
     sent_at: float | None = None
     received_at: float | None = None
+
+
+class Placement(Struct, frozen=True):
+    """A row of the order log: numbers `first` … `last` of the topic are at `position` and the positions after it.
+
+    All rows together are one order of all events. Numbers that never became events count like the others.
+    """
+
+    position: Position
+    topic: Topic
+    first: Number
+    last: Number
 
 
 class History(Struct):

@@ -7,7 +7,7 @@ what the broker itself holds: events with their payload, and stamps.
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, MapType, StructField, StructType
 
-from seriatim.audit.rules import FIELDS, Kind
+from seriatim.audit.rules import FIELDS, ORDER, Kind
 
 TEXT, COUNT, INDEX, TIME, FLAG = T.StringType(), T.LongType(), T.IntegerType(), T.DoubleType(), T.BooleanType()
 ENTRIES = MapType(TEXT, COUNT)  # of a stamp: topic → "the first so many come before me"; files promise no more
@@ -30,10 +30,12 @@ TYPES: dict[Kind, DataType] = {
 }
 
 
-HISTORY: dict[str, StructType] = {
+_TABLES: dict[str, StructType] = {
     table: StructType([StructField(field.name, TYPES[field.kind], field.is_null) for field in fields])
     for table, fields in FIELDS.items()
 }
+PLACEMENTS = _TABLES[ORDER]  # the order log
+HISTORY = {table: columns for table, columns in _TABLES.items() if table != ORDER}
 DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, MESSAGES = HISTORY.values()
 
 # What a broker holds. `topic` is what the event was published as; `log` is what it was ordered as (a bucket, or the

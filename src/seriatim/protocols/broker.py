@@ -241,19 +241,36 @@ class Broker(Machine):
             effects.send.append((source, say.Trimmed(topic, state.first_available)))
         elif message.is_kept and not _keeps(state, after + 1):
             effects.send.append((source, say.Trimmed(topic, after + 2)))
-        number = after + 1
-        while number <= len(state.log):
-            event, first = state.log[number - 1], number
-            number += 1
-            if event is not None:
-                effects.send.append((source, say.Delivered(topic, first, None, event)))
-                continue
-            while number <= len(state.log) and state.log[number - 1] is None:
-                number += 1
-            effects.send.append((source, say.Voids(topic, first, number - 1)))
+        self._replay(source, topic, after + 1, len(state.log), effects)
         for stamped in state.stamps[bisect_right(state.stamps, after, key=_last) :]:
             effects.send.append((source, stamped))
         for slot in state.slots[bisect_right(state.slots, after, key=_number) :]:
+            effects.send.append((source, _delivered(topic, slot)))
+
+    def _replay(self, source: Address, topic: Topic, first: Number, last: Number, effects: Effects) -> None:
+        """Deliver these positions of a log."""
+        log, number = self._topic(topic).log, first
+        while number <= last:
+            event, begin = log[number - 1], number
+            number += 1
+            if event is not None:
+                effects.send.append((source, say.Delivered(topic, begin, None, event)))
+                continue
+            while number <= last and log[number - 1] is None:
+                number += 1
+            effects.send.append((source, say.Voids(topic, begin, number - 1)))
+
+    def _fetch(self, source: Address, message: say.Fetch, effects: Effects) -> None:
+        """What is there of these numbers. An empty slot is left out: whoever waits for it asks again."""
+        topic, first = message.topic, message.first
+        state = self._topic(topic)
+        if first < state.first_available:
+            effects.send.append((source, say.Trimmed(topic, state.first_available)))
+            first = state.first_available
+        self._replay(source, topic, first, min(message.last, len(state.log)), effects)
+        for slot in state.slots[bisect_left(state.slots, first, key=_number) :]:
+            if slot.number > message.last:
+                break
             effects.send.append((source, _delivered(topic, slot)))
 
     def _unlisten(self, source: Address, message: say.Unlisten, effects: Effects) -> None:
@@ -318,6 +335,7 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Write: Broker._write,
     say.Listen: Broker._listen,
     say.Unlisten: Broker._unlisten,
+    say.Fetch: Broker._fetch,
     say.Ordered: Broker._ordered,
     say.ReadOrder: Broker._read_order,
 }

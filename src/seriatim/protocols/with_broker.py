@@ -2,7 +2,7 @@
 
 brokers/seam.py says what a broker does about each of its messages.
 
-    application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, Rejected, Ended
+    application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, CaughtUp, Rejected, Ended
     log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo, Unfollow · Voids, Trimmed
     stages        Attend, Staged
     order log     Ordered, OrderKept · ReadOrder, OrderRead · Fetch
@@ -56,19 +56,48 @@ class Withdraw(Struct, frozen=True, tag=True):
     event_id: str
 
 
+class Start(Struct, frozen=True, omit_defaults=True):
+    """Where a subscription begins in the past: behind position `after` of the order log.
+
+    `numbers`: each of these topics begins with its number, and the others with what is published from now on. None: all
+    topics begin at the position.
+    """
+
+    after: Position = 0
+    numbers: dict[Topic, Number] | None = None
+
+
 class Change(Struct, frozen=True, tag=True):
-    """To a subscriber: add these topics, and remove those."""
+    """To a subscriber: add these topics, and remove those.
+
+    `start`: begin with the past. All topics that are held afterwards begin anew there, so `add` names them all.
+    """
 
     add: frozenset[Topic] = frozenset()
     remove: frozenset[Topic] = frozenset()
+    start: Start | None = None
 
 
 class Changed(Struct, frozen=True, tag=True):
-    """From a subscriber: the change is complete; `start` says after which number each new topic begins."""
+    """From a subscriber: the change is complete; `start` says after which number each new topic begins.
+
+    `in_past`: it begins with the past. What was told before this does not belong to it.
+    """
 
     version: int
     topics: frozenset[Topic]
     start: dict[Topic, Number]
+    in_past: bool = False
+
+
+class CaughtUp(Struct, frozen=True, tag=True):
+    """From a subscriber: the past is told, up to this position; what follows is live. Also a record of its journal.
+
+    `done`: how many events of each topic lie in the past.
+    """
+
+    position: Position
+    done: dict[Topic, Number]
 
 
 class Rejected(Struct, frozen=True, tag=True):

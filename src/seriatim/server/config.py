@@ -77,6 +77,9 @@ class Streams(Struct, frozen=True, kw_only=True):
     max_age_s: Annotated[
         float, about("the seconds after which the broker drops events and stamps, or 0 for never", ge=0, le=1e9)
     ] = 0.0
+    order_max_age_s: Annotated[
+        float, about("the seconds after which the broker drops parts of the order log, or 0 for never", ge=0, le=1e9)
+    ] = 0.0
 
 
 class Security(SecurityFiles, frozen=True, kw_only=True):
@@ -165,6 +168,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         return TreeOptions(
             mode=self.mode if self.order != "atoms" else "ticket",  # atoms fill slots of the broker, as tickets do
             order="pairwise" if self.order == "pairwise" else "global",
+            order_log=self.kind.has_order_log and self.order != "atoms",
             own_order=self.causal and self.order != "atoms",
             full_stamps=self.kind.lossy,
             retry_ms=self.times.retry_ms,
@@ -392,9 +396,9 @@ def _check_broker(config: ClusterConfig) -> None:
     if not separator:
         fix = 'give the broker as a URL, for example "nats://127.0.0.1:4222"'
         raise InputError("broker", f"{shown(config.broker)!r} is not a URL", fix)
-    if 0 < config.streams.max_age_s < 1:
-        problem = f"{config.streams.max_age_s} is below one second"
-        raise InputError("streams.max_age_s", problem, "give 1 or more, or 0 for never")
+    for name in ("max_age_s", "order_max_age_s"):
+        if 0 < (age_s := getattr(config.streams, name)) < 1:
+            raise InputError(f"streams.{name}", f"{age_s} is below one second", "give 1 or more, or 0 for never")
     if config.mode == "log" and not config.kind.keeps_log:
         raise InputError("mode", f"'log' needs a broker that keeps a log, and {scheme} does not", 'set mode = "ticket"')
 

@@ -53,6 +53,8 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     groups: int = 0
     strays: int = 0
     links: dict[Node, LinkStatus] = field(default_factory=dict)
+    order_position: int = 0  # of a root that keeps the order log: positions given, and those that the broker keeps
+    order_kept: int = 0
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):

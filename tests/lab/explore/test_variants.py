@@ -16,7 +16,7 @@ from seriatim.lab.explore.tree.random_worlds import TreeWalk, may_lose
 from seriatim.model import Address, InputError
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.with_broker import Change, Publish
+from seriatim.protocols.with_broker import Change, Publish, Start
 
 WALKS_MAX = 3_000
 SEED = 20
@@ -91,6 +91,13 @@ ORDER_OF_A_CHAIN = story(
     CHAIN,
     setup={"y": "A C", "z": "C D"},  # passes of C climb, those of D do not
 )
+READ_THE_PAST = story(
+    {"s": [change("A B", start=Start())], "p": events("p", "A B A B"), "q": events("q", "B A B A")},
+    TreeOptions(order="global", durable=True, history_window=1, order_ms=0.0),
+    setup={"y": "A B"},
+    budgets={"s": Budget(crashes=1), "root": Budget(ticks=99)},
+)
+
 STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
     "no-hop-by-hop": (
         story(
@@ -154,6 +161,14 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         {"contradiction", "loss", "stuck"},
     ),
     "no-left-announcement": (MOVE_ON, {"cycle"}),
+    "no-global-coupling": (
+        story(
+            {"p": events("p", "A"), "q": events("q", "B"), "r": events("r", "C")},
+            tree=THREE_LEAVES,
+            setup={"x": "A B", "y": "B C", "z": "A C"},
+        ),
+        {"cycle"},
+    ),
     "no-order-first": (ORDER_OF_A_CHAIN, {"order-log"}),
     "no-order-carried": (ORDER_OF_A_CHAIN, {"order-log"}),
     "no-order-journal": (
@@ -166,14 +181,8 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         ),
         {"order-log", "stuck", "loss"},
     ),
-    "no-global-coupling": (
-        story(
-            {"p": events("p", "A"), "q": events("q", "B"), "r": events("r", "C")},
-            tree=THREE_LEAVES,
-            setup={"x": "A B", "y": "B C", "z": "A C"},
-        ),
-        {"cycle"},
-    ),
+    "no-cover": (READ_THE_PAST, {"loss"}),
+    "no-history-journal": (READ_THE_PAST, {"duplicate"}),
     "no-global-coupling, a reaction": (
         story(
             {"p": events("p", "A"), "q": events("q", "B")},

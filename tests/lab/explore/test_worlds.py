@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from seriatim.lab.explore.engine.search import SearchOptions, SearchResult, search
 from seriatim.lab.explore.engine.space import Space
@@ -33,6 +34,7 @@ def small(name: str, without: tuple[str, ...] = ()) -> TreeWorld:
         ("pair-chain-ticket", ("q",)),
         ("chain", ("p", "q")),
         ("star-ticket", ("p", "q")),
+        ("past", ("p",)),
     ],
 )
 def test_every_interleaving_keeps_every_promise(name: str, without: tuple[str, ...]) -> None:
@@ -41,6 +43,18 @@ def test_every_interleaving_keeps_every_promise(name: str, without: tuple[str, .
     assert result.violations == {}
     assert result.stopped_states > 0
     assert result.cycles == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "without"), [("leave", ()), ("move-ticket", ()), ("pair", ("q",)), ("pair-chain-ticket", ("q",))]
+)
+def test_the_order_log_fits_every_interleaving(name: str, without: tuple[str, ...]) -> None:
+    world = small(name, without)
+    world = replace(world, options=structs.replace(world.options, order="global"))
+    result = search(Space(world.build()))
+    assert result.exhausted
+    assert result.violations == {}
+    assert result.stopped_states > 0
 
 
 @pytest.mark.parametrize(("name", "without"), [("move", ()), ("pair", ("q",))])

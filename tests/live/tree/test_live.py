@@ -86,12 +86,14 @@ async def test_a_restarted_server_goes_on_with_numbers_and_subscribers(nats: Nat
         await bus.publish("again.a", b"1")
         assert (await events.next(WAIT_S)).number == 1
         await server.stop()
-        await bus.publish("again.a", b"2")  # the broker takes it, whoever orders it later
+        waiting = bus.publish_nowait("again.a", b"2")  # the broker takes it, whoever orders it later
+        await until(lambda: "again.a 2: stored" in str(bus.explain()), "the broker has it")
         server = server_of(tmp_path, nats.url, {"root": {"address": address}}, cluster="again")
         await server.start()
         try:
             event = await events.next(WAIT_S)
             assert (event.number, event.data) == (2, b"2")
+            assert (await waiting).number == 2
             assert server.status().nodes[0].epoch == 2
         finally:
             await server.stop()

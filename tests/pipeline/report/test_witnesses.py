@@ -3,7 +3,7 @@
 import pytest
 
 from seriatim.audit import ANOMALIES, Anomaly, audit
-from seriatim.model import Delivery, History, Publication, Subscription
+from seriatim.model import Delivery, History, Placement, Publication, Subscription
 from seriatim.pipeline.report.drawing.lanes import COLUMNS_MAX, draw_lanes
 from seriatim.pipeline.report.drawing.shapes import Label, Line, Mark
 from seriatim.pipeline.report.drawing.witnesses import Picture, picture_of
@@ -36,6 +36,7 @@ def test_every_anomaly_is_drawn(name: str, history: History) -> None:
     assert drawing.description == anomaly.sentence
     labels = [shape.text for shape in drawing.shapes if isinstance(shape, Label)]
     for row in anomaly.witness:
+        assert not isinstance(row, Placement)
         who = row.publisher if isinstance(row, Publication) else row.subscriber
         assert who in labels, "each has a lane"
         if isinstance(row, Delivery | Publication):

@@ -32,8 +32,11 @@ def test_a_subscriber_is_told_positions_that_are_those_of_the_log(mode: str) -> 
     net.publish("p", "A", "a1", "a2")
     net.publish("q", "B", "b1")
     net.wait(20)
+    assert kept(net) == [("A", 1, 2), ("B", 1, 1)], "at once, since nothing was written before"
     net.publish("p", "A", "a3")
     net.wait(20)
+    assert kept(net) == [("A", 1, 2), ("B", 1, 1)], "together with what comes within order_ms"
+    net.wait(50)
     assert positions(net, "s") == [("a1", 1), ("a2", 2), ("b1", 3), ("a3", 4)]
     assert kept(net) == [("A", 1, 2), ("B", 1, 1), ("A", 3, 3)]
     assert net.node().inner.order_kept == net.node().inner.order_position == 4
@@ -64,7 +67,6 @@ def test_a_position_is_known_where_the_stamp_was_finished_by_the_root() -> None:
 def test_what_nobody_needs_above_comes_in_a_summary_that_is_journaled() -> None:
     net = Net(CHAIN, GLOBAL)
     net.publish("p", "C", "c1")  # not watched: nobody holds it, but its home is listed
-    net.wait(9)
     assert net.node("n1").inner.order_position == 0
     net.wait(100)
     assert kept(net) == [("C", 1, 1)]
@@ -92,7 +94,7 @@ def test_a_backlog_goes_in_parts() -> None:
         node.step(BROKER, Grown("B", number), 0.0)
     (first,) = messages(node.tick(10.0), Ordered)
     assert len(first.ranges) == ORDERED_AT_ONCE
-    assert node.step(BROKER, OrderKept(ORDERED_AT_ONCE), 11.0).wake_at == 11.0
+    assert node.step(BROKER, OrderKept(ORDERED_AT_ONCE), 11.0).wake_at == 11.0, "there is more than one part"
     (second,) = messages(node.tick(11.0), Ordered)
     assert second.after == ORDERED_AT_ONCE
     assert len(second.ranges) == ORDERED_AT_ONCE

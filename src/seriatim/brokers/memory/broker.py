@@ -15,20 +15,35 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import count
 
-from seriatim.brokers.capabilities import Requests
+from seriatim.brokers.capabilities import OrderBounds, Requests, check_after
 from seriatim.brokers.naming import check_buckets, ordered_topic
 from seriatim.brokers.seam import Broker, BufferingPort, Deliver, OnError
-from seriatim.model import APPLICATION, Address, Closed, InputError, RemoteError, RequestRefused, SeriatimError, Topic
+from seriatim.model import (
+    APPLICATION,
+    Address,
+    Closed,
+    InputError,
+    Position,
+    RemoteError,
+    RequestRefused,
+    SeriatimError,
+    Topic,
+)
 from seriatim.protocols.broker import Broker as BrokerMachine
-from seriatim.protocols.broker import Erase, Trim
+from seriatim.protocols.broker import Erase, OrderLogState, Trim
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import (
     Append,
     Delivered,
+    Fetch,
     Follow,
     Listen,
+    Ordered,
+    OrderRead,
+    ReadOrder,
     Staged,
     Stamped,
     Unfollow,
@@ -102,6 +117,9 @@ class MemoryBroker(Broker):
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
 
+    def order_log(self) -> "MemoryOrderLog | None":
+        return MemoryOrderLog(self._hub) if self.keeps_log and not self.lossy else None
+
     async def open(self) -> None:
         if self._closed:
             raise Closed("this connection to a memory broker was closed; make a new one")
@@ -155,6 +173,7 @@ class MemoryPort(BufferingPort):
         self._hub = broker._hub
         self._topics: set[Topic] = set()
         self._followed: set[Topic] = set()
+        self._fetches: dict[Topic, Fetch] = {}  # those that came while it was paused
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -166,11 +185,24 @@ class MemoryPort(BufferingPort):
             self._topics.add(message.topic)
         elif isinstance(message, Unlisten):
             self._topics.discard(message.topic)
+            self._fetches.pop(message.topic, None)
         elif isinstance(message, Follow):
             self._followed.add(message.topic)
         elif isinstance(message, Unfollow):
             self._followed.discard(message.topic)
+        elif isinstance(message, Fetch) and self._paused:
+            earlier = self._fetches.get(message.topic, message)
+            first, last = min(earlier.first, message.first), max(earlier.last, message.last)
+            self._fetches[message.topic] = Fetch(message.topic, first, last)
+            return
         self._hub.send(self.address, message)
+
+    def resume(self, topic: Topic | None = None) -> None:
+        super().resume(topic)
+        if topic is None:
+            fetches, self._fetches = self._fetches, {}
+            for fetch in fetches.values():
+                self._hub.send(self.address, fetch)
 
     async def close(self) -> None:
         if self._closed:
@@ -202,6 +234,36 @@ class MemoryPort(BufferingPort):
         return None
 
 
+class MemoryOrderLog:
+    """Reads the order log of a memory broker."""
+
+    def __init__(self, hub: "_Hub") -> None:
+        self._hub = hub
+
+    async def bounds(self) -> OrderBounds | None:
+        return OrderBounds(1, self._hub.order.end) if self._hub.order.end else None
+
+    async def read(self, after: Position, ranges_max: int = 1_000) -> OrderRead:
+        bounds = check_after(after, await self.bounds())
+        if after == bounds.end:
+            return OrderRead(after, ())
+        found = self._hub.order.read(ReadOrder(after))
+        return OrderRead(after, found.ranges[:ranges_max])
+
+    async def position_at(self, moment: datetime) -> Position:
+        check_after(0, await self.bounds())
+        return max((end for at, end in self._hub.order_ends if at < moment), default=0)
+
+    async def wait(self, after: Position, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._hub.order.end <= after:
+                    await self._hub.order_growth.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
 class _Hub:
     """What all connections share: the broker machine, who is attached, and the dice."""
 
@@ -230,6 +292,20 @@ class _Hub:
         self._serials = count()
         self._last_arrival: dict[Address, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self.order_ends: list[tuple[datetime, Position]] = []  # when the order log came how far
+        self.order_growth = asyncio.Event()
+
+    @property
+    def order(self) -> OrderLogState:
+        return self._machine.state.order
+
+    def order_grew(self) -> None:
+        """Remember when the order log came how far, and wake those that wait for it."""
+        ends = self.order_ends
+        if self.order.end > (ends[-1][1] if ends else 0):
+            ends.append((datetime.now(UTC), self.order.end))
+            self.order_growth.set()
+            self.order_growth = asyncio.Event()
 
     def send(self, source: Address | None, message: Payload) -> None:
         self.requests.append((source if source is not None else APPLICATION, message))
@@ -249,6 +325,8 @@ class _Hub:
                 continue
             for target, answer in effects.send:
                 self._hand_over(target, answer)
+            if type(message) is Ordered:
+                self.order_grew()
         if self.requests:
             asyncio.get_running_loop().call_soon(self._drain)
         else:

@@ -58,6 +58,7 @@ class MemoryKind(Kind):
     """Brokers in this process."""
 
     in_process = True
+    has_order_log = True
 
     def check(self, url: str) -> None:
         read_query(url, split_url(url).query, _OPTIONS)

@@ -27,11 +27,13 @@ from seriatim.brokers.nats.api import (
     failure,
 )
 from seriatim.brokers.nats.base import NatsBroker
+from seriatim.brokers.nats.fetch import Fetching, LogFetching, SlotFetching
 from seriatim.brokers.nats.follow import Follower, StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, encode_slot, event_headers, written
+from seriatim.brokers.nats.order import NatsOrderLog, OrderChannel, OrderReading
 from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
@@ -55,8 +57,11 @@ from seriatim.protocols.with_broker import (
     Append,
     Appended,
     Attend,
+    Fetch,
     Follow,
     Listen,
+    Ordered,
+    ReadOrder,
     Staged,
     Stamped,
     Unfollow,
@@ -110,6 +115,9 @@ class JetStreamBroker(NatsBroker["JetStreamPort"]):
 
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
         return NatsJournals(self.link.servers, self.link.credentials, cluster=cluster, replicas=replicas)
+
+    def order_log(self) -> NatsOrderLog:
+        return NatsOrderLog(self.streams)
 
     def row_channel(self, table: str, client: str) -> NatsRowChannel:
         return NatsRowChannel(self.streams, table, client, self.payload_bytes_max)
@@ -183,6 +191,7 @@ class JetStreamPort(Port):
         self._names = broker.names
         self._listening: dict[Topic, TopicListening] = {}
         self._followed: set[Topic] = set()
+        self._fetching: dict[Topic, Fetching] = {}
         self._paused = False
         self._held: set[Topic] = set()  # topics whose events are paused
         self._preparing: dict[tuple[str, Topic], list[Append | Write]] = {}  # what waits for a stream, in order
@@ -190,6 +199,8 @@ class JetStreamPort(Port):
         self._sent_again: set[str] = set()  # what found no stream, and was sent a second time
         self._stamps: StampChannel | None = None
         self._watcher: Watcher | None = None
+        self._order: OrderChannel | None = None
+        self._reading: OrderReading | None = None
 
     def send(self, message: Payload) -> None:
         if self._closed:
@@ -213,12 +224,20 @@ class JetStreamPort(Port):
             case Unfollow():
                 self._followed.discard(message.topic)
                 self._broker.following.leave(message.topic, self)
+            case Ordered():
+                self.order.send(message)
+            case ReadOrder():
+                self.reading.ask(message)
             case Listen():
                 self._listen(message)
             case Unlisten():
                 self._broker.stages.attend(self, message.topic, "", self._on_staged)
                 if (listening := self._listening.pop(message.topic, None)) is not None:
                     listening.close()
+                if (fetching := self._fetching.pop(message.topic, None)) is not None:
+                    fetching.close()
+            case Fetch():
+                self._fetch(message)
             case Watch():
                 for topic in sorted(message.topics):
                     self.watcher.watch(topic)
@@ -243,6 +262,9 @@ class JetStreamPort(Port):
         for each in self._listening if topic is None else (topic,):
             if (listening := self._listening.get(each)) is not None:
                 listening.pause(self._paused, each in self._held)
+        if topic is None:
+            for fetching in self._fetching.values():
+                fetching.pause(self._paused)
 
     async def close(self) -> None:
         if self._closed:
@@ -254,10 +276,13 @@ class JetStreamPort(Port):
         self._broker.stages.leave(self)
         for topic in self._followed:
             self._broker.following.leave(topic, self)
+        for fetching in self._fetching.values():
+            fetching.close()
         if self._watcher is not None:
             self._watcher.close()
-        if self._stamps is not None:
-            self._stamps.close()
+        for channel in (self._stamps, self._order, self._reading):
+            if channel is not None:
+                channel.close()
 
     @property
     def stamps(self) -> StampChannel:
@@ -265,6 +290,20 @@ class JetStreamPort(Port):
         if self._stamps is None:
             self._stamps = StampChannel(self.address, self._streams, self._deliver, self._refuse)
         return self._stamps
+
+    @property
+    def order(self) -> OrderChannel:
+        """Made when the machine turns out to be the root."""
+        if self._order is None:
+            self._order = OrderChannel(self._streams, self._deliver, self._refuse)
+        return self._order
+
+    @property
+    def reading(self) -> OrderReading:
+        """Made when the machine reads the order log."""
+        if self._reading is None:
+            self._reading = OrderReading(self._broker.order_log(), self._deliver, self._refuse)
+        return self._reading
 
     @property
     def watcher(self) -> Watcher:
@@ -280,6 +319,8 @@ class JetStreamPort(Port):
                 return  # a repeat, while the first is being carried out
             old.close()
         self._broker.know({message.topic})
+        if (fetching := self._fetching.pop(message.topic, None)) is not None:
+            fetching.close()  # the past is over
         kind = LogListening if self._broker.mode == "log" else SlotListening
         listening = kind(message, self._broker, self._deliver, lambda error: self._refuse(message, error))
         listening.pause(self._paused, message.topic in self._held)
@@ -298,6 +339,15 @@ class JetStreamPort(Port):
         self._followed.add(message.topic)
         follower = Follower(self._deliver, lambda error: self._refuse(message, error))
         self._broker.following.follow(message.topic, self, follower)
+
+    def _fetch(self, message: Fetch) -> None:
+        fetching = self._fetching.get(message.topic)
+        if fetching is None:
+            kind = LogFetching if self._broker.mode == "log" else SlotFetching
+            fetching = kind(message.topic, self._broker, self._deliver, lambda error: self._refuse(message, error))
+            fetching.pause(self._paused)
+            self._fetching[message.topic] = fetching
+        fetching.fetch(message)
 
     # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 

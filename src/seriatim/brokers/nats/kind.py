@@ -8,7 +8,7 @@ library is imported when a broker is opened.
 | streams | JetStream | `topic`: a stream for each; a number: topics share that many |
 | buckets | core | the number of subjects that topics share; 0: each has its own |
 | cluster | both | keeps systems on one server apart |
-| storage, replicas, max_age_s, max_bytes, duplicates_s | JetStream | how streams are made, see StreamOptions |
+| storage, replicas, max_age_s, order_max_age_s, max_bytes, duplicates_s | JetStream | see StreamOptions |
 | pace_ms | JetStream | the shortest time between two questions about the length of a log |
 | domain | JetStream | JetStream domain |
 | token, user, password, creds, nkey | both | who we are; creds and nkey are files |
@@ -58,6 +58,7 @@ _STREAM_OPTIONS: dict[str, Callable[[str], Any]] = {
     "storage": str,
     "replicas": int,
     "max_age_s": float,
+    "order_max_age_s": float,
     "max_bytes": int,
     "duplicates_s": float,
 }
@@ -92,7 +93,8 @@ class JetStreamKind(NatsKind):
 
     options = _JETSTREAM
     has_journals = True
-    layout_options = ("replicas", "storage", "max_age_s")
+    has_order_log = True
+    layout_options = ("replicas", "storage", "max_age_s", "order_max_age_s")
     reading_options = (*_CREDENTIALS, "domain", "connect_timeout_s")
 
     def open(self, url: str, options: Mapping[str, Any]) -> Broker:

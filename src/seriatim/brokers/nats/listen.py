@@ -245,7 +245,7 @@ class SlotListening(TopicListening):
         await self._read(stream, None, max(1, position), self._take, answer.created).ready()
 
     def _take(self, position: int, message: Msg) -> None:
-        number = _number_of(message.subject)
+        number = number_of(message.subject)
         if self.listen.tells_losses and position > self._position + 1:
             self._deliver(Trimmed(self.topic, number or 0))
         self._position = position
@@ -292,13 +292,14 @@ class SlotListening(TopicListening):
         oldest = await self._api.message(
             stream, {"seq": 1, "next_by_subj": f"{self._names.slots_subject(self.topic)}.>"}
         )
-        number = _number_of(oldest.subject) if oldest is not None else None
+        number = number_of(oldest.subject) if oldest is not None else None
         if number is not None and number > after + 1:
             self._deliver(Trimmed(self.topic, number))
         elif self.listen.is_kept:
             self._deliver(Trimmed(self.topic, after + 2))
 
 
-def _number_of(subject: str) -> Number | None:
+def number_of(subject: str) -> Number | None:
+    """The number of a slot's subject."""
     word = subject.rpartition(".")[2]
     return int(word) if word.isascii() and word.isdigit() else None

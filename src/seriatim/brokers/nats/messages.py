@@ -3,15 +3,16 @@
 *Event in a log*: a plain message. Payload is the body, headers are headers; `Nats-Msg-Id` is the event's id and
 `Seriatim-Publisher` its publisher. A message of any other client has neither: its id is then topic and position.
 
-*Stamps*: msgpack, an array of stamps, each `[first, last, epoch, entries]`, in the order of their numbers. Entries are
-bytes as in order/stamp.py, topics by the hash of their names.
+*Stamps*: msgpack, an array of stamps, each `[first, last, epoch, entries, position]`, in the order of their numbers.
+Entries are bytes as in order/stamp.py, topics by the hash of their names. The position is that of `first` in the order
+of all events; 0 or missing: not known.
 
 The header `Seriatim-Log` is the creation time of the log that these stamps belong to.
 
 *Stage*: msgpack, `[first, last, epoch, entries, final, position]`: the stamp of a range as far as it is at one node.
 
-*Slot*: msgpack, `[number, entries, event, proof]`, event being nil for a void or
-`[id, publisher, payload, headers, subject]`, proof nil where stamps are not proven.
+*Slot*: msgpack, `[number, entries, event, proof, position]`, event being nil for a void or
+`[id, publisher, payload, headers, subject]`, proof nil where stamps are not proven, position as above.
 """
 
 import re
@@ -83,6 +84,7 @@ def event_of(message: Msg, topic: Topic, subject_of_topic: str, number: Number) 
 
 # Numbers begin at 1, and whatever reads them keeps them in 64 bits with a sign.
 _Kept = Annotated[Number, Meta(ge=1, le=(1 << 63) - 1)]
+_Position = Annotated[Position, Meta(ge=0, le=(1 << 63) - 1)]
 _Epoch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
@@ -93,6 +95,7 @@ class StampRow(Struct, array_like=True, frozen=True):
     last: _Kept
     epoch: _Epoch
     entries: bytes
+    position: _Position = 0
 
 
 class StampRange(Struct, array_like=True, frozen=True):
@@ -110,7 +113,12 @@ _ranges = msgspec.msgpack.Decoder(list[StampRange])
 
 def encode_stamps(stamps: Sequence[Stamped]) -> bytes:
     """The body of one message on a stamp channel."""
-    return _encode([StampRow(each.first, each.last, each.epoch, encode_entries(each.entries, _ids)) for each in stamps])
+    return _encode(
+        [
+            StampRow(each.first, each.last, each.epoch, encode_entries(each.entries, _ids), each.position)
+            for each in stamps
+        ]
+    )
 
 
 def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) -> list[Stamped]:
@@ -122,7 +130,9 @@ def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) ->
         raise RemoteError(f"the stamp channel of {topic} holds something else than stamps: {error}") from None
     if not rows:
         raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
-    return [Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch) for row in rows]
+    return [
+        Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch, row.position) for row in rows
+    ]
 
 
 def last_stamped(data: bytes, subject: str) -> Number:
@@ -144,7 +154,7 @@ class StageRow(Struct, array_like=True, frozen=True):
     epoch: _Epoch
     entries: bytes
     final: bool
-    position: Annotated[Position, Meta(ge=0, le=(1 << 63) - 1)] = 0
+    position: _Position = 0
 
 
 _stage = msgspec.msgpack.Decoder(StageRow)
@@ -179,7 +189,17 @@ class SlotEvent(Struct, array_like=True, frozen=True):
     subject: Topic | None
 
 
-_slots = msgspec.msgpack.Decoder(tuple[_Kept, bytes, SlotEvent | None, Proof | None])
+class SlotRow(Struct, array_like=True, frozen=True):
+    """What a slot holds."""
+
+    number: _Kept
+    entries: bytes
+    event: SlotEvent | None
+    proof: Proof | None
+    position: _Position = 0
+
+
+_slots = msgspec.msgpack.Decoder(SlotRow)
 
 
 def encode_slot(write: Write) -> bytes:
@@ -188,7 +208,7 @@ def encode_slot(write: Write) -> bytes:
     row: SlotEvent | None = None
     if event is not None:
         row = SlotEvent(event.id, event.publisher, event.payload, event.headers, event.subject)
-    return _encode([write.number, encode_entries(write.entries, _ids), row, write.proof])
+    return _encode(SlotRow(write.number, encode_entries(write.entries, _ids), row, write.proof, write.position))
 
 
 def decode_slot(data: bytes, topic: Topic, number: Number | None = None, names: TopicNames | None = None) -> Delivered:
@@ -197,16 +217,16 @@ def decode_slot(data: bytes, topic: Topic, number: Number | None = None, names: 
     RemoteError: no publisher or home wrote this.
     """
     try:
-        found, entries, row, proof = _slots.decode(data)
+        slot = _slots.decode(data)
     except UNREADABLE as error:
         raise RemoteError(f"slot {number or ''} of {topic} cannot be read: {error}") from None
-    if found != number and number is not None:
-        raise RemoteError(f"slot {number} of {topic} says that it is number {found}")
+    if slot.number != number and number is not None:
+        raise RemoteError(f"slot {number} of {topic} says that it is number {slot.number}")
     event = None
-    if row is not None:
+    if (row := slot.event) is not None:
         event = Event(row.id, topic, row.publisher, row.payload, row.headers, row.subject)
     known = names if names is not None else TopicNames()
-    return Delivered(topic, found, decode_entries(entries, known), event, proof)
+    return Delivered(topic, slot.number, decode_entries(slot.entries, known), event, slot.proof, slot.position)
 
 
 def written(slot: Write | Delivered) -> Written:

@@ -3,7 +3,7 @@
 *A log* is a stream that captures the subject of one topic, or those of the topics in one bucket; a position in it is
 a number. Somebody else's stream is used if it captures exactly that topic and keeps what it captures; it is never
 changed. *Slots* are streams that take one message per subject, and every slot has a subject of its own, so a slot is
-filled once for all time. *Stamps*: one stream per home node, one subject per topic.
+filled once for all time. *Stamps*: one stream per home node, one subject per topic. *The order log*: one stream.
 
 The subjects of a bucket's stream are the names in use; members.py adds them.
 """
@@ -37,7 +37,8 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     """How streams that do not exist yet are made.
 
     `max_age_s`: how long events, slots and stamps are kept; None: until the disk is full. A stream of somebody else may
-    keep its events for longer, but an event cannot be delivered without its stamp.
+    keep its events for longer, but an event cannot be delivered without its stamp. `order_max_age_s`: how long the
+    order log is kept; 0: for ever.
     """
 
     storage: Literal["file", "memory"] = "file"
@@ -45,6 +46,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     max_age_s: float | None = None
     max_bytes: int | None = None  # of a topic's log; beyond that its oldest events are removed
     duplicates_s: float = DUPLICATES_S  # for so long the server recognises a repeated event by its id
+    order_max_age_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.storage not in ("file", "memory"):
@@ -59,6 +61,9 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
             if value is not None and not 1 <= value <= most:
                 shown = f"{most:g}" if isinstance(most, float) else most
                 raise InputError(name, f"{value} is not from 1 to {shown}", fix)
+        if self.order_max_age_s and not 1 <= self.order_max_age_s <= SECONDS_MAX:
+            problem = f"{self.order_max_age_s} is not from 1 to {SECONDS_MAX:g}"
+            raise InputError("order_max_age_s", problem, "give seconds, or 0 for ever")
 
 
 class Streams:
@@ -209,6 +214,14 @@ class Streams:
     async def stamps(self, node: Node) -> str:
         return await self._other(self.names.stamps_stream(node), self.names.stamps_subject(node), {})
 
+    async def order(self) -> str:
+        """The stream of the order log."""
+        age_s = self.options.order_max_age_s
+        age = {"max_age": int(age_s * NANOSECONDS)}
+        if age_s:
+            age["duplicate_window"] = int(min(age_s, DUPLICATES_S) * NANOSECONDS)
+        return await self._other(self.names.order_stream, self.names.order_subject, {}, age)
+
     async def logs(self, table: str) -> str:
         return await self._other(self.names.logs_stream(table), self.names.logs_subject(table), {})
 
@@ -216,11 +229,15 @@ class Streams:
         """Whether a stream of slots or stamps is known to be there."""
         return stream in self._others
 
-    async def _other(self, stream: str, subject: str, additions: dict[str, Any]) -> str:
+    async def _other(
+        self, stream: str, subject: str, additions: dict[str, Any], if_new: dict[str, Any] | None = None
+    ) -> str:
+        """A stream with these settings, made if there is none. `if_new`: settings that one which is there may lack."""
+        made_with = {**additions, **(if_new or {})}
         if stream not in self._others:
             async with self._locks[stream]:
                 found = await self._find(stream)
-                if found is None and not await self._create({**self._config(stream, [subject]), **additions}):
+                if found is None and not await self._create({**self._config(stream, [subject]), **made_with}):
                     found = (await self.api.info(stream)).config
                 if found is not None and (problem := _problem_with(found, subject, additions)) is not None:
                     fix = "change it, or delete it and what it holds; then it is made again"

@@ -8,8 +8,16 @@ from typing import Any
 import click
 import msgspec
 
-from seriatim.audit import ANOMALIES, Auditor, ColumnMapping, Report, Row, audit, read_history
+from seriatim.audit import BREAKS, Auditor, ColumnMapping, Report, Row, audit, certify, read_history, read_order_log
 from seriatim.audit.report import extent
+from seriatim.cli.audit.certifying import (
+    certificate_options,
+    certify_on_spark,
+    check_certificate,
+    engine_for_both,
+    method_of,
+    requested_of,
+)
 from seriatim.cli.audit.follow import check_follow, follow, follow_options
 from seriatim.cli.audit.input import Choice, choose_engine, engine_option, guarantee_option, mapping_of, mapping_options
 from seriatim.cli.common import is_terminal, notice, show_json
@@ -36,6 +44,10 @@ Logs of other systems have other columns: say which with --subscriber, --event, 
 --order-by names what gives the order: rows of equal value, or that the lines of a file contradict, are not ordered, and
 then the verdict is `unknown`.
 
+With --order-log the run is also compared with the one order that the cluster keeps of all events: `certificate` is
+valid if the order log is dense and every subscriber's positions in it rise. Then per-topic, tno and acyclic are valid,
+too.
+
 Small logs are audited in plain Python; Parquet, URIs (s3a://…, hdfs://…) and large logs on Spark.
 
 Each guarantee gets a verdict. `valid`: no violation in this log. `invalid`: violated, and the rows below prove it.
@@ -50,6 +62,7 @@ Examples:
   seriatim audit run/
   seriatim audit deliveries.csv --guarantee tno
   seriatim audit run/ --guarantee tno --guarantee completeness --json
+  seriatim audit run/ --order-log order.jsonl
   seriatim audit consumer-logs/ --subscriber host --event topic,partition,offset --order-by handled_at
   seriatim audit s3a://logs/today/ --table s3a://verdicts/today/
   seriatim audit archive/ --follow --checkpoint state/ --trigger 5s
@@ -73,6 +86,7 @@ class _BadLog(click.ClickException):
 @engine_option
 @click.option("--table", metavar="URI", help="Also write verdicts and anomalies here, as Parquet (on Spark).")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@certificate_options
 @follow_options
 @spark_options
 @click.pass_context
@@ -88,37 +102,41 @@ def command(
     **options: Any,
 ) -> None:
     """Check delivery logs: was the order kept?"""
-    requested = [name for name in GUARANTEES if name in guarantees or not guarantees]
     is_complete = True
     try:
         mapping = mapping_of(options)
         check_follow(context, path, options)
+        check_certificate(options, guarantees)
+        requested = [name for name in GUARANTEES if name in guarantees or not guarantees]
+        requested = requested_of(options, requested)
         if options["follow"]:
             report, chosen = follow(path, mapping, limit, table, as_json, options), "spark"
-        elif (choice := _engine(path, engine, table)).engine == "spark":
+        elif (choice := _engine(path, engine, table, options["order_log"])).engine == "spark":
             report, chosen = _audit_on_spark(path, mapping, limit, table, engine == "spark", choice.is_small, options)
         else:
             chosen = "python"
-            report, is_complete = _audit(read_history(path, mapping), limit)
+            report, is_complete = _audit(path, read_history(path, mapping), limit, mapping, options)
     except InputError as error:
         raise _BadLog(str(error)) from None
     except KeyboardInterrupt:
         notice("interrupted while reading: nothing is known yet")
         context.exit(EXIT_INTERRUPTED)
     if as_json:
-        shown = {**_as_json(report, requested), "engine": chosen, "notes": mapping.notes()}
-        show_json(shown)
+        told = {"engine": chosen, "method": method_of(options), "notes": mapping.notes()}
+        show_json({**_as_json(report, requested, options["certificate_only"]), **told})
     else:
-        for line in _as_text(report, requested, mapping.notes()):
+        method = method_of(options) if options["order_log"] is not None else None
+        for line in _as_text(report, requested, mapping.notes(), method, options["certificate_only"]):
             click.echo(line)
     context.exit(EXIT_CODES[report.answer(requested)] if is_complete else EXIT_INTERRUPTED)
 
 
-def _engine(path: str, wanted: str, table: str | None) -> Choice:
+def _engine(path: str, wanted: str, table: str | None, order_log: str | None) -> Choice:
     """The engine to use. Says so if it is not the plain one. A log that is only large needs no Java."""
     if table is not None and wanted == "python":
         raise click.UsageError("--table writes Parquet, which --engine python cannot")
-    choice = choose_engine(path, "spark" if table is not None else wanted)
+    wanted_here = "spark" if table is not None else wanted
+    choice = engine_for_both(choose_engine(path, wanted_here), order_log, wanted_here)
     if choice.engine == "spark":
         try:
             check_requirements()
@@ -132,7 +150,21 @@ def _engine(path: str, wanted: str, table: str | None) -> Choice:
     return choice
 
 
-def _audit(history: History, limit: int) -> tuple[Report, bool]:
+def _audit(
+    path: str, history: History, limit: int, mapping: ColumnMapping, options: dict[str, Any]
+) -> tuple[Report, bool]:
+    certificate = None
+    if options["order_log"] is not None:
+        order = read_order_log(options["order_log"], mapping.run)
+        certificate = certify(history.deliveries, order, limit, history.lost)
+        certificate.check_numbered(path)
+        if options["certificate_only"]:
+            return certificate.alone(), True
+    report, is_complete = _audited(history, limit)
+    return report if certificate is None else certificate.added_to(report), is_complete
+
+
+def _audited(history: History, limit: int) -> tuple[Report, bool]:
     if len(history.deliveries) > LONG_DELIVERIES and sys.stderr.isatty():
         notice(f"auditing {len(history.deliveries):,} deliveries; Ctrl-C for what is known so far")
     auditor = Auditor(history, limit)
@@ -160,14 +192,25 @@ def _audit_on_spark(
     with session_of(options, "audit", is_small) as session:
         from seriatim.pipeline.audit import audit_tables
         from seriatim.pipeline.audit.verdicts import anomaly_table, verdict_table
-        from seriatim.pipeline.logs import history_of, read_tables, write_table
+        from seriatim.pipeline.logs import history_of, read_order, read_tables, write_table
 
         session.sparkContext.setLogLevel("OFF")  # what goes wrong is told once, by us, without its stack
         _tell(began, "reading")
         tables = read_tables(session, path, mapping)
-        _tell(began, "auditing")
+        order_log = options["order_log"]
+        order = read_order(session, order_log, mapping.run) if order_log is not None else None
         history = None if is_forced else history_of(tables, SMALL_ROWS)
-        report = audit_tables(tables, limit).report if history is None else audit(history, limit)
+        certificate = None
+        if order is not None:
+            _tell(began, "comparing with the order log")
+            certificate = certify_on_spark(tables, history, order, limit, SMALL_ROWS, order_log)
+            certificate.check_numbered(path)
+        if certificate is not None and options["certificate_only"]:
+            report = certificate.alone()
+        else:
+            _tell(began, "auditing")
+            report = audit_tables(tables, limit).report if history is None else audit(history, limit)
+            report = certificate.added_to(report) if certificate is not None else report
         if table is not None:
             write_table(verdict_table(session, report), f"{table.rstrip('/')}/verdicts")
             write_table(anomaly_table(session, report), f"{table.rstrip('/')}/anomalies")
@@ -180,10 +223,15 @@ def _tell(began: float, what: str) -> None:
         click.echo(f"{time.monotonic() - began:5.1f} s  {what}", err=True)
 
 
-def _as_text(report: Report, requested: Iterable[str], notes: Iterable[str]) -> Iterator[str]:
+def _as_text(
+    report: Report, requested: Iterable[str], notes: Iterable[str], method: str | None, is_certificate_only: bool
+) -> Iterator[str]:
     requested = list(requested)
     looked_at = extent(report.deliveries, report.subscribers)
-    yield f"{looked_at}; {report.events:,} events, {report.shared:,} of them notified to two or more"
+    events = f"{report.events:,} events, {report.shared:,} of them notified to two or more"
+    yield looked_at if is_certificate_only else f"{looked_at}; {events}"
+    if method is not None:
+        yield f"method: {method}"
     if report.out_of_order:
         yield f"{report.out_of_order:,} deliveries tagged out_of_order: not judged for order"
     for note in notes:
@@ -205,8 +253,9 @@ def _as_text(report: Report, requested: Iterable[str], notes: Iterable[str]) -> 
             yield f"    {_row(row)['row']:13}{values}"
 
 
-def _as_json(report: Report, requested: Iterable[str]) -> dict[str, Any]:
+def _as_json(report: Report, requested: Iterable[str], is_certificate_only: bool) -> dict[str, Any]:
     requested = list(requested)
+    counted = ["deliveries", "subscribers", "out_of_order", *([] if is_certificate_only else ["events", "shared"])]
     return {
         "answer": report.answer(requested),
         "verdicts": {
@@ -215,14 +264,14 @@ def _as_json(report: Report, requested: Iterable[str]) -> dict[str, Any]:
         "anomalies": [
             {
                 "name": anomaly.name,
-                "breaks": ANOMALIES[anomaly.name],
+                "breaks": BREAKS[anomaly.name],
                 "sentence": anomaly.sentence,
                 "witness": [_row(row) for row in anomaly.witness],
             }
             for anomaly in report.anomalies_against(requested)
         ],
         "counts": report.counts,
-        **{name: getattr(report, name) for name in ("deliveries", "subscribers", "events", "shared", "out_of_order")},
+        **{name: getattr(report, name) for name in counted},
     }
 
 

@@ -153,6 +153,7 @@ def embedded_options(broker: Broker, mode: str | None, order: TreeOrder, causal:
     return TreeOptions(
         mode="ticket" if "ticket" in (mode, fitting) else "log",
         order=order,
+        order_log=broker.order_log() is not None,
         own_order=causal,
         full_stamps=broker.lossy,
         retry_ms=100.0,

@@ -36,7 +36,17 @@ from seriatim.model import (
 )
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import Answer, Refused
-from seriatim.protocols.with_broker import Change, Changed, Delivered, Ended, Listen, Rejected, StampedTo
+from seriatim.protocols.with_broker import (
+    CaughtUp,
+    Change,
+    Changed,
+    Delivered,
+    Ended,
+    Listen,
+    Rejected,
+    StampedTo,
+    Start,
+)
 from seriatim.runtime import Driver, Journal
 
 if TYPE_CHECKING:
@@ -82,6 +92,7 @@ class Feed:
         self._limits = source.wishes.limits
         self._received: dict[tuple[Topic, Number], float] | None = {} if has_times else None
         self._goal: frozenset[Topic] | None = None
+        self._goal_in_past = False
         self._changed: asyncio.Future[None] | None = None
         self._asked: deque[tuple[Payload, asyncio.Future[None]]] = deque()
         self._is_running = False
@@ -122,11 +133,16 @@ class Feed:
 
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def change(self, add: frozenset[Topic], remove: frozenset[Topic], timeout_s: float) -> None:
-        """Hold these ordered topics too, and those no longer. Returns when that is complete. One at a time."""
+    async def change(
+        self, add: frozenset[Topic], remove: frozenset[Topic], timeout_s: float, start: Start | None = None
+    ) -> None:
+        """Hold these ordered topics too, and those no longer. Returns when that is complete. One at a time.
+
+        `start`: begin with the past.
+        """
         self._raise_failure()
         if add or remove:
-            await self._await_change((self.topics - remove) | add, Change(add, remove), timeout_s)
+            await self._await_change((self.topics - remove) | add, Change(add, remove, start), timeout_s)
 
     async def finish_change(self, timeout_s: float) -> None:
         """Wait for a change that a restart has interrupted."""
@@ -138,6 +154,7 @@ class Feed:
             self._changed.set_exception(Closed("the subscription is closed"))
         self._broker.know(goal)
         self._goal = goal
+        self._goal_in_past = command is not None and command.start is not None
         self._changed = changed = asyncio.get_running_loop().create_future()
         self.regulate()
         try:
@@ -271,8 +288,11 @@ class Feed:
                     self._source.on_gap(notice)
                 case Changed():
                     self._source.on_changed(notice)
-                    if self._changed is not None and not self._changed.done() and notice.topics == self._goal:
+                    is_goal = notice.topics == self._goal and (notice.in_past or not self._goal_in_past)
+                    if self._changed is not None and not self._changed.done() and is_goal:
                         self._changed.set_result(None)
+                case CaughtUp():
+                    self._source.on_caught_up(notice)
                 case Answer():
                     if self.stuck.get(notice.topic) != notice:
                         context = (self.address, notice.topic, notice.number, notice.state)
@@ -358,6 +378,7 @@ class Feed:
         if self._changed is not None and not self._changed.done():
             self._changed.set_exception(reason)
         self._arrived.set()
+        self._source.live.set()  # whoever waits for it finds the failure
 
     def _raise_failure(self) -> None:
         if self.failure is not None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from seriatim.client.events import Event
 from seriatim.client.options import Limits
-from seriatim.model import Notification, Number, Topic
+from seriatim.model import Notification, Number, Position, Topic
 from seriatim.order import Lane
 from seriatim.protocols.machine import Machine, Payload
 from seriatim.protocols.tree import Waiting
@@ -91,6 +91,11 @@ class SubscriberView(ABC):
 
     def oldest_since(self) -> float | None:
         """When the oldest of them came, in milliseconds. None: none waits."""
+        return None
+
+    @property
+    def past(self) -> tuple[Position, Position] | None:
+        """The last position of the past that was told, and where it ends as far as that is known. None: it is live."""
         return None
 
     def explain(self) -> list[str]:

@@ -16,14 +16,17 @@ from seriatim.client.brokered.cluster import Connection, Network
 from seriatim.client.brokered.feed import Feed
 from seriatim.client.brokered.machines import SubscriberView
 from seriatim.client.explain import Explanation
+from seriatim.client.history import Progress, Start
 from seriatim.client.inbox import Inbox
 from seriatim.client.logs import DeliveryLog, open_delivery_log
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import check_held
+from seriatim.client.refusals import METHODS, refusal
 from seriatim.client.session import Source, Wishes
-from seriatim.model import Address, Closed, ConnectionFailed, Gap, RequestRefused, TimedOut, Topic
+from seriatim.model import Address, Closed, ConnectionFailed, Gap, InputError, Position, RequestRefused, TimedOut, Topic
 from seriatim.protocols.tree.subscribing import BEGAN_ANEW
-from seriatim.protocols.with_broker import Changed
+from seriatim.protocols.with_broker import CaughtUp, Changed
+from seriatim.protocols.with_broker import Start as PastStart
 from seriatim.runtime import Journal
 
 CAPTURE_AGAIN_S = 0.1
@@ -38,6 +41,8 @@ class BrokerSource(Source):
         self.is_closed = False
         self._is_closing = False
         self.connection = connection
+        self.live = asyncio.Event()  # the application has taken all of the past, or the subscription has ended
+        self._reached: Position = 0  # where the past ended
         self._feed: Feed | None = None
         self._log: DeliveryLog | None = None
 
@@ -63,6 +68,8 @@ class BrokerSource(Source):
     def after_taking(self) -> None:
         if self._feed is not None and self._feed.is_paused:
             self._feed.regulate()
+        if not self.live.is_set():
+            self.inbox.skip_empty()
 
     def events_logged(self) -> int:
         """How many events the application was given; 0 without a delivery log. Writes them to the log first:
@@ -88,6 +95,7 @@ class BrokerSource(Source):
             out_of_order=feed.out_of_order,
             rejected=feed.rejected,
             left_out=feed.left_out,
+            history_left=feed.view.past[1] - feed.view.past[0] if feed.view.past is not None else 0,
         )
 
     async def open(self) -> None:
@@ -114,7 +122,50 @@ class BrokerSource(Source):
             wanted = self._ordered(self._names)
             await self._capture(self._names)
             await feed.finish_change(wishes.timeout_s)
-            await feed.change(wanted - feed.topics, feed.topics - wanted, wishes.timeout_s)
+            if wanted - feed.topics:
+                self._check_live("topics")
+            start = await self._begin(wishes.start) if not feed.topics else None
+            await feed.change(wanted - feed.topics, feed.topics - wanted, wishes.timeout_s, start)
+            if feed.view.past is None and start is None:
+                self.live.set()
+
+    async def _begin(self, start: Start) -> PastStart | None:
+        """Where this is in the order of all events; None: from now on. InputError: it cannot begin there."""
+        return None
+
+    def _check_live(self, field: str) -> None:
+        if self.feed.view.past is not None:
+            fix = "wait for caught_up() first"
+            raise InputError(field, "the subscription still reads the past; topics are added when it is live", fix)
+
+    async def seek(self, start: Start) -> None:
+        if self.substrate in METHODS["seek"]:
+            raise refusal("seek", self.substrate)
+        feed = self.feed
+        async with self._changes:
+            if self._log is not None:
+                problem = "the delivery log would show events twice"
+                raise InputError("seek", problem, "subscribe without a log, or again under another name")
+            begin = await self._begin(start)
+            if begin is None:
+                raise InputError("seek", "events that are not ordered have no position", "leave out ordered=False")
+            self.live.clear()
+            await feed.change(feed.topics, frozenset(), self.wishes.timeout_s, begin)
+
+    async def caught_up(self) -> None:
+        await self.live.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    def on_caught_up(self, notice: CaughtUp) -> None:
+        """The past is told. The application may not have taken all of it yet."""
+        self._reached = notice.position
+        self.inbox.put_news(self.live.set)
+        self.inbox.skip_empty()
+
+    def progress(self) -> Progress:
+        past = self._feed.view.past if self._feed is not None else None
+        return Progress(*past, False) if past is not None else Progress(self._reached, self._reached, True)
 
     async def leave(self) -> None:
         feed = self.feed
@@ -154,6 +205,7 @@ class BrokerSource(Source):
         feed = self.feed
         async with self._changes:
             ordered = self._ordered(names)  # raises before anything changes
+            self._check_live("topics")
             for topic in sorted(ordered - feed.topics):
                 self.connection.cluster.description.tree.home(topic)
             await self._capture(names)
@@ -214,7 +266,9 @@ class BrokerSource(Source):
         return name in self._names
 
     def on_changed(self, changed: Changed) -> None:
-        """A change of topics is complete."""
+        """A change of topics is complete. If it begins in the past, nothing from before it is handed out any more."""
+        if changed.in_past:
+            self._drop(self.topics)
         if self._log is not None and not self._is_closing:
             held = {name: topic for name, topic in self._topics_by_name().items() if topic in changed.topics}
             starts = {name: changed.start.get(topic) for name, topic in held.items()}

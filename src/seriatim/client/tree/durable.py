@@ -20,14 +20,16 @@ from msgspec import Struct, field, structs
 
 from seriatim.client.events import Event
 from seriatim.client.inbox import Place
-from seriatim.model import APPLICATION, UNREADABLE, Address, JournalError, Number, Topic
+from seriatim.model import APPLICATION, UNREADABLE, Address, JournalError, Number, Position, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.tree import Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Began, Done, Joined
+from seriatim.protocols.with_broker import CaughtUp
 from seriatim.runtime import Recovered
 
 Key: TypeAlias = tuple[Topic, Number]  # one message
+Record: TypeAlias = Began | Joined | Done | CaughtUp  # of the subscriber's machine
 
 WHOLE = 1 << 32  # all events of a message, however many it has
 
@@ -59,7 +61,7 @@ class Within(Struct):
 class Snapshot(Struct, frozen=True):
     """The journal up to here, shortened. `open` are the `Done`s that were not acknowledged yet."""
 
-    records: list[Began | Joined | Done]
+    records: list[Record]
     open: list[Done]
     count: int
     taken: Place
@@ -70,7 +72,7 @@ class Snapshot(Struct, frozen=True):
 class Past(Struct):
     """What a restarted subscription must know about its previous process."""
 
-    records: list[Began | Joined | Done] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     count: int = 0  # `Done`s acknowledged since the beginning of the journal
     acknowledged: dict[Key, int] = field(default_factory=dict)
     taken: dict[Key, int] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class Past(Struct):
         ]
 
 
-_record = msgspec.msgpack.Decoder(Began | Joined | Done | Mark | Resumed | Filtered)
+_record = msgspec.msgpack.Decoder(Began | Joined | Done | CaughtUp | Mark | Resumed | Filtered)
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -114,7 +116,7 @@ class _Reading:
 
     def __init__(self, snapshot: Snapshot | None) -> None:
         self.past = Past()
-        self.kept: list[Began | Joined | Done | None] = []
+        self.kept: list[Record | None] = []
         self.open: deque[int] = deque()
         self.taken: Place = (0, 0)
         if snapshot is not None:
@@ -125,7 +127,7 @@ class _Reading:
             self.kept += snapshot.records
             self._add(snapshot.open)
 
-    def read(self, records: Iterable[Began | Joined | Done | Mark | Resumed | Filtered]) -> Past:
+    def read(self, records: Iterable[Record | Mark | Resumed | Filtered]) -> Past:
         for record in records:
             match record:
                 case Mark():
@@ -164,8 +166,14 @@ class _Reading:
             past.acknowledged[self._key(self.open[0])] = index
 
     def _end_process(self) -> None:
-        """Forget what was not acknowledged, but remember what of it was taken."""
+        """Forget what was not acknowledged, but remember what of it was taken.
+
+        If that goes back into the past, the subscription is not live yet.
+        """
         count, index = self.taken
+        for place in range(self.open[0], len(self.kept)) if self.open else ():
+            if isinstance(self.kept[place], CaughtUp):
+                self.kept[place] = None
         for ordinal, place in enumerate(self.open, self.past.count):
             upto = WHOLE if ordinal < count else index if ordinal == count else 0
             key = self._key(place)
@@ -195,7 +203,12 @@ class DurableSubscriber:
         self._taken: Place = (past.count, 0)
         self._open: deque[Done] = deque()  # persisted and not acknowledged
         self._within = Past(acknowledged=dict(past.acknowledged), taken=dict(past.taken))
-        self._done = {topic: lane.done for topic, lane in self.subscriber.state.lanes.items()}  # acknowledged
+        state = self.subscriber.state
+        self._done = {topic: lane.done for topic, lane in state.lanes.items()}  # acknowledged
+        self._position: Position | None = None  # the same in the past
+        if state.reading is not None:
+            self._done, self._position = dict(state.reading.read_to), state.reading.told
+        self._earlier = 0  # of `_open`, so many are from before the latest beginning in the past
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if source == APPLICATION and isinstance(message, Mark):
@@ -209,7 +222,11 @@ class DurableSubscriber:
         return effects
 
     def _counted(self, effects: Effects) -> Effects:
-        self._open.extend([record for record in effects.persist if type(record) is Done])
+        for record in effects.persist:
+            if type(record) is Done:
+                self._open.append(record)
+            elif type(record) is Began and record.start is not None:
+                self._done, self._position, self._earlier = {}, record.start.after, len(self._open)
         return effects
 
     def _on_mark(self, mark: Mark) -> Effects:
@@ -219,8 +236,12 @@ class DurableSubscriber:
             done = self._open.popleft()
             self._within.acknowledged.pop((done.topic, done.number), None)
             self._within.taken.pop((done.topic, done.number), None)
-            self._done[done.topic] = max(done.number, self._done.get(done.topic, 0))  # a late event must not lower it
             self._count += 1
+            if self._earlier:
+                self._earlier -= 1
+                continue
+            self._done[done.topic] = max(done.number, self._done.get(done.topic, 0))  # a late event must not lower it
+            self._position = done.position
         if index:
             self._within.acknowledged[self._open[0].topic, self._open[0].number] = index
         self._taken = mark.taken
@@ -233,18 +254,21 @@ class DurableSubscriber:
         """A snapshot that stands for the whole journal. None: not now.
 
         Not during a change, and not while an event is unacknowledged that came before its topic started again: a
-        shortened journal has only the new start, and would forget the gap before it.
+        shortened journal has only the new start, and would forget the gap before it. The same goes for events from
+        before the subscription began anew in the past, and for events of the past once it is live.
         """
-        holdings = self.subscriber.state.holdings
-        for done in self._open:
-            holding = holdings.get(done.topic)
+        if self._earlier:
+            return None
+        state = self.subscriber.state
+        for done in self._open if state.reading is None else ():
+            holding = state.holdings.get(done.topic)
             if holding is not None and done.number <= holding.start:
                 return None
-        records = self.subscriber.compact(self._done)
+        records = self.subscriber.compact(self._done, self._position)
         if records is None:
             return None
         within = Within(
             [(*key, index) for key, index in self._within.acknowledged.items()],
             [(*key, index) for key, index in self._within.taken.items()],
         )
-        return _encoder.encode(Snapshot(records, list(self._open), self._count, self._taken, within, self._where))
+        return _encoder.encode(Snapshot([*records], list(self._open), self._count, self._taken, within, self._where))

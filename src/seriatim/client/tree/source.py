@@ -1,5 +1,6 @@
 """Subscriptions on a sequencing tree: ordered, unordered, and durable."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from msgspec import structs
@@ -8,14 +9,17 @@ from seriatim.client.brokered.cluster import Connection, Network
 from seriatim.client.brokered.machines import SubscriberView
 from seriatim.client.brokered.source import BrokerSource
 from seriatim.client.explain import Explanation
+from seriatim.client.history import Start
 from seriatim.client.inbox import Item
 from seriatim.client.session import Wishes
 from seriatim.client.tree.durable import DurableSubscriber, Mark, Past, read_past
+from seriatim.client.tree.past import check_has_past, past_start
 from seriatim.client.tree.unordered import UnorderedSubscriber
 from seriatim.filters import Filter, parse
-from seriatim.model import Address, Gap, InputError, Number, Topic
+from seriatim.model import Address, Gap, InputError, Number, Position, TimedOut, Topic
 from seriatim.order import Lane
 from seriatim.protocols.tree import Subscriber, TreeOptions, Waiting
+from seriatim.protocols.with_broker import Start as PastStart
 from seriatim.runtime import Journal
 
 
@@ -37,7 +41,12 @@ class TreeView(SubscriberView):
     @property
     def begun(self) -> dict[Topic, tuple[Number, Number]]:
         """For every topic that has begun: the number it began after, and the last number done."""
-        holdings = self.subscriber.state.holdings
+        holdings, reading = self.subscriber.state.holdings, self.subscriber.state.reading
+        if reading is not None:
+            return {
+                topic: (first - 1, max(first - 1, reading.read_to.get(topic, 0)))
+                for topic, first in reading.wanted.items()
+            }
         return {topic: (holdings[topic].start, lane.done) for topic, lane in self.lanes.items() if lane.open}
 
     @property
@@ -53,6 +62,13 @@ class TreeView(SubscriberView):
 
     def waits(self) -> list[Waiting]:
         return self.subscriber.explain()
+
+    @property
+    def past(self) -> tuple[Position, Position] | None:
+        return self.subscriber.past()
+
+    def explain(self) -> list[str]:
+        return self.subscriber.explain_past()
 
     def oldest_since(self) -> float | None:
         return self.subscriber.oldest_since()
@@ -90,6 +106,17 @@ class TreeSource(BrokerSource):
         return wishes.gaps.applied_to(
             options, lossy=cluster.broker.lossy, durable=is_durable, stamp_key=self._stamp_key
         )
+
+    async def _begin(self, start: Start) -> PastStart | None:
+        if start == "now" or not self.wishes.ordered:
+            return None
+        cluster, timeout_s = self.connection.cluster, self.wishes.timeout_s
+        log = check_has_past(cluster.description.options, cluster.broker.order_log())
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await past_start(log, start, cluster.broker.ordered_topic)
+        except TimeoutError:
+            raise TimedOut(f"waited {timeout_s} s for the order log of the broker") from None
 
     def _view(self) -> SubscriberView:
         description = self.connection.cluster.description

@@ -243,6 +243,7 @@ def _options(scenario: Scenario) -> TreeOptions:
     return TreeOptions(
         mode=scenario.mode,
         order=scenario.order,
+        order_log=not lossy,
         own_order=scenario.own_order,
         full_stamps=lossy,
         retry_ms=RETRY_MS,

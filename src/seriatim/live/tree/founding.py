@@ -55,7 +55,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
         values.pop(MEANING, None)
         values.pop("causal", None)
         values["order"] = self.order
-        values.setdefault("order_log", False)
+        values.setdefault("order_log", False)  # earlier versions had none
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
             raise JournalError(

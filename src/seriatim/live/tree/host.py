@@ -15,12 +15,12 @@ from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.tree.founding import Founded, rebuild, without_journal
-from seriatim.model import BROKER, Address, ConnectionFailed, Node, Number, RequestRefused, Topic
-from seriatim.order import SequencingTree
+from seriatim.model import BROKER, Address, ConnectionFailed, Node, Number, RemoteError, RequestRefused, Topic
+from seriatim.order import SequencingTree, count_of
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
-from seriatim.protocols.tree.messages import Finished, Granted, Inquire, Pass, Refused, Routed
+from seriatim.protocols.tree.messages import Finished, Granted, Inquire, OrderFound, Pass, Refused, Routed
 from seriatim.protocols.with_broker import Stamped, Written
 from seriatim.runtime import Driver, Journal, Recovered, Switchboard
 from seriatim.runtime.net.switchboard import Outlet
@@ -91,8 +91,37 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._deliver = driver.deliver
         self._port = self._broker.attach(self.node, self._from_broker)
         self.switchboard.attach(self.node, self._from_network if self._counters is not None else driver.deliver)
+        found = await self._found_order_log()
         driver.start()
+        if found is not None:
+            driver.deliver(self.node, found)
         logger.info("node started: node=%s epoch=%s", self.node, self.epoch)
+
+    async def _found_order_log(self) -> OrderFound | None:
+        """What a root must be told that knows less than the order log, because it has lost its journal.
+
+        It is told before anything else arrives: else it would give positions and numbers a second time.
+        """
+        log = self._broker.order_log()
+        if log is None or self.node != self.tree.root or not self.options.keeps_order_log:
+            return None
+        known = self.machine.inner.order_position
+        try:
+            bounds = await log.bounds()
+            if bounds is None or bounds.end <= known:
+                return None
+            lasts: dict[Topic, Number] = {}
+            position = bounds.first - 1
+            while position < bounds.end:
+                read = await log.read(position)
+                lasts.update((each.topic, each.last) for each in read.ranges)
+                position = read.after + count_of(read.ranges)
+        except (ConnectionFailed, RequestRefused, RemoteError) as error:
+            logger.warning("cannot compare with the order log: node=%s reason=%s", self.node, error)
+            return None
+        text = "node knows less than the order log, and goes on behind it: node=%s known=%s order_log=%s"
+        logger.warning(text, self.node, known, position)
+        return OrderFound(position, lasts)
 
     async def disconnect(self) -> None:
         if self._port is not None:

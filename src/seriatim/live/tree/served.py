@@ -107,7 +107,11 @@ class ServedNode(Served[NodeHost]):
 
     def details(self, host: NodeHost) -> dict[str, Any]:
         """As of the last survey."""
-        return structs.asdict(self.surveyor.last)
+        found = structs.asdict(self.surveyor.last)
+        if self.node == self._config.tree.root:
+            inner = host.machine.inner
+            found |= {"order_position": inner.order_position, "order_kept": inner.order_kept}
+        return found
 
     def waits(self, host: NodeHost) -> list[str]:
         ranges = host.machine.state.sequencer.ranges

@@ -18,7 +18,7 @@ from seriatim.audit.causes import Chains, check_causes, check_fifo
 from seriatim.audit.evidence import Evidence
 from seriatim.audit.knots import find_knots, first_shared
 from seriatim.audit.report import Findings, Row
-from seriatim.model import Delivery, Publication, Subscription
+from seriatim.model import Delivery, Placement, Publication, Subscription
 
 # What every check hands over. `phase`, `subscriber`, `position`, `tie` sort what has a sentence as the reference does.
 FOUND = pa.schema(
@@ -37,11 +37,7 @@ FOUND = pa.schema(
 CIRCULAR = "circular"  # no anomaly: a publication whose causes are circular, by its id
 UNTOLD = "untold"  # no anomaly: events in disorder whose rows do not tell what is wrong, by one of their ids
 
-KINDS: dict[str, type[Delivery] | type[Publication] | type[Subscription]] = {
-    "d": Delivery,
-    "p": Publication,
-    "s": Subscription,
-}
+KINDS: dict[str, type[Row]] = {"d": Delivery, "p": Publication, "s": Subscription, "o": Placement}
 _LETTERS = {kind: letter for letter, kind in KINDS.items()}
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from seriatim.audit import ANOMALIES, Anomaly, Report
-from seriatim.model import Delivery, Publication, Subscription
+from seriatim.audit import BREAKS, Anomaly, Report, Row
 
 VERDICTS = "guarantee string not null, answer string not null, reason string not null"
 # `breaks`: the weakest guarantee; `witness`: JSON, the rows that prove it, each with the name of its table.
@@ -31,13 +30,13 @@ def anomaly_table(spark: SparkSession, report: Report) -> DataFrame:
 def finding_table(spark: SparkSession, found: Iterable[tuple[Anomaly, int]]) -> DataFrame:
     """A row for each anomaly, and for how many it stands."""
     rows = [
-        (anomaly.name, ANOMALIES[anomaly.name], count, anomaly.sentence, witness_json(anomaly.witness))
+        (anomaly.name, BREAKS[anomaly.name], count, anomaly.sentence, witness_json(anomaly.witness))
         for anomaly, count in found
     ]
     return spark.createDataFrame(rows, FINDINGS)
 
 
-def witness_json(rows: Iterable[Delivery | Publication | Subscription]) -> str:
+def witness_json(rows: Iterable[Row]) -> str:
     """Rows with the name of their table first."""
     shown = [{"row": type(row).__name__.lower(), **msgspec.to_builtins(row)} for row in rows]
     return json.dumps(shown, ensure_ascii=False)

@@ -7,6 +7,7 @@ rows do not fit.
 from seriatim.pipeline.logs.tables import (
     Tables,
     history_of,
+    read_order,
     read_tables,
     tables_of,
     together,
@@ -14,4 +15,4 @@ from seriatim.pipeline.logs.tables import (
     write_table,
 )
 
-__all__ = ["Tables", "history_of", "read_tables", "tables_of", "together", "write_parquet", "write_table"]
+__all__ = ["Tables", "history_of", "read_order", "read_tables", "tables_of", "together", "write_parquet", "write_table"]

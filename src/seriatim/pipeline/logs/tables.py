@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from seriatim.audit import rules
 from seriatim.audit.mapping import LINES, ColumnMapping
-from seriatim.audit.rules import FIELDS, Field, format_of
+from seriatim.audit.rules import FIELDS, ORDER, Field, format_of
 from seriatim.model import Delivery, History, InputError, LogError, Publication, Subscription
 from seriatim.pipeline.archive.reading import read_logged
 from seriatim.pipeline.logs import fitting
@@ -32,7 +32,7 @@ from seriatim.pipeline.logs.reading import (
     read_raw,
     source_of,
 )
-from seriatim.pipeline.schemas import ARCHIVE, HISTORY, LOST
+from seriatim.pipeline.schemas import ARCHIVE, HISTORY, LOST, PLACEMENTS
 from seriatim.pipeline.spark.files import Entry, children, ends_a_line, files_below
 from seriatim.pipeline.spark.unreadable import unreadable
 
@@ -109,6 +109,13 @@ def read_tables(spark: SparkSession, uri: str, mapping: ColumnMapping | None = N
     assert deliveries is not None
     files = _files(spark, uri, by_table.get("deliveries", entries), mapping, deliveries)
     return Tables(deliveries, publications, subscriptions, messages, files)
+
+
+def read_order(spark: SparkSession, uri: str, run: str | None = None) -> DataFrame:
+    """Read an order log: a file, a folder or a pattern of JSON lines, CSV or Parquet, checked as other tables are."""
+    frame = _table(spark, uri, ORDER, entries_of(spark, uri), ColumnMapping(run=run))
+    assert frame is not None
+    return frame
 
 
 def together(by_run: Mapping[str, Tables]) -> Tables:
@@ -235,12 +242,12 @@ class _Reading(NamedTuple):
 def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mapping: ColumnMapping) -> DataFrame | None:
     where = entries[0].uri if len(entries) == 1 else uri
     source = source_of(spark, where, entries)
-    if source.is_empty and name != "deliveries":
+    if source.is_empty and name not in ("deliveries", ORDER):
         return None
     known = columns_of(spark, source)
     if not known:  # files without a row have no columns either
         source = source._replace(is_empty=True)
-    fields, names = FIELDS[name], HISTORY[name].names
+    fields, names = FIELDS[name], (PLACEMENTS if name == ORDER else HISTORY[name]).names
     sources = mapping.sources_of(name, known, where, source.tells_all_columns) if known else {}
     wanted = [column for columns in sources.values() for column in columns]
     if mapping.order_by not in (None, LINES):
@@ -258,7 +265,7 @@ def _table(spark: SparkSession, uri: str, name: str, entries: list[Entry], mappi
     except LogError:
         fitted.unpersist()
         raise
-    if not has_rows and name != "deliveries":
+    if not has_rows and name not in ("deliveries", ORDER):
         return None
     if mapping.run is not None and "_run" in fitted.columns:
         fitted = fitted.where(f.col("_run").isNull() | (f.col("_run") == mapping.run))

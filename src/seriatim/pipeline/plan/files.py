@@ -102,21 +102,19 @@ def summary(plan: Plan, advice: Sequence[Advice | WideAdvice], name: str = "plan
 
 
 def _orders(plan: Plan) -> list[dict[str, Any]]:
-    """What the planned order costs per event, and beside global order what pairwise order would."""
+    """What the planned order costs per event, and beside global order what the best plan for pairwise order would."""
     events_per_s = max(plan.events_per_s, 1e-300)
-    name = "global" if plan.graph.threshold == 1 else "pairwise"
-    rows = [(name, plan.graph, plan.cost.hops_per_s)]
-    if (fewer := plan.in_pairwise_order()) is not None and plan.summed.pairwise is not None:
-        rows.append(("pairwise", plan.summed.pairwise, fewer.cost.hops_per_s))
+    weaker = plan.in_pairwise_order()
     return [
         {
-            "order": order,
-            "coupled_pairs": graph.pair_count,
-            "entries_per_event": graph.entries_per_s / events_per_s,
-            "bytes_per_event": ENTRY_BYTES * graph.entries_per_s / events_per_s,
-            "hops_per_event": plan.per_event(hops_per_s),
+            "order": "global" if each.graph.threshold == 1 else "pairwise",
+            "coupled_pairs": each.graph.pair_count,
+            "entries_per_event": each.graph.entries_per_s / events_per_s,
+            "bytes_per_event": ENTRY_BYTES * each.graph.entries_per_s / events_per_s,
+            "hops_per_event": each.per_event(each.cost.hops_per_s),
         }
-        for order, graph, hops_per_s in rows
+        for each in (plan, weaker)
+        if each is not None
     ]
 
 

@@ -98,13 +98,12 @@ class Plan(NamedTuple):
         ]
         return [self._placed(*way) for way in ways]
 
-    def in_pairwise_order(self) -> Placed | None:
-        """The same tree and homes, if the cluster promised pairwise order only. None: it does not promise more."""
+    def in_pairwise_order(self) -> "Plan | None":
+        """The best plan on the same nodes if only pairwise order were promised. None: no more is promised."""
         graph = self.summed.pairwise
         if graph is None:
             return None
-        cost = Model(graph, self.model.network).evaluate(self.shape, self.home_ids)
-        return Placed("in pairwise order", self.shape, self.home_ids, cost)
+        return make_plan(self.summed._replace(graph=graph, pairwise=None), self.model.network)
 
     def _placed(self, name: str, shape: Shape, homes: Ids) -> Placed:
         return Placed(name, shape, homes, self.model.evaluate(shape, homes))

@@ -19,9 +19,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from seriatim.audit import ANOMALIES, Anomaly, ColumnMapping, Verdict, audit, read_history
-from seriatim.model import UNREADABLE, Delivery, InputError, Publication, Subscription
-from seriatim.order import GUARANTEES, implied_by
+from seriatim.audit import BREAKS, CERTIFICATE, Anomaly, ColumnMapping, Verdict, audit, read_history
+from seriatim.audit.report import judged_with
+from seriatim.model import UNREADABLE, Delivery, InputError, Placement, Publication, Subscription
+from seriatim.order import GUARANTEES
 from seriatim.pipeline.report.figures import figures_of
 from seriatim.pipeline.report.pages import (
     Comparison,
@@ -38,7 +39,7 @@ from seriatim.pipeline.report.pages import (
 Kind: TypeAlias = Literal["run", "audit", "sweep", "plan"]
 T = TypeVar("T", bound=msgspec.Struct)
 
-ROWS = {"delivery": Delivery, "publication": Publication, "subscription": Subscription}
+ROWS = {"delivery": Delivery, "publication": Publication, "subscription": Subscription, "placement": Placement}
 COUNTS = ("deliveries", "subscribers", "events", "shared", "out_of_order")
 PLAN_FILES = ("plan.json", "plan.toml")
 MEASUREMENTS, COMPARISONS = "measurements", "comparisons"
@@ -110,13 +111,13 @@ def note_of(mapping: ColumnMapping | None, *more: str) -> str:
 
 
 def restricted(judgement: Judgement, guarantees: Iterable[str]) -> Judgement:
-    """Only what was asked for, and the anomalies that break it."""
-    asked = [name for name in judgement.verdicts if name in set(guarantees)]
-    below = frozenset[str]().union(*(implied_by(name) for name in asked))
+    """Only what was asked for, and the anomalies that break it. A certificate is always told."""
+    asked = [name for name in judgement.verdicts if name in {CERTIFICATE, *guarantees}]
+    below = frozenset[str]().union(*map(judged_with, asked))
     return replace(
         judgement,
         verdicts={name: judgement.verdicts[name] for name in asked},
-        anomalies=tuple(one for one in judgement.anomalies if ANOMALIES.get(one.name, "") in below),
+        anomalies=tuple(one for one in judgement.anomalies if BREAKS.get(one.name, "") in below),
     )
 
 

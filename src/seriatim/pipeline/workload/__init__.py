@@ -1,6 +1,7 @@
 """Made-up subscriptions, publications and deliveries, as many rows as wanted, the same for the same seed."""
 
 from seriatim.pipeline.workload.deliveries import (
+    delivered_order,
     delivered_publications,
     delivered_subscriptions,
     deliveries,
@@ -13,6 +14,7 @@ __all__ = [
     "KINDS",
     "Injection",
     "Workload",
+    "delivered_order",
     "delivered_publications",
     "delivered_subscriptions",
     "deliveries",

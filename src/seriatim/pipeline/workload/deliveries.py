@@ -15,7 +15,7 @@ from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.model import InputError
-from seriatim.pipeline.schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS
+from seriatim.pipeline.schemas import DELIVERIES, PLACEMENTS, PUBLICATIONS, SUBSCRIPTIONS
 from seriatim.pipeline.workload.draws import Ids, Purpose, counts_within, uniform
 from seriatim.pipeline.workload.options import EVENTS_MAX, Injection, Kind, Workload
 from seriatim.pipeline.workload.tables import (
@@ -67,6 +67,12 @@ def delivered_subscriptions(spark: SparkSession, workload: Workload, partitions:
     """SUBSCRIPTIONS of the same subscribers: each begins with its topic's first event."""
     found = subscriptions(spark, _without_churn(workload), partitions)
     return found.selectExpr("subscriber", "topic", "since", "until", "0L as start", "end").to(SUBSCRIPTIONS)
+
+
+def delivered_order(spark: SparkSession, workload: Workload, partitions: int | None = None) -> DataFrame:
+    """PLACEMENTS: the order log of the same events, each in a row of its own."""
+    make = partial(_order_rows, _without_churn(workload))
+    return made(spark, workload.events, make, PLACEMENTS, 1.0, partitions)
 
 
 def injections(workload: Workload, kinds: Mapping[Kind, int]) -> list[Injection]:
@@ -204,3 +210,9 @@ def _numbered_rows(workload: Workload, ids: Ids) -> Iterator[pa.RecordBatch]:
     events = events_of(workload)
     columns = publication_columns(workload, ids)
     yield batch_of(PUBLICATIONS, topic=names("t", events.topics[ids]), number=events.numbers[ids], **columns)
+
+
+def _order_rows(workload: Workload, ids: Ids) -> Iterator[pa.RecordBatch]:
+    events = events_of(workload)
+    numbers = events.numbers[ids]
+    yield batch_of(PLACEMENTS, position=ids + 1, topic=names("t", events.topics[ids]), first=numbers, last=numbers)

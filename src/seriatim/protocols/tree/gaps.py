@@ -59,6 +59,9 @@ class Gaps(Subscribing):
         return self.options.mode == "ticket" and any(missing == topic for missing, _ in self._queue.missing())
 
     def _on_trimmed(self, message: Trimmed, now: float, effects: Effects) -> None:
+        if self.state.reading is not None:
+            self._on_trimmed_past(self.state.reading, message)
+            return
         lane = self.state.lanes.get(message.topic)
         if lane is None or not lane.open:
             return

@@ -60,7 +60,8 @@ class Joining(SequencerCore):
             return
         self._watch([topic], now, effects)
         self._apply(source, message.version, message.topics, message.lasting, now)
-        join = Join(message.version, message.topics, message.left - message.topics, set())
+        left = message.left - message.topics
+        join = Join(message.version, message.topics, left, set(), history=message.history)
         join.unannounced = set((message.topics | join.left) - {topic})
         if not self._is_measured(topic):
             join.unannounced.add(topic)
@@ -132,7 +133,8 @@ class Joining(SequencerCore):
         if left := self._left_topics(join):
             self._regrouping(topic).once |= left
         members = join.topics - {topic}
-        message = say.Cut(join_id, self._home(topic).issued, self._top(topic, set(members)), {}, members)
+        to = self.tree.root if join.history else self._top(topic, set(members))
+        message = say.Cut(join_id, self._home(topic).issued, to, {}, members, history=join.history)
         self._on_cut(self.node, message, now, effects)
 
     def _left_topics(self, join: Join) -> frozenset[Topic]:
@@ -144,10 +146,12 @@ class Joining(SequencerCore):
         self._passages.raise_to(topic, message.start)
         floor = {**message.floor, **self._floor(topic, message.members)}
         if message.to == self.node:
-            self._route(self.tree.home(topic), say.CutDone(message.join, message.start, floor), now, effects)
+            position = self.state.order.end if message.history else 0
+            done = say.CutDone(message.join, message.start, floor, position)
+            self._route(self.tree.home(topic), done, now, effects)
         else:
             assert self._parent is not None, "a meeting point is above the home"
-            onwards = say.Cut(message.join, message.start, message.to, floor, message.members, self._carried())
+            onwards = structs.replace(message, floor=floor, order=self._carried())
             effects.send.append((self._parent, onwards))
 
     def _floor(self, topic: Topic, members: frozenset[Topic]) -> Entries:
@@ -158,13 +162,14 @@ class Joining(SequencerCore):
     def _on_cut_done(self, message: say.CutDone, now: float, effects: Effects) -> None:
         join = self._join(message.join)
         if join is not None:
-            join.start, join.floor = message.start, message.floor
+            join.start, join.floor, join.position = message.start, message.floor, message.position
             self._answer_join(message.join.subscriber, message.join.topic, join, effects)
 
     def _answer_join(self, subscriber: Address, topic: Topic, join: Join, effects: Effects) -> None:
         assert join.start is not None, "only a complete join is answered"
         acquaintance = self._couplings.acquaintance(subscriber)
-        answer = say.Joined(join.version, topic, join.start, join.floor, self.state.epoch, acquaintance)
+        epoch, position = self.state.epoch, join.position
+        answer = say.Joined(join.version, topic, join.start, join.floor, epoch, acquaintance, position)
         effects.send.append((subscriber, answer))
 
     def _join(self, join_id: say.JoinId) -> Join | None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import OrderedRange
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Trimmed, Written
+from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Start, Trimmed, Written
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -68,10 +68,11 @@ class Refused(Struct, frozen=True, tag=True):
 # ── subscriber and homes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Subscribe(Struct, frozen=True, tag=True):
+class Subscribe(Struct, frozen=True, tag=True, omit_defaults=True):
     """Subscriber → home(topic): I add this topic; my whole subscription is then `topics`, and I once left `left`.
 
-    `lasting`: I come back however long I am silent, so never forget me.
+    `lasting`: I come back however long I am silent, so never forget me. `history`: I begin with the past, so tell me
+    which position of the order covers the start.
     """
 
     version: int
@@ -79,10 +80,14 @@ class Subscribe(Struct, frozen=True, tag=True):
     topics: frozenset[Topic]
     left: frozenset[Topic] = frozenset()
     lasting: bool = False
+    history: bool = False
 
 
 class Joined(Struct, frozen=True, tag=True):
-    """Home → subscriber: the topic begins after `start`; hold its first event until `floor` is done."""
+    """Home → subscriber: the topic begins after `start`; hold its first event until `floor` is done.
+
+    `position`: if it begins with the past, the first `start` events of the topic are among so many of the order log.
+    """
 
     version: int
     topic: Topic
@@ -90,6 +95,7 @@ class Joined(Struct, frozen=True, tag=True):
     floor: Entries
     epoch: int = 0
     acquaintance: int = 0
+    position: Position = 0
 
 
 class Update(Struct, frozen=True, tag=True):
@@ -185,8 +191,8 @@ class Pass(Struct, frozen=True, tag=True, omit_defaults=True):
     couple: frozenset[Topic] = frozenset()
     uncouple: frozenset[Topic] = frozenset()
     once: frozenset[Topic] = frozenset()
-    order: tuple[OrderedRange, ...] | None = None
     stages: tuple[Node, ...] = ()
+    order: tuple[OrderedRange, ...] | None = None
 
 
 class Finished(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -226,7 +232,10 @@ class Announced(Struct, frozen=True, tag=True):
 
 
 class Cut(Struct, frozen=True, tag=True, omit_defaults=True):
-    """Child → parent: the joining topic starts after `start`; climb to `to`, collecting the floor."""
+    """Child → parent: the joining topic starts after `start`; climb to `to`, collecting the floor.
+
+    `history`: it climbs to the root, which adds its position.
+    """
 
     join: JoinId
     start: Number
@@ -234,6 +243,7 @@ class Cut(Struct, frozen=True, tag=True, omit_defaults=True):
     floor: Entries
     members: frozenset[Topic]
     order: tuple[OrderedRange, ...] | None = None
+    history: bool = False
 
 
 class Summary(Struct, frozen=True, tag=True):
@@ -242,12 +252,13 @@ class Summary(Struct, frozen=True, tag=True):
     order: tuple[OrderedRange, ...] | None
 
 
-class CutDone(Struct, frozen=True, tag=True):
+class CutDone(Struct, frozen=True, tag=True, omit_defaults=True):
     """Top → home of the joining topic: start and floor are complete."""
 
     join: JoinId
     start: Number
     floor: Entries
+    position: Position = 0
 
 
 class Routed(Struct, frozen=True, tag=True):
@@ -261,18 +272,23 @@ class Routed(Struct, frozen=True, tag=True):
 
 
 class Began(Struct, frozen=True, tag=True):
-    """A subscriber began a change: what it removes is gone from now on."""
+    """A subscriber began a change: what it removes is gone from now on. `start`: it begins with the past."""
 
     version: int
     add: frozenset[Topic]
     remove: frozenset[Topic]
+    start: Start | None = None
 
 
 class Done(Struct, frozen=True, tag=True, omit_defaults=True):
-    """A subscriber is done with the first `number` events of a topic; `early`: it was notified of the last early."""
+    """A subscriber is done with the first `number` events of a topic.
+
+    `position`: of an event of the past, else 0. `early`: it was notified of the last one early.
+    """
 
     topic: Topic
     number: Number
+    position: Position = 0
     early: bool = False
 
 

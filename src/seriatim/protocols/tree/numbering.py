@@ -114,7 +114,7 @@ class Numbering(SequencerCore):
                 top = self.tree.highest({top, home.top or self.node}, self.node)
             couple, uncouple, once = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
             stages = self._stages(topic, top)
-            message = Pass(topic, range_.first, range_.last, top, {}, couple, uncouple, once, stages=stages)
+            message = Pass(topic, range_.first, range_.last, top, {}, couple, uncouple, once, stages)
             lasting = top if self.options.full_stamps else self._top(topic, group)
             home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)

@@ -23,9 +23,9 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     order_log: bool = True
     """With global order: keep the order of all events as a log on the broker. False: the broker keeps no log."""
 
-    order_ms: float = 10.0
-    """How long a node collects the order of what passes before it hands it on: the root to the broker, another node to
-    its parent, if nothing else climbs."""
+    order_ms: float = 50.0
+    """The shortest time between two messages that hand on the order of what passed a node: the root's to the broker,
+    another node's to its parent, if nothing else climbs."""
 
     own_order: bool = False
     """Keep each publisher's own order across topics, also of events that it does not wait for."""
@@ -79,6 +79,9 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     durable: bool = False
     """Subscribers persist what they were notified of, so that they resume after a restart. Nodes never forget them."""
 
+    history_window: int = 2_048
+    """Of the past, a subscriber has at most so many numbers asked for and not notified."""
+
     confirm: Literal["placed", "stored"] = "stored"
     """Log mode, publishers: tell only that an event is stored, or also when it has its place in the order."""
 
@@ -111,7 +114,7 @@ class TreeOptions(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.order_ms < 0:
             raise InputError("order_ms", f"{self.order_ms} is negative", "give 0 or a positive number")
-        for name in ("retry_ms", "lease_ms", "patience_ms", "ticket_count_max", "open_tickets_max"):
+        for name in ("retry_ms", "lease_ms", "patience_ms", "ticket_count_max", "open_tickets_max", "history_window"):
             if getattr(self, name) <= 0:
                 raise InputError(name, f"{getattr(self, name)} is not positive", "give a number above 0")
         for name in ("subscriber_lease_ms", "buffer_max", "time_to_live_ms", "jump_max"):

@@ -3,12 +3,13 @@
 *Up the tree.* A range has its place in a node's order when it is issued there, or when the child's message that tells
 of it arrives. Whatever climbs (`Pass`, `Announce`, `Cut`) carries the ranges of the child's order that the parent does
 not have yet; the parent merges them before it handles the message. So if one event was covered somewhere when another
-one passed, it stands before it in the order of every node above. If nothing climbs, a `Summary` does after `order_ms`.
-A tick is not journaled and links are numbered, so the decision to send one is an input of its own, as `Forget` is.
+one passed, it stands before it in the order of every node above. If nothing climbs, a `Summary` does, at most one in
+`order_ms`. A tick is not journaled and links are numbered, so the decision to send one is an input of its own, as
+`Forget` is.
 
 *At the root.* The root counts positions and hands ranges to the broker: one write under way, repeated until it is
-answered; what comes meanwhile goes with the next one. Only what the broker keeps is forgotten here. Nobody waits for
-any of this: it is off the way of every event.
+answered, and at most one in `order_ms`; what comes meanwhile goes with the next one. Only what the broker keeps is
+forgotten here. Nobody waits for any of this: it is off the way of every event.
 
 A node keeps the order since it *began* to. A node that is older than the order log begins when it starts, and tells of
 no ranges before that: a message without an order (None) comes from a node that has not begun.
@@ -35,6 +36,7 @@ class Ordering(SequencerCore):
         super().__init__(tree, node, options, state)
         self._order = PassingOrder(self.state.order)
         self._order_due: float | None = 0.0 if self.state.order.ranges else None  # when to hand ranges on, or again
+        self._order_rests_until = 0.0  # what comes before goes together
 
     @property
     def order_position(self) -> Position:
@@ -51,7 +53,7 @@ class Ordering(SequencerCore):
         if not self.state.order.begun:
             return 0
         if self._order_due is None:
-            self._order_due = now + self.options.order_ms
+            self._order_due = max(now, self._order_rests_until)
         position = self._order.add(topic, first, last)
         return position if self._parent is None else 0
 
@@ -62,7 +64,7 @@ class Ordering(SequencerCore):
         if message.order:
             self._order.merge(message.order)
             if self._order_due is None:
-                self._order_due = now + self.options.order_ms
+                self._order_due = max(now, self._order_rests_until)
         return self._place(message.topic, message.first, message.last, now) if type(message) is say.Pass else 0
 
     def _carried(self, first: Number | None = None) -> tuple[OrderedRange, ...] | None:
@@ -96,8 +98,8 @@ class Ordering(SequencerCore):
             return
         was_behind = len(self.state.order.ranges) > ORDERED_AT_ONCE
         self._order.forget_to(message.position)
-        delay_ms = 0.0 if was_behind else self.options.order_ms
-        self._order_due = now + delay_ms if self.state.order.ranges else None
+        rests_until = now if was_behind else max(now, self._order_rests_until)
+        self._order_due = rests_until if self.state.order.ranges else None
 
     def _on_order_found(self, source: Address, message: say.OrderFound, now: float, effects: Effects) -> None:
         """This process knows less than the order log: go on behind it, and number no event a second time."""
@@ -114,6 +116,7 @@ class Ordering(SequencerCore):
         """A tick: if it is time, summarise for the parent, or write to the broker."""
         if self._order_due is None or now < self._order_due:
             return
+        self._order_rests_until = now + self.options.order_ms
         if self._parent is not None:
             effects.add(self.step(self.node, say.Summarise(), now))
             return

@@ -10,7 +10,7 @@ stamps of its topics are (`StampedTo` from the application). Of what it cannot t
 topic or was restarted, the broker is asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from msgspec import Struct, field, structs
 
@@ -60,10 +60,10 @@ class Reactions:
             self.state.asked.add(topic)
             effects.send.append((BROKER, Follow(topic)))
 
-    def end(self, followed: Mapping[Topic, object], effects: Effects) -> None:
+    def end(self, followed: Collection[Topic], effects: Effects) -> None:
         """If nothing waits any more, forget what was told. The broker need not tell any more but of `followed`."""
         if not self.state.queue and (self.state.finals or self.state.asked):
-            effects.send.extend((BROKER, Unfollow(topic)) for topic in sorted(self.state.asked - followed.keys()))
+            effects.send.extend((BROKER, Unfollow(topic)) for topic in sorted(self.state.asked.difference(followed)))
             self.state.asked.clear()
             self.state.finals.clear()
 

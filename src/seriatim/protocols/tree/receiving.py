@@ -9,18 +9,18 @@ lies too far ahead of what is done here, is rejected: it is counted and reported
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterable, Set
 from itertools import chain
 from operator import attrgetter
 
-from seriatim.model import Address, Entries, Event, Gap, Node, Notification, Number, Position, Topic
+from seriatim.model import BROKER, Address, Entries, Event, Gap, Node, Notification, Number, Position, Topic
 from seriatim.order import HoldBack, Lane, Released, SequencingTree, level
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.proofs import is_proven
 from seriatim.protocols.tree.messages import Done
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Arrived, Holding, SubscriberState
-from seriatim.protocols.with_broker import Delivered, Rejected, Staged, Stamped, StampedTo, Voids
+from seriatim.protocols.tree.state import Arrived, Holding, Reading, SubscriberState
+from seriatim.protocols.with_broker import Attend, Delivered, Rejected, Staged, Stamped, StampedTo, Voids
 
 STAGES_AHEAD_MAX = 1_024  # ranges per topic that may wait for their events: who lags behind waits for finished stamps
 PLACED_REMEMBERED = 256  # stamps per topic that tell positions, before those that are used up are forgotten
@@ -74,6 +74,9 @@ class Receiving:
         holding = self.state.holdings.get(message.topic)
         if holding is None:
             return
+        if self.state.reading is not None:
+            self._on_fetched(self.state.reading, message, effects)
+            return
         lane = self.state.lanes[message.topic]
         if not self._is_proven(message):
             self._reject(message, "its stamp is not proven by a sequencer", effects)
@@ -94,6 +97,12 @@ class Receiving:
         else:
             self._unstamped += message.number not in holding.unstamped
             holding.unstamped.setdefault(message.number, Arrived(message, now))
+
+    def _on_fetched(self, reading: Reading, message: Delivered, effects: Effects) -> None:
+        raise NotImplementedError  # history.py
+
+    def _on_fetched_voids(self, reading: Reading, message: Voids) -> None:
+        raise NotImplementedError  # history.py
 
     def _is_proven(self, message: Delivered) -> bool:
         """Whether number, entries and publisher are what a home granted; where stamps are not proven, they are."""
@@ -156,6 +165,20 @@ class Receiving:
             known = self._levels[home] = level(self.tree, home, self.state.holdings)
         return known
 
+    def _attend(self, topics: Iterable[Topic], effects: Effects) -> None:
+        """Tell the broker whose stages are enough for these topics, where that is news.
+
+        What is finished at its home has no stages. A stage that was taken before a change is enough after it.
+        """
+        if not self.options.tells_stages:
+            return
+        for topic in sorted(topics):
+            home = self.tree.home(topic)
+            node = self._level(home) if home != self.tree.root else ""
+            if node != self.state.attending.get(topic, ""):
+                self.state.attending[topic] = node
+                effects.send.append((BROKER, Attend(topic, node)))
+
     def _on_stamped(self, message: Stamped, now: float, effects: Effects) -> None:
         holding = self.state.holdings.get(message.topic)
         if holding is not None and self.state.lanes[message.topic].open:
@@ -197,6 +220,9 @@ class Receiving:
 
     def _on_voids(self, message: Voids, now: float) -> None:
         """Before the start is known nothing is kept: whoever joins listens again then."""
+        if self.state.reading is not None:
+            self._on_fetched_voids(self.state.reading, message)
+            return
         lane = self.state.lanes.get(message.topic)
         if lane is None or not lane.open:
             return
@@ -257,9 +283,8 @@ class Receiving:
                 if early:
                     self.state.early[each.topic] = each.number
                 position = held.position or None
-                self.state.ready.append(
-                    Notification(held.event, each.number, held.entries, early=early, position=position)
-                )
+                notification = Notification(held.event, each.number, held.entries, position=position, early=early)
+                self.state.ready.append(notification)
 
     def _on_late(self, holding: Holding, message: Delivered) -> None:
         """A number that is done: a repeat, unless we had given up on it."""

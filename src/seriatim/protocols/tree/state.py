@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from seriatim.model import Address, Entries, Gap, Node, Notification, Number, Position, Topic
 from seriatim.order import CouplingState, Lane, OrderState, PassageState
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.with_broker import Change, Delivered, Stamped
+from seriatim.protocols.with_broker import Change, Delivered, Stamped, Start
 
 
 class Home(Struct, array_like=True, omit_defaults=True, gc=False):
@@ -79,6 +79,8 @@ class Join(Struct, array_like=True, omit_defaults=True):
     unannounced: set[Topic]
     start: Number | None = None
     floor: Entries = field(default_factory=dict)
+    history: bool = False  # the subscriber begins with the past: its cut climbs to the root
+    position: Position = 0  # then: how long the order was when the cut came there
 
 
 class SequencerState(Struct, array_like=True):
@@ -141,6 +143,42 @@ class Changing(Struct):
     update: set[Node]
     since: float
     interrupted: bool = False  # by a restart: what came before it must be asked for again
+    in_past: bool = False  # it begins with the past
+
+
+class Run(Struct):
+    """Numbers `first` … `last` of a topic, the first of them at this position of the order log.
+
+    `is_gone`: the order log no longer has them; they are a gap.
+    """
+
+    position: Position
+    topic: Topic
+    first: Number
+    last: Number
+    is_gone: bool = False
+
+
+class Reading(Struct):
+    """How far a subscriber has come in reading the past (history.py)."""
+
+    start: Start
+    told: Position  # everything up to here was told, or is not ours
+    read: Position  # the order log is read up to here
+    end: Position = 0  # the past ends here, or a little later
+    is_begun: bool = False  # the topics are joined
+    is_asked: bool = False  # what follows in the order log was asked for
+    is_moving: bool = False  # something came since the last retry
+    is_trimmed: bool = False  # the order log no longer has all of it
+    wanted: dict[Topic, Number] = field(default_factory=dict)  # the number that each topic begins with
+    read_to: dict[Topic, Number] = field(default_factory=dict)  # the last number of each topic that was read
+    runs: list[Run] = field(default_factory=list)  # read and not told, in order
+    fetched: int = 0  # so many of these runs are fetched
+    fetched_to: dict[Topic, Number] = field(default_factory=dict)
+    told_to: dict[Topic, Number] = field(default_factory=dict)
+    size: int = 0  # numbers that are fetched and not told
+    arrived: dict[Topic, dict[Number, Delivered | None]] = field(default_factory=dict)  # None: a void
+    gone: dict[Topic, Number] = field(default_factory=dict)  # lower numbers are no longer kept
 
 
 class SubscriberState(Struct):
@@ -163,6 +201,8 @@ class SubscriberState(Struct):
     beyond: set[Topic] = field(default_factory=set)  # something too far ahead was dropped: ask whether it is real
     attending: dict[Topic, Node] = field(default_factory=dict)  # whose stages the broker was asked for
     early: dict[Topic, Number] = field(default_factory=dict)  # notified early, and not known to be final
+    reading: Reading | None = None  # the past; no topic is open meanwhile
+    had_past: bool = False
 
 
 class Waiting(Struct, frozen=True):

@@ -1,12 +1,12 @@
 """A subscriber: holds topics, changes them while events flow, and notifies in order. The machine that a driver steps.
 
-It is written in three parts, each of which can be read alone: events (receiving.py), changes of what is held
-(subscribing.py), and numbers that do not come (gaps.py).
+It is written in four parts, each of which can be read alone: events (receiving.py), the past (history.py), changes of
+what is held (subscribing.py), and numbers that do not come (gaps.py).
 """
 
 from collections.abc import Iterable, Mapping
 
-from seriatim.model import APPLICATION, BROKER, Address, Number, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Number, Position, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import is_current
@@ -14,7 +14,17 @@ from seriatim.protocols.tree.gaps import Gaps
 from seriatim.protocols.tree.messages import Answer, Began, Done, Joined, Refreshed, Refused, Updated
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Waiting
-from seriatim.protocols.with_broker import Change, Delivered, Listening, Staged, Stamped, Trimmed, Voids
+from seriatim.protocols.with_broker import (
+    CaughtUp,
+    Change,
+    Delivered,
+    Listening,
+    OrderRead,
+    Staged,
+    Stamped,
+    Trimmed,
+    Voids,
+)
 
 
 class Subscriber(Gaps):
@@ -29,15 +39,18 @@ class Subscriber(Gaps):
         for record in journal:
             match record:
                 case Began():
-                    machine.state.version = record.version - 1
-                    machine._begin(record.add, record.remove, 0.0, Effects())
+                    machine._begin(record, 0.0, Effects())
                 case Joined():
                     machine._on_joined(record, 0.0, Effects())
+                case CaughtUp():
+                    machine._go_live(record, Effects())
                 case Done():
                     if record.early:
                         machine.state.early[record.topic] = record.number
                     holding = machine.state.holdings.get(record.topic)
-                    if holding is not None:
+                    if machine.state.reading is not None:
+                        machine._resume_past(machine.state.reading, record)
+                    elif holding is not None:
                         machine._queue.open(record.topic, record.number)
                         holding.stamped_to = machine.state.lanes[record.topic].done
                         if not record.early:
@@ -50,11 +63,14 @@ class Subscriber(Gaps):
             machine.state.changing.interrupted = True
         return machine
 
-    def compact(self, done: Mapping[Topic, Number] | None = None) -> list[Began | Joined | Done] | None:
+    def compact(
+        self, done: Mapping[Topic, Number] | None = None, position: Position | None = None
+    ) -> list[Began | Joined | Done] | None:
         """The shortest journal from which `resume` gives this subscriber. None: a change is under way, ask later.
 
         `done`: resume after these numbers instead, where lower. They must belong to one moment: with every event
         that counts as done, so does whatever was notified before it. A topic that is not named counts as just begun.
+        `position`: the same for a subscriber that reads the past.
         """
         state = self.state
         if state.changing is not None:
@@ -62,8 +78,11 @@ class Subscriber(Gaps):
         records: list[Began | Joined | Done] = []
         if state.left:  # as if all of it had been left in the latest change
             records.append(Began(state.version - 1, frozenset(state.left), frozenset()))
+        start = self._rest_of_past(position)
         if state.left or state.holdings:
-            records.append(Began(state.version, self.topics, frozenset(state.left)))
+            records.append(Began(state.version, self.topics, frozenset(state.left), start))
+        if state.reading is not None and start is not None:
+            return records + self._compact_past(state.reading, done, start)
         for topic, holding in sorted(state.holdings.items()):
             at = state.lanes[topic].done
             if done is not None:
@@ -108,6 +127,10 @@ class Subscriber(Gaps):
                 self._on_trimmed(message, now, effects)
             case Refreshed() if source == message.node:
                 self._on_refreshed(message, now, effects)
+            case OrderRead() if source == BROKER:
+                self._on_order_read(message)
+        if self.state.reading is not None:
+            self._go_on_reading(now, effects)
         self._flush(now, effects)
         self._wish(now, effects)
         return effects
@@ -123,9 +146,16 @@ class Subscriber(Gaps):
             self._inquire(now, effects)
         self._expire(now)
         self._refresh(now, effects)
+        if self.state.reading is not None:
+            self._go_on_reading(now, effects)
         self._flush(now, effects)
         self._wish(now, effects)
         return effects
+
+    def _go_on_reading(self, now: float, effects: Effects) -> None:
+        self._read_on(now, effects)
+        if self.state.reading is None:  # changes that have waited for the end of the past
+            self._next_change(now, effects)
 
     def explain(self) -> list[Waiting]:
         """Which events are held, waiting for what, since when, and which node to ask."""
@@ -153,7 +183,7 @@ class Subscriber(Gaps):
 
     def _wish(self, now: float, effects: Effects) -> None:
         state, options = self.state, self.options
-        if state.retry_due is None and (state.changing is not None or state.unheard):
+        if state.retry_due is None and (state.changing is not None or state.unheard or state.reading is not None):
             state.retry_due = now + options.retry_ms
         if state.patience_due is None and (self._queue.size or self._unstamped or state.beyond):
             state.patience_due = now + options.patience_ms

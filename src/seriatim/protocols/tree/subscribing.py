@@ -7,19 +7,18 @@ topic starts and which floor its first event must wait for. Until then whatever 
 A subscriber with a lease has its nodes confirm that they know it, and begins anew with one that has forgotten it.
 """
 
-from collections.abc import Iterable
-
 from seriatim.model import BROKER, Gap, InputError, Number, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
-from seriatim.protocols.tree.receiving import Receiving, told, told_from
-from seriatim.protocols.tree.state import Changing, Holding
-from seriatim.protocols.with_broker import Attend, Change, Changed, Listen, Listening, Unlisten
+from seriatim.protocols.tree.history import History
+from seriatim.protocols.tree.receiving import told, told_from
+from seriatim.protocols.tree.state import Changing, Holding, Reading
+from seriatim.protocols.with_broker import Change, Changed, Listen, Listening, Unlisten
 
 BEGAN_ANEW = "the topic began anew"  # the reason of a gap behind which a topic was joined again
 
 
-class Subscribing(Receiving):
+class Subscribing(History):
     """The part of a subscriber that changes what it holds."""
 
     def _on_change(self, change: Change, now: float, effects: Effects) -> None:
@@ -27,34 +26,58 @@ class Subscribing(Receiving):
             raise InputError("change", "it neither adds nor removes a topic", "name at least one topic")
         for topic in sorted(change.add):
             self.tree.home(topic)  # raises UnknownTopic before anything changes
+        if change.start is not None:
+            self._check_start(change)
         self.state.waiting.append(change)
         self._next_change(now, effects)
 
+    def _check_start(self, change: Change) -> None:
+        """InputError: it cannot begin with the past."""
+        if self.options.order != "global":
+            problem = 'there is no order of all events in a cluster with order="pairwise"'
+            raise InputError("start", problem, 'leave it out, or set order="global"')
+        if others := self.topics - change.add - change.remove:
+            problem = f"{', '.join(sorted(others))} would not begin there"
+            raise InputError("start", problem, "add all topics, or remove these")
+        assert change.start is not None, "there is a start to check"
+        if unknown := (change.start.numbers or {}).keys() - change.add:
+            raise InputError("start", f"{', '.join(sorted(unknown))} is not added", "name topics of this subscription")
+
     def _next_change(self, now: float, effects: Effects) -> None:
-        while self.state.changing is None and self.state.waiting:
+        while self.state.changing is None and self.state.waiting and not self._waits_for_past(self.state.waiting[0]):
             change = self.state.waiting.pop(0)
-            add = change.add - (self.topics - change.remove)
-            remove = change.remove & self.topics
+            remove = (change.remove if change.start is None else change.remove | change.add) & self.topics
+            add = change.add - (self.topics - remove)
             if add or remove:
                 self._flush(now, effects)
-                effects.persist.extend([say.Began(self.state.version + 1, add, remove)] if self.options.durable else [])
-                self._begin(add, remove, now, effects)
+                began = say.Began(self.state.version + 1, add, remove, change.start)
+                effects.persist.extend([began] if self.options.durable else [])
+                self._begin(began, now, effects)
                 self._ask(effects)
             else:
                 effects.notify.append(Changed(self.state.version, self.topics, {}))
 
-    def _begin(self, add: frozenset[Topic], remove: frozenset[Topic], now: float, effects: Effects) -> None:
-        self.state.version += 1
+    def _waits_for_past(self, change: Change) -> bool:
+        """Topics are added when the past is told: what follows it is not ordered against what they begin with."""
+        return self.state.reading is not None and change.start is None and bool(change.add - change.remove)
+
+    def _begin(self, began: say.Began, now: float, effects: Effects) -> None:
+        add, remove = began.add, began.remove
+        self.state.version = began.version
         touched = self.topics | add
-        told = {topic: self._told_of(topic) for topic in remove & add}
+        told = {} if self._begins_in_past(began) else {topic: self._told_of(topic) for topic in remove & add}
+        self._forget_past(remove - add)
         self._forget_ready(remove)
         for topic in sorted(remove):
             self._unstamped -= len(self.state.holdings.pop(topic).unstamped)
             self.state.unheard.pop(topic, None)
             self.state.beyond.discard(topic)
-            if topic not in add:
+            if topic not in add or began.start is not None:
                 self.state.attending.pop(topic, None)
                 effects.send.append((BROKER, Unlisten(topic)))
+        if began.start is not None:
+            self.state.reading = Reading(began.start, told=began.start.after, read=began.start.after)
+            self.state.had_past = True
         self._done(self._queue.close(remove))
         self.state.left = (self.state.left | remove) - add
         for topic in sorted(add):
@@ -62,23 +85,14 @@ class Subscribing(Receiving):
             self._queue.join(topic)
         self._levels.clear()
         self._attend((topic for topic, lane in self.state.lanes.items() if lane.open), effects)
-        listen = set(add) if self.options.mode == "ticket" else set()
+        listen = set(add) if self.options.mode == "ticket" and self.state.reading is None else set()
         update = set() if add else {self.tree.home(topic) for topic in touched}
-        self.state.changing = Changing(set(add), listen, set(add), update, now)
+        in_past = began.start is not None
+        self.state.changing = Changing(set(add), listen, set(add), update, now, in_past=in_past)
 
-    def _attend(self, topics: Iterable[Topic], effects: Effects) -> None:
-        """Tell the broker whose stages are enough for these topics, where that is news.
-
-        What is finished at its home has no stages. A stage that was taken before a change is enough after it.
-        """
-        if not self.options.tells_stages:
-            return
-        for topic in sorted(topics):
-            home = self.tree.home(topic)
-            node = self._level(home) if home != self.tree.root else ""
-            if node != self.state.attending.get(topic, ""):
-                self.state.attending[topic] = node
-                effects.send.append((BROKER, Attend(topic, node)))
+    def _begins_in_past(self, began: say.Began) -> bool:
+        """Whether nothing is missed although topics are joined again: what lies between is read from the order log."""
+        return began.start is not None or self.state.reading is not None
 
     def _told_of(self, topic: Topic) -> Number:
         """How many numbers of a topic are done and not still kept back."""
@@ -91,6 +105,7 @@ class Subscribing(Receiving):
             effects.send.append((BROKER, Listen(topic, self.state.lanes[topic].done, self.state.version)))
             self.state.attending.pop(topic, None)
         self._attend(self.state.unheard, effects)
+        self._ask_for_past(effects)
         changing = self.state.changing
         if changing is None:
             return
@@ -102,8 +117,8 @@ class Subscribing(Receiving):
             effects.send.append((node, say.Update(self.state.version, self.topics, self.options.durable)))
 
     def _ask_to_join(self, topic: Topic, effects: Effects) -> None:
-        left, lasting = frozenset(self.state.left), self.options.durable
-        request = say.Subscribe(self.state.version, topic, self.topics, left, lasting)
+        left, lasting, history = frozenset(self.state.left), self.options.durable, self.state.had_past
+        request = say.Subscribe(self.state.version, topic, self.topics, left, lasting, history)
         effects.send.append((self.tree.home(topic), request))
 
     def _on_listening(self, message: Listening, effects: Effects) -> None:
@@ -127,6 +142,10 @@ class Subscribing(Receiving):
         holding.start = holding.stamped_to = holding.final_to = message.start
         holding.floor, holding.acquaintance = message.floor, message.acquaintance
         self.state.confirmed.setdefault(self.tree.home(topic), changing.since)
+        if self.state.reading is not None:
+            self._join_in_past(self.state.reading, message)
+            self._finish_change(now, effects)
+            return
         if holding.begins_anew_after is not None and holding.begins_anew_after < message.start:
             gap = Gap(topic, holding.begins_anew_after + 1, message.start, BEGAN_ANEW)
             self.state.ready.append(gap)
@@ -158,13 +177,21 @@ class Subscribing(Receiving):
         if changing is None or changing.join or changing.update:
             return
         self.state.changing = self.state.retry_due = None
-        start = {topic: self.state.holdings[topic].start for topic in sorted(changing.add)}
-        effects.notify.append(Changed(self.state.version, self.topics, start))
+        effects.notify.append(Changed(self.state.version, self.topics, self._starts(changing), changing.in_past))
         nodes = {self.tree.home(topic) for topic in self.topics}
         self.state.confirmed = {node: self.state.confirmed[node] for node in sorted(nodes)}
         for node in sorted({self.tree.home(topic) for topic in changing.add}):
             effects.send.append((node, say.Refresh(self.state.version, now)))
         self._next_change(now, effects)
+
+    def _starts(self, changing: Changing) -> dict[Topic, Number]:
+        """After which number each new topic begins, where that is known."""
+        reading = self.state.reading
+        if reading is None:
+            return {topic: self.state.holdings[topic].start for topic in sorted(changing.add)}
+        reading.is_begun = True
+        numbers = sorted((topic, first) for topic, first in reading.wanted.items() if topic in changing.add)
+        return {topic: first - 1 for topic, first in numbers if first > 1 or reading.start.after == 0}
 
     def _rejoin(self, topics: frozenset[Topic], now: float, effects: Effects) -> None:
         """Join these topics again. What lies between is reported as a gap when the new start is known."""
@@ -187,7 +214,8 @@ class Subscribing(Receiving):
         if self._lease_ms is None or message.at <= confirmed.get(message.node, message.at):
             return  # nobody asked, or an old answer
         holdings, lanes = self.state.holdings.items(), self.state.lanes
-        here = [each for topic, each in holdings if lanes[topic].open and self.tree.home(topic) == message.node]
+        known = [topic for topic, lane in lanes.items() if lane.open or self.state.reading is not None]
+        here = [each for topic, each in holdings if topic in known and self.tree.home(topic) == message.node]
         if all(each.acquaintance == message.acquaintance for each in here):
             confirmed[message.node] = message.at
         elif self.state.changing is None:  # the node has forgotten us: what is ready may be wrongly ordered

@@ -46,8 +46,9 @@ def show(value: Any) -> str:
             return value.id
         case Struct():
             fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
+            fields = [(name, inner) for name, inner in fields if inner or name != "position"]  # 0: not known
             return " ".join(
-                [type(value).__name__, *(_show_field(name, inner) for name, inner in fields if _says(inner))]
+                [type(value).__name__, *(_show_field(name, inner) for name, inner in fields if _says(name, inner))]
             )
         case dict():
             return "{" + ", ".join(f"{key} {show(inner)}" for key, inner in sorted(value.items())) + "}"
@@ -61,8 +62,11 @@ def show(value: Any) -> str:
             return str(value)
 
 
-def _says(value: Any) -> bool:
-    return value is not None and value != "" and value != b"" and (isinstance(value, int | float) or bool(value))
+def _says(name: str, value: Any) -> bool:
+    """Whether it is worth showing: neither empty nor false, nor a position that is not known."""
+    if value is None or value is False or (name == "position" and value == 0):
+        return False
+    return isinstance(value, int | float) or bool(value)
 
 
 def _show_field(name: str, value: Any) -> str:

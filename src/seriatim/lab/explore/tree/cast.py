@@ -36,6 +36,7 @@ from seriatim.protocols.with_broker import (
     Staged,
     Stamped,
     StampedTo,
+    Start,
     Watch,
 )
 
@@ -75,7 +76,14 @@ class TreeWorld(Plan[Cast]):
         parts = Parts(self, cast or PROPER)
         return self.world(
             parts.roles(),
-            TreeChecks(self.tree, self.options, self.readers, self.one_at_a_time, self.is_timeless()),
+            TreeChecks(
+                self.tree,
+                self.options,
+                self.readers,
+                self.one_at_a_time,
+                is_timeless=self.is_timeless(),
+                pasts=pasts_of(self.scripts),
+            ),
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
             lane=lane_of_reconnecting if self.reconnecting else lane,
@@ -110,14 +118,25 @@ class TreeWorld(Plan[Cast]):
         return self.patience == 0 and not any(budget.ticks or budget.crashes for budget in self.budgets.values())
 
 
+def pasts_of(scripts: Mapping[Address, Sequence[Payload]]) -> dict[Address, Change]:
+    """Who begins with the past, and there with which of the topics that no later change of its script touches."""
+    pasts = {}
+    for address, script in scripts.items():
+        changes = [each for each in script if isinstance(each, Change)]
+        if changes and changes[0].start is not None:
+            touched = frozenset(topic for each in changes[1:] for topic in each.add | each.remove)
+            pasts[address] = structs.replace(changes[0], add=changes[0].add - touched)
+    return pasts
+
+
 def publish(publisher: Address, topic: Topic, *ids: str) -> Publish:
     """The command to publish events with these ids."""
     return Publish(tuple(Event(id, topic, publisher) for id in ids))
 
 
-def change(add: str = "", remove: str = "") -> Change:
+def change(add: str = "", remove: str = "", start: Start | None = None) -> Change:
     """The command to change a subscription; topics separated by blanks."""
-    return Change(frozenset(add.split()), frozenset(remove.split()))
+    return Change(frozenset(add.split()), frozenset(remove.split()), start)
 
 
 def answers(command: Payload) -> int:
@@ -128,7 +147,8 @@ def answers(command: Payload) -> int:
 def is_passive(machine: Any) -> bool:
     """A subscriber with nothing to change and a publisher with nothing to publish only listen."""
     if isinstance(machine, Subscriber):
-        return machine.state.changing is None and not machine.state.waiting
+        state = machine.state
+        return state.changing is None and not state.waiting and state.reading is None
     if isinstance(machine, Publisher):
         return not machine.state.reacting.queue and all(
             lane.is_idle() and not lane.events for lane in machine.state.lanes.values()
@@ -173,10 +193,10 @@ def lane(source: Address, target: Address, message: Payload) -> str:
     """Topics overtake each other on the way from the broker, and so do a topic's log, its stamps, and the order log."""
     if not source.startswith(BROKER):
         return ""
-    if isinstance(message, ORDER_LOG):
-        return "order log"
     if type(message) is Staged:  # plain messages overtake each other
         return f"{message.topic} {message.first} of {message.node}"
+    if isinstance(message, ORDER_LOG):
+        return "order log"
     return f"{topic_of(message)} stamps" if isinstance(message, Stamped | StampedTo) else topic_of(message)
 
 
@@ -198,6 +218,7 @@ class Parts:
             address: {topic for each in script if isinstance(each, Change) for topic in each.add | each.remove}
             for address, script in plan.scripts.items()
         }
+        self.past = pasts_of(plan.scripts)  # who reads the past, and asks brokers for it
         self.publishers: list[Address] = []
         for address, command in commands:
             wanted = self.wants.setdefault(address, set())
@@ -264,10 +285,13 @@ class Parts:
             listeners = {each for each in self.subscribers if self._topics_of(target) & self.wants[each]}
             if self.plan.options.follows_stamps:
                 listeners |= {each for each in self.publishers if self._topics_of(target) & self.wants[each]}
+            listeners |= self.past.keys() if target == ORDER_BROKER else set()
             return frozenset({source} | listeners | homes)
         topics = self.wants[target]
         if target in self.subscribers:
             moves, homes = self.moves.get(target, set()), {self.tree.home(topic) for topic in topics}
+            if target in self.past:
+                return frozenset({self.broker(topic) for topic in topics} | homes | {ORDER_BROKER} & set(self.brokers))
             if source not in self.brokers:
                 heard = topics if self.plan.options.tells_stages and moves else moves
                 return frozenset({self.broker(topic) for topic in heard} | homes)
@@ -278,6 +302,9 @@ class Parts:
         return frozenset({self.broker(topic) for topic in topics} | {self.tree.home(topic) for topic in topics})
 
     def _influence_at_node(self, node: Address, source: Address) -> set[Address]:
+        if source in self.publishers and self.plan.options.follows_stamps:  # it asks: the node looks at the log
+            asked = {topic for topic in self.wants[source] if self.tree.home(topic) == node}
+            return {source, *(self.broker(topic) for topic in asked)}
         if source in self.subscribers or source in self.publishers:
             return self.neighbours[node] | {source}
         if source in self.brokers:  # a node that restarted has joins wait for the length of a log

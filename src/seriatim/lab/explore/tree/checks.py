@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, stuck
-from seriatim.lab.explore.tree.order_checks import order_violations
+from seriatim.lab.explore.tree.order_checks import history_violations, order_violations
 from seriatim.model import BROKER, Address, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
-from seriatim.protocols.with_broker import Publish, Staged, Stamped
+from seriatim.protocols.with_broker import Change, Publish, Staged, Stamped
 
 
 class TreeChecks(OrderChecks):
@@ -23,6 +23,7 @@ class TreeChecks(OrderChecks):
         readers: Mapping[Address, Address],
         one_at_a_time: frozenset[Address] = frozenset(),
         is_timeless: bool = False,
+        pasts: Mapping[Address, Change] | None = None,
     ) -> None:
         self.tree = tree
         self.options = options
@@ -31,6 +32,7 @@ class TreeChecks(OrderChecks):
         self.is_acyclic = options.order == "global"
         self._awaits_places = options.follows_stamps or options.mode == "ticket"
         self.is_timeless = is_timeless
+        self.pasts = pasts or {}  # who begins with the past, and with which of its topics it stays
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
         """A request gets the same numbers however often it is repeated; a number belongs to one, with one stamp."""
@@ -39,12 +41,12 @@ class TreeChecks(OrderChecks):
             request = Fact(question, message.first, self.options.lease_ms)  # then the home may forget the request
             return request, Fact(f"grant of {message.topic} {message.first}", (target, message.last, message.entries))
         if type(message) is Stamped:
-            stamp = message.last, message.entries, message.position
-            entries = Fact(f"entries of {message.topic} {message.first}", (message.last, message.entries))
-            return Fact(f"stamp of {message.topic} {message.first}", stamp), entries
+            stamp = f"{message.topic} {message.first}"
+            position = Fact(f"position of {stamp}", message.position)
+            return Fact(f"stamp of {stamp}", (message.last, message.entries)), position
         if type(message) is Staged:
             where = "" if message.final else f" at {message.node}"
-            return (Fact(f"entries of {message.topic} {message.first}{where}", (message.last, message.entries)),)
+            return (Fact(f"stamp of {message.topic} {message.first}{where}", (message.last, message.entries)),)
         return ()
 
     def stopped(self, world: Stopped) -> list[Violation]:
@@ -61,6 +63,7 @@ class TreeChecks(OrderChecks):
             found += self._causal(world)
         if self.options.keeps_order_log and not found:
             found += order_violations(world, self.tree, is_timeless=self.is_timeless)
+            found += history_violations(world, self.pasts)
         return found
 
     def _owed(self, world: Stopped, address: Address, machine: Subscriber) -> list[Violation]:
@@ -105,7 +108,9 @@ class TreeChecks(OrderChecks):
                     awaited = awaited | {event.id}
             if self.options.own_order or (address in self.one_at_a_time and self._awaits_places):
                 own[address] = awaited.union(event.id for event in command.events)
-        return self.causal_inversions(world, causes)
+        # On more than one node the order log places events of topics that nobody holds together as it hears of them.
+        is_free = self.pasts.keys() if len(self.tree.parents) > 1 else frozenset()
+        return self.causal_inversions(world, causes, is_free)
 
     def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:
         """The numbers of the topic's events, and the last number that was given out."""

@@ -1,16 +1,18 @@
 """What the order log promises of a world at rest.
 
 It holds every issued number of every topic once, in the topic's order; what each subscriber was notified of stands in
-it in the order of notification; and a position that a notification tells is its place there.
+it in the order of notification; and a position that a notification tells is its place there. A subscriber that began
+with the past has missed nothing since.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seriatim.lab.explore.engine.checks import Stopped, Violation, inner
-from seriatim.model import BROKER, Notification, Number, Position, Topic
+from seriatim.model import BROKER, Address, Notification, Number, Position, Topic
 from seriatim.order import OrderedRange, SequencingTree
 from seriatim.protocols.tree import Subscriber
+from seriatim.protocols.with_broker import Change
 
 ORDER_BROKER = f"{BROKER} order"  # where topics have a broker each
 
@@ -92,3 +94,47 @@ def _misplaced(address: str, log: Any, positions: dict[tuple[Topic, Number], Pos
             return [Violation("order-log", sentence)]
         before, earlier = place, name
     return []
+
+
+def history_violations(world: Stopped, pasts: Mapping[Address, Change]) -> list[Violation]:
+    """Who begins with the past is live at last, and has missed nothing between its beginning and what it holds now."""
+    broker = world.machine(ORDER_BROKER if BROKER not in world.addresses else BROKER)
+    found = []
+    for address, change in sorted(pasts.items()):
+        machine = world.machine(address)
+        if machine is None:
+            continue
+        reading = machine.state.reading
+        if reading is not None and broker.state.order.end >= reading.end:
+            found.append(Violation("stuck", f"{address} {'; '.join(machine.explain_past())}"))
+        if reading is None:
+            found += _missing(world, address, machine, change, broker.state.order.ranges)
+    return found
+
+
+def _missing(
+    world: Stopped, address: Address, machine: Subscriber, change: Change, ranges: list[OrderedRange]
+) -> list[Violation]:
+    """The first event of each topic that the subscriber should have been told of and was not."""
+    start, log = change.start, world.log(address)
+    assert start is not None, "it begins with the past"
+    told = {(each.event.topic, each.number) for each in log if type(each) is Notification}
+    missing: dict[Topic, Number] = {}
+    for position, (topic, number) in enumerate(_numbers(ranges), 1):
+        if topic not in change.add or topic not in machine.state.lanes or number > machine.state.lanes[topic].done:
+            continue
+        is_wanted = position > start.after if start.numbers is None else number >= start.numbers.get(topic, number + 1)
+        if is_wanted and (topic, number) not in told and _is_event(world, topic, number):
+            missing.setdefault(topic, number)
+    return [
+        Violation("loss", f"{address} began with the past and was not told of {topic} {number}")
+        for topic, number in sorted(missing.items())
+    ]
+
+
+def _is_event(world: Stopped, topic: Topic, number: Number) -> bool:
+    broker = world.machine(f"{BROKER} {topic}" if BROKER not in world.addresses else BROKER)
+    kept = broker.state.topics[topic]
+    if number <= len(kept.log):
+        return kept.log[number - 1] is not None
+    return any(slot.number == number and slot.event is not None for slot in kept.slots)

@@ -13,7 +13,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.messages import Pass
-from seriatim.protocols.with_broker import Change, Delivered, Grown, Publish, Stamped, Trimmed, Voids, Watch
+from seriatim.protocols.with_broker import Change, Delivered, Grown, Publish, Stamped, Start, Trimmed, Voids, Watch
 
 NODES_MAX = 7
 TOPICS = "ABCDEF"
@@ -50,6 +50,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         scripts[subscriber] = _changes(random, topics)
     for publisher in publishers:
         scripts[publisher] = _publications(random, publisher, topics, random.randint(2, 8 if busy else 5))
+    options = _with_history(scripts, subscribers, options, name)
     return TreeWorld(
         name=name,
         tree=tree,
@@ -147,6 +148,29 @@ def _markers(name: str) -> int:
     """In every fourth world voids follow each event in a log, as markers of transactions do."""
     random = Random(f"markers {name}")
     return random.choice([1, 2, 5]) if random.random() < 0.25 else 0
+
+
+def _with_history(
+    scripts: dict[Address, list[Publish | Change]], subscribers: list[Address], options: TreeOptions, name: str
+) -> TreeOptions:
+    """In half of the worlds with an order log, half of the subscribers begin with the past. Changes the scripts."""
+    random = Random(f"history {name}")
+    if not options.keeps_order_log or random.random() < 0.5:
+        return options
+    for subscriber in subscribers:
+        first = scripts[subscriber][0]
+        if isinstance(first, Change) and random.random() < 0.5:
+            scripts[subscriber][0] = structs.replace(first, start=_start(random, sorted(first.add)))
+    return structs.replace(options, history_window=random.choice([1, 2, 3, 5]))
+
+
+def _start(random: Random, topics: list[Topic]) -> Start:
+    fate = random.random()
+    if fate < 0.5:
+        return Start()
+    if fate < 0.75:
+        return Start(after=random.randint(1, 4))
+    return Start(numbers={topic: random.randint(1, 4) for topic in topics if random.random() < 0.6})
 
 
 def _suspicious(options: TreeOptions, name: str) -> TreeOptions:

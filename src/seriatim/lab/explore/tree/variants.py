@@ -167,13 +167,25 @@ VARIANTS["no-placed"] = (
     Cast(publisher=type("Broken", (Publisher,), {"placing_type": broken(Placing, _has_place=gives(True))})),
 )
 breaks("no-own-order", "a publisher does not wait for itself", "publisher", __init__=publish_at_once)
-breaks("no-order-first", "a node handles a message before it merges the child's order", _on_climbing=handle_then_merge)
-breaks("no-order-carried", "what climbs carries no order, only summaries do", _carried=carry_nothing)
-breaks("no-order-journal", "a summary is sent without a record of it", _hand_on_order=summarise_in_a_tick)
 VARIANTS["no-journal-before-telling"] = "a stage is told before the journal has the pass", Cast(tells_first=True)
 breaks("no-level", "a subscriber waits for no meeting node", "subscriber", _level=lambda self, home: home)
 breaks("no-joining-level", "a topic being joined does not count", "subscriber", _level=level_of_begun)
 VARIANTS["no-waiting-reaction"] = (
     "a reaction does not wait until its cause is final",
     Cast(publisher=type("Broken", (Publisher,), {"reactions_type": broken(Reactions, _causes=gives([]))})),
+)
+breaks("no-order-first", "a node handles a message before it merges the child's order", _on_climbing=handle_then_merge)
+breaks("no-order-carried", "what climbs carries no order, only summaries do", _carried=carry_nothing)
+breaks("no-order-journal", "a summary is sent without a record of it", _hand_on_order=summarise_in_a_tick)
+breaks(
+    "no-cover",
+    "who reads the past goes live before the order log covers its starts",
+    "subscriber",
+    _is_covered=gives(True),
+)
+breaks(
+    "no-history-journal",
+    "a durable subscriber forgets how far it has read the past",
+    "subscriber",
+    _resume_past=gives(None),
 )

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from seriatim.lab.explore.engine.plan import Plan, by_name
+from seriatim.lab.explore.engine.world import Budget
 from seriatim.lab.explore.tree.cast import Cast, TreeWorld, change, publish
 from seriatim.model import Address
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.with_broker import Change, Publish
+from seriatim.protocols.with_broker import Change, Publish, Start
 
 Script = Mapping[Address, Sequence[Publish | Change]]
 
@@ -114,3 +115,21 @@ WORLDS: dict[str, Plan[Cast]] = by_name(
         )
     ]
 )
+
+# z begins with the past, of one event, while another one comes on each topic. The root may write the order log at any
+# moment, once before the world comes to rest.
+PAST = TreeWorld(
+    name="past",
+    tree=ONE,
+    options=TreeOptions(mode="log", order="global", order_ms=0.0, history_window=1),
+    scripts={
+        "z": [change("A B", start=Start())],
+        "p": [publish("p", "A", "a2")],
+        "q": [publish("q", "B", "b1")],
+    },
+    setup=[("y", change("A B")), ("p", publish("p", "A", "a1"))],
+    budgets={"root": Budget(ticks=1)},
+    patience=8,
+    about="2 topics on one node; z begins with the past, y holds both; 3 events",
+)
+WORLDS[PAST.name] = PAST

@@ -34,8 +34,9 @@ KINDS: dict[str, pa.DataType] = {
     "notified_at": pa.float64(),
     "out_of_order": pa.bool_(),
     "index": pa.int32(),
+    "order_position": pa.int64(),
 }
-MAY_LACK = {"run", "number", "notified_at", "out_of_order", "index"}
+MAY_LACK = {"run", "number", "notified_at", "out_of_order", "index", "order_position"}
 NAMES = ["subscriber", "topic"]  # few, so that they are read as numbers
 
 Work = Callable[["Split"], Iterator[pa.RecordBatch]]

@@ -67,12 +67,16 @@ class Stretches(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """One stretch for each subscriber that is not torn, the intervals that show between stretches, and who is torn."""
+    """One stretch for each subscriber that is not torn, the intervals that show between stretches, and who is torn.
+
+    `met`: whose intervals they are.
+    """
 
     whole: Stretches
     lows: Ids
     highs: Ids
     torn: Ids
+    met: Ids
 
 
 def walk_files(
@@ -191,14 +195,22 @@ class _Rows(NamedTuple):
 
 def _sorted(chunk: Chunk) -> _Rows:
     """By subscriber and position. Rows that lie so already are not touched."""
-    s, position = chunk.hashes("subscriber"), chunk.whole("position")
-    rows = _Rows(s, position, chunk.hashes("event_id"), chunk.flags("out_of_order"))
+    rows = _Rows(
+        chunk.hashes("subscriber"), chunk.whole("position"), chunk.hashes("event_id"), chunk.flags("out_of_order")
+    )
+    order = sorting(rows.s, rows.position)
+    if order is None:
+        return rows
+    return _Rows(rows.s[order], rows.position[order], rows.events[order], rows.is_tagged[order])
+
+
+def sorting(s: Ids, position: Ids) -> Ids | None:
+    """What sorts rows by subscriber and position; None if they are sorted, in which order of subscribers ever."""
     changes = np.flatnonzero(s[1:] != s[:-1]) + 1
     is_grouped = len(np.unique(s[np.concatenate([[0], changes])])) == len(changes) + 1
     if is_grouped and ((position[1:] >= position[:-1]) | (s[1:] != s[:-1])).all():
-        return rows
-    order = np.lexsort((position, s))
-    return _Rows(s[order], position[order], rows.events[order], rows.is_tagged[order])
+        return None
+    return np.lexsort((position, s))
 
 
 def _looked_up(wanted: Ids, events: Ids, ranks: NDArray[np.int32]) -> Ids:
@@ -212,22 +224,27 @@ def _looked_up(wanted: Ids, events: Ids, ranks: NDArray[np.int32]) -> Ids:
 def walk_chunk(s: Ids, position: Ids, rank: Ids) -> tuple[Stretches, Ids, Ids, int]:
     """Rows by subscriber and position: its stretches, the intervals that its rows cover, and how many rows do."""
     is_first = np.concatenate([[True], s[1:] != s[:-1]])
-    starts = np.flatnonzero(is_first)
     reach = _reach_before(np.cumsum(is_first) - 1, rank)
     covered = (rank >= 0) & (rank <= reach)
     low, high = join_intervals(rank[covered], reach[covered])
+    return stretches_of(s, position, rank), low, high, int(covered.sum())
+
+
+def stretches_of(s: Ids, position: Ids, rank: Ids) -> Stretches:
+    """Rows by subscriber and position, as one stretch for each subscriber."""
+    is_first = np.concatenate([[True], s[1:] != s[:-1]])
     skipped = np.full(len(s), ENDLESS)
     skips = ~is_first[1:] & (position[1:] > position[:-1] + 1)
     skipped[1:][skips] = position[:-1][skips] + 1
     rows = Stretches(s, position, position, skipped, np.where(rank == NONE, ENDLESS, rank), rank)
-    return rows.joined(starts), low, high, int(covered.sum())
+    return rows.joined(np.flatnonzero(is_first))
 
 
 def join_stretches(parts: Stretches) -> Joined:
     """Put the stretches of each subscriber one after another."""
     if not len(parts.s):
         nothing = np.empty(0, np.int64)
-        return Joined(parts, nothing, nothing, nothing)
+        return Joined(parts, nothing, nothing, nothing, nothing)
     rows = parts.take(np.lexsort((parts.first, parts.s)))
     is_first = np.concatenate([[True], rows.s[1:] != rows.s[:-1]])
     before = np.concatenate([[NONE], rows.last[:-1]])
@@ -237,7 +254,7 @@ def join_stretches(parts: Stretches) -> Joined:
     skipped = np.where(~is_first & (rows.first > before + 1), before + 1, ENDLESS)
     whole = rows._replace(hole=np.minimum(rows.hole, skipped)).joined(np.flatnonzero(is_first))
     torn = np.unique(rows.s[is_torn])
-    return Joined(whole.take(~np.isin(whole.s, torn)), rows.low[meets], reach[meets], torn)
+    return Joined(whole.take(~np.isin(whole.s, torn)), rows.low[meets], reach[meets], torn, rows.s[meets])
 
 
 def _reach_before(group: Ids, rank: Ids) -> Ids:

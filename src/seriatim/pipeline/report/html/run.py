@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import to_builtins
 
-from seriatim.audit import ANOMALIES, Anomaly, Row
+from seriatim.audit import BREAKS, CERTIFICATE, Anomaly, Row
 from seriatim.order import GUARANTEES
 from seriatim.pipeline.report.drawing.axes import milliseconds, number
 from seriatim.pipeline.report.drawing.charts import Axis, Dot, Series, distribution_chart, lines_chart
@@ -30,6 +30,9 @@ from seriatim.pipeline.report.html.parts import (
 )
 from seriatim.pipeline.report.pages import Judgement, RunSection
 
+PROMISES = {name: guarantee.promise for name, guarantee in GUARANTEES.items()} | {
+    CERTIFICATE: "Every delivery fits the order log, which is dense and has each number once."
+}
 QUANTILES = ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (0.999, "p99.9"))
 
 
@@ -79,7 +82,7 @@ def _key_figures(judgement: Judgement, figures: RunFigures | None) -> Markup:
 
 def _verdicts(judgement: Judgement) -> Markup:
     rows = [
-        (name, answer(verdict.answer), GUARANTEES[name].promise if name in GUARANTEES else "", verdict.reason)
+        (name, answer(verdict.answer), PROMISES.get(name, ""), verdict.reason)
         for name, verdict in judgement.verdicts.items()
     ]
     columns = (Column("guarantee", "name"), Column("answer"), Column("promise", "promise"), Column("reason"))
@@ -104,7 +107,7 @@ def _witnesses(judgement: Judgement, sheet: Sheet) -> Markup:
         name = anomaly.name
         found = judgement.counts.get(name, shown[name])
         some = f", {shown[name]:,} shown" if found > shown[name] else ""
-        breaks = f"breaks {ANOMALIES[name]}, " if name in ANOMALIES else ""
+        breaks = f"breaks {BREAKS[name]}, " if name in BREAKS else ""
         heading = element("h4", name, " ", element("span", f"{breaks}{found:,} found{some}", class_="quiet"))
         figures.append(_witness(anomaly, heading, sheet))
     return joined([*parts, grid(figures)])
