@@ -252,7 +252,7 @@ def test_a_switched_off_rule_is_caught(name: str) -> None:
     for index in range(WALKS_MAX):
         violations = walk_plan(Journey(plan, TreeWalk), Random(f"{SEED}/{index}"), TREE.cast(variant)).violations
         if violations:
-            assert violations[0].kind in kinds, violations
+            assert violations[0].kind in kinds | {"order-log"}, violations  # it may contradict the order log first
             return
     pytest.fail(f"{variant} was not caught in {WALKS_MAX} walks of seed {SEED}; {replay(name)}")
 
