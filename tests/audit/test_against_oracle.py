@@ -85,7 +85,7 @@ def test_verdicts_agree_with_anomalies_and_lattice() -> None:
                 assert report.answer(below) == "valid", replay(seed)
 
 
-def test_the_certificate_is_an_order_that_fits_every_subscriber() -> None:
+def test_the_order_of_a_valid_log_fits_every_subscriber() -> None:
     for seed in CHOSEN:
         history, _ = faulty_history(seed)
         report = audit(history)

@@ -103,7 +103,7 @@ def as_files(tables: Tables, folder: Path) -> Tables:
 
 
 def same(report: Report) -> tuple[object, ...]:
-    """All that the two auditors must agree on: everything but the certificate."""
+    """All that the two auditors must agree on: everything but the order that proves `acyclic`."""
     shown = [(anomaly.name, anomaly.sentence, anomaly.witness) for anomaly in report.anomalies]
     counted = (report.deliveries, report.subscribers, report.events, report.shared, report.out_of_order)
     return (report.verdicts, shown, report.counts, counted)

@@ -71,9 +71,9 @@ class Verdict(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """An audit's result.
 
-    `counts` has every anomaly found, by name; `anomalies` shows at most a few of each. `order` is the certificate of
-    a valid `acyclic`: all event ids in an order that fits every subscriber (tagged rows and repeats left out). With an
-    order log, `verdicts` has the `certificate` too.
+    `counts` has every anomaly found, by name; `anomalies` shows at most a few of each. `order` proves a valid
+    `acyclic`: all event ids in an order that fits every subscriber (tagged rows and repeats left out). With an order
+    log, `verdicts` has the `certificate` too.
     `shared` counts the events that two or more subscribers were notified of: with none, agreement was not tested.
     """
 

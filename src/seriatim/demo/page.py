@@ -130,7 +130,7 @@ def _side_by_side(window: Columns) -> list[list[str]]:
 
 
 def _aligned(judgement: Judgement) -> list[list[str]]:
-    """The auditor's certificate, an order that fits everybody, lines the columns up."""
+    """The auditor's order, which fits everybody, lines the columns up."""
     window = judgement.ordered.window
     seen = {name: {row.event_id for row in rows} for name, rows in window.items()}
     shown = set().union(*seen.values())

@@ -169,7 +169,7 @@ def _page_ordered(history: History, report: Report, missing: list[str]) -> Itera
     columns: list[list[Delivery | None]] = []
     for name in HOLDINGS:
         rows = {row.event_id: row for row in _notified(history, name)}
-        # The auditor's certificate, an order that fits everybody, lines the columns up.
+        # The auditor's order, which fits everybody, lines the columns up.
         columns.append([rows.get(event_id) for event_id in report.order or rows])
     yield from _table(columns)
     yield from _verdicts(report)

@@ -16,8 +16,8 @@ What is bounded, and what that costs:
 
 Late, forgotten, tied and missing rows make the answer `unknown`, never `valid`.
 
-**Speed.** Rows are arrays of codes, and the window keeps an order that fits everybody, the certificate of the auditor's
-merge. New rows usually lie behind it, so only events from the first one that new rows are about are merged again.
+**Speed.** Rows are arrays of codes, and the window keeps an order that fits everybody, as the auditor's merge
+gives it. New rows usually lie behind it, so only events from the first one that new rows are about are merged again.
 """
 
 from collections.abc import Iterator, Mapping
