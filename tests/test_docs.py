@@ -301,9 +301,9 @@ def test_the_readme_can_be_read_in_one_sitting() -> None:
     assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
-def test_the_way_of_an_event_is_short() -> None:
+def test_the_path_of_an_event_is_short() -> None:
     page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
-    walk = page.split("## The way of one event")[1].split("\n## ")[0]
+    walk = page.split("## The path of one event")[1].split("\n## ")[0]
     files = {target for target in LINK.findall(walk) if target.endswith(".py")}
     assert 10 < len(files) <= 25, f"an event passes {len(files)} files"
 
