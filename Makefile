@@ -6,7 +6,7 @@
 #   WORLDS=2000         how many worlds swarm walks
 #   MINUTES=10          how long the soaks go on
 #   LOGS=10000          how many logs agreement judges
-#   WORKERS=3           how many tests run at a time; many of them wait for processes, so more than there are cores
+#   WORKERS=4           how many tests run at a time; many of them wait for processes, so more than there are cores
 #   ARGS="-k tree"      extra words for pytest, or for the command behind demo, explore, swarm and soak
 
 VENV ?= .venv
@@ -17,7 +17,7 @@ WORLD ?= pair
 WORLDS ?= 2000
 MINUTES ?= 10
 LOGS ?= 10000
-WORKERS ?= 3
+WORKERS ?= 4
 
 # These files say "pyproject.toml, as it is now, is installed in the virtual environment".
 INSTALLED = $(VENV)/.installed
