@@ -136,6 +136,20 @@ def test_a_pass_of_a_child_that_has_not_begun_has_no_place() -> None:
     assert root.state.order.ranges == [OrderedRange("C", 2, 2), OrderedRange("B", 4, 5), OrderedRange("C", 3, 4)]
 
 
+def test_a_node_between_hands_on_a_pass_that_has_no_place() -> None:
+    """Its own order is of other topics, or empty: nothing of it may be taken for the numbers of the pass."""
+    tree = SequencingTree.chain({"A": 1, "B": 2, "C": 3}, 3)
+    for own in ([], [OrderedRange("B", 1, 9)]):
+        between = SequencerNode(tree, "n2", GLOBAL).inner
+        for each in own:
+            between.step(BROKER, Grown(each.topic, each.last), 0.0)
+        (climbing,) = messages(between.step("n3", Pass("C", 4, 5, "n1", {}), 0.0), Pass)
+        assert climbing.order is None
+        assert between.state.order.ranges == own
+        (following,) = messages(between.step("n3", Pass("C", 6, 6, "n1", {}, order=()), 0.0), Pass)
+        assert following.order == tuple(own)
+
+
 def test_only_a_neighbour_tells_the_order_and_only_the_broker_keeps_it() -> None:
     root = SequencerNode(CHAIN, "n1", GLOBAL).inner
     for source, message in [

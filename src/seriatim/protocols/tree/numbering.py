@@ -135,7 +135,8 @@ class Numbering(SequencerCore):
             finished = Finished(message.topic, message.first, message.last, entries, self._passing_at)
             self._route(self.tree.home(message.topic), finished, now, effects)
         else:
-            order = self._carried(message.first)
+            is_placed = source == self.node or message.order is not None
+            order = self._carried(message.first) if is_placed else None
             effects.send.append((self._next_stop(message), structs.replace(message, entries=entries, order=order)))
 
     def _stages(self, topic: Topic, top: Node) -> tuple[Node, ...]:
