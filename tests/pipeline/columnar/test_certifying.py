@@ -12,6 +12,7 @@ from seriatim.pipeline.audit.columnar.certifying import Counts, distinct_pairs, 
 from seriatim.pipeline.audit.columnar.files import FileLog
 from seriatim.pipeline.audit.columnar.hashing import hash_texts, seed_of
 from seriatim.pipeline.audit.columnar.order_index import ABSENT, order_index
+from seriatim.pipeline.audit.columnar.suspects import judge_rows
 from seriatim.pipeline.audit.columnar.walking import ENDLESS, NONE, Stretches
 from tests.audit.order_worlds import ORDER_FAULTS, order_of
 from tests.audit.worlds import sound_history
@@ -100,3 +101,16 @@ def test_counts_of_a_subscriber_are_added_up() -> None:
     counts = Counts(np.array([7, 8, 7]), column, column, column, column, np.array([ENDLESS, 4, 2])).of_each()
     assert counts.s.tolist() == [7, 8]
     assert counts.deliveries.tolist() == [4, 2] and counts.first_uncovered.tolist() == [2, 4]
+
+
+def test_rows_that_matter_are_late_or_tell_what_a_late_one_is_about() -> None:
+    position = np.arange(7)
+    place = np.array([10, 40, 20, 50, 40, ABSENT, 60])  # 20 is late behind 40, and 40 again is late behind 50
+    found = judge_rows(np.full(7, 3), position, position, place, np.zeros(7, np.bool_))
+    assert found.position.tolist() == [1, 2, 3, 4]
+    assert found.is_late and not found.is_mistold and not found.holes and not found.ties
+    s = np.array([1, 1, 2, 2, 2])
+    position = np.array([1, 3, 0, 0, 1])
+    found = judge_rows(s, position, np.arange(5), np.arange(5), np.array([False, False, False, False, True]))
+    assert found.holes == {1: 0} and found.ties == {2: 0}
+    assert found.s.tolist() == [2, 2, 2] and found.is_mistold and not found.is_late

@@ -11,6 +11,7 @@ class AuditOptions(Struct, frozen=True, kw_only=True):
     keys_max: int = 3_000_000  # events whose keys every task gets, some 50 bytes each; above, rows go to where keys are
     file_keys_max: int = 16_000_000  # the same where tasks read the files by themselves, 20 bytes each
     order_rows_max: int = 20_000_000  # rows of an order log that every task gets, 16 bytes each; above, topic by topic
+    suspect_rows_max: int = 10_000_000  # of subscribers that a certificate did not clear, 33 bytes each, on the driver
     stretches_max: int = 5_000_000  # of subscribers in files, 48 bytes each, that the driver joins by itself
     split_rows: int = 2_000_000  # of a file that one task reads, about
     chunk_rows: int = 200_000  # … of them at a time

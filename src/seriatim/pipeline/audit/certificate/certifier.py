@@ -33,6 +33,7 @@ from seriatim.pipeline.audit.columnar.certifying import Passed, pass_files
 from seriatim.pipeline.audit.columnar.closer import Wanted, rows_closer
 from seriatim.pipeline.audit.columnar.files import file_log
 from seriatim.pipeline.audit.columnar.order_index import OrderIndex, order_index
+from seriatim.pipeline.audit.columnar.suspects import Judged, judge_suspects
 from seriatim.pipeline.audit.columnar.walking import ENDLESS
 from seriatim.pipeline.audit.columns import RUN, LogTables, with_hashes
 from seriatim.pipeline.audit.explain import decode
@@ -157,32 +158,37 @@ class _Certifier:
         passed = pass_files(self.spark, self.files, index, self.options.stretches_max)
         if passed is None:
             return None
-        facts = self._facts_of(passed)
-        walked, events, is_late, is_mistold = None, None, False, False
+        theirs = passed.counts.take(np.isin(passed.counts.s, passed.suspects))
+        if int(theirs.deliveries.sum()) > self.options.suspect_rows_max:
+            return None
+        suspects = Judged(passed.suspects, passed.suspects, {}, {}, False, False)
+        walked, events = None, None
         if len(passed.suspects):
-            rows = rows_closer(self.spark, self.files, index, Wanted("subscriber", passed.suspects))
-            walked = kept(queries.walked(rows, with_rows=True))
-            is_late, is_mistold = self._add(facts, queries.by_subscriber(walked))
+            suspects = judge_suspects(self.spark, self.files, index, passed.suspects)
+        if suspects.is_late or suspects.is_mistold:
+            matter = rows_closer(self.spark, self.files, index, Wanted.at(suspects.s, suspects.position))
+            walked = kept(queries.walked(matter, with_rows=True))
         if len(passed.doubtful):
-            events = rows_closer(self.spark, self.files, index, Wanted("event_id", passed.doubtful))
+            events = rows_closer(self.spark, self.files, index, Wanted(passed.doubtful))
+        facts = self._facts_of(passed, suspects)
         has = passed.counts.first_uncovered < ENDLESS
         if has.any():  # the first one of a run is the first one of some subscriber
-            first = Wanted("subscriber", passed.counts.s[has], passed.counts.first_uncovered[has])
+            first = Wanted.at(passed.counts.s[has], passed.counts.first_uncovered[has])
             self._first_uncovered(facts, rows_closer(self.spark, self.files, index, first))
-        return Looked(facts, walked if is_late else None, walked if is_mistold else None, events)
+        late, mistold = walked if suspects.is_late else None, walked if suspects.is_mistold else None
+        return Looked(facts, late, mistold, events)
 
-    def _facts_of(self, passed: Passed) -> dict[str, Facts]:
-        """What is known of all subscribers but the suspects."""
-        counts = passed.counts.take(~np.isin(passed.counts.s, passed.suspects))
+    def _facts_of(self, passed: Passed, suspects: Judged) -> dict[str, Facts]:
+        """What is known of all subscribers."""
+        counts = passed.counts
         position = np.where(passed.whole.first > 0, 0, passed.whole.hole)
-        torn = dict(
-            zip(passed.whole.s[position < ENDLESS].tolist(), position[position < ENDLESS].tolist(), strict=True)
-        )
+        has = position < ENDLESS
+        holes = dict(zip(passed.whole.s[has].tolist(), position[has].tolist(), strict=True)) | suspects.holes
         if not self.log.has_runs:
             facts = {"": Facts(subscribers=len(counts.s))}
             for name in COUNTS:
                 setattr(facts[""], name, int(getattr(counts, name).sum()))
-            names = self._names(torn) if torn else {}
+            names = self._names(holes.keys() | suspects.ties.keys()) if holes or suspects.ties else {}
         else:
             facts, names = {}, self._names(None)
             for row in zip(*(column.tolist() for column in counts), strict=True):
@@ -192,16 +198,17 @@ class _Certifier:
                 known.subscribers += 1
                 for name, count in zip(COUNTS, row[1:5], strict=True):
                     setattr(known, name, getattr(known, name) + count)
-        for s in torn.keys() & names.keys():
-            run, subscriber = names[s]
-            facts[run].missing.add(subscriber, torn[s])
+        for marked, found in (("missing", holes), ("tied", suspects.ties)):
+            for s in found.keys() & names.keys():
+                run, subscriber = names[s]
+                getattr(facts[run], marked).add(subscriber, found[s])
         return facts
 
     def _names(self, wanted: Iterable[int] | None) -> dict[int, tuple[str, str]]:
         """Run and name of these subscribers, or of all, by what stands for them."""
         rows = with_hashes(self.deliveries, self.options.salt, s="subscriber").select("s", *queries.OWN)
         if wanted is not None:
-            hashes = pa.table({"s": pa.array(wanted, pa.int64())})
+            hashes = pa.table({"s": pa.array(list(wanted), pa.int64())})
             known = handed_out(self.spark.createDataFrame(hashes, "s long"), len(hashes))
             rows = rows.join(known, "s", "left_semi")
         return {row["s"]: (row[RUN], row["subscriber"]) for row in rows.distinct().collect()}

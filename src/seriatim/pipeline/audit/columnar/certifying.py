@@ -125,7 +125,7 @@ def join_places(parts: Stretches) -> Joined:
 # ── a split ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Rows(NamedTuple):
+class PassedRows(NamedTuple):
     """By subscriber and position. `place`: slot and index, ABSENT where the order log does not have the row."""
 
     s: Ids
@@ -136,8 +136,8 @@ class _Rows(NamedTuple):
     is_numbered: NDArray[np.bool_]
     is_mistold: NDArray[np.bool_]
 
-    def take(self, order: Ids) -> "_Rows":
-        return _Rows(
+    def take(self, order: Ids) -> "PassedRows":
+        return PassedRows(
             self.s[order],
             self.position[order],
             self.events[order],
@@ -155,7 +155,7 @@ def _split(log: FileLog, held: Broadcast[OrderIndex], buckets: int, split: Split
         if chunk.whole("index").max(initial=0) >> INDEX_BITS:
             yield _sent(0, WIDE)
             return
-        rows = _rows(chunk, log, index)
+        rows = passed_rows(chunk, log, index)
         judged = np.where(rows.is_tagged, ABSENT, rows.place)
         stretches.append(stretches_of(rows.s, rows.position, judged))
         counts.append(_counted(rows))
@@ -178,14 +178,15 @@ def _split(log: FileLog, held: Broadcast[OrderIndex], buckets: int, split: Split
             yield _sent(bucket, PAIRS, place[start:end], event[start:end])
 
 
-def _rows(chunk: Chunk, log: FileLog, index: OrderIndex) -> _Rows:
+def passed_rows(chunk: Chunk, log: FileLog, index: OrderIndex) -> PassedRows:
+    """The rows of a chunk with their places, by subscriber and position."""
     numbers, is_numbered = chunk.whole("number"), chunk.there("number")
     topics = _topics(chunk, log, index)
     slots = index.slots_of(topics, numbers, is_numbered)
     has = slots != ABSENT
     told = chunk.there("order_position") & has
     position = slots + index.shifts[topics] if told.any() else slots
-    rows = _Rows(
+    rows = PassedRows(
         chunk.hashes("subscriber"),
         chunk.whole("position"),
         chunk.hashes("event_id"),
@@ -206,7 +207,7 @@ def _topics(chunk: Chunk, log: FileLog, index: OrderIndex) -> Ids:
     return codes
 
 
-def _suspects(rows: _Rows, judged: Ids) -> Ids:
+def _suspects(rows: PassedRows, judged: Ids) -> Ids:
     """Whoever has a row that is not above the one before it, two rows at a position, or was told another one."""
     is_tied = (rows.s[1:] == rows.s[:-1]) & (rows.position[1:] == rows.position[:-1])
     there = np.flatnonzero(judged != ABSENT)
@@ -215,7 +216,7 @@ def _suspects(rows: _Rows, judged: Ids) -> Ids:
     return np.concatenate([rows.s[1:][is_tied], s[1:][is_late], rows.s[rows.is_mistold]])
 
 
-def _counted(rows: _Rows) -> Counts:
+def _counted(rows: PassedRows) -> Counts:
     starts = np.flatnonzero(np.concatenate([[True], rows.s[1:] != rows.s[:-1]]))
     is_uncovered = rows.is_numbered & (rows.place == ABSENT)
 

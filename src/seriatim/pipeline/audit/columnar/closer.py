@@ -10,17 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
-from seriatim.pipeline.audit.columnar.files import NAMES, Chunk, FileLog, Split, over_splits
-from seriatim.pipeline.audit.columnar.hashing import Ids
+from seriatim.pipeline.audit.columnar.certifying import READ
+from seriatim.pipeline.audit.columnar.files import Chunk, FileLog, Split, chunks, narrowed, over_splits
+from seriatim.pipeline.audit.columnar.hashing import P1, P2, Ids
 from seriatim.pipeline.audit.columnar.order_index import ABSENT, OrderIndex
 from seriatim.pipeline.audit.keep import kept
-from seriatim.pipeline.schemas import LOST
-from seriatim.pipeline.spark.unreadable import damaged
 
 PLACED = (
     "run string, subscriber string, position long, event_id string, topic string, number long, index int, "
@@ -30,18 +28,36 @@ PLACED = (
 
 
 class Wanted(NamedTuple):
-    """Rows of subscribers, or of events (`column`), by their hashes, which are sorted; with `positions`: only these."""
+    """Rows of events, or with `is_placed` of subscribers at positions, by their hashes, which are sorted.
 
-    column: str
+    A row that only has the hash of one that is wanted does no harm.
+    """
+
     hashes: Ids
-    positions: Ids | None = None
+    is_placed: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("subscriber", "position") if self.is_placed else ("event_id",)
+
+    @classmethod
+    def at(cls, s: Ids, position: Ids) -> "Wanted":
+        """Rows of subscribers at these positions."""
+        return cls(np.unique(_mixed(s, position)), True)
 
     def has(self, chunk: Chunk) -> NDArray[np.bool_]:
         """Which rows are wanted."""
-        hashes = chunk.hashes(self.column)
+        hashes = chunk.hashes(self.columns[0])
+        hashes = _mixed(hashes, chunk.whole("position")) if self.is_placed else hashes
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         found: NDArray[np.bool_] = self.hashes[at] == hashes
-        return found if self.positions is None else found & (self.positions[at] == chunk.whole("position"))
+        return found
+
+
+def _mixed(s: Ids, position: Ids) -> Ids:
+    with np.errstate(over="ignore"):
+        mixed = (s.view(np.uint64) ^ (position.astype(np.uint64) * P1)) * P2
+    return mixed.view(np.int64)
 
 
 def rows_closer(spark: SparkSession, log: FileLog, index: OrderIndex, wanted: Wanted) -> DataFrame:
@@ -55,50 +71,28 @@ def rows_closer(spark: SparkSession, log: FileLog, index: OrderIndex, wanted: Wa
 
 def _closer(log: FileLog, held: Broadcast[tuple[OrderIndex, Wanted]], split: Split) -> Iterator[pa.RecordBatch]:
     index, wanted = held.value
-    try:
-        with pq.ParquetFile(split.path, read_dictionary=NAMES) as file:
-            for group in split.groups:
-                yield from _of_group(log, file, group, index, wanted)
-    except (OSError, pa.ArrowException):
-        raise damaged(split.path) from None
+    for chunk in chunks(log, narrowed(log, split, wanted.has, *wanted.columns), *READ):
+        found = wanted.has(chunk)
+        if found.any():
+            yield _placed(log, chunk.filter(found), index)
 
 
-def _of_group(
-    log: FileLog, file: pq.ParquetFile, group: int, index: OrderIndex, wanted: Wanted
-) -> Iterator[pa.RecordBatch]:
-    there = file.schema_arrow.names
-    first = [name for name in (wanted.column, "position", *(["run"] if log.has_runs else [])) if name in there]
-    batches = file.iter_batches(log.chunk_rows, [group], first, use_threads=False)
-    if not any(wanted.has(Chunk(log, batch)).any() for batch in batches):
-        return
-    names = [part.split()[0] for part in PLACED.split(", by")[0].split(", ")]
-    columns = [name for name in (*names, LOST) if name in there and (name != "run" or log.has_runs)]
-    for batch in file.iter_batches(log.chunk_rows, [group], columns, use_threads=False):
-        if LOST in columns:
-            batch = batch.filter(batch.column(LOST).is_null())
-        chunk = Chunk(log, batch)
-        found = batch.filter(pa.array(wanted.has(chunk))) if batch.num_rows else batch
-        if found.num_rows:
-            yield _placed(log, found, index)
-
-
-def _placed(log: FileLog, rows: pa.RecordBatch, index: OrderIndex) -> pa.RecordBatch:
-    chunk = Chunk(log, rows)
+def _placed(log: FileLog, chunk: Chunk, index: OrderIndex) -> pa.RecordBatch:
     topics, numbers, is_numbered = index.codes_of(chunk.hashes("topic")), chunk.whole("number"), chunk.there("number")
     slots = index.slots_of(topics, numbers, is_numbered)
     lacks = slots == ABSENT
     position, first, last = index.rows_of(topics, slots, numbers)
-    topic = rows.column("topic").cast(pa.string())
+    topic = chunk.texts("topic").cast(pa.string())
     by = pa.StructArray.from_arrays(
         [pa.array(position), topic, pa.array(first), pa.array(last)],
         names=["position", "topic", "first", "last"],
         mask=pa.array(lacks),
     )
     shown = {
-        "run": rows.column("run").cast(pa.string()) if log.has_runs else pa.repeat("", chunk.rows),
-        "subscriber": rows.column("subscriber").cast(pa.string()),
-        "position": rows.column("position"),
-        "event_id": rows.column("event_id").cast(pa.string()),
+        "run": chunk.texts("run").cast(pa.string()) if log.has_runs else pa.repeat("", chunk.rows),
+        "subscriber": chunk.texts("subscriber").cast(pa.string()),
+        "position": pa.array(chunk.whole("position")),
+        "event_id": chunk.texts("event_id").cast(pa.string()),
         "topic": topic,
         "number": pa.array(numbers, mask=~is_numbered),
         "index": pa.array(chunk.whole("index").astype(np.int32)),

@@ -132,6 +132,10 @@ class Chunk:
         self._batch = batch
         self.rows = batch.num_rows
 
+    def filter(self, which: NDArray[np.bool_]) -> "Chunk":
+        """Only these rows."""
+        return Chunk(self._log, self._batch.filter(pa.array(which)))
+
     def texts(self, name: str) -> pa.Array:
         return self._batch.column(name)
 
@@ -188,3 +192,12 @@ def _chunks(log: FileLog, split: Split, columns: Sequence[str]) -> Iterator[Chun
             kept = batch.filter(batch.column(LOST).is_null()).drop_columns([LOST]) if LOST in wanted else batch
             if kept.num_rows:
                 yield Chunk(log, kept)
+
+
+def narrowed(log: FileLog, split: Split, has: Callable[[Chunk], NDArray[np.bool_]], *columns: str) -> Split:
+    """The groups of a split that have some of the rows that are looked for. Only these columns are read."""
+    kept = []
+    for group in split.groups:
+        if any(has(chunk).any() for chunk in chunks(log, split._replace(groups=(group,)), *columns)):
+            kept.append(group)
+    return split._replace(groups=tuple(kept))

@@ -224,7 +224,7 @@ def _looked_up(wanted: Ids, events: Ids, ranks: NDArray[np.int32]) -> Ids:
 def walk_chunk(s: Ids, position: Ids, rank: Ids) -> tuple[Stretches, Ids, Ids, int]:
     """Rows by subscriber and position: its stretches, the intervals that its rows cover, and how many rows do."""
     is_first = np.concatenate([[True], s[1:] != s[:-1]])
-    reach = _reach_before(np.cumsum(is_first) - 1, rank)
+    reach = reach_before(np.cumsum(is_first) - 1, rank)
     covered = (rank >= 0) & (rank <= reach)
     low, high = join_intervals(rank[covered], reach[covered])
     return stretches_of(s, position, rank), low, high, int(covered.sum())
@@ -249,7 +249,7 @@ def join_stretches(parts: Stretches) -> Joined:
     is_first = np.concatenate([[True], rows.s[1:] != rows.s[:-1]])
     before = np.concatenate([[NONE], rows.last[:-1]])
     is_torn = (~is_first & (rows.first <= before)) | (rows.first < 0)
-    reach = _reach_before(np.cumsum(is_first) - 1, rows.high)
+    reach = reach_before(np.cumsum(is_first) - 1, rows.high)
     meets = (reach != NONE) & (rows.low <= reach)
     skipped = np.where(~is_first & (rows.first > before + 1), before + 1, ENDLESS)
     whole = rows._replace(hole=np.minimum(rows.hole, skipped)).joined(np.flatnonzero(is_first))
@@ -257,7 +257,7 @@ def join_stretches(parts: Stretches) -> Joined:
     return Joined(whole.take(~np.isin(whole.s, torn)), rows.low[meets], reach[meets], torn, rows.s[meets])
 
 
-def _reach_before(group: Ids, rank: Ids) -> Ids:
+def reach_before(group: Ids, rank: Ids) -> Ids:
     """Of each row, the highest rank of the rows of its group before it, or NONE. Groups are 0, 1, 2 … in order."""
     width = int(rank.max(initial=0)) + 2
     highest = np.maximum.accumulate(group * width + rank + 1)
