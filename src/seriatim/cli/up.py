@@ -41,7 +41,7 @@ WATCH_S = 0.5
 @click.option("--tree", type=click.Path(path_type=Path), help="File with the nodes' parents and the topics' homes.")
 @click.option("--mode", type=click.Choice(["log", "ticket"]), default="log", help="Who numbers events.")
 @click.option("--order", type=OrderChoice(["global", "pairwise"]), default="global", help="What the cluster promises.")
-@click.option("--causal", is_flag=True, hidden=True)  # older: global order needs no switch; the server says so
+@click.option("--causal", is_flag=True, hidden=True, help="Older: global order needs no switch.")
 @click.option("--cluster", default=DEFAULT_CLUSTER, help="Name of the cluster.")
 @service_options("warning", "URLs")
 def command(
