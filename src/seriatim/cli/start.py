@@ -17,8 +17,8 @@ EVERY_S = 0.2
 
 def read_start(text: str) -> Start:
     """What `--start` says. InputError: nothing that can be understood."""
-    if text == "first":
-        return "first"
+    if text in ("first", "now"):
+        return "first" if text == "first" else "now"
     if text.isascii() and text.isdigit():
         return int(text)
     if "=" in text:
@@ -37,6 +37,8 @@ def _numbers(text: str) -> dict[str, int]:
         topic, _, number = part.strip().rpartition("=")
         if not topic or not (number.isascii() and number.isdigit()):
             raise InputError("--start", f"{part!r} is not a topic and its number", "write orders=17,prices=4")
+        if topic in numbers:
+            raise InputError("--start", f"{topic} is named twice", "give each topic one number")
         numbers[topic] = int(number)
     return numbers
 
