@@ -1,14 +1,17 @@
 """`seriatim sub --start`: what it may say."""
 
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
 
-from seriatim.cli.start import read_start
+from seriatim.cli.start import CLEAR, read_start, showing_progress
 from seriatim.cli.sub import Shown, command, print_events
+from seriatim.client.history import Progress
 from seriatim.model import Gap, InputError
+from tests.waiting import until
 
 
 def test_places_in_the_past() -> None:
@@ -38,7 +41,7 @@ async def test_gaps_are_told_and_do_not_count(capsys: pytest.CaptureFixture[str]
         yield Gap("orders", 1, 300, "the order log no longer has it")
         yield Gap("prices", 7, 7, "the log no longer has it")
 
-    await print_events(events(), 1, None, Shown(False, False, False))
+    await print_events(events(), 1, None, Shown(stamps=False, positions=False, as_json=False))
     told = capsys.readouterr()
     assert (told.out, told.err.splitlines()) == (
         "",
@@ -47,3 +50,22 @@ async def test_gaps_are_told_and_do_not_count(capsys: pytest.CaptureFixture[str]
             "gap: prices 7 will not come: the log no longer has it",
         ],
     )
+
+
+async def test_at_a_terminal_an_event_replaces_the_progress(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are on one screen: without clearing, the position of the event reads as a digit of the progress."""
+
+    class Reading:
+        def progress(self) -> Progress:
+            return Progress(514, 2110, is_live=False)
+
+    for screen in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(screen, "isatty", lambda: True)
+    async with showing_progress(Reading()) as before:
+        await until(lambda: "position 514 of 2110" in capsys.readouterr().err, "progress is shown")
+        assert before == CLEAR
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    async with showing_progress(Reading()) as before:
+        assert before == ""

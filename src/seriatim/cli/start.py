@@ -13,6 +13,7 @@ from seriatim.client.history import Start
 from seriatim.model import InputError
 
 EVERY_S = 0.2
+CLEAR = "\r\x1b[K"  # the line of a terminal
 
 
 def read_start(text: str) -> Start:
@@ -44,14 +45,17 @@ def _numbers(text: str) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def showing_progress(events: Any) -> AsyncIterator[None]:
-    """While the block runs, tell people at a terminal how far the past is read."""
+async def showing_progress(events: Any) -> AsyncIterator[str]:
+    """While the block runs, tell people at a terminal how far the past is read.
+
+    Gives what to print before each line on stdout: if that is the same terminal, it clears the progress.
+    """
     if not sys.stderr.isatty():
-        yield
+        yield ""
         return
     task = asyncio.get_running_loop().create_task(_show(events))
     try:
-        yield
+        yield CLEAR if sys.stdout.isatty() else ""
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -63,7 +67,7 @@ async def _show(events: Any) -> None:
     while not (progress := events.progress()).is_live:
         shown = True
         line = f"reading the past: {progress.share:4.0%}, position {progress.position} of {progress.end}"
-        click.echo(f"\r{line}", err=True, nl=False)
+        click.echo(f"{CLEAR}{line}", err=True, nl=False)
         await asyncio.sleep(EVERY_S)
     if shown:
-        click.echo(f"\rlive since position {progress.position}                              ", err=True)
+        click.echo(f"{CLEAR}live since position {progress.position}", err=True)

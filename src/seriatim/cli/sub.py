@@ -141,9 +141,8 @@ def command(
             if seek:
                 await events.seek(begin)
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
-            shown = Shown(show_stamps, show_positions, as_json)
-            async with showing_progress(events):
-                await print_events(events, count, idle_s, shown)
+            async with showing_progress(events) as before:
+                await print_events(events, count, idle_s, Shown(show_stamps, show_positions, as_json, before))
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
 
@@ -162,6 +161,7 @@ class Shown(NamedTuple):
     stamps: bool
     positions: bool
     as_json: bool
+    before: str = ""  # at a terminal: what clears the line of the progress
 
 
 async def print_events(events: Any, count: int | None, idle_s: float | None, what: Shown) -> None:
@@ -177,13 +177,13 @@ async def print_events(events: Any, count: int | None, idle_s: float | None, wha
             return
         if isinstance(event, Gap):
             numbers = str(event.first) if event.first == event.last else f"{event.first}…{event.last}"
-            notice(f"gap: {event.topic} {numbers} will not come: {event.reason}")
+            notice(f"{what.before}gap: {event.topic} {numbers} will not come: {event.reason}")
             continue
         shown += 1
         if what.as_json:
             show_json(_as_json(event, what))
         else:
-            click.echo(_as_text(event, what))
+            click.echo(what.before + _as_text(event, what))
 
 
 def _as_json(event: Any, what: Shown) -> dict[str, Any]:
