@@ -142,7 +142,8 @@ def command(
                 await events.seek(begin)
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
             async with showing_progress(events) as before:
-                await print_events(events, count, idle_s, Shown(show_stamps, show_positions, as_json, before))
+                shown = Shown(show_stamps, show_positions, as_json, "" if as_json else before)
+                await print_events(events, count, idle_s, shown)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
 
