@@ -71,7 +71,11 @@ async def test_a_cluster_without_an_order_log_says_why(tmp_path: Path) -> None:
     assert (code, "no sequencer answers for it; check the name" in said) == (2, True), said
     async with sequencer(server, cluster, tmp_path, order="pairwise"):
         code, _, said = await order(*place)
-        assert code == 2 and f"--cluster: '{cluster}' has no order log: order is pairwise; no one order fits" in said
+        assert code == 2 and f"--cluster: '{cluster}' has no order log: its order is pairwise, so no one" in said
+    cluster = new_cluster()
+    async with sequencer(server, cluster, tmp_path, order="atoms", default_home=""):
+        code, _, said = await order("--url", server.url, "--cluster", cluster)
+        assert code == 2 and f"'{cluster}' has no order log: it orders by atoms, which keep none; use a" in said
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -201,6 +201,8 @@ def test_the_cluster_must_be_what_was_asked_for(wishes: dict[str, Any], problem:
     check_description(description(causal=True), settings(mode="ticket", causal=True))
     with pytest.raises(InputError, match="order: cluster shop orders by atoms"):
         check_description(description(sequenced_by="atoms"), settings())
+    with pytest.raises(InputError, match=r"url: cluster shop runs in log mode, .*; use nats://"):
+        check_description(description(mode="log"), structs.replace(settings(), url="nats+core://h:4222"))
 
 
 @pytest.mark.parametrize(

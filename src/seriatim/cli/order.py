@@ -107,9 +107,10 @@ async def found_log(url: str, cluster: str, timeout_s: float) -> AsyncIterator[O
             answer = await ask_for_description(broker, cluster, min(DESCRIPTION_S, timeout_s))
             description = decode_description(answer) if answer is not None else None
             if description is not None and description.order != "global":
-                how = "atoms order" if description.order == "atoms" else "order is pairwise"
-                fix = "no one order fits what everybody sees there; a cluster with global order has an order log"
-                raise InputError("--cluster", f"{cluster!r} has no order log: {how}", fix)
+                pairwise = "its order is pairwise, so no one order fits what everybody sees"
+                why = "it orders by atoms, which keep none" if description.order == "atoms" else pairwise
+                fix = 'use a cluster with order = "global"'
+                raise InputError("--cluster", f"{cluster!r} has no order log: {why}", fix)
             if description is None:
                 problem = f"no order log of {cluster!r} is on this broker, and no sequencer answers for it"
                 raise InputError("--cluster", problem, "check the name, or start it with `seriatim serve`")

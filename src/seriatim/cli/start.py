@@ -13,12 +13,13 @@ from seriatim.client.history import Start
 from seriatim.model import InputError
 
 EVERY_S = 0.2
+CLEAR = "\r\x1b[K"  # the line of a terminal
 
 
 def read_start(text: str) -> Start:
     """What `--start` says. InputError: nothing that can be understood."""
-    if text == "first":
-        return "first"
+    if text in ("first", "now"):
+        return "first" if text == "first" else "now"
     if text.isascii() and text.isdigit():
         return int(text)
     if "=" in text:
@@ -37,19 +38,24 @@ def _numbers(text: str) -> dict[str, int]:
         topic, _, number = part.strip().rpartition("=")
         if not topic or not (number.isascii() and number.isdigit()):
             raise InputError("--start", f"{part!r} is not a topic and its number", "write orders=17,prices=4")
+        if topic in numbers:
+            raise InputError("--start", f"{topic} is named twice", "give each topic one number")
         numbers[topic] = int(number)
     return numbers
 
 
 @asynccontextmanager
-async def showing_progress(events: Any) -> AsyncIterator[None]:
-    """While the block runs, tell people at a terminal how far the past is read."""
+async def showing_progress(events: Any) -> AsyncIterator[str]:
+    """While the block runs, tell people at a terminal how far the past is read.
+
+    Gives what to print before each line on stdout: if that is the same terminal, it clears the progress.
+    """
     if not sys.stderr.isatty():
-        yield
+        yield ""
         return
     task = asyncio.get_running_loop().create_task(_show(events))
     try:
-        yield
+        yield CLEAR if sys.stdout.isatty() else ""
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -61,7 +67,7 @@ async def _show(events: Any) -> None:
     while not (progress := events.progress()).is_live:
         shown = True
         line = f"reading the past: {progress.share:4.0%}, position {progress.position} of {progress.end}"
-        click.echo(f"\r{line}", err=True, nl=False)
+        click.echo(f"{CLEAR}{line}", err=True, nl=False)
         await asyncio.sleep(EVERY_S)
     if shown:
-        click.echo(f"\rlive since position {progress.position}                              ", err=True)
+        click.echo(f"{CLEAR}live since position {progress.position}", err=True)

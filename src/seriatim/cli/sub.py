@@ -23,7 +23,7 @@ from seriatim.cli.common import (
     url_option,
 )
 from seriatim.cli.start import read_start, showing_progress
-from seriatim.model import InputError, TimedOut
+from seriatim.model import Gap, InputError, TimedOut
 from seriatim.runtime.net.addresses import split_address
 from seriatim.runtime.net.security import load_stamp_key
 
@@ -134,13 +134,15 @@ def command(
             if address is not None:  # before the topics are joined, so that a slow join can be seen, too
                 server = await stack.enter_async_context(serve_metrics(bus, address))
                 notice(f"metrics at {server.url}/metrics")
-            joining = bus.subscribe(*topics, where=where, durable=durable, gaps=policy, log=folder, start=begin)
+            joining = bus.subscribe(
+                *topics, where=where, durable=durable, gaps=policy, show_gaps=True, log=folder, start=begin
+            )
             events = await stack.enter_async_context(joining)
             if seek:
                 await events.seek(begin)
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
-            shown = Shown(show_stamps, show_positions, as_json)
-            async with showing_progress(events):
+            async with showing_progress(events) as before:
+                shown = Shown(show_stamps, show_positions, as_json, "" if as_json else before)
                 await print_events(events, count, idle_s, shown)
             if durable is not None:
                 await events.acknowledge()  # the last one is printed too
@@ -160,10 +162,11 @@ class Shown(NamedTuple):
     stamps: bool
     positions: bool
     as_json: bool
+    before: str = ""  # at a terminal: what clears the line of the progress
 
 
 async def print_events(events: Any, count: int | None, idle_s: float | None, what: Shown) -> None:
-    """Print one line per event. TimedOut: no event came for `idle_s`."""
+    """Print one line per event, and gaps on stderr, in their places. TimedOut: no event came for `idle_s`."""
     shown = 0
     while count is None or shown < count:
         try:
@@ -173,11 +176,15 @@ async def print_events(events: Any, count: int | None, idle_s: float | None, wha
             raise TimedOut(f"no event for {idle_s:g} s, after {shown} events") from None
         except StopAsyncIteration:
             return
+        if isinstance(event, Gap):
+            numbers = str(event.first) if event.first == event.last else f"{event.first}…{event.last}"
+            notice(f"{what.before}gap: {event.topic} {numbers} will not come: {event.reason}")
+            continue
         shown += 1
         if what.as_json:
             show_json(_as_json(event, what))
         else:
-            click.echo(_as_text(event, what))
+            click.echo(what.before + _as_text(event, what))
 
 
 def _as_json(event: Any, what: Shown) -> dict[str, Any]:

@@ -17,6 +17,9 @@ AnyFounded = TypeVar("AnyFounded")
 AnyMachine = TypeVar("AnyMachine")
 AnyState = TypeVar("AnyState")
 
+# A tree and atoms keep journals of different kinds in folders of the same name.
+FIX = "use the order that the cluster had before, or start anew: a new cluster name and empty journals"
+
 encode_founded = msgspec.msgpack.Encoder().encode
 
 
@@ -70,12 +73,12 @@ class JournalFormat(Generic[AnyFounded, AnyState]):
             records = [self._record.decode(record) for record in recovered.records]
         except UNREADABLE as error:
             problem = f"the journal of {name} holds something else than a {self._kind}'s records: {error}"
-            raise JournalError(problem) from None
+            raise JournalError(f"{problem}; {FIX}") from None
         if snapshot is None and not records:
             return Content(None, None, [], [], 0.0)
         founded = snapshot.founded if snapshot is not None else records[0]
         if not isinstance(founded, self._founded):
-            raise JournalError(f"the journal of {name} does not begin as a {self._kind}'s does")
+            raise JournalError(f"the journal of {name} does not begin as a {self._kind}'s does; {FIX}")
         times = [getattr(record, "now", 0.0) for record in records]
         at_least = max([snapshot.now if snapshot is not None else 0.0, *times])
         steps = [record for record in records if not isinstance(record, self._founded)]

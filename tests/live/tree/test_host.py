@@ -142,7 +142,10 @@ async def test_a_node_that_fails_says_why_and_is_unplugged() -> None:
 @pytest.mark.parametrize(
     ("recovered", "problem"),
     [
-        (Recovered(None, [b"junk"]), "something else than a node's records"),
+        (
+            Recovered(None, [b"junk"]),
+            "something else than a node's records.*; use the order that the cluster had before",
+        ),
         (Recovered(b"junk", []), "something else than a node's records"),
         (
             Recovered(None, [msgspec.msgpack.encode({"type": "TookOver", "epoch": 3})]),

@@ -72,6 +72,13 @@ async def test_the_next_event_carries_the_base_and_later_ones_what_rose() -> Non
         assert [await life.stamp(topic) for topic in "BA"] == [{"A": 4}, {"B": 5}]
 
 
+async def test_publishers_may_keep_their_own_order_from_then_on() -> None:
+    """The part of the journal in pairwise order, which does not allow it, is replayed without."""
+    journal = await pairwise_journal()
+    async with Life(journal, structs.replace(GLOBAL, own_order=True)) as life:
+        assert [await life.stamp(topic) for topic in "BA"] == [{"A": 2}, {"B": 2}]
+
+
 async def test_a_restart_without_an_event_between_still_carries_it() -> None:
     journal = await pairwise_journal()
     async with Life(journal, GLOBAL):

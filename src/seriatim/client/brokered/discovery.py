@@ -165,6 +165,9 @@ def check_description(description: ClusterDescription, settings: Settings) -> No
         keeps = {"global": "keeps global order", "pairwise": "keeps pairwise order", "atoms": "orders by atoms"}
         fix = f'connect(order="{description.order}") (commands: --order {description.order}), or use another cluster'
         raise InputError("order", f"cluster {description.cluster} {keeps[description.order]}", fix)
+    if description.mode == "log" and not kind_of(settings.url).keeps_log:
+        problem = f"cluster {description.cluster} runs in log mode, and this kind of URL reads no logs"
+        raise InputError("url", problem, "use nats:// with the same host and port")
     if settings.mode is not None and settings.mode != description.mode:
         problem = f"cluster {description.cluster} runs in {description.mode} mode"
         raise InputError("mode", problem, "leave it out, or use another cluster")
@@ -172,7 +175,8 @@ def check_description(description: ClusterDescription, settings: Settings) -> No
         what = "causal order" if description.order == "atoms" else "each publisher's own order across topics"
         kind = "keeps" if description.causal else "does not keep"
         problem = f"cluster {description.cluster} {kind} {what}"
-        raise InputError("causal", problem, "leave it out, or use another cluster")
+        instead = "" if description.order == "atoms" or not settings.causal else "; own_order=True keeps it for one bus"
+        raise InputError("causal", problem, f"leave it out, or use another cluster{instead}")
     if description.token_needed and settings.token is None:
         raise InputError("token", f"the sequencers of {description.cluster} ask for one", "connect(token=...)")
 

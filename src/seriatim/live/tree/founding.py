@@ -55,6 +55,7 @@ class Founded(Struct, frozen=True, tag=True, kw_only=True):
         values.pop(MEANING, None)
         values.pop("causal", None)
         values["order"] = self.order
+        values["own_order"] = options.own_order and self.order == "global"  # nothing to replay; refused when pairwise
         values.setdefault("order_log", False)  # earlier versions had none
         unknown = sorted(values.keys() - set(options.__struct_fields__))
         if unknown:
