@@ -69,11 +69,11 @@ async def test_a_cluster_without_an_order_log_says_why(tmp_path: Path) -> None:
     place = ("--url", server.url, "--cluster", cluster)
     code, _, said = await order(*place, "--timeout", "0.2")
     assert (code, "no sequencer answers for it; check the name" in said) == (2, True), said
-    async with sequencer(server, cluster, tmp_path, causal=False):
+    async with sequencer(server, cluster, tmp_path, order="pairwise"):
         code, _, said = await order(*place)
         assert code == 2 and f"--cluster: '{cluster}' has no order log: order is pairwise; no one order fits" in said
     cluster = new_cluster()
-    async with sequencer(server, cluster, tmp_path, causal=True):
+    async with sequencer(server, cluster, tmp_path):
         code, _, said = await order("--url", server.url, "--cluster", cluster)
         assert code == 2 and "order log: it is empty, or was deleted" in said
 

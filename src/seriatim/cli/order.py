@@ -106,7 +106,7 @@ async def found_log(url: str, cluster: str, timeout_s: float) -> AsyncIterator[O
         if await log.bounds() is None:
             answer = await ask_for_description(broker, cluster, min(DESCRIPTION_S, timeout_s))
             description = decode_description(answer) if answer is not None else None
-            if description is not None and (description.order == "atoms" or not description.causal):
+            if description is not None and description.order != "global":
                 how = "atoms order" if description.order == "atoms" else "order is pairwise"
                 fix = "no one order fits what everybody sees there; a cluster with global order has an order log"
                 raise InputError("--cluster", f"{cluster!r} has no order log: {how}", fix)
