@@ -87,14 +87,19 @@ class Cluster:
             more = ["--batch", str(self.shape.batches.get(name, 1))]
             more += ["--wander-s", "1.0"] if name in self.shape.wanderers else []
             more += ["--visitor"] if name in self.shape.visitors else []
-            self.subscribers[name] = self._role("subscriber", name, f"nats://{url}", topics, *more)
+            more += ["--far-back"] if set(topics) <= set(self.shape.quiet) else []
+            role = "guest" if name in self.shape.guests else "subscriber"
+            self.subscribers[name] = self._role(role, name, f"nats://{url}", topics, *more)
         for name in self.shape.publishers:
             self.publishers[name] = self._publisher("publisher", name, self.shape.rate)
+        for name, topics in self.shape.in_turns.items():
+            rate = ["--rate", str(self.shape.plain_rate)]
+            self.publishers[name] = self._role("in-turns", name, self.nats.url, topics, *rate)
         for name in self.shape.plain:
             self.publishers[name] = self._publisher("plain", name, self.shape.plain_rate)
         for child in [*self.nodes.values(), *self.subscribers.values()]:
             child.start()
-        await self.wait("every subscriber to join", lambda: all(map(self.has_joined, self.subscribers)), START_S)
+        await self.wait("every subscriber to join", lambda: all(map(self.has_joined, self.shape.steady)), START_S)
 
     async def stop(self) -> None:
         """Kill everything that is left, by process id."""
@@ -109,7 +114,7 @@ class Cluster:
     async def begin_load(self) -> None:
         """Let the publishers go on, or start them, and wait until every subscriber is handed something."""
         (self.folder / SETTLE).unlink(missing_ok=True)
-        tails = {name: self._tail("subscribers", name) for name in self.subscribers}
+        tails = {name: self._tail("subscribers", name) for name in self.shape.steady}
         missing = set(tails)
         for child in self.publishers.values():
             if not child.running:
@@ -307,7 +312,8 @@ class Cluster:
             "--seed",
             str(self.seed),
         ]
-        return Child(name, "soak.tree.roles", [*arguments, "--topics", ",".join(topics), *more], self._log(name))
+        module = "soak.tree.guest" if role == "guest" else "soak.tree.roles"
+        return Child(name, module, [*arguments, "--topics", ",".join(topics), *more], self._log(name))
 
     async def _through_proxy(self, link: str, host: str, port: int) -> str:
         self.proxies[link] = proxy = FaultProxy(host, port)

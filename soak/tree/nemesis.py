@@ -285,6 +285,7 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "kill-sequencer": Nemesis.kill,
     "kill-publisher": Nemesis.kill,
     "kill-subscriber": Nemesis.kill,
+    "kill-guest": Nemesis.kill,
     "kill-nats": Nemesis.kill_nats,
     "freeze-sequencer": Nemesis.freeze,
     "freeze-subscriber": Nemesis.freeze,
