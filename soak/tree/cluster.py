@@ -19,13 +19,15 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from seriatim.audit.order_log import OrderLog
 from seriatim.brokers.nats.server import NatsServer
-from seriatim.model import Node, TimedOut
+from seriatim.model import Node, Placement, TimedOut
 from soak.children import Child, free_port, wait_for
+from soak.tree.order import behind, last_numbers, read_order
 from soak.tree.roles import SETTLE, last_life
 from soak.tree.rows import Acknowledged, Handed, Held, Rested, Tail, last_row, now
 from soak.tree.shapes import Shape
-from soak.tree.verify import Carried, Record, missing, read_record
+from soak.tree.verify import Carried, Record, Verdict, missing, outline, read_record
 from tests.proxy import FaultProxy
 
 START_S = 120.0  # a dozen Python processes on a busy machine
@@ -144,9 +146,21 @@ class Cluster:
 
         A slow subscriber may take its time, as long as the sum of what is owed goes down every now and then.
         """
+        began_at = now()
+        await self._owed_nothing(lambda record: missing(record, carried), idle_s, timeout_s)
+        record = read_record(self.folder)
+        order = OrderLog(await self.order(record, outline(record, carried), carried))
+        await self._owed_nothing(lambda record: behind(record, carried, order), idle_s, timeout_s)
+        return now() - began_at
+
+    async def order(self, record: Record, verdict: Verdict, carried: Carried | None) -> list[Placement]:
+        """The order log, as soon as it has everything that anybody was told of. TimedOut: it lags."""
+        return await read_order(self.nats.url, CLUSTER_NAME, last_numbers(record, verdict), carried)
+
+    async def _owed_nothing(self, look: Callable[[Record], dict[str, int]], idle_s: float, timeout_s: float) -> None:
         began_at = moved_at = now()
         least: int | None = None
-        while owed := missing(read_record(self.folder), carried):
+        while owed := look(read_record(self.folder)):
             if least is None or sum(owed.values()) < least:
                 least, moved_at = sum(owed.values()), now()
             if now() - moved_at > idle_s or now() - began_at > timeout_s:
@@ -155,7 +169,6 @@ class Cluster:
             if dead := self.dead():
                 raise TimedOut(f"subscribers are owed {owed}, and processes ended by themselves\n{self.quoted(dead)}")
             await asyncio.sleep(LOOK_S)
-        return now() - began_at
 
     async def take_record(self, folder: Path) -> Record:
         """Move what the clients wrote to a folder of its own, and read it. The subscribers stand still meanwhile."""

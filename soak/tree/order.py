@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from seriatim.audit import CERTIFICATE, audit, certify
-from seriatim.audit.order_log import end_of
+from seriatim.audit.order_log import OrderLog, end_of
 from seriatim.cli.order import found_log
 from seriatim.model import History, Number, Placement, Publication, SeriatimError, TimedOut, Topic
 from soak.tree.guest import PAST_MAX
-from soak.tree.rows import now
+from soak.tree.rows import Acknowledged, now
 from soak.tree.shapes import Shape
-from soak.tree.verify import SHOWN_MAX, Account, Carried, Verdict
+from soak.tree.verify import SHOWN_MAX, Account, Carried, Record, Verdict, outline
 
 LAG_S = 30.0  # how far the order log may be behind what everybody was notified of
 ASK_S = 10.0
@@ -32,13 +32,41 @@ TURNS = "fifo-across-topics"
 BY_ORDER = (CERTIFICATE, TURNS)
 
 
-async def read_order(url: str, cluster: str, verdict: Verdict, before: Carried | None) -> list[Placement]:
+def last_numbers(record: Record, verdict: Verdict) -> dict[Topic, Number]:
+    """The last number of each topic that anybody was told of in this round."""
+    found: dict[Topic, Number] = {}
+    for account in verdict.accounts.values():
+        for row in account.handed:
+            found[row.topic] = max(found.get(row.topic, 0), row.number)
+    for rows in record.publishers.values():
+        for each in rows:
+            if isinstance(each, Acknowledged):
+                topic = verdict.attempts[each.id].topic
+                found[topic] = max(found.get(topic, 0), each.number)
+    return found
+
+
+def behind(record: Record, carried: Carried | None, order: OrderLog) -> dict[str, int]:
+    """How many numbers whoever began with the past, and is still there, has not reached: the order log says which.
+
+    What was published before it came may be placed after its beginning, so times of attempts do not tell.
+    """
+    verdict, owed = outline(record, carried), Counter[str]()
+    for topic, number in last_numbers(record, verdict).items():
+        row = order.row(topic, number)
+        for name, account in verdict.accounts.items():
+            if row is None or account.start is None or topic not in account.open_spans:
+                continue
+            handed = max((each.number for each in account.handed if each.topic == topic), default=row.first - 1)
+            if row.position + number - row.first >= account.start and handed < number:
+                owed[name] += number - handed
+    return dict(owed)
+
+
+async def read_order(url: str, cluster: str, needed: dict[Topic, Number], before: Carried | None) -> list[Placement]:
     """The order log, up to everything that is known to exist. TimedOut: it lags, and by what."""
     rows = list(before.order) if before is not None else []
     after = end_of(rows[-1]) if rows else 0
-    needed: dict[Topic, Number] = {}
-    for row in verdict.history.publications:
-        needed[row.topic] = max(needed.get(row.topic, 0), row.number or 0)
     reached: dict[Topic, Number] = {row.topic: row.last for row in rows}
     deadline = now() + LAG_S
     async with found_log(url, cluster, ASK_S) as log:

@@ -9,9 +9,9 @@ from msgspec import Struct, field
 
 from seriatim.audit import write_history
 from seriatim.model import SeriatimError, TimedOut
-from soak.tree.cluster import CLUSTER_NAME, IDLE_S, LOAD_S, Cluster
+from soak.tree.cluster import IDLE_S, LOAD_S, Cluster
 from soak.tree.nemesis import Nemesis
-from soak.tree.order import judge_by_order, read_order
+from soak.tree.order import judge_by_order
 from soak.tree.plan import Fault
 from soak.tree.recovery import Recovery, recoveries
 from soak.tree.rows import Injected, RowFile
@@ -75,7 +75,7 @@ async def run_round(
     RowFile(result.folder / "faults.jsonl").write(*result.faults)
     result.verdict = verify(record, carried, cluster.shape.batches, has_voids=cluster.shape.mode == "ticket")
     try:
-        order = await read_order(cluster.nats.url, CLUSTER_NAME, result.verdict, carried)
+        order = await cluster.order(record, result.verdict, carried)
     except SeriatimError as error:
         trouble.append(("order-log", str(error)))
     else:

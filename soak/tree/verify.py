@@ -173,6 +173,11 @@ def _most(maxima: Mapping[str, int], subscriber: str) -> int:
 
 def missing(record: Record, carried: Carried | None = None) -> dict[str, int]:
     """How many events each subscriber is still owed, and changes: what a wait for the end of a round looks at."""
+    return dict(outline(record, carried).owed)
+
+
+def outline(record: Record, carried: Carried | None = None) -> Verdict:
+    """What was attempted and handed out so far, and what is owed. Nothing else is judged."""
     before = carried if carried is not None else Carried()
     verdict = Verdict()
     attempts, receipts = _published(record, before, verdict)
@@ -181,7 +186,7 @@ def missing(record: Record, carried: Carried | None = None) -> dict[str, int]:
     for name, account in verdict.accounts.items():
         if any(span.held_at == NEVER for span in account.open_spans.values()):
             verdict.owed[f"{name}, a change of topics"] += 1
-    return dict(verdict.owed)
+    return verdict
 
 
 # ── what was published ────────────────────────────────────────────────────────────────────────────────────────────

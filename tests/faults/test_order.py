@@ -5,9 +5,10 @@
 
 from msgspec.structs import replace
 
+from seriatim.audit.order_log import OrderLog
 from seriatim.model import Placement
 from soak.tree.guest import PAST_MAX
-from soak.tree.order import TURNS, judge_by_order
+from soak.tree.order import TURNS, behind, judge_by_order
 from soak.tree.rows import Began, Handed, Held, Row
 from soak.tree.shapes import Shape
 from soak.tree.verify import Carried, Record, Verdict, verify
@@ -73,6 +74,16 @@ def test_a_past_with_a_hole_a_wrong_beginning_or_no_end_is_found() -> None:
     verdict = judged(guest("b1 a2 b2 ! a3", 1))
     said = next(each.sentence for each in verdict.violations if each.kind == "past")
     assert said == "g.1 began at position 1: hand-out 0 is b1, but the order log has a1 there"
+
+
+def test_the_end_of_a_round_waits_for_whoever_reads_the_past() -> None:
+    def left(words: str, start: int) -> dict[str, int]:
+        record = Record({"p": publisher(LOG)}, {"s": subscriber(LOG), "g.1": guest(words, start)})
+        return behind(record, None, OrderLog(order_of(LOG)))
+
+    assert left("a1 b1 ! a2", 1) == {"g.1": 2}, "b2 and a3, though they were published before it was live"
+    assert left("a3 !", 5) == {}, "it came after everything of b"
+    assert left("!", 5) == {"g.1": 1}
 
 
 def test_everybody_is_judged_by_the_order_log() -> None:
