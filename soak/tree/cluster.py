@@ -23,6 +23,7 @@ from seriatim.audit.order_log import OrderLog
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.model import Node, Placement, TimedOut
 from soak.children import Child, free_port, wait_for
+from soak.tree.guest import last_visit
 from soak.tree.order import behind, last_numbers, read_order
 from soak.tree.roles import SETTLE, last_life
 from soak.tree.rows import Acknowledged, Handed, Held, Rested, Tail, last_row, now
@@ -193,6 +194,12 @@ class Cluster:
         child = self.subscribers[subscriber]
         rows = self._tail("subscribers", subscriber).new()
         return any(isinstance(row, Held) and row.complete and row.at >= child.started_at for row in rows)
+
+    def is_reading_the_past(self, guest: str) -> bool:
+        """Whether a guest was handed something in its present visit, and is not live yet."""
+        rows = Tail(self.folder / "subscribers" / f"{guest}.{last_visit(self.folder, guest)}.jsonl").new()
+        is_live = any(isinstance(row, Held) and row.complete for row in rows)
+        return not is_live and any(isinstance(row, Handed) for row in rows)
 
     def acknowledged(self) -> int:
         """How many events publishers were told are safe, in this round."""

@@ -41,6 +41,12 @@ class Visit(Struct):
     lives: int = 0
 
 
+def last_visit(folder: Path, guest: str) -> int:
+    """The number of its latest visit; 0: it has not come yet."""
+    path = folder / "visits" / guest
+    return msgspec.json.decode(path.read_bytes(), type=Visit).number if path.exists() else 0
+
+
 class Guest(Role):
     """A role whose rows go to one file per visit."""
 

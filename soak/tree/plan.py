@@ -54,7 +54,7 @@ KINDS: dict[str, Kind] = {
     "kill-sequencer": Kind(_nodes, (0.0, 2.0), 3.0),
     "kill-publisher": Kind(_publishers, (0.0, 1.0), 2.0),
     "kill-subscriber": Kind(_subscribers, (0.0, 2.0), 3.0),
-    "kill-guest": Kind(_guests, (0.0, 1.0), 2.0),  # who begins with the past: about half the time in the middle of it
+    "kill-guest": Kind(_guests, (0.0, 1.0), 2.0),  # who begins with the past, mostly in the middle of it
     "kill-nats": Kind(lambda shape: ["nats"], (0.0, 1.5), 1.5),
     "kill-everything": Kind(lambda shape: ["everything"], (0.0, 1.0), 0.7),
     # SIGSTOP, then SIGCONT. A frozen sequencer with a standby is taken over, and fenced when it thaws.
