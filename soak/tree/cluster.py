@@ -96,7 +96,7 @@ class Cluster:
         for name in self.shape.publishers:
             self.publishers[name] = self._publisher("publisher", name, self.shape.rate)
         for name, topics in self.shape.in_turns.items():
-            rate = ["--rate", str(self.shape.plain_rate)]
+            rate = ["--rate", str(self.shape.turns_rate)]
             self.publishers[name] = self._role("in-turns", name, self.nats.url, topics, *rate)
         for name in self.shape.plain:
             self.publishers[name] = self._publisher("plain", name, self.shape.plain_rate)

@@ -28,6 +28,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     plain: tuple[str, ...] = ("plain",)
     rate: float = 300.0
     plain_rate: float = 100.0
+    turns_rate: float = 100.0
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -83,7 +84,8 @@ _ONE = Shape(
         "auditor": ("orders", "payments", "stock"),
     },
     guests=("auditor",),
-    in_turns={"turns": ("orders", "payments")},
+    in_turns={"turns": ("orders", "stock")},
+    turns_rate=20.0,  # one of its topics is quiet
     batches={"shipping": 100, "auditor": 100},
 )
 
@@ -120,6 +122,7 @@ SHAPES: dict[str, Shape] = {
         subscribers=_ONE.subscribers,
         guests=_ONE.guests,
         in_turns=_ONE.in_turns,
+        turns_rate=_ONE.turns_rate,
         batches=_ONE.batches,
         journal="jetstream",
         standbys=("root",),
