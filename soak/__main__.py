@@ -19,6 +19,7 @@ from seriatim.model import InputError, SeriatimError
 from seriatim.runtime.loop import run
 from soak.loop import INTERRUPTED, say, soak_parser
 from soak.tree.cluster import IDLE_S, Cluster
+from soak.tree.order import BY_ORDER
 from soak.tree.plan import KINDS, make_plan
 from soak.tree.recovery import spreads
 from soak.tree.rounds import Round, Totals, forget, run_round
@@ -150,14 +151,17 @@ def show(totals: Totals) -> None:
     say(f"\n{totals.rounds} rounds, {sum(totals.faults.values())} faults")
     say(f"published   {totals.attempted:>12,}  of these acknowledged {totals.acknowledged:,}")
     say(f"notified    {totals.notified:>12,}  handed out again after a crash, marked: {totals.replayed:,}")
+    say(f"positions   {totals.told:>12,}  told to subscribers")
+    cut_short = f"cut short before they were live: {totals.interrupted:,}"
+    say(f"visits      {totals.visits:>12,}  that began with the past; {cut_short}")
     for kind in ("lost", "repeated"):
         say(f"{kind:<11} {totals.violations[kind]:>12,}")
     for kind, count in sorted(totals.violations.items()):
         if kind not in ("lost", "repeated"):
             say(f"{kind:<11} {count:>12,}")
-    for guarantee in GUARANTEES:
+    for guarantee in (*GUARANTEES, *BY_ORDER):
         answers = totals.answers.get(guarantee, Counter[str]())
-        say(f"{guarantee:<13} {', '.join(f'{answer} in {count} rounds' for answer, count in sorted(answers.items()))}")
+        say(f"{guarantee:<19} {', '.join(f'{answer} in {count} rounds' for answer, count in sorted(answers.items()))}")
     say(f"\n{'fault':<22}{'times':>6}{'measured':>10}{'recovery p50':>14}{'max':>9}{'silence max':>13}")
     found = spreads(totals.recoveries)
     for fault, count in sorted(totals.faults.items()):

@@ -19,13 +19,16 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from seriatim.audit.order_log import OrderLog
 from seriatim.brokers.nats.server import NatsServer
-from seriatim.model import Node, TimedOut
+from seriatim.model import Node, Placement, TimedOut
 from soak.children import Child, free_port, wait_for
+from soak.tree.guest import last_visit
+from soak.tree.order import behind, last_numbers, read_order
 from soak.tree.roles import SETTLE, last_life
 from soak.tree.rows import Acknowledged, Handed, Held, Rested, Tail, last_row, now
 from soak.tree.shapes import Shape
-from soak.tree.verify import Carried, Record, missing, read_record
+from soak.tree.verify import Carried, Record, Verdict, missing, outline, read_record
 from tests.proxy import FaultProxy
 
 START_S = 120.0  # a dozen Python processes on a busy machine
@@ -87,14 +90,19 @@ class Cluster:
             more = ["--batch", str(self.shape.batches.get(name, 1))]
             more += ["--wander-s", "1.0"] if name in self.shape.wanderers else []
             more += ["--visitor"] if name in self.shape.visitors else []
-            self.subscribers[name] = self._role("subscriber", name, f"nats://{url}", topics, *more)
+            more += ["--far-back"] if set(topics) <= set(self.shape.quiet) else []
+            role = "guest" if name in self.shape.guests else "subscriber"
+            self.subscribers[name] = self._role(role, name, f"nats://{url}", topics, *more)
         for name in self.shape.publishers:
             self.publishers[name] = self._publisher("publisher", name, self.shape.rate)
+        for name, topics in self.shape.in_turns.items():
+            rate = ["--rate", str(self.shape.turns_rate)]
+            self.publishers[name] = self._role("in-turns", name, self.nats.url, topics, *rate)
         for name in self.shape.plain:
             self.publishers[name] = self._publisher("plain", name, self.shape.plain_rate)
         for child in [*self.nodes.values(), *self.subscribers.values()]:
             child.start()
-        await self.wait("every subscriber to join", lambda: all(map(self.has_joined, self.subscribers)), START_S)
+        await self.wait("every subscriber to join", lambda: all(map(self.has_joined, self.shape.steady)), START_S)
 
     async def stop(self) -> None:
         """Kill everything that is left, by process id."""
@@ -109,7 +117,7 @@ class Cluster:
     async def begin_load(self) -> None:
         """Let the publishers go on, or start them, and wait until every subscriber is handed something."""
         (self.folder / SETTLE).unlink(missing_ok=True)
-        tails = {name: self._tail("subscribers", name) for name in self.subscribers}
+        tails = {name: self._tail("subscribers", name) for name in self.shape.steady}
         missing = set(tails)
         for child in self.publishers.values():
             if not child.running:
@@ -139,9 +147,21 @@ class Cluster:
 
         A slow subscriber may take its time, as long as the sum of what is owed goes down every now and then.
         """
+        began_at = now()
+        await self._owed_nothing(lambda record: missing(record, carried), idle_s, timeout_s)
+        record = read_record(self.folder)
+        order = OrderLog(await self.order(record, outline(record, carried), carried))
+        await self._owed_nothing(lambda record: behind(record, carried, order), idle_s, timeout_s)
+        return now() - began_at
+
+    async def order(self, record: Record, verdict: Verdict, carried: Carried | None) -> list[Placement]:
+        """The order log, as soon as it has everything that anybody was told of. TimedOut: it lags."""
+        return await read_order(self.nats.url, CLUSTER_NAME, last_numbers(record, verdict), carried)
+
+    async def _owed_nothing(self, look: Callable[[Record], dict[str, int]], idle_s: float, timeout_s: float) -> None:
         began_at = moved_at = now()
         least: int | None = None
-        while owed := missing(read_record(self.folder), carried):
+        while owed := look(read_record(self.folder)):
             if least is None or sum(owed.values()) < least:
                 least, moved_at = sum(owed.values()), now()
             if now() - moved_at > idle_s or now() - began_at > timeout_s:
@@ -150,7 +170,6 @@ class Cluster:
             if dead := self.dead():
                 raise TimedOut(f"subscribers are owed {owed}, and processes ended by themselves\n{self.quoted(dead)}")
             await asyncio.sleep(LOOK_S)
-        return now() - began_at
 
     async def take_record(self, folder: Path) -> Record:
         """Move what the clients wrote to a folder of its own, and read it. The subscribers stand still meanwhile."""
@@ -175,6 +194,12 @@ class Cluster:
         child = self.subscribers[subscriber]
         rows = self._tail("subscribers", subscriber).new()
         return any(isinstance(row, Held) and row.complete and row.at >= child.started_at for row in rows)
+
+    def is_reading_the_past(self, guest: str) -> bool:
+        """Whether a guest was handed something in its present visit, and is not live yet."""
+        rows = Tail(self.folder / "subscribers" / f"{guest}.{last_visit(self.folder, guest)}.jsonl").new()
+        is_live = any(isinstance(row, Held) and row.complete for row in rows)
+        return not is_live and any(isinstance(row, Handed) for row in rows)
 
     def acknowledged(self) -> int:
         """How many events publishers were told are safe, in this round."""
@@ -307,7 +332,8 @@ class Cluster:
             "--seed",
             str(self.seed),
         ]
-        return Child(name, "soak.tree.roles", [*arguments, "--topics", ",".join(topics), *more], self._log(name))
+        module = "soak.tree.guest" if role == "guest" else "soak.tree.roles"
+        return Child(name, module, [*arguments, "--topics", ",".join(topics), *more], self._log(name))
 
     async def _through_proxy(self, link: str, host: str, port: int) -> str:
         self.proxies[link] = proxy = FaultProxy(host, port)

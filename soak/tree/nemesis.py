@@ -6,6 +6,7 @@ before.
 """
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
-from seriatim.model import SeriatimError
+from seriatim.model import SeriatimError, TimedOut
 from seriatim.runtime.driver import SNAPSHOT_BYTES_MIN
 from seriatim.runtime.journal.layout import frame, read_segment
 from soak.children import Child, wait_for
@@ -26,6 +27,7 @@ from soak.tree.rows import Injected, now
 
 NEAR_S = 1.0  # faults that are closer than this are not alone
 ENDS_S = 60.0
+PAST_S = 3.0
 FULL_DISK_BYTES = 8 * 1024  # left on a disk that is about to be full
 CLOCK_JUMPS_S = (-7200.0, -60.0, 60.0, 7200.0)
 
@@ -106,6 +108,12 @@ class Nemesis:
         await asyncio.sleep(fault.for_s)
         child.start()
         return killed_at, self._back_at(fault, killed_at, child.started_at)
+
+    async def kill_guest(self, fault: Fault, child: Child) -> Times:
+        """kill -9 of who reads the past, in the middle of it if it comes to that soon."""
+        with contextlib.suppress(TimedOut):
+            await wait_for(lambda: self._cluster.is_reading_the_past(fault.target), PAST_S, "a guest in the past")
+        return await self.kill(fault, child)
 
     async def kill_nats(self, fault: Fault, _: None) -> Times:
         """kill -9 of the broker; its folder stays."""
@@ -285,6 +293,7 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "kill-sequencer": Nemesis.kill,
     "kill-publisher": Nemesis.kill,
     "kill-subscriber": Nemesis.kill,
+    "kill-guest": Nemesis.kill_guest,
     "kill-nats": Nemesis.kill_nats,
     "freeze-sequencer": Nemesis.freeze,
     "freeze-subscriber": Nemesis.freeze,

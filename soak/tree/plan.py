@@ -34,11 +34,15 @@ def _children(shape: Shape) -> list[str]:
 
 
 def _publishers(shape: Shape) -> list[str]:
-    return [*shape.publishers, *shape.plain]
+    return [*shape.publishers, *shape.in_turns, *shape.plain]
 
 
 def _subscribers(shape: Shape) -> list[str]:
     return list(shape.subscribers)
+
+
+def _guests(shape: Shape) -> list[str]:
+    return list(shape.guests)
 
 
 def _file_nodes(shape: Shape) -> list[str]:
@@ -50,6 +54,7 @@ KINDS: dict[str, Kind] = {
     "kill-sequencer": Kind(_nodes, (0.0, 2.0), 3.0),
     "kill-publisher": Kind(_publishers, (0.0, 1.0), 2.0),
     "kill-subscriber": Kind(_subscribers, (0.0, 2.0), 3.0),
+    "kill-guest": Kind(_guests, (0.0, 1.0), 2.0),  # who begins with the past, mostly in the middle of it
     "kill-nats": Kind(lambda shape: ["nats"], (0.0, 1.5), 1.5),
     "kill-everything": Kind(lambda shape: ["everything"], (0.0, 1.0), 0.7),
     # SIGSTOP, then SIGCONT. A frozen sequencer with a standby is taken over, and fenced when it thaws.

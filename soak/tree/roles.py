@@ -1,4 +1,4 @@
-"""The programs of a run: publisher, publisher that knows only NATS, durable subscriber. Each notes what it was told.
+"""The programs of a run: publishers, a publisher that knows only NATS, subscribers. Each notes what it was told.
 
     python -m soak.tree.roles publisher --folder RUN --name p1 --url nats://… --topics a,b --rate 500
 
@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import seriatim
+from seriatim.client.history import Start
 from seriatim.model import ConnectionFailed, SeriatimError, TimedOut
 from seriatim.runtime.loop import run
 from soak.launch import take_on_faults
@@ -50,14 +51,18 @@ class Role:
         self.ending = asyncio.Event()
         self.explain: Callable[[], str] = lambda: "not connected"
         self.is_visitor: bool = arguments.visitor
-        if self.is_visitor:
-            self._begin_as_somebody_new(self.folder / table)
-        else:
-            self.rows = RowFile(self.folder / table / f"{self.name}.jsonl")
-            self.rows.write(Began(self.name, self.life, os.getpid(), now()))
+        self.begin(self.folder / table)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.ending.set)
         loop.add_signal_handler(signal.SIGUSR1, self._write_explanation)
+
+    def begin(self, folder: Path) -> None:
+        """Open the file of this life, in the folder of the table."""
+        if self.is_visitor:
+            self._begin_as_somebody_new(folder)
+        else:
+            self.rows = RowFile(folder / f"{self.name}.jsonl")
+            self.rows.write(Began(self.name, self.life, os.getpid(), now()))
 
     def _begin_as_somebody_new(self, folder: Path) -> None:
         """A visitor's life is a subscriber of its own. Nobody owes anything to the one before."""
@@ -133,23 +138,30 @@ async def connected(role: Role) -> "seriatim.Bus":
 
 
 class Source:
-    """Publish numbered events on random topics, at this rate per second."""
+    """Publish numbered events on random topics, at this rate per second.
+
+    Behind an event that failed no order is promised: whoever awaits each event goes on as a publisher of its own.
+    """
 
     def __init__(self, role: Role, rate: float) -> None:
         self._role = role
         self._rate = rate
         self._began = now()
         self.count = 0
+        self.failures = 0
 
-    def next(self) -> Attempted | None:
-        """The next event, noted as attempted; None: it is not time yet."""
+    def next(self, topic: str | None = None) -> Attempted | None:
+        """The next event, of this topic or of a random one, noted as attempted; None: it is not time yet."""
         if self.count >= (now() - self._began) * self._rate:
             return None
         role = self._role
         attempt = Attempted(
             f"{role.name}.{role.life}.{self.count}",
-            role.random.choices(role.topics, role.weights)[0],
-            f"{role.name}/{role.life}",  # a life is a publisher of its own: its order is kept within it
+            topic or role.random.choices(role.topics, role.weights)[0],
+            f"{role.name}/{role.life}"
+            + (
+                f".{self.failures}" if self.failures else ""
+            ),  # a life is a publisher of its own: its order is kept within it
             self.count,
             now(),
         )
@@ -205,6 +217,28 @@ async def publish(role: Role, rate: float) -> None:
     await bus.__aexit__(None, None, None)
 
 
+async def publish_in_turns(role: Role, rate: float) -> None:
+    """One event of each topic in turn, each awaited before the next one is published: their order is promised."""
+    bus = await connected(role)
+    role.explain = lambda: str(bus.explain())
+    source = Source(role, rate)
+    while not role.ending.is_set():
+        if role.is_settling:
+            await source.rest()
+        attempt = source.next(role.topics[source.count % len(role.topics)])
+        if attempt is None:
+            await asyncio.sleep(PAUSE_S)
+            continue
+        try:
+            published = await bus.publish(attempt.topic, attempt.id.encode(), id=attempt.id)
+        except SeriatimError as error:
+            role.rows.write(Failed(attempt.id, str(error), now()))
+            source.failures += 1
+        else:
+            role.rows.write(Acknowledged(attempt.id, published.number, now(), published.index))
+    await bus.__aexit__(None, None, None)
+
+
 async def publish_plainly(role: Role, rate: float) -> None:
     """A NATS client that has never heard of Seriatim, one event at a time."""
     import nats
@@ -242,24 +276,12 @@ async def subscribe(role: Role, batch: int, wander_s: float) -> None:
     """A durable subscription. What is handed out is written down before more is asked for."""
     bus = await connected(role)
     wishes = Wishes(role)
-    events = await joined(role, bus, wishes.topics)
+    events = await joined(role, bus, wishes.topics, None if role.is_visitor else role.name)
     role.explain = lambda: f"{events.explain()}\n{bus.explain()}"
     role.rows.write(Held(wishes.topics, now()))
 
-    async def take() -> None:
-        if batch > 1:
-            async for several in events.batches(batch):
-                await role.think()
-                role.rows.write(*written(role, several))
-                await role.think()
-        else:
-            async for event in events:
-                await role.think()
-                role.rows.write(*written(role, [event]))
-                await role.think()
-
     async with asyncio.TaskGroup() as group:
-        taking = group.create_task(role.or_end(take()))
+        taking = group.create_task(role.or_end(take(role, events, batch)))
         if wander_s:
             wandering = group.create_task(role.or_end(wander(role, wishes, events, wander_s)))
             await taking
@@ -268,13 +290,28 @@ async def subscribe(role: Role, batch: int, wander_s: float) -> None:
     await bus.__aexit__(None, None, None)
 
 
-async def joined(role: Role, bus: "seriatim.Bus", topics: list[str]) -> "seriatim.Subscription":
+async def take(role: Role, events: "seriatim.Subscription", batch: int) -> None:
+    """Write down what is handed out, in lists or one by one."""
+    if batch > 1:
+        async for several in events.batches(batch):
+            await role.think()
+            role.rows.write(*written(role, several))
+            await role.think()
+    else:
+        async for event in events:
+            await role.think()
+            role.rows.write(*written(role, [event]))
+            await role.think()
+
+
+async def joined(
+    role: Role, bus: "seriatim.Bus", topics: list[str], durable: str | None, start: Start = "now"
+) -> "seriatim.Subscription":
     """The subscription, tried again while a sequencer is away."""
     deadline = now() + CONNECT_S
     while True:
         try:
-            durable = None if role.is_visitor else role.name
-            return await bus.subscribe(*topics, durable=durable, show_gaps=True).__aenter__()
+            return await bus.subscribe(*topics, durable=durable, show_gaps=True, start=start).__aenter__()
         except (ConnectionFailed, TimedOut) as error:
             if now() > deadline:
                 raise
@@ -294,7 +331,8 @@ def row_of(item: "seriatim.Event | seriatim.Gap") -> Handed | Missed:
     """The row of an event that the application was handed."""
     if isinstance(item, seriatim.Gap):
         return Missed(item.topic, item.first, item.last, item.reason, now())
-    return Handed(item.id, item.topic, item.number, now(), item.index, item.replayed, item.out_of_order)
+    marks = item.replayed, item.out_of_order, item.position
+    return Handed(item.id, item.topic, item.number, now(), item.index, *marks)
 
 
 class Wishes:
@@ -341,10 +379,10 @@ async def wander(role: Role, wishes: Wishes, events: "seriatim.Subscription", pa
 # ── command line ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def main() -> None:
-    """Run one role to its end."""
+def parsed() -> argparse.Namespace:
+    """The options of all roles."""
     parser = argparse.ArgumentParser(prog="python -m soak.tree.roles", description=__doc__.partition("\n")[0])
-    parser.add_argument("role", choices=["publisher", "plain", "subscriber"])
+    parser.add_argument("role", choices=["publisher", "in-turns", "plain", "subscriber", "guest"])
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--url", required=True)
@@ -356,12 +394,21 @@ async def main() -> None:
     parser.add_argument("--batch", type=int, default=1, help="number of events to take at a time")
     parser.add_argument("--visitor", action="store_true", help="subscribe again after a restart")
     parser.add_argument("--wander-s", type=float, default=0.0, help="average seconds between changes of the topics")
+    parser.add_argument("--far-back", action="store_true", help="a guest may begin with the first event at any time")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {arguments.name} %(levelname)s %(message)s")
+    return arguments
+
+
+async def main() -> None:
+    """Run one role to its end."""
+    arguments = parsed()
     role = Role(arguments, "subscribers" if arguments.role == "subscriber" else "publishers")
     match arguments.role:
         case "publisher":
             await publish(role, arguments.rate)
+        case "in-turns":
+            await publish_in_turns(role, arguments.rate)
         case "plain":
             await publish_plainly(role, arguments.rate)
         case _:

@@ -11,6 +11,7 @@ from seriatim.audit import write_history
 from seriatim.model import SeriatimError, TimedOut
 from soak.tree.cluster import IDLE_S, LOAD_S, Cluster
 from soak.tree.nemesis import Nemesis
+from soak.tree.order import judge_by_order
 from soak.tree.plan import Fault
 from soak.tree.recovery import Recovery, recoveries
 from soak.tree.rows import Injected, RowFile
@@ -73,6 +74,12 @@ async def run_round(
     record.faults = result.faults
     RowFile(result.folder / "faults.jsonl").write(*result.faults)
     result.verdict = verify(record, carried, cluster.shape.batches, has_voids=cluster.shape.mode == "ticket")
+    try:
+        order = await cluster.order(record, result.verdict, carried)
+    except SeriatimError as error:
+        trouble.append(("order-log", str(error)))
+    else:
+        judge_by_order(result.verdict, order, cluster.shape, carried)
     result.recoveries = recoveries(result.verdict, result.faults)
     for kind, sentence in trouble:
         result.verdict.add(kind, sentence)
@@ -90,6 +97,9 @@ class Totals(Struct):
     acknowledged: int = 0
     notified: int = 0
     replayed: int = 0
+    visits: int = 0
+    interrupted: int = 0
+    told: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     answers: dict[str, Counter[str]] = field(default_factory=dict)
@@ -103,6 +113,9 @@ class Totals(Struct):
         self.acknowledged += verdict.acknowledged
         self.notified += sum(verdict.handed.values())
         self.replayed += verdict.replayed
+        self.visits += verdict.visits
+        self.interrupted += verdict.interrupted
+        self.told += verdict.told
         self.faults.update(each.fault for each in result.faults)
         self.violations.update(verdict.counts)
         self.recoveries += result.recoveries

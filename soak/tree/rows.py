@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from seriatim.model import LogError, Number, Topic
+from seriatim.model import LogError, Number, Position, Topic
 
 
 class Began(Struct, frozen=True, tag="began"):
@@ -54,15 +54,22 @@ class Failed(Struct, frozen=True, tag="failed"):
 
 
 class Held(Struct, frozen=True, tag="held", omit_defaults=True):
-    """A subscriber holds these topics, or (`complete` False) has just asked to: nothing is owed of what changes."""
+    """A subscriber holds these topics, or (`complete` False) has just asked to: nothing is owed of what changes.
+
+    `start`: it begins with the past, at this position of the order log; then it is complete when it is live.
+    """
 
     topics: list[Topic]
     at: float
     complete: bool = True
+    start: Position | None = None
 
 
 class Handed(Struct, frozen=True, tag="handed", omit_defaults=True):
-    """An event was handed to the application, written before it asks for the next one."""
+    """An event was handed to the application, written before it asks for the next one.
+
+    `position`: its place in the order of all events, if the subscriber was told.
+    """
 
     id: str
     topic: Topic
@@ -71,6 +78,7 @@ class Handed(Struct, frozen=True, tag="handed", omit_defaults=True):
     index: int = 0
     replayed: bool = False
     out_of_order: bool = False
+    position: Position | None = None
 
 
 class Missed(Struct, frozen=True, tag="missed"):

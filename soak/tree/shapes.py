@@ -21,11 +21,14 @@ class Shape(Struct, frozen=True, kw_only=True):
     batches: dict[str, int] = {}  # subscribers that take more than one event at a time, and how many
     wanderers: tuple[str, ...] = ()  # subscribers that change their topics all the time
     visitors: tuple[str, ...] = ()  # subscribers that are not durable: after a restart they are somebody new
+    guests: tuple[str, ...] = ()  # subscribers that begin with the past, become live, leave, and come again
+    in_turns: dict[str, tuple[Topic, ...]] = {}  # publishers that await each event, on these topics in turns
     quiet: tuple[Topic, ...] = ()  # topics with few events: who takes events one by one holds only these
     publishers: tuple[str, ...] = ("p1", "p2")
     plain: tuple[str, ...] = ("plain",)
     rate: float = 300.0
     plain_rate: float = 100.0
+    turns_rate: float = 100.0
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -40,6 +43,11 @@ class Shape(Struct, frozen=True, kw_only=True):
     def weights(self) -> list[float]:
         """How often each topic is published to, compared with the others."""
         return [QUIET if topic in self.quiet else 1.0 for topic in self.topics]
+
+    @property
+    def steady(self) -> list[str]:
+        """Subscribers that are there from the beginning."""
+        return [name for name in self.subscribers if name not in self.guests]
 
     @property
     def root(self) -> Node:
@@ -62,7 +70,7 @@ class Shape(Struct, frozen=True, kw_only=True):
         return [
             name
             for name, held in self.subscribers.items()
-            if name not in self.visitors and wanted & set(held[:1] if name in self.wanderers else held)
+            if name not in (*self.visitors, *self.guests) and wanted & set(held[:1] if name in self.wanderers else held)
         ]
 
 
@@ -70,8 +78,15 @@ _ONE = Shape(
     parents={"root": None},
     homes={topic: "root" for topic in ("orders", "payments", "stock")},
     quiet=("orders", "payments"),
-    subscribers={"billing": ("orders", "payments"), "shipping": ("orders", "payments", "stock")},
-    batches={"shipping": 100},
+    subscribers={
+        "billing": ("orders", "payments"),
+        "shipping": ("orders", "payments", "stock"),
+        "auditor": ("orders", "payments", "stock"),
+    },
+    guests=("auditor",),
+    in_turns={"turns": ("orders", "stock")},
+    turns_rate=20.0,  # one of its topics is quiet
+    batches={"shipping": 100, "auditor": 100},
 )
 
 # Topics of both children are held together, so their stamps must meet at the root.
@@ -85,10 +100,14 @@ _TREE = Shape(
         "support": ("news", "orders", "payments", "stock", "prices"),
         "reports": ("news", "orders", "payments", "stock", "prices"),
         "window": ("news", "orders", "prices"),
+        "ledger": ("payments", "prices"),
+        "auditor": ("orders", "stock", "news"),
     },
     visitors=("window",),
     wanderers=("reports",),
-    batches={"shipping": 100, "support": 100, "reports": 100, "window": 100},
+    guests=("ledger", "auditor"),
+    in_turns={"turns": ("orders", "stock")},  # of two nodes, and somebody always holds both
+    batches={"shipping": 100, "support": 100, "reports": 100, "window": 100, "ledger": 100, "auditor": 100},
 )
 
 SHAPES: dict[str, Shape] = {
@@ -101,6 +120,9 @@ SHAPES: dict[str, Shape] = {
         homes=_ONE.homes,
         quiet=_ONE.quiet,
         subscribers=_ONE.subscribers,
+        guests=_ONE.guests,
+        in_turns=_ONE.in_turns,
+        turns_rate=_ONE.turns_rate,
         batches=_ONE.batches,
         journal="jetstream",
         standbys=("root",),

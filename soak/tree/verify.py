@@ -11,7 +11,8 @@ comes a second time is a violation. The application here writes rows *before* it
 and never written must come again, or it counts as lost.
 
 *Order.* What remains without the replays goes to the auditor (`seriatim.audit`), which trusts no number. Apart from
-that, the numbers of each topic are dense at each subscriber: no hole, no step back.
+that, the numbers of each topic are dense at each subscriber: no hole, no step back. Then everybody is judged by the
+order log (`order.py`), and so is whoever began with the past.
 
 Rounds are judged one by one: at the end of a round everything has drained, so only a little is carried to the next.
 """
@@ -24,7 +25,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from seriatim.audit import audit
-from seriatim.model import Delivery, History, LogError, Number, Publication, Subscription, Topic
+from seriatim.model import Delivery, History, LogError, Number, Placement, Position, Publication, Subscription, Topic
 from soak.tree.rows import (
     Acknowledged,
     Attempted,
@@ -80,9 +81,11 @@ class Account(Struct):
     name: str
     handed: list[Handed] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    start: Position | None = None  # where it began with the past, in this round
     lives: int = 0
     ends: int = 0  # lives that ended because they were asked to
     replayed: int = 0
+    interrupted: int = 0  # lives that ended before they were live
 
     @property
     def open_spans(self) -> dict[Topic, Span]:
@@ -96,6 +99,8 @@ class Carried(Struct):
     tails: dict[str, list[Handed]] = field(default_factory=dict)  # a subscriber's last hand-outs
     places: dict[str, dict[Topic, Place | None]] = field(default_factory=dict)  # what it holds, and how far it is
     maybes: dict[str, Attempted] = field(default_factory=dict)  # attempts that nobody has heard of since
+    order: list[Placement] = field(default_factory=list)  # the order log so far
+    past: dict[str, Publication] = field(default_factory=dict)  # events that whoever begins with the past may be handed
 
 
 class Verdict(Struct):
@@ -105,6 +110,9 @@ class Verdict(Struct):
     acknowledged: int = 0
     handed: Counter[str] = field(default_factory=Counter)
     replayed: int = 0
+    visits: int = 0  # that began with the past
+    interrupted: int = 0  # how often such a visit was cut short before it was live
+    told: int = 0  # hand-outs with a position
     lives: Counter[str] = field(default_factory=Counter)
     answers: dict[str, str] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
@@ -148,18 +156,28 @@ def verify(
     verdict = Verdict()
     attempts, receipts = _published(record, before, verdict)
     for name, rows in record.subscribers.items():
-        verdict.accounts[name] = _account(name, rows, before, maxima.get(name, 1), verdict)
+        verdict.accounts[name] = _account(name, rows, before, _most(maxima, name), verdict)
     _check_owed(attempts, receipts, verdict)
     if not has_voids:
         for account in verdict.accounts.values():
             _check_dense(account, verdict)
-    _check_order(attempts, receipts, verdict)
+    _check_order(attempts, receipts, before, verdict)
     _carry(attempts, receipts, before, maxima, verdict)
     return verdict
 
 
+def _most(maxima: Mapping[str, int], subscriber: str) -> int:
+    """How many events it takes at a time. Visits have the name of the guest, and a number."""
+    return maxima.get(subscriber.partition(".")[0], 1)
+
+
 def missing(record: Record, carried: Carried | None = None) -> dict[str, int]:
     """How many events each subscriber is still owed, and changes: what a wait for the end of a round looks at."""
+    return dict(outline(record, carried).owed)
+
+
+def outline(record: Record, carried: Carried | None = None) -> Verdict:
+    """What was attempted and handed out so far, and what is owed. Nothing else is judged."""
     before = carried if carried is not None else Carried()
     verdict = Verdict()
     attempts, receipts = _published(record, before, verdict)
@@ -168,7 +186,7 @@ def missing(record: Record, carried: Carried | None = None) -> dict[str, int]:
     for name, account in verdict.accounts.items():
         if any(span.held_at == NEVER for span in account.open_spans.values()):
             verdict.owed[f"{name}, a change of topics"] += 1
-    return dict(verdict.owed)
+    return verdict
 
 
 # ── what was published ────────────────────────────────────────────────────────────────────────────────────────────
@@ -214,6 +232,7 @@ def _account(name: str, rows: list[Row], before: Carried, replay_max: int, verdi
         match row:
             case Began():
                 account.lives += 1
+                account.interrupted += account.lives > 1 and _is_beginning(account)
                 replays.begin(row.life)
             case Handed():
                 if replays.is_new(row):
@@ -221,6 +240,8 @@ def _account(name: str, rows: list[Row], before: Carried, replay_max: int, verdi
                     if row.out_of_order:
                         verdict.add("out-of-order", f"{name} was handed {row.id}, tagged out_of_order")
             case Held():
+                account.interrupted += not row.topics and _is_beginning(account)
+                account.start = row.start or account.start
                 _change(account, row)
             case Missed():
                 sentence = f"{name}: {row.topic} {row.first}…{row.last} will never come: {row.reason}"
@@ -231,9 +252,17 @@ def _account(name: str, rows: list[Row], before: Carried, replay_max: int, verdi
                 raise LogError(f"subscriber {name}", f"not a subscriber's row: {row}", "keep one file per process")
     verdict.handed[name] = len(account.handed)
     verdict.lives[name] += account.lives
+    verdict.visits += account.start is not None
+    verdict.interrupted += account.interrupted
+    verdict.told += sum(row.position is not None for row in account.handed)
     verdict.replayed += replays.count
     account.replayed = replays.count
     return account
+
+
+def _is_beginning(account: Account) -> bool:
+    """Whether it began with the past and is not live yet."""
+    return account.start is not None and any(span.held_at == NEVER for span in account.open_spans.values())
 
 
 def _change(account: Account, held: Held) -> None:
@@ -340,7 +369,9 @@ def _told(place: Place) -> str:
     return f"{place[0]}" if place[1] == 0 else f"{place[0]}[{place[1]}]"
 
 
-def _check_order(attempts: dict[str, Attempted], receipts: dict[str, Acknowledged], verdict: Verdict) -> None:
+def _check_order(
+    attempts: dict[str, Attempted], receipts: dict[str, Acknowledged], before: Carried, verdict: Verdict
+) -> None:
     history = verdict.history
     places: dict[str, Place] = {event_id: (row.number, row.index) for event_id, row in receipts.items()}
     for account in verdict.accounts.values():
@@ -356,6 +387,7 @@ def _check_order(attempts: dict[str, Attempted], receipts: dict[str, Acknowledge
                     index=row.index,
                     notified_at=row.at,
                     out_of_order=row.out_of_order,
+                    order_position=row.position,
                 )
             )
         # A topic of which nothing came says nothing: whether something should have come was checked above.
@@ -375,6 +407,8 @@ def _check_order(attempts: dict[str, Attempted], receipts: dict[str, Acknowledge
                     index=place[1],
                 )
             )
+    handed = {row.event_id for row in history.deliveries}
+    history.publications += [row for event_id, row in before.past.items() if event_id in handed]
     report = audit(history, limit=SHOWN_MAX)
     verdict.answers = {name: report.verdicts[name].answer for name in GUARANTEES}
     for anomaly in report.anomalies_against(GUARANTEES):
@@ -423,7 +457,7 @@ def _carry(
         if event_id not in receipts and event_id not in handed
     }
     for name, account in verdict.accounts.items():
-        verdict.carried.tails[name] = [*before.tails.get(name, []), *account.handed][-maxima.get(name, 1) :]
+        verdict.carried.tails[name] = [*before.tails.get(name, []), *account.handed][-_most(maxima, name) :]
         spans = account.open_spans
         places: dict[Topic, Place | None] = {topic: span.last for topic, span in spans.items()}
         for position, row in enumerate(account.handed):

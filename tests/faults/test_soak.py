@@ -32,7 +32,9 @@ def test_a_short_soak_in_which_nothing_goes_wrong(tmp_path: Path) -> None:
     lines = [line.split() for line in result.stdout.splitlines()]
     assert ["lost", "0"] in lines
     assert ["repeated", "0"] in lines
-    assert ["tno", "valid", "in", "1", "rounds"] in lines
+    for name in ("tno", "acyclic", "certificate", "fifo-across-topics"):
+        assert [name, "valid", "in", "1", "rounds"] in lines
+    assert any(line[:1] == ["visits"] and int(line[1]) > 0 for line in lines), "somebody began with the past"
     assert any(line[:1] == ["kill-subscriber"] and len(line) > 5 for line in lines), "a row with recovery times"
 
 

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.brokers.nats.servers import running_server
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.client.crashes import Store, kill
 from tests.client.test_nats import sequencer
-from tests.client.world import data, take
+from tests.client.world import data, take, until
 
 
 @pytest.mark.parametrize(("mode", "buckets"), [("log", 0), ("log", 3), ("ticket", 0)])
@@ -42,6 +43,30 @@ async def test_a_late_subscriber_gets_what_an_early_one_got(tmp_path: Path, mode
         async with bus.subscribe(*topics, start=positions[150]) as middle:
             first = positions.index(positions[150])
             assert data(await take(middle, 300 - first)) == data(past[first:])
+
+
+def is_full(events: seriatim.Subscription) -> bool:
+    return events.unread >= 4
+
+
+async def test_the_past_ends_while_a_slow_application_is_waited_for(tmp_path: Path) -> None:
+    """Going on after a pause hands over the last of the past, and the subscription listens to its topics meanwhile."""
+    server, cluster = shared_server(), new_cluster()
+    topics = [f"{cluster}.{each}" for each in ("orders", "payments", "stock")]
+    async with (
+        sequencer(server, cluster, tmp_path),
+        seriatim.connect(server.url, cluster=cluster, timeout_s=60.0, limits=seriatim.Limits(unread_events=4)) as bus,
+        bus.subscribe(*topics) as early,
+    ):
+        wanted = [str(i) for i in range(30)]
+        for i, each in enumerate(wanted):
+            await bus.publish(topics[i % 3], each.encode())
+            await early.next()
+        for _ in range(10):
+            async with bus.subscribe(*topics, start="first") as late:
+                await until("the room to be full", partial(is_full, late))
+                assert data(await take(late, 30)) == wanted
+                await late.caught_up()
 
 
 def free_ports(count: int) -> list[int]:

@@ -144,11 +144,12 @@ class JetStreamPort(Port):
         self._regulate(topic)
 
     def _regulate(self, topic: Topic | None) -> None:
-        for each in self._listening if topic is None else (topic,):
+        # What waited is handed over here, and may make the machine listen, or stop: then these change.
+        for each in tuple(self._listening) if topic is None else (topic,):
             if (listening := self._listening.get(each)) is not None:
                 listening.pause(self._paused, each in self._held)
         if topic is None:
-            for fetching in self._fetching.values():
+            for fetching in tuple(self._fetching.values()):
                 fetching.pause(self._paused)
 
     async def close(self) -> None:
