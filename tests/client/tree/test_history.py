@@ -308,3 +308,17 @@ async def test_a_past_that_was_left_unread_does_not_end_the_next_one() -> None:
                 await asyncio.wait_for(events.caught_up(), 0.1)
             await take(events, 8)
             await events.caught_up()
+
+
+async def test_leaving_every_topic_ends_the_past() -> None:
+    async with global_world(history_window=4) as w, w.bus(limits=Limits(unread_events=2)) as bus:
+        for topic, text in texts(30):
+            await bus.publish(topic, text)
+        await ordered(w, 30)
+        async with bus.subscribe("a", "b", "c", start="first") as events:
+            assert not events.progress().is_live
+            await events.remove("a", "b", "c")
+            await asyncio.wait_for(events.caught_up(), 5.0)
+            await events.add("a")
+            await bus.publish("a", b"news")
+            assert data(await take(events, 1)) == ["news"]

@@ -277,6 +277,9 @@ class BrokerSource(Source):
             self._pasts += 1
             self.live.clear()
             self._drop(self.topics)
+        elif self.feed.view.past is None and not self.live.is_set():  # it has left all topics that it read the past of
+            self.inbox.put_news(partial(self._end_past, self._pasts))
+            self.inbox.skip_empty()
         if self._log is not None and not self._is_closing:
             held = {name: topic for name, topic in self._topics_by_name().items() if topic in changed.topics}
             starts = {name: changed.start.get(topic) for name, topic in held.items()}
