@@ -20,7 +20,6 @@ from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState, new_state
 
-
 LAG = 64  # messages that the parent has not acknowledged, from which on it is told less often what passed here
 
 
