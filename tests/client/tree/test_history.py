@@ -151,7 +151,7 @@ async def test_what_is_no_place_in_the_past_is_refused() -> None:
 
 
 async def test_a_pairwise_cluster_has_no_past() -> None:
-    async with world() as w, w.bus() as bus:
+    async with world(order="pairwise") as w, w.bus() as bus:
         with pytest.raises(InputError, match="orders pairwise"):
             await bus.subscribe("a", start="first").__aenter__()
         async with bus.subscribe("a") as events:
@@ -292,3 +292,33 @@ async def test_what_retention_took_is_a_gap() -> None:
             lost = [number for item in items if isinstance(item, Gap) for number in range(item.first, item.last + 1)]
             assert lost == [1, 2]
             assert data([item for item in items if isinstance(item, Event)]) == ["3", "4"]
+
+
+async def test_a_past_that_was_left_unread_does_not_end_the_next_one() -> None:
+    async with global_world(history_window=4) as w, w.bus() as bus:
+        for topic, text in texts(9):
+            await bus.publish(topic, text)
+        await ordered(w, 9)
+        async with bus.subscribe("a", "b", "c", start="first") as events:
+            await until("the past is told", lambda: events.progress().is_live)
+            assert events.unread == 9
+            await events.seek("first")
+            await take(events, 1)
+            with pytest.raises(TimeoutError):  # eight events of the past are not taken
+                await asyncio.wait_for(events.caught_up(), 0.1)
+            await take(events, 8)
+            await events.caught_up()
+
+
+async def test_leaving_every_topic_ends_the_past() -> None:
+    async with global_world(history_window=4) as w, w.bus(limits=Limits(unread_events=2)) as bus:
+        for topic, text in texts(30):
+            await bus.publish(topic, text)
+        await ordered(w, 30)
+        async with bus.subscribe("a", "b", "c", start="first") as events:
+            assert not events.progress().is_live
+            await events.remove("a", "b", "c")
+            await asyncio.wait_for(events.caught_up(), 5.0)
+            await events.add("a")
+            await bus.publish("a", b"news")
+            assert data(await take(events, 1)) == ["news"]

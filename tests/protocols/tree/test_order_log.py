@@ -5,8 +5,10 @@ import pytest
 from seriatim.model import BROKER, InputError, Notification
 from seriatim.order import OrderedRange, SequencingTree
 from seriatim.protocols.broker import ORDER_READ_MAX, Broker
+from seriatim.protocols.link import Frame
 from seriatim.protocols.tree import SequencerNode, SequencerNodeState, TreeOptions
 from seriatim.protocols.tree.messages import Announce, BeginOrder, Cut, OrderFound, Pass, Summarise, Summary
+from seriatim.protocols.tree.node import LAG
 from seriatim.protocols.tree.ordering import ORDERED_AT_ONCE
 from seriatim.protocols.with_broker import Grown, Ordered, OrderKept, OrderRead, ReadOrder, Stamped
 from tests.protocols.tree.net import Net, messages
@@ -71,6 +73,27 @@ def test_what_nobody_needs_above_comes_in_a_summary_that_is_journaled() -> None:
     net.wait(100)
     assert kept(net) == [("C", 1, 1)]
     assert [each for each in net.journals["n2"] if isinstance(getattr(each, "message", None), Summarise)]
+
+
+def test_a_parent_that_does_not_answer_is_told_less_often() -> None:
+    node = SequencerNode(CHAIN, "n2", GLOBAL)
+    node.tick(0.0)
+    link, now = node.state.links["n1"], 0.0
+    for number in range(1, 1_001):
+        now += 60.0
+        node.step(BROKER, Grown("BC"[number % 2], (number + 1) // 2), now)
+        node.tick(now)
+    assert len(link.unacknowledged) == LAG
+    assert node.tick(now).wake_at is not None
+    for number in range(1_001, 1_002 + ORDERED_AT_ONCE):
+        node.step(BROKER, Grown("BC"[number % 2], (number + 1) // 2), now)
+    node.tick(now + 1_000.0)
+    assert len(link.unacknowledged) == LAG + 1, "a long one, and the rest waits"
+    node.step(BROKER, Grown("B", 5_000), now + 1_000.0)
+    node.step("n1", Frame(1, 0, link.sent), now + 1_000.0)
+    (summary,) = messages(node.tick(now + 2_000.0), Summary)
+    assert summary.order is not None
+    assert summary.order[-1].last == 5_000
 
 
 def test_a_write_is_repeated_until_it_is_answered() -> None:

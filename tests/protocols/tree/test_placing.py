@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from seriatim.model import APPLICATION, BROKER
-from seriatim.protocols.tree import Publisher
+from seriatim.protocols.tree import Publisher, placing
 from seriatim.protocols.tree.messages import Answer, Inquire
 from seriatim.protocols.with_broker import (
     Append,
@@ -146,3 +148,21 @@ def test_a_copy_made_of_its_state_goes_on_in_the_same_way() -> None:
     assert copy.tick(20.0) == p.tick(20.0)
     assert copy.step(BROKER, StampedTo("A", 1), 21.0) == p.machine.step(BROKER, StampedTo("A", 1), 21.0)
     assert snapshot(copy.state) == snapshot(p.machine.state)
+
+
+def test_it_follows_a_bounded_number_of_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "FOLLOWED_MAX", 1)
+    p = confirming()
+    p.publish("x")
+    p.say(BROKER, Appended("A", "x", 1))
+    assert p.publish("y", topic="B") == [Follow("B"), Inquire("B", 1), Append(event("y", "B"))], "A waits for a place"
+    p.say(BROKER, Appended("B", "y", 1))
+    p.say(APPLICATION, Unfollow("B"))
+    p.say(BROKER, StampedTo("A", 1))
+    assert p.effects.notify == [EventPlaced("A", 1)]
+    in_b = [Follow("B"), Inquire("B", 1)]
+    assert p.publish("z", topic="B") == [Unfollow("A"), *in_b, Append(event("z", "B"))], "A waits for nothing"
+    assert p.publish("w") == [Unfollow("B"), Follow("A"), Inquire("A", 1), Append(event("w"))]
+    assert p.say(BROKER, Appended("B", "z", 2)) == [Unfollow("A"), *in_b], "it was under way, and is followed again"
+    p.say(BROKER, StampedTo("B", 2))
+    assert p.effects.notify == [EventPlaced("B", 2)]

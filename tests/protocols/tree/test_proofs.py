@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from seriatim.model import BROKER, Entries, Event, InputError
+from seriatim.model import BROKER, Entries, Event, InputError, Notification
 from seriatim.order import SequencingTree
 from seriatim.protocols.proofs import Proof, is_proven, prove
 from seriatim.protocols.tree import TreeOptions
@@ -159,6 +159,19 @@ def test_nothing_else_than_what_was_granted_is_believed() -> None:
     net.step(BROKER, "s", Delivered("A", 2, first.entries, first.event, first.proof))
     net.step(BROKER, "s", Delivered("A", 3, rest.entries, rest.event, rest.proof))
     assert net.notified("s") == ["a1", "b1", "a2", "a3"]
+
+
+def test_a_position_that_a_publisher_wrote_is_not_believed() -> None:
+    for options, expected in ((proven(), None), (single(), 10**9)):
+        net = coupled(options)
+        net.hold_back(Delivered)
+        net.publish("p", "A", "a2")
+        slot = slots(net)[-1]
+        net.lose()
+        net.step(BROKER, "s", Delivered("A", 2, slot.entries, slot.event, slot.proof, 10**9))
+        told = net.told["s"][-1]
+        assert isinstance(told, Notification)
+        assert (told.event.id, told.position) == ("a2", expected)
 
 
 def test_what_comes_before_a_topic_has_begun_is_checked_too() -> None:

@@ -43,6 +43,7 @@ class BrokerSource(Source):
         self.connection = connection
         self.live = asyncio.Event()  # the application has taken all of the past, or the subscription has ended
         self._reached: Position = 0  # where the past ended
+        self._pasts = 0  # how often it began with the past
         self._feed: Feed | None = None
         self._log: DeliveryLog | None = None
 
@@ -160,8 +161,13 @@ class BrokerSource(Source):
     def on_caught_up(self, notice: CaughtUp) -> None:
         """The past is told. The application may not have taken all of it yet."""
         self._reached = notice.position
-        self.inbox.put_news(self.live.set)
+        self.inbox.put_news(partial(self._end_past, self._pasts))
         self.inbox.skip_empty()
+
+    def _end_past(self, past: int) -> None:
+        """The application has taken all of it, or has begun anew meanwhile."""
+        if past == self._pasts:
+            self.live.set()
 
     def progress(self) -> Progress:
         past = self._feed.view.past if self._feed is not None else None
@@ -268,7 +274,12 @@ class BrokerSource(Source):
     def on_changed(self, changed: Changed) -> None:
         """A change of topics is complete. If it begins in the past, nothing from before it is handed out any more."""
         if changed.in_past:
+            self._pasts += 1
+            self.live.clear()
             self._drop(self.topics)
+        elif self.feed.view.past is None and not self.live.is_set():  # it has left all topics that it read the past of
+            self.inbox.put_news(partial(self._end_past, self._pasts))
+            self.inbox.skip_empty()
         if self._log is not None and not self._is_closing:
             held = {name: topic for name, topic in self._topics_by_name().items() if topic in changed.topics}
             starts = {name: changed.start.get(topic) for name, topic in held.items()}

@@ -20,6 +20,8 @@ from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState, new_state
 
+LAG = 64  # messages that the parent has not acknowledged, from which on it is told less often what passed here
+
 
 class SequencerNodeState(Struct, array_like=True):
     """A sequencer's state, which has the epoch, and the state of its links: what a snapshot holds."""
@@ -86,6 +88,12 @@ class SequencerNode(LinkedNode):
         else:
             effects = self.inner.step(source, message, now)
         return self._wish(self._framed(effects, now)) if links or self._to_persist else effects
+
+    def tick(self, now: float) -> Effects:
+        parent = self.inner.tree.parents[self.inner.node]
+        if parent is not None:
+            self.inner.parent_lags = len(self.state.links[parent].unacknowledged) >= LAG
+        return super().tick(now)
 
     def _idle(self) -> Effects:
         return self.inner.idle()

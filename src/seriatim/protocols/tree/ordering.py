@@ -5,7 +5,7 @@ of it arrives. Whatever climbs (`Pass`, `Announce`, `Cut`) carries the ranges of
 not have yet; the parent merges them before it handles the message. So if one event was covered somewhere when another
 one passed, it stands before it in the order of every node above. If nothing climbs, a `Summary` does, at most one in
 `order_ms`. A tick is not journaled and links are numbered, so the decision to send one is an input of its own, as
-`Forget` is.
+`Forget` is. A parent that does not answer gets fewer and longer ones: passes have to wait behind them when it is back.
 
 *At the root.* The root counts positions and hands ranges to the broker: one write under way, repeated until it is
 answered, and at most one in `order_ms`; what comes meanwhile goes with the next one. Only what the broker keeps is
@@ -24,7 +24,7 @@ from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import SequencerState
 from seriatim.protocols.with_broker import Ordered, OrderKept
 
-ORDERED_AT_ONCE = 2_000  # ranges in one message to the broker
+ORDERED_AT_ONCE = 2_000  # ranges in one message to the broker, or to a parent that lags
 
 
 class Ordering(SequencerCore):
@@ -37,6 +37,7 @@ class Ordering(SequencerCore):
         self._order = PassingOrder(self.state.order)
         self._order_due: float | None = 0.0 if self.state.order.ranges else None  # when to hand ranges on, or again
         self._order_rests_until = 0.0  # what comes before goes together
+        self.parent_lags = False  # it has not acknowledged much of what was sent to it
 
     @property
     def order_position(self) -> Position:
@@ -115,6 +116,9 @@ class Ordering(SequencerCore):
     def _hand_on_order(self, now: float, effects: Effects) -> None:
         """A tick: if it is time, summarise for the parent, or write to the broker."""
         if self._order_due is None or now < self._order_due:
+            return
+        if self.parent_lags and len(self.state.order.ranges) < ORDERED_AT_ONCE:
+            self._order_due = now + self.options.retry_ms
             return
         self._order_rests_until = now + self.options.order_ms
         if self._parent is not None:

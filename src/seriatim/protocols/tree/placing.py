@@ -11,6 +11,9 @@ can tell one log from another.
 The home of a topic that nobody has subscribed to may not watch its log. So the publisher also asks the home about the
 number (`Inquire`), at the first event of a topic and whenever a place does not come. The home then looks at the log.
 Its answer is for `explain`, and confirms nothing.
+
+A publisher of very many topics follows the latest of them. One that it no longer follows is followed again when it
+publishes there.
 """
 
 from msgspec import Struct, field
@@ -18,8 +21,9 @@ from msgspec import Struct, field
 from seriatim.model import BROKER, Node, Number, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree.messages import Answer, Inquire
-from seriatim.protocols.with_broker import EventPlaced, Follow, StampedTo
+from seriatim.protocols.with_broker import EventPlaced, Follow, StampedTo, Unfollow
 
+FOLLOWED_MAX = 4_096  # topics; each is a subscription at the broker
 SAYS = {
     "coming": "the node has issued it, and its stamp is on its way",
     "unissued": "the node has not seen it in the log yet",
@@ -50,10 +54,18 @@ class Placing:
     def _followed(self, topic: Topic, home: Node, effects: Effects) -> Following:
         following = self.following.get(topic)
         if following is None:
+            self._make_room(effects)
             following = self.following[topic] = Following()
             effects.send.append((BROKER, Follow(topic)))
             effects.send.append((home, Inquire(topic, 1)))
         return following
+
+    def _make_room(self, effects: Effects) -> None:
+        if len(self.following) >= FOLLOWED_MAX:
+            idle = next((topic for topic, each in self.following.items() if not each.unplaced), None)
+            if idle is not None:
+                del self.following[idle]
+                effects.send.append((BROKER, Unfollow(idle)))
 
     def stored(self, topic: Topic, number: Number, home: Node, effects: Effects) -> None:
         following = self._followed(topic, home, effects)

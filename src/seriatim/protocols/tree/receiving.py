@@ -90,7 +90,8 @@ class Receiving:
             self._reject(message, jump, effects)
             self.state.beyond.add(message.topic)
         elif message.entries is not None:
-            self._admit(message.topic, message.number, message.entries, message.event, now, position=message.position)
+            position = self._believed_position(message)
+            self._admit(message.topic, message.number, message.entries, message.event, now, position=position)
         elif message.number <= holding.stamped_to:
             entries, position = self._take_stamp(holding, message.number), position_of(holding, message.number)
             self._admit(message.topic, message.number, entries, message.event, now, position=position)
@@ -113,6 +114,10 @@ class Receiving:
             return False
         publisher = message.event.publisher if message.event is not None else None
         return is_proven(key, message.proof, message.topic, message.number, publisher, message.entries)
+
+    def _believed_position(self, message: Delivered) -> Position:
+        """The place that a publisher wrote with its event. No proof covers it: where stamps are proven, 0."""
+        return message.position if self.options.stamp_key is None else 0
 
     def _names_joining(self, message: Delivered) -> bool:
         """Whether it must wait for the start of a topic before anybody can say how far ahead of it this is."""
@@ -294,7 +299,7 @@ class Receiving:
                 holding.skipped[index : index + 1] = [(a, b) for a, b in rest if a <= b]
                 if message.event is not None:
                     entries = message.entries or {}
-                    position = message.position or None
+                    position = self._believed_position(message) or None
                     late = Notification(message.event, message.number, entries, True, position)
                     self.state.ready.append(late)
                 return
