@@ -38,7 +38,7 @@ def test_seek_needs_a_durable_subscriber_and_a_place() -> None:
 
 async def test_gaps_are_told_and_do_not_count(capsys: pytest.CaptureFixture[str]) -> None:
     async def events() -> AsyncIterator[object]:
-        yield Gap("orders", 1, 300, "the order log no longer has it")
+        yield Gap("orders", 1, 300, "the order log does not have it")
         yield Gap("prices", 7, 7, "the log no longer has it")
 
     await print_events(events(), 1, None, Shown(stamps=False, positions=False, as_json=False))
@@ -46,7 +46,7 @@ async def test_gaps_are_told_and_do_not_count(capsys: pytest.CaptureFixture[str]
     assert (told.out, told.err.splitlines()) == (
         "",
         [
-            "gap: orders 1…300 will not come: the order log no longer has it",
+            "gap: orders 1…300 will not come: the order log does not have it",
             "gap: prices 7 will not come: the log no longer has it",
         ],
     )

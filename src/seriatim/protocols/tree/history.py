@@ -33,7 +33,7 @@ from seriatim.protocols.with_broker import (
 
 RUNS_AHEAD = 1_000  # the order log is read on when fewer runs are left to fetch
 NOT_KEPT = "the broker no longer keeps it"
-NOT_IN_ORDER_LOG = "the order log no longer has it"
+NOT_IN_ORDER_LOG = "the order log does not have it"
 
 
 class History(Receiving):
@@ -166,8 +166,8 @@ class History(Receiving):
         wanted, due = reading.wanted.get(topic, 1), run.first
         if known is not None and reading.is_trimmed:
             due = max(known + 1, wanted)
-        elif known is None and (wanted > 1 or (reading.is_trimmed and reading.start.after == 0)):
-            due = wanted
+        elif known is None and (wanted > 1 or reading.start.after == 0):
+            due = wanted  # what lies before is gone, or is from before there was an order log
         if due < run.first:
             reading.runs.append(Run(run.position, topic, due, run.first - 1, is_gone=True))
         skipped = max(0, wanted - run.first, reading.start.after + 1 - run.position)
