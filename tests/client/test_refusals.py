@@ -120,9 +120,6 @@ async def check_methods(bus: seriatim.Bus, events: seriatim.Subscription, kind: 
         elif method == "acknowledge":  # a tree has it for durable subscriptions
             with pytest.raises(InputError, match="the subscription is not durable"):
                 await call()
-        elif method == "seek":  # a tree has it if there is one order for everybody
-            with pytest.raises(InputError, match="the cluster orders pairwise"):
-                await call()
         else:
             async with asyncio.timeout(30):
                 await call()
