@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import structs
+
 import seriatim
 from seriatim.audit import audit, read_history
 from seriatim.brokers.nats.server import NatsServer
@@ -210,14 +212,18 @@ class Stage:
 
 def judge(folder: Path, causal: bool) -> Judged:
     """What the logs show. Guests that were killed never said what they had left: only of the others is known that
-    nothing is missing. Nor did they say whether their last event was taken: one that has no number, and that nobody was
-    notified of, is left out."""
+    nothing is missing. Nor did they say whether their last event was taken, and under which number: subscribers know,
+    and one that nobody was notified of is left out."""
     history = read_history(folder / "log")
     report = audit(history)
-    notified = {row.event_id for row in history.deliveries}
+    numbers = {row.event_id: row.number for row in history.deliveries}
     steady = History(
         [row for row in history.deliveries if row.subscriber.startswith("steady")],
-        [row for row in history.publications if row.number is not None or row.event_id in notified],
+        [
+            row if row.number is not None else structs.replace(row, number=numbers[row.event_id])
+            for row in history.publications
+            if row.number is not None or row.event_id in numbers
+        ],
         [row for row in history.subscriptions if row.subscriber.startswith("steady")],
     )
     if report.verdicts["completeness"].answer == "unknown":
