@@ -40,7 +40,9 @@ def answers(history: History) -> dict[str, str]:
     ("lost", "valid"),
     [
         pytest.param({}, set(GUARANTEES), marks=pytest.mark.long),
-        ({"deliveries": (6,)}, set()),  # the last row of a subscriber, so that no hole in its positions shows it
+        pytest.param(
+            {"deliveries": (6,)}, set(), marks=pytest.mark.long
+        ),  # the last row of a subscriber, so that no hole in its positions shows it
         pytest.param({"publications": (3, 4)}, {"per-topic", "tno", "acyclic"}, marks=pytest.mark.long),
         pytest.param({"subscriptions": (2,)}, set(GUARANTEES) - {"integrity", "completeness"}, marks=pytest.mark.long),
     ],

@@ -109,7 +109,7 @@ def same(report: Report) -> tuple[object, ...]:
     return (report.verdicts, shown, report.counts, counted)
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(LOGS, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])])
+@pytest.mark.parametrize("count", [6, pytest.param(LOGS, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])])
 def test_agrees_with_the_reference_on_logs_with_faults_of_every_kind(
     small: SparkSession, tmp_path: Path, count: int
 ) -> None:
@@ -195,6 +195,7 @@ def judged(spark: SparkSession, history: History, options: AuditOptions | None =
     return audit_tables(tables_of(spark, history), options=options)
 
 
+@pytest.mark.long
 def test_one_log(small: SparkSession) -> None:
     history = shop()
     result = judged(small, history)

@@ -49,7 +49,7 @@ def alone(spark: SparkSession, order: list[Placement]) -> DataFrame:
     return order_table(spark, {"": order}).drop("run")
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(LOGS, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])])
+@pytest.mark.parametrize("count", [12, pytest.param(LOGS, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])])
 def test_agrees_with_the_plain_certificate(
     small: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
@@ -100,6 +100,7 @@ def shop() -> tuple[History, list[Placement]]:
     return History(rows), [Placement(1, "A", 1, 2), Placement(3, "B", 1, 1), Placement(4, "A", 3, 3)]
 
 
+@pytest.mark.long
 def test_one_log_whatever_reads_it(small: SparkSession, tmp_path: Path) -> None:
     history, order = shop()
     expected = certify(history.deliveries, order)

@@ -109,6 +109,7 @@ def test_flagged_by_the_batch_that_reads_it_and_never_again(
     assert report.verdicts["causal"].answer == "unknown"
 
 
+@pytest.mark.long
 def test_a_window_that_is_too_small_says_unknown(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", 0, [row for b in range(4) for row in rows(b) if row.subscriber == "s1"])
     write(tmp_path / "log", 1, [row for b in range(4) for row in rows(b) if row.subscriber == "s2"])
@@ -124,6 +125,7 @@ def test_a_window_that_is_too_small_says_unknown(spark: SparkSession, tmp_path: 
     assert later.done[-1].totals.late == 30
 
 
+@pytest.mark.long
 def test_rows_that_do_not_fit_end_it(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", 0, rows(0))
     (tmp_path / "log" / "001.jsonl").write_text('{"host": "s1", "position": "ten", "event_id": "a", "topic": "A"}\n')
