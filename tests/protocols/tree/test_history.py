@@ -454,3 +454,37 @@ def test_a_position_beyond_the_end_loses_nothing_that_follows() -> None:
     assert net.subscriber("s").state.reading is None
     traffic(net, 1, first=3)
     assert net.notified("s") == ["a3", "b3"]
+
+
+def skipping_reader(stop: int | None, is_shortened: bool) -> list[str]:
+    """It skips what was published between its join and its reading of the order log. Restarted after `stop` records."""
+    net = net_of(durable=True, history_window=2)
+    traffic(net, 1)
+    net.hold_back(ReadOrder)
+    begin(net, "s", "ABC", Start(numbers={"A": 1, "B": 9}))
+    traffic(net, 3, first=2)
+    held = list(net.held_back)
+    net.lose()
+    net.on_the_way.extend(held)
+    for _ in range(1_000):
+        if (stop is not None and len(net.journals["s"]) >= stop) or not net.on_the_way:
+            break
+        source, target, message = net.on_the_way.popleft()
+        net.step(source, target, message)
+    if is_shortened and (records := net.subscriber("s").compact()) is not None:
+        net.journals["s"] = list(records)
+    if stop is not None:
+        restart(net, "s")
+    net.wait(200)
+    traffic(net, 1, first=5)
+    assert net.all_told("s", Gap) == []
+    return net.notified("s")
+
+
+@pytest.mark.parametrize("is_shortened", [False, True])
+@pytest.mark.parametrize("stop", range(14))
+def test_what_was_skipped_is_not_told_after_a_restart(stop: int, is_shortened: bool) -> None:
+    """Nothing is persisted for an event that lies before the start. It counts all the same."""
+    told = skipping_reader(None, is_shortened=False)
+    assert not {"b1", "b2", "b3", "b4"} & set(told)
+    assert skipping_reader(stop, is_shortened) == told

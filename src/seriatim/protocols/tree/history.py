@@ -9,7 +9,8 @@ It pulls: it asks for what follows in the order log when it has little left to f
 numbers fetched and not notified. So it needs the same memory however long the past is.
 
 A durable subscriber persists the position with each event of the past, and the switch to live events. After a restart
-it reads on behind the last of these positions.
+it tells what comes behind the last of these positions. It reads the order log from there if it knows a number of every
+topic; else from where it began, because events that it skipped count too, and nothing was persisted for them.
 """
 
 from collections.abc import Mapping
@@ -74,6 +75,7 @@ class History(Receiving):
             tables = (
                 reading.wanted,
                 reading.read_to,
+                reading.first_told,
                 reading.fetched_to,
                 reading.told_to,
                 reading.arrived,
@@ -99,10 +101,12 @@ class History(Receiving):
         reading.wanted.setdefault(message.topic, first)
 
     def _resume_past(self, reading: Reading, record: Done) -> None:
-        """The past was told up to here."""
+        """The past was told up to here. A topic of which nothing was told may have had events that were skipped."""
         if record.topic in self.state.holdings and record.position >= reading.told:
-            reading.told = reading.read = record.position
+            reading.told = record.position
             reading.read_to[record.topic] = record.number
+            if self.state.holdings.keys() <= reading.read_to.keys():
+                reading.read = record.position
 
     def _rest_of_past(self, position: Position | None) -> Start | None:
         """Where somebody would begin who goes on from here, or from this lower position."""
@@ -114,7 +118,9 @@ class History(Receiving):
 
     def _compact_past(self, reading: Reading, done: Mapping[Topic, Number] | None, start: Start) -> list[Joined | Done]:
         """The records that follow the beginning of the past in a shortened journal."""
-        version, told = self.state.version, done if done is not None else reading.read_to | reading.told_to
+        version = self.state.version
+        skipped = reading.read_to | {topic: first - 1 for topic, first in reading.first_told.items()}
+        told = skipped | dict(reading.told_to if done is None else done)
         holdings = sorted(self.state.holdings.items())
         joins = [
             Joined(version, topic, each.start, each.floor, 0, each.acquaintance, reading.end)
@@ -145,7 +151,7 @@ class History(Receiving):
 
     def _is_covered(self, reading: Reading) -> bool:
         """Whether all that lies before the starts of the joins was read."""
-        return reading.read >= reading.end
+        return reading.read >= max(reading.end, reading.told)
 
     def _on_order_read(self, message: OrderRead) -> None:
         reading = self.state.reading
@@ -170,10 +176,11 @@ class History(Receiving):
             due = wanted  # what lies before is gone, or is from before there was an order log
         if due < run.first:
             reading.runs.append(Run(run.position, topic, due, run.first - 1, is_gone=True))
-        skipped = max(0, wanted - run.first, reading.start.after + 1 - run.position)
+        skipped = max(0, wanted - run.first, max(reading.start.after, reading.told) + 1 - run.position)
         if run.first + skipped <= run.last:
             reading.runs.append(Run(run.position + skipped, topic, run.first + skipped, run.last))
-        reading.read_to[topic] = run.last
+            reading.first_told.setdefault(topic, run.first + skipped)
+        reading.read_to[topic] = max(known or 0, run.last)
 
     def _fetch(self, reading: Reading, effects: Effects) -> None:
         """Ask for the events of the next runs, as soon as half of the window is free."""
@@ -235,7 +242,7 @@ class History(Receiving):
         del runs[:finished]
         reading.fetched -= finished
         if not runs:
-            reading.told = reading.read
+            reading.told = max(reading.told, reading.read)
 
     def _tell_run(self, reading: Reading, run: Run, effects: Effects) -> bool:
         """Whether all of it is told now."""

@@ -172,6 +172,7 @@ class Reading(Struct):
     is_trimmed: bool = False  # the order log no longer has all of it
     wanted: dict[Topic, Number] = field(default_factory=dict)  # the number that each topic begins with
     read_to: dict[Topic, Number] = field(default_factory=dict)  # the last number of each topic that was read
+    first_told: dict[Topic, Number] = field(default_factory=dict)  # the first number of each topic that is not skipped
     runs: list[Run] = field(default_factory=list)  # read and not told, in order
     fetched: int = 0  # so many of these runs are fetched
     fetched_to: dict[Topic, Number] = field(default_factory=dict)
