@@ -27,20 +27,26 @@ class OverlayVerdict(Judged):
         return {"subscriptions": self.subscriptions, "owed": self.owed, "told as gaps": self.gaps}
 
 
+def read_streams(folder: Path) -> list[Stream]:
+    """The subscriptions that were there all the time; none, if their clients did not finish."""
+    path = folder / "streams.json"
+    return msgspec.json.decode(path.read_bytes(), type=list[Stream]) if path.exists() else []
+
+
 def verify_overlay(folder: Path) -> OverlayVerdict:
     """Order of everything, and completeness for the steady subscriptions."""
     history = read_history(folder / "log")
     sent = read_sent(folder)
     verdict = OverlayVerdict(confirmed=len(sent), subscriptions=len({row.subscriber for row in history.deliveries}))
     verdict.take(history, GUARANTEES)
-    streams = folder / "streams.json"
-    if not streams.exists():
+    streams = read_streams(folder)
+    if not streams:
         verdict.violations.append("nothing is shown: the steady clients did not finish")
         return verdict
     seen: dict[str, set[str]] = {}
     for row in history.deliveries:
         seen.setdefault(row.subscriber, set()).add(row.event_id)
-    for stream in msgspec.json.decode(streams.read_bytes(), type=list[Stream]):
+    for stream in streams:
         owed = matching(stream.where, sent)
         got = seen.get(stream.subscriber, set())
         told = count_gaps(stream.gaps)

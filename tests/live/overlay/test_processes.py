@@ -9,8 +9,9 @@ import pytest
 import pytest_asyncio
 
 from seriatim.audit import read_history
+from soak.overlay.child import matching, read_sent
 from soak.overlay.run import OverlaySystem
-from soak.overlay.verify import GUARANTEES, verify_overlay
+from soak.overlay.verify import GUARANTEES, read_streams, verify_overlay
 from tests.live.overlay.world import until
 
 TREE = {"B1": "", "B2": "B1", "B3": "B1", "B4": "B2"}
@@ -51,11 +52,15 @@ def test_the_judge_notices_a_loss_and_disorder(round_with_kills: Path, tmp_path:
     broken = tmp_path / "broken"
     shutil.copytree(round_with_kills, broken)
     history = read_history(round_with_kills / "log")
-    notified = Counter(row.subscriber for row in history.deliveries)
+    steady = {stream.subscriber: stream for stream in read_streams(round_with_kills)}
+    notified = Counter(row.subscriber for row in history.deliveries if row.subscriber in steady)
     victim = notified.most_common(1)[0][0]
+    owed = matching(steady[victim].where, read_sent(round_with_kills))  # not what a publisher gave up, but came anyway
     rows = [row for row in history.deliveries if row.subscriber == victim]
     others = [row for row in history.deliveries if row.subscriber != victim]
-    turned = [msgspec.structs.replace(row, position=place) for place, row in enumerate(reversed(rows[1:]))]
+    loss = next(row for row in rows if row.event_id in owed)
+    kept = [row for row in reversed(rows) if row is not loss]
+    turned = [msgspec.structs.replace(row, position=place) for place, row in enumerate(kept)]
     (broken / "log" / "deliveries.jsonl").write_bytes(msgspec.json.Encoder().encode_lines([*others, *turned]))
     violations = verify_overlay(broken).violations
     assert any(line.startswith("lost") for line in violations), violations
