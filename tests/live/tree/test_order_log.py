@@ -119,6 +119,7 @@ async def test_an_order_log_that_somebody_deletes_is_a_gap(
         assert await begun_anew(bus, topics) == [("a", 1, 3), ("b", 1, 3)]
         assert running.status().nodes[0].order_lost == 6
         await bus.publish(topics[0], b"news")
+        await until(lambda: running.status().nodes[0].order_kept == 7, "the log to have it")
         async with bus.subscribe(*topics, start=7) as events:
             (event,) = await take(events, 1)
             assert (event.position, event.number) == (7, 4), "no position is given twice"
