@@ -117,6 +117,16 @@ async def test_it_begins_at_a_position_a_number_or_a_time() -> None:
             assert data(await take(events, 1)) == ["live"]
 
 
+async def test_a_number_that_does_not_exist_yet_begins_with_the_next_event() -> None:
+    async with global_world() as w, w.bus() as bus:
+        await bus.publish("a", b"1")
+        await ordered(w, 1)
+        async with bus.subscribe("a", "b", start={"a": 17}) as events:
+            await events.caught_up()
+            await bus.publish("a", b"2")
+            assert data(await take(events, 1)) == ["2"]
+
+
 async def test_what_is_no_place_in_the_past_is_refused() -> None:
     async with global_world() as w, w.bus() as bus:
         with pytest.raises(InputError, match="the order log is empty"):

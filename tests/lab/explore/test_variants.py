@@ -13,8 +13,9 @@ from seriatim.lab.explore.engine.world import Budget
 from seriatim.lab.explore.registry import TREE
 from seriatim.lab.explore.tree.cast import TreeWorld, change, publish
 from seriatim.lab.explore.tree.random_worlds import TreeWalk, may_lose
-from seriatim.model import Address, InputError
+from seriatim.model import BROKER, Address, InputError
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import KeepOrder
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.with_broker import Change, Publish, Start
 
@@ -96,6 +97,13 @@ READ_THE_PAST = story(
     TreeOptions(order="global", durable=True, history_window=1, order_ms=0.0),
     setup={"y": "A B"},
     budgets={"s": Budget(crashes=1), "root": Budget(ticks=99)},
+)
+
+READ_A_CUT_LOG = story(
+    {"s": [change("A B", start=Start())], "p": events("p", "A B"), BROKER: [KeepOrder(0, 0)]},
+    TreeOptions(mode="log", order="global", order_ms=0.0),
+    setup={"y": "A B"},
+    budgets={"root": Budget(ticks=99)},
 )
 
 STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
@@ -182,6 +190,8 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         {"order-log", "stuck", "loss"},
     ),
     "no-cover": (READ_THE_PAST, {"loss"}),
+    "no-lost-told": (READ_A_CUT_LOG, {"loss"}),
+    "no-lost-noticed": (READ_A_CUT_LOG, {"order-log", "stuck"}),
     "no-history-journal": (READ_THE_PAST, {"duplicate"}),
     "no-global-coupling, a reaction": (
         story(

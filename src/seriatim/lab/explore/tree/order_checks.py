@@ -137,12 +137,13 @@ def _missing(
     start, log = change.start, world.log(address)
     assert start is not None, "it begins with the past"
     told = {(each.event.topic, each.number) for each in log if type(each) is Notification}
-    told |= {(each.topic, n) for each in log if type(each) is Gap for n in range(each.first, each.last + 1)}
     places = {
         (each.topic, number): begin + 1 + number - each.first
         for begin, each in zip(order.begins, order.ranges, strict=True)
         for number in range(each.first, each.last + 1)
     }
+    gaps = {(each.topic, n) for each in log if type(each) is Gap for n in range(each.first, each.last + 1)}
+    told |= gaps - places.keys()  # what the log has is no gap
     missing: dict[Topic, Number] = {}
     for topic in change.add & machine.state.lanes.keys():
         for number in range(1, machine.state.lanes[topic].done + 1):
