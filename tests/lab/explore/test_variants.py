@@ -3,6 +3,7 @@
 `docs/explorer.md` has the numbers of random worlds that it takes without such help.
 """
 
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from seriatim.lab.explore.tree.random_worlds import TreeWalk, may_lose
 from seriatim.model import BROKER, Address, InputError
 from seriatim.order import SequencingTree
 from seriatim.protocols.broker import KeepOrder
+from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.with_broker import Change, Publish, Start
 
@@ -36,7 +38,7 @@ AWAITED = TreeOptions(mode="log", confirm="placed")
 GLOBAL = TreeOptions(mode="ticket", order="global")
 CHAIN = SequencingTree.chain({"A": 1, "B": 2, "C": 3, "D": 3}, 3)
 
-Commands = dict[Address, list[Publish | Change]]
+Commands = Mapping[Address, Sequence[Payload]]
 
 
 def story(
