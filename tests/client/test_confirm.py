@@ -16,6 +16,7 @@ from nats.js.errors import NotFoundError
 import seriatim
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.client import Bus
+from seriatim.client.brokered import discovery
 from seriatim.live.server import SequencerServer
 from seriatim.model import InputError, RequestRefused, TimedOut
 from seriatim.order import SequencingTree
@@ -165,6 +166,30 @@ async def test_a_home_that_is_not_connected_is_named(tmp_path: Path) -> None:
         with pytest.raises(TimedOut, match=r"stored as a 2, and has no place .* \(node east is not connected: "):
             await bus.publish("a", b"2")
         await bus.publish("b", b"2")
+
+
+async def test_a_node_above_the_home_that_is_not_connected_is_named(tmp_path: Path) -> None:
+    """The home answers that the stamp is on its way: only the client can say that the root is away."""
+    async with (
+        over_tcp.server("climbing", tmp_path) as running,
+        over_tcp.bus("climbing") as bus,
+        bus.subscribe("a", "b"),
+    ):
+        await bus.publish_many([("a", b"1"), ("b", b"1")])
+        await running.served["root"].stop()
+        await until("the loss is noticed", lambda: bool(bus.explain().down))
+        hurry(bus, timeout_s=1.0)
+        away = r"\(.*; node root is not connected: .*, and its place may be decided there\)"
+        with pytest.raises(TimedOut, match=rf"stored as a 2, and has no place in the order yet {away}"):
+            await bus.publish("a", b"2")
+
+
+async def test_a_node_that_does_not_run_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "OTHERS_S", 50.0)
+    async with over_tcp.server("refusing", tmp_path) as running:
+        await running.served["east"].stop()
+        async with asyncio.timeout(30.0), over_tcp.bus("refusing", timeout_s=55.0) as bus:
+            await bus.publish("b", b"1")
 
 
 async def test_what_waits_when_the_bus_closes_is_known_to_be_stored() -> None:

@@ -1,6 +1,7 @@
 """Ask a running cluster about itself over the broker, so that no address of a node is needed."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
@@ -16,6 +17,8 @@ from seriatim.client.brokered.discovery import ask_for_description
 from seriatim.model import ConnectionFailed, Node
 from seriatim.server.description import ClusterDescription, decode_description
 from seriatim.server.status import NodeExplanation, NodeStatus, node_subject
+
+LEAST_S = 0.1  # to ask a last question
 
 _Answer = TypeVar("_Answer", bound=Struct)
 
@@ -61,11 +64,12 @@ class Cluster:
 
 @asynccontextmanager
 async def find_cluster(url: str, name: str, timeout_s: float) -> AsyncIterator[Cluster]:
-    """Connect to the broker and ask who sequences there."""
+    """Connect to the broker and ask who sequences there. All that is asked shares one time."""
     check_outlives(url)
+    deadline_s = time.monotonic() + timeout_s
     async with opened(url, timeout_s) as broker:
-        answer = await ask_for_description(broker, name, timeout_s)
+        answer = await ask_for_description(broker, name, max(LEAST_S, deadline_s - time.monotonic()))
         if answer is None:
             fix = "start one with `seriatim serve` or `seriatim up`"
             raise ConnectionFailed(f"no sequencer answers for cluster {name!r} on {shown(url)}; {fix}")
-        yield Cluster(broker, decode_description(answer), timeout_s)
+        yield Cluster(broker, decode_description(answer), max(LEAST_S, deadline_s - time.monotonic()))

@@ -115,6 +115,9 @@ def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool
             if status is not None and status.order_position:
                 lag = status.order_position - status.order_kept
                 click.echo(f"order log: {status.order_position:,} positions, {lag:,} of them not on the broker yet")
+                if status.order_lost:
+                    lost = f"it was deleted, or an older copy restored, when it had {status.order_lost:,} positions"
+                    click.echo(f"order log: {lost}; history has gaps there, and `seriatim order` tells them")
     served = {status.node for _, status in answers if status is not None and status.role == "active"}
     return served == {place.node for place, _ in answers}
 

@@ -32,13 +32,14 @@ class OrderState(Struct, array_like=True, omit_defaults=True):
     """What a node remembers of the order. `end` and `told` count numbers since it began to keep the order.
 
     The ranges are those behind the first `told` numbers: not yet handed to the parent or, at the root, not yet known to
-    be in the broker's order log.
+    be in the broker's order log. `lost`: the order log once ended before this position, which it had kept.
     """
 
     begun: bool = False
     end: Position = 0
     told: Position = 0
     ranges: list[OrderedRange] = field(default_factory=list)
+    lost: Position = 0
 
 
 class PassingOrder:

@@ -43,6 +43,16 @@ class Erase(Struct, frozen=True, tag=True):
     last: Number
 
 
+class KeepOrder(Struct, frozen=True, tag=True):
+    """Command to the broker: of the order log only positions `first` … `last` are left.
+
+    Retention takes what is before. Who deletes the log, or restores an older copy of it, takes what is behind.
+    """
+
+    first: Position
+    last: Position
+
+
 class Slot(Struct):
     """What the first writer put there. No event: a void."""
 
@@ -68,19 +78,52 @@ class TopicState(Struct):
 
 
 class OrderLogState(Struct):
-    """The order log: each range, and how many positions come before it."""
+    """The order log: each range, and how many positions come before it. What is missing between two ranges is lost."""
 
     end: Position = 0
+    writer: Address = ""  # the root, which is told when the log becomes shorter
     ranges: list[OrderedRange] = field(default_factory=list)
     begins: list[Position] = field(default_factory=list)
     readers: dict[Address, say.ReadOrder] = field(default_factory=dict)  # who waits for something to follow
 
+    @property
+    def first(self) -> Position:
+        """The first position that it holds; behind the end, if it holds none."""
+        return self.begins[0] + 1 if self.begins else self.end + 1
+
     def read(self, question: say.ReadOrder) -> say.OrderRead:
-        """A bounded number of the ranges behind a position that is not the end."""
-        index = bisect_right(self.begins, question.after) - 1
-        some = self.ranges[index : index + ORDER_READ_MAX]
-        ranges = from_position(some, self.begins[index], question.after)
-        return say.OrderRead(question.after, ranges, question.version)
+        """A bounded number of the ranges behind a position that is not the end, up to the next loss."""
+        after, ranges, begins = question.after, self.ranges, self.begins
+        index = max(0, bisect_right(begins, after) - 1)
+        if index < len(ranges) and begins[index] + ranges[index].count <= after:
+            index += 1  # what follows is lost
+        if index == len(ranges):
+            return say.OrderRead(self.end, (), question.version)
+        begin = expected = begins[index]
+        some: list[OrderedRange] = []
+        for each, begins_at in zip(
+            ranges[index : index + ORDER_READ_MAX], begins[index : index + ORDER_READ_MAX], strict=True
+        ):
+            if begins_at != expected:
+                break
+            some.append(each)
+            expected += each.count
+        after = max(after, begin)
+        return say.OrderRead(after, from_position(some, begin, after), question.version)
+
+    def keep(self, first: Position, last: Position) -> None:
+        """Only these positions are left."""
+        kept = [
+            (begin, each)
+            for begin, each in zip(self.begins, self.ranges, strict=True)
+            if begin < last and begin + each.count >= first
+        ]
+        self.begins, self.ranges = [], []
+        for begin, each in kept:
+            skipped, end = max(0, first - 1 - begin), min(last, begin + each.count)
+            self.begins.append(begin + skipped)
+            self.ranges.append(OrderedRange(each.topic, each.first + skipped, each.first + end - begin - 1))
+        self.end = min(self.end, last)
 
 
 class BrokerState(Struct):
@@ -282,9 +325,17 @@ class Broker(Machine):
     # ── the order log ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ordered(self, source: Address, message: say.Ordered, effects: Effects) -> None:
-        """Keep what follows the end, once. A repeat, or what would leave a hole, is only answered."""
+        """Keep what follows the end, once. A repeat is only answered.
+
+        The root continues behind what was kept. If the log ends before that, it was deleted or is an older copy: what
+        is missing between is lost, and whoever reads is told.
+        """
         order = self.state.order
-        if message.after == order.end and message.ranges:
+        order.writer = source
+        if message.after > order.end:
+            effects.send.append((source, say.OrderKept(order.end)))
+        if message.after > order.end or (message.after == order.end and message.ranges):
+            order.end = message.after
             for each in message.ranges:
                 order.begins.append(order.end)
                 order.ranges.append(each)
@@ -293,6 +344,14 @@ class Broker(Machine):
             for reader, question in sorted(waiting.items()):
                 self._read_order(reader, question, effects)
         effects.send.append((source, say.OrderKept(order.end)))
+
+    def _keep_order(self, source: Address, message: KeepOrder, effects: Effects) -> None:
+        if source != APPLICATION:
+            raise RemoteError(f"{source} wanted to cut the order log; only the broker's operator may")
+        order, before = self.state.order, self.state.order.end
+        order.keep(message.first, message.last)
+        if order.end < before and order.writer:
+            effects.send.append((order.writer, say.OrderKept(order.end)))
 
     def _read_order(self, source: Address, message: say.ReadOrder, effects: Effects) -> None:
         """Answer with what follows; if nothing does, as soon as something does. A reader has one question open."""
@@ -338,4 +397,5 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Fetch: Broker._fetch,
     say.Ordered: Broker._ordered,
     say.ReadOrder: Broker._read_order,
+    KeepOrder: Broker._keep_order,
 }

@@ -316,7 +316,11 @@ class Delivered(Struct, frozen=True, tag=True):
 
 
 class Ordered(Struct, frozen=True, tag=True):
-    """Root → broker: behind the first `after` positions of the order come these ranges. Kept once."""
+    """Root → broker: behind the first `after` positions of the order come these ranges. Kept once.
+
+    Without ranges: so many positions were kept; how many are? A log that ends earlier has lost what is between. The
+    broker says where it ended, goes on behind `after`, and says that.
+    """
 
     after: Position
     ranges: tuple[OrderedRange, ...]
@@ -324,7 +328,7 @@ class Ordered(Struct, frozen=True, tag=True):
 
 
 class OrderKept(Struct, frozen=True, tag=True):
-    """Broker → root: the order log holds the first `position` positions."""
+    """Broker → root: the order log ends with this position. Also unasked, if it ends earlier than it did."""
 
     position: Position
 

@@ -55,6 +55,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     links: dict[Node, LinkStatus] = field(default_factory=dict)
     order_position: int = 0  # of a root that keeps the order log: positions given, and those that the broker keeps
     order_kept: int = 0
+    order_lost: int = 0  # the order log was found cut short: some positions up to this one are lost
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):

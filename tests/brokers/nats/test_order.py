@@ -10,7 +10,7 @@ from seriatim.brokers.nats.order import READ_TOGETHER, decode_order, encode_orde
 from seriatim.brokers.nats.streams import StreamOptions
 from seriatim.model import InputError, RemoteError
 from seriatim.order import OrderedRange
-from seriatim.protocols.with_broker import Ordered, OrderKept, OrderRead
+from seriatim.protocols.with_broker import Ordered, OrderKept, OrderRead, ReadOrder
 from tests.brokers.conformance import Probe
 from tests.brokers.nats.world import jetstream_world
 
@@ -30,8 +30,8 @@ def test_a_message_can_be_read_by_anybody() -> None:
         (msgspec.msgpack.encode([2, 1, 0, ["a"], [0, 1, 1]]), "version 2 of its format"),
         (msgspec.msgpack.encode([1, 1, 0, ["a"], [0, 1]]), "cut off"),
         (msgspec.msgpack.encode([1, 1, 0, ["a"], [1, 1, 1]]), "cut off"),
-        (msgspec.msgpack.encode([1, 1, 0, ["a"], []]), "without ranges"),
-        (msgspec.msgpack.encode([1, 1, 0, ["a"], [0, 1, 0]]), "with empty ones"),
+        (msgspec.msgpack.encode([1, 1, -1, ["a"], []]), "positions that do not exist"),
+        (msgspec.msgpack.encode([1, 1, 0, ["a"], [0, 1, 0]]), "with empty ranges"),
     ],
 )
 def test_what_is_not_an_order_log(body: bytes, said: str) -> None:
@@ -91,8 +91,42 @@ async def test_retention_and_deletion() -> None:
         await plain.close()
         with pytest.raises(InputError, match="order log: it is empty, or was deleted"):
             await log.read(0)
-        assert await root.ask(number(4), OrderKept) == OrderKept(8), "made again, and it begins there"
+        root.clear()
+        root.send(number(4))
+        await root.until(lambda: root.of(OrderKept) == [OrderKept(0), OrderKept(8)], "made again, and begins there")
         assert await log.bounds() == OrderBounds(7, 8)
+
+
+async def test_an_older_copy_goes_on_and_tells_what_is_lost() -> None:
+    async with jetstream_world() as world:
+        broker = await world.connect()
+        root, log = Probe(broker, "root"), broker.order_log()
+        for n in (1, 2):
+            await root.ask(number(n), OrderKept)
+        again = Probe(await world.connect(), "root")
+        again.send(Ordered(8, (), 1))
+        await again.until(lambda: again.of(OrderKept) == [OrderKept(4), OrderKept(8)], "where it ended, and ends")
+        assert await log.bounds() == OrderBounds(1, 8)
+        assert await log.read(3) == OrderRead(3, (OrderedRange("a", 4, 4),)), "up to what is lost"
+        assert await log.read(4) == OrderRead(8, ())
+        assert await root.ask(number(5), OrderKept) == OrderKept(10)
+        assert await log.read(0) == OrderRead(0, (OrderedRange("a", 1, 2), OrderedRange("a", 3, 4)))
+        assert await log.read(5) == OrderRead(8, (OrderedRange("a", 9, 10),))
+
+
+async def test_a_root_is_told_that_its_log_was_deleted_and_a_waiting_reader_what_is_gone() -> None:
+    async with jetstream_world() as world:
+        broker = await world.connect()
+        root, reader = Probe(broker, "root"), Probe(broker, "reader")
+        for n in (1, 2):
+            await root.ask(number(n), OrderKept)
+        plain = await world.plain_client()
+        await plain.jetstream().delete_stream(broker.names.order_stream)
+        await plain.close()
+        reader.send(ReadOrder(0))
+        await root.until(lambda: OrderKept(0) in root.of(OrderKept), "it is told unasked")
+        root.send(Ordered(4, (), 1))
+        assert await reader.first(OrderRead) == OrderRead(4, ())
 
 
 async def test_its_own_retention() -> None:

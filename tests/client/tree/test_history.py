@@ -117,6 +117,16 @@ async def test_it_begins_at_a_position_a_number_or_a_time() -> None:
             assert data(await take(events, 1)) == ["live"]
 
 
+async def test_a_number_that_does_not_exist_yet_begins_with_the_next_event() -> None:
+    async with global_world() as w, w.bus() as bus:
+        await bus.publish("a", b"1")
+        await ordered(w, 1)
+        async with bus.subscribe("a", "b", start={"a": 17}) as events:
+            await events.caught_up()
+            await bus.publish("a", b"2")
+            assert data(await take(events, 1)) == ["2"]
+
+
 async def test_what_is_no_place_in_the_past_is_refused() -> None:
     async with global_world() as w, w.bus() as bus:
         with pytest.raises(InputError, match="the order log is empty"):
@@ -292,6 +302,27 @@ async def test_what_retention_took_is_a_gap() -> None:
             lost = [number for item in items if isinstance(item, Gap) for number in range(item.first, item.last + 1)]
             assert lost == [1, 2]
             assert data([item for item in items if isinstance(item, Event)]) == ["3", "4"]
+
+
+async def test_an_order_log_that_somebody_deletes_is_a_gap() -> None:
+    broker = MemoryBroker()
+    async with global_world(broker=broker) as w, w.bus() as bus:
+        for topic, text in texts(6):
+            await bus.publish(topic, text)
+        await ordered(w, 6)
+        broker.keep_order(0, 0)
+        async with bus.subscribe("a", "b", start="first", show_gaps=True) as events:
+            await until("it is live", lambda: events.progress().is_live)
+            gaps = [await anext(events) for _ in range(2)]
+            assert [(gap.topic, gap.first, gap.last) for gap in gaps if isinstance(gap, Gap)] == [
+                ("a", 1, 2),
+                ("b", 1, 2),
+            ]
+            await bus.publish("a", b"7")
+            event = await anext(events)
+            assert isinstance(event, Event) and event.position == 7, "no position is given twice"
+        with pytest.raises(InputError, match="position 3 is no longer in the order log"):
+            await bus.subscribe("a", start=3).__aenter__()
 
 
 async def test_a_past_that_was_left_unread_does_not_end_the_next_one() -> None:

@@ -3,6 +3,7 @@
 `docs/explorer.md` has the numbers of random worlds that it takes without such help.
 """
 
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
@@ -13,8 +14,10 @@ from seriatim.lab.explore.engine.world import Budget
 from seriatim.lab.explore.registry import TREE
 from seriatim.lab.explore.tree.cast import TreeWorld, change, publish
 from seriatim.lab.explore.tree.random_worlds import TreeWalk, may_lose
-from seriatim.model import Address, InputError
+from seriatim.model import BROKER, Address, InputError
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import KeepOrder
+from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.with_broker import Change, Publish, Start
 
@@ -35,7 +38,7 @@ AWAITED = TreeOptions(mode="log", confirm="placed")
 GLOBAL = TreeOptions(mode="ticket", order="global")
 CHAIN = SequencingTree.chain({"A": 1, "B": 2, "C": 3, "D": 3}, 3)
 
-Commands = dict[Address, list[Publish | Change]]
+Commands = Mapping[Address, Sequence[Payload]]
 
 
 def story(
@@ -96,6 +99,13 @@ READ_THE_PAST = story(
     TreeOptions(order="global", durable=True, history_window=1, order_ms=0.0),
     setup={"y": "A B"},
     budgets={"s": Budget(crashes=1), "root": Budget(ticks=99)},
+)
+
+READ_A_CUT_LOG = story(
+    {"s": [change("A B", start=Start())], "p": events("p", "A B"), BROKER: [KeepOrder(0, 0)]},
+    TreeOptions(mode="log", order="global", order_ms=0.0),
+    setup={"y": "A B"},
+    budgets={"root": Budget(ticks=99)},
 )
 
 STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
@@ -182,6 +192,8 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
         {"order-log", "stuck", "loss"},
     ),
     "no-cover": (READ_THE_PAST, {"loss"}),
+    "no-lost-told": (READ_A_CUT_LOG, {"loss"}),
+    "no-lost-noticed": (READ_A_CUT_LOG, {"order-log", "stuck"}),
     "no-history-journal": (READ_THE_PAST, {"duplicate"}),
     "no-global-coupling, a reaction": (
         story(

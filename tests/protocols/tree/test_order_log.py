@@ -2,9 +2,9 @@
 
 import pytest
 
-from seriatim.model import BROKER, InputError, Notification
+from seriatim.model import APPLICATION, BROKER, InputError, Notification, RemoteError
 from seriatim.order import OrderedRange, SequencingTree
-from seriatim.protocols.broker import ORDER_READ_MAX, Broker
+from seriatim.protocols.broker import ORDER_READ_MAX, Broker, KeepOrder
 from seriatim.protocols.link import Frame
 from seriatim.protocols.tree import SequencerNode, SequencerNodeState, TreeOptions
 from seriatim.protocols.tree.messages import Announce, BeginOrder, Cut, OrderFound, Pass, Summarise, Summary
@@ -213,11 +213,63 @@ def answers(broker: Broker, message: Ordered | ReadOrder, source: str = "s") -> 
 def test_the_broker_keeps_what_follows_and_answers_the_rest() -> None:
     broker = Broker()
     two = (OrderedRange("A", 1, 2),)
-    assert answers(broker, Ordered(1, two), "root") == [("root", OrderKept(0))]
     assert answers(broker, Ordered(0, two), "root") == [("root", OrderKept(2))]
     assert answers(broker, Ordered(0, two), "root") == [("root", OrderKept(2))]
+    assert answers(broker, Ordered(1, two), "root") == [("root", OrderKept(2))]
     assert answers(broker, Ordered(2, ()), "root") == [("root", OrderKept(2))]
     assert broker.state.order.ranges == [OrderedRange("A", 1, 2)]
+
+
+def test_a_log_that_was_cut_goes_on_behind_what_it_had_and_says_what_is_lost() -> None:
+    broker = Broker()
+    answers(broker, Ordered(0, (OrderedRange("A", 1, 4), OrderedRange("B", 1, 4)), 1), "root")
+    with pytest.raises(RemoteError, match="only the broker's operator"):
+        broker.step("s", KeepOrder(1, 3), 0.0)
+    assert broker.step(APPLICATION, KeepOrder(2, 6), 0.0).send == [("root", OrderKept(6))]
+    kept = (OrderedRange("A", 2, 4), OrderedRange("B", 1, 2))
+    assert answers(broker, ReadOrder(0)) == [("s", OrderRead(1, kept))]
+    assert answers(broker, ReadOrder(6)) == []
+    lost, kept_now = ("root", OrderKept(6)), ("root", OrderKept(8))
+    assert answers(broker, Ordered(8, ()), "root") == [lost, ("s", OrderRead(8, ())), kept_now]
+    answers(broker, Ordered(8, (OrderedRange("A", 5, 6),)), "root")
+    assert answers(broker, ReadOrder(0)) == [("s", OrderRead(1, kept))], "up to what is lost"
+    for after in (6, 7, 8):
+        assert answers(broker, ReadOrder(after)) == [("s", OrderRead(8, (OrderedRange("A", 5, 6),)))]
+    assert answers(broker, ReadOrder(9)) == [("s", OrderRead(9, (OrderedRange("A", 6, 6),)))]
+    assert broker.step(APPLICATION, KeepOrder(0, 0), 0.0).send == [("root", OrderKept(0))]
+    assert broker.state.order.first == 1
+
+
+def test_a_root_goes_on_behind_what_a_deleted_log_had() -> None:
+    """Also if nothing new was published: whoever waits for the log learns that it is gone."""
+    node = SequencerNode(SINGLE, "root", GLOBAL)
+    node.tick(0.0)
+    node.step(BROKER, Grown("A", 3), 0.0)
+    node.step(BROKER, OrderKept(3), 1.0)
+    node.step(BROKER, OrderKept(0), 5.0)
+    assert "has lost positions 1..3" in node.explain()[-1]
+    assert messages(node.tick(5.0), Ordered) == [Ordered(3, (), 1)]
+    node.step(BROKER, OrderKept(3), 6.0)
+    assert not [line for line in node.explain() if "order log" in line]
+    assert (node.inner.order_position, node.inner.order_kept, node.inner.order_lost) == (3, 3, 3)
+    node.step(BROKER, Grown("A", 4), 100.0)
+    (ordered,) = messages(node.tick(200.0), Ordered)
+    assert (ordered.after, ordered.ranges) == (3, (OrderedRange("A", 4, 4),))
+
+
+def test_a_root_that_starts_asks_whether_the_log_is_still_there() -> None:
+    net = Net(SINGLE, GLOBAL)
+    net.publish("p", "A", "a1")
+    net.wait(30)
+    net.hold_back(OrderKept)
+    net.step(APPLICATION, BROKER, KeepOrder(0, 0))
+    net.run()
+    net.lose()
+    net.take_over("root")
+    net.wait(30)
+    assert net.broker.state.order.end == 1
+    assert net.broker.state.order.first == 2
+    assert net.node().inner.order_lost == 1
 
 
 def test_a_reader_is_answered_when_something_follows() -> None:

@@ -33,7 +33,7 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.protocols.broker import Broker as BrokerMachine
-from seriatim.protocols.broker import Erase, OrderLogState, Trim
+from seriatim.protocols.broker import Erase, KeepOrder, OrderLogState, Trim
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import (
     Append,
@@ -140,6 +140,11 @@ class MemoryBroker(Broker):
         """What deletion or compaction does on a real server: these positions of a log no longer hold events."""
         self._hub.send(None, Erase(topic, first, last))
 
+    def keep_order(self, first: Position, last: Position) -> None:
+        """Of the order log only these positions are left: retention, or somebody who deletes it (0, 0) or restores an
+        older copy of it."""
+        self._hub.send(None, KeepOrder(first, last))
+
     @property
     def under_way(self) -> int:
         """Deliveries that have not arrived yet: 0 means that all is quiet."""
@@ -241,14 +246,15 @@ class MemoryOrderLog:
         self._hub = hub
 
     async def bounds(self) -> OrderBounds | None:
-        return OrderBounds(1, self._hub.order.end) if self._hub.order.end else None
+        order = self._hub.order
+        return OrderBounds(order.first, order.end) if order.end else None
 
     async def read(self, after: Position, ranges_max: int = 1_000) -> OrderRead:
         bounds = check_after(after, await self.bounds())
         if after == bounds.end:
             return OrderRead(after, ())
         found = self._hub.order.read(ReadOrder(after))
-        return OrderRead(after, found.ranges[:ranges_max])
+        return OrderRead(found.after, found.ranges[:ranges_max])
 
     async def position_at(self, moment: datetime) -> Position:
         check_after(0, await self.bounds())
@@ -327,6 +333,8 @@ class _Hub:
                 self._hand_over(target, answer)
             if type(message) is Ordered:
                 self.order_grew()
+            elif type(message) is KeepOrder:
+                self.order_ends = [each for each in self.order_ends if each[1] <= self.order.end]
         if self.requests:
             asyncio.get_running_loop().call_soon(self._drain)
         else:

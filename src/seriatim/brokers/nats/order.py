@@ -3,7 +3,12 @@
 *Writing.* One message is under way. It says which message it follows (`Nats-Expected-Last-Subject-Sequence`), so a
 repeat is refused however late it comes. When it is not known whether it has arrived (no answer, a new process), the
 last message is read back: it says where the log ends. An empty log takes any beginning: positions before it had no log,
-or retention has removed them.
+or retention has removed them. A log that ends before `after` was restored from an older copy: what is missing between
+is lost, for readers as if retention had removed it.
+
+*Looking after it.* Every `CHECK_S` the writer looks whether the stream is still there, and ends where it ended. If
+somebody has deleted, purged or restored it, the root is told where it ends now, and writes on behind what was kept: a
+message without ranges, if it has no others. So a reader that waits learns what is gone, also if nobody publishes.
 
 *A message* is msgpack: `[version, epoch, after, topics, ranges]`. Its first range comes behind position `after`.
 `topics` are names; `ranges` is flat: index of the topic, first number, count of numbers, and so on.
@@ -27,6 +32,7 @@ from seriatim.brokers.seam import Deliver, OnError
 from seriatim.model import (
     UNREADABLE,
     ConnectionFailed,
+    InputError,
     Number,
     Position,
     RemoteError,
@@ -41,6 +47,7 @@ VERSION = 1
 READ_TOGETHER = 16  # messages that are asked for at once
 POLL_S = 0.05
 WAIT_S = 10.0
+CHECK_S = 3.0  # how often the writer looks whether the log is still what it wrote
 
 
 class OrderBody(Struct, array_like=True, frozen=True):
@@ -83,8 +90,8 @@ def decode_order(data: bytes) -> Ordered:
         )
     except (IndexError, ValueError):
         raise RemoteError("the order log holds a message whose ranges are cut off") from None
-    if not ranges or body.after < 0 or any(each.first < 1 or each.count < 1 for each in ranges):
-        raise RemoteError("the order log holds a message without ranges, or with empty ones")
+    if body.after < 0 or any(each.first < 1 or each.count < 1 for each in ranges):
+        raise RemoteError("the order log holds a message with empty ranges, or with positions that do not exist")
     return Ordered(body.after, ranges, body.epoch)
 
 
@@ -102,17 +109,25 @@ class OrderChannel:
         self._waiting: Ordered | None = None
         self._last: int | None = None  # the last message in the stream; None: not known
         self._end: Position | None = None  # where it ends; None: the log is empty
+        self._looked = False  # the two were just read from the server
         self._busy = False
         self._task: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._closed = False
 
     def close(self) -> None:
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._checking):
+            if task is not None:
+                task.cancel()
 
     def send(self, ordered: Ordered) -> None:
-        """Store these ranges unless they are stored already. The answer, `OrderKept`, says where the log ends."""
+        """Store these ranges unless they are stored already. The answer, `OrderKept`, says where the log ends.
+
+        Without ranges: only look, and note what is lost.
+        """
+        if self._checking is None:
+            self._checking = asyncio.get_running_loop().create_task(self._check_forever())
         self._waiting = ordered
         if not self._busy:
             self._pump()
@@ -121,15 +136,18 @@ class OrderChannel:
         ordered = self._waiting
         if self._closed or ordered is None:
             return
-        if self._last is None:
+        if self._last is None or (ordered.after > (self._end or 0) and not self._looked):
             self._busy = True
             self._task = asyncio.get_running_loop().create_task(self._recover())
             return
         self._waiting = None
-        if self._end is not None and ordered.after != self._end:
-            asyncio.get_running_loop().call_soon(self._deliver, OrderKept(self._end))
+        end = self._end or 0
+        if (self._end is not None and ordered.after < end) or (ordered.after <= end and not ordered.ranges):
+            asyncio.get_running_loop().call_soon(self._deliver, OrderKept(end))
             return
-        self._busy = True
+        if ordered.after > end:  # the root learns of what is lost, and then that it is noted
+            self._deliver(OrderKept(end))
+        self._busy, self._looked = True, False
         headers, subject = {EXPECTED: str(self._last)}, self._streams.names.order_subject
 
         def on_reply(reply: Reply) -> None:
@@ -154,6 +172,25 @@ class OrderChannel:
             self._deliver(OrderKept(self._end))
         self._pump()
 
+    async def _check_forever(self) -> None:
+        """Notice that somebody has deleted, emptied or restored the log, also while nothing is to be written."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            if self._busy or self._last is None:
+                continue
+            known, last, end = self._last, None, 0
+            stream = self._streams.names.order_stream
+            try:
+                last = await self._streams.api.message(stream, {"last_by_subj": self._streams.names.order_subject})
+                end = end_of(decode_order(last.data)) if last is not None else 0
+            except StreamNotFound:
+                self._streams.forget_other(stream)
+            except SeriatimError:
+                continue  # the server is away, or refuses: whoever writes is told
+            if not self._busy and self._last == known and (self._end or 0) != end:
+                self._last = self._end = None  # read back before the next write
+                self._deliver(OrderKept(end))
+
     async def _recover(self) -> None:
         """Find out where the log ends; tries until the server answers."""
         try:
@@ -174,6 +211,7 @@ class OrderChannel:
             self._streams.forget_other(stream)
             raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
         self._last, self._end = (0, None) if last is None else (last.seq, end_of(decode_order(last.data)))
+        self._looked = True
 
 
 class NatsOrderLog:
@@ -187,11 +225,11 @@ class NatsOrderLog:
         while True:
             try:
                 state = (await self._api.info(self._stream)).state
-            except StreamNotFound:
+                if not state.messages:
+                    return None
+                first, last = await asyncio.gather(self._message(state.first_seq), self._message(state.last_seq))
+            except StreamNotFound:  # also between the two questions
                 return None
-            if not state.messages:
-                return None
-            first, last = await asyncio.gather(self._message(state.first_seq), self._message(state.last_seq))
             if first is not None and last is not None:  # else retention was faster
                 return OrderBounds(decode_order(first.data).after + 1, end_of(decode_order(last.data)))
 
@@ -209,8 +247,10 @@ class NatsOrderLog:
                 if each is None or len(found) >= ranges_max:
                     break
                 ordered = decode_order(each.data)
-                if not found and ordered.after > after:
-                    begin = ordered.after  # retention was faster
+                if found and ordered.after > begin + count_of(found):
+                    return OrderRead(begin, tuple(found))  # what is between is lost: the next answer says so
+                if not found and ordered.after > begin:
+                    begin = ordered.after  # retention was faster, or it is lost
                 some = from_position(ordered.ranges, ordered.after, begin, ranges_max - len(found))
                 found += some
                 number = each.seq
@@ -294,13 +334,20 @@ class OrderReading:
     async def _answer(self, question: ReadOrder) -> None:
         try:
             found = OrderRead(question.after, ())
-            while not found.ranges:
+            while found.after == question.after and not found.ranges:
                 if await patiently(lambda: self._log.wait(question.after, WAIT_S)):
-                    found = await patiently(lambda: self._log.read(question.after))
+                    found = await patiently(lambda: self._read(question.after))
         except SeriatimError as error:
             self._on_error(question, error)
             return
         self._deliver(OrderRead(found.after, found.ranges, question.version))
+
+    async def _read(self, after: Position) -> OrderRead:
+        """What follows; nothing, if somebody has just deleted it or put an older copy in its place."""
+        try:
+            return await self._log.read(after)
+        except (InputError, StreamNotFound):
+            return OrderRead(after, ())
 
 
 def _stored_at(stored: Stored) -> datetime:

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.2
 ANSWER_S = 2.0
 OTHERS_S = 2.0  # how long to wait for all nodes of the tree
+REFUSED_S = 0.2  # the same, if each that is missing has refused: it does not run
+LOOK_S = 0.01
 
 
 class TcpNetwork(Network):
@@ -51,14 +53,18 @@ class TcpNetwork(Network):
     async def open(self) -> None:
         """Some node may be down that this client does not even need: one that answers is enough to begin."""
         self._dialer.start()
+        loop = asyncio.get_running_loop()
         patience_s = min(OTHERS_S, self._timeout_s)
-        waits = [self._dialer.wait_connected(node, patience_s) for node in self._nodes]
-        problems = [each for each in await asyncio.gather(*waits, return_exceptions=True) if each is not None]
-        for problem in problems:
-            if not isinstance(problem, ConnectionFailed):
-                raise problem
-            logger.warning("node not connected: client=%s reason=%s", self._name, problem)
-        if len(problems) == len(self._nodes) and self._nodes:
+        patience_ends, refusal_ends = loop.time() + patience_s, loop.time() + min(REFUSED_S, patience_s)
+        while missing := self._dialer.problems():
+            is_some = len(missing) < len(self._nodes)
+            is_tried = is_some and loop.time() >= refusal_ends and self._dialer.all_failed()
+            if is_tried or loop.time() >= patience_ends:
+                break
+            await asyncio.sleep(LOOK_S)
+        for node, story in sorted(missing.items()):
+            logger.warning("node not connected: client=%s node=%s tried=%s", self._name, node, story)
+        if missing and len(missing) == len(self._nodes):
             await self._dialer.wait_connected(self._nodes[0], max(0.0, self._timeout_s - patience_s))
 
     def down(self) -> list[str]:

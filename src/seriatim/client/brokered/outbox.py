@@ -36,6 +36,7 @@ from seriatim.model import (
     Closed,
     InputError,
     LogError,
+    Node,
     RequestRefused,
     SeriatimError,
     TimedOut,
@@ -107,6 +108,7 @@ class BrokerOutbox(Outbox):
         self._network = connection.network
         self._early = connection.early
         self._home_of = description.tree.home  # raises if no node orders a topic
+        self._paths = description.tree.paths
         self._broker = broker
         self._switchboard = connection.network.switchboard
         self._log = log
@@ -386,11 +388,23 @@ class BrokerOutbox(Outbox):
                 self._answer(event, TimedOut(reason))
 
     def _why_unplaced(self, topic: Topic) -> str:
-        home = self._home_of(topic)
-        down = [line for line in self._network.down() if line.startswith(f"node {home} ")]
+        """What its place waits for: its home, or a node above it that is not connected to this client either.
+
+        A client does not know how far a stamp must climb, so it names every such node on the way to the root.
+        """
+        home, *above = self._path_of(topic)
+        down = {
+            node: line for line in self._network.down() for node in (home, *above) if line.startswith(f"node {node} ")
+        }
         waits = self._view.why_unplaced(topic) if self._view.why_unplaced is not None else ""
-        why = "; ".join(down or ([waits] if waits else []))
-        return f" ({why})" if why else ""
+        reasons = [down[home]] if home in down else [waits] if waits else []
+        reasons += [f"{down[node]}, and its place may be decided there" for node in above if node in down]
+        return f" ({'; '.join(reasons)})" if reasons else ""
+
+    def _path_of(self, topic: Topic) -> tuple[Node, ...]:
+        """The home of a topic and the nodes above it, as far as the root."""
+        home = self._home_of(topic)
+        return self._paths.get(home, (home,))
 
     def _why(self, topic: Topic) -> str:
         reason = self.refusal.get(self._ordered[topic])

@@ -31,6 +31,7 @@ from seriatim.runtime import Journal
 
 CAPTURE_AGAIN_S = 0.1
 LEAVE_S = 2.0  # how long closing waits for the nodes to confirm
+LEAVE_AGAIN_S = 0.2  # the same, if they have not confirmed the change before
 
 
 class BrokerSource(Source):
@@ -201,6 +202,8 @@ class BrokerSource(Source):
         feed, timeout_s = self._feed, min(LEAVE_S, self.wishes.timeout_s)
         if feed is None or feed.failure is not None:
             return
+        if feed.view.is_changing:  # a node is away, and was waited for long enough: only tell the others
+            timeout_s = min(LEAVE_AGAIN_S, timeout_s)
         try:
             if not await feed.depart(timeout_s) and feed.topics:
                 await feed.change(frozenset(), feed.topics, timeout_s)

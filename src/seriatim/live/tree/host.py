@@ -21,7 +21,7 @@ from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.messages import Finished, Granted, Inquire, OrderFound, Pass, Refused, Routed
-from seriatim.protocols.with_broker import Stamped, Written
+from seriatim.protocols.with_broker import OrderKept, Stamped, Written
 from seriatim.runtime import Driver, Journal, Recovered, Switchboard
 from seriatim.runtime.net.switchboard import Outlet
 
@@ -130,6 +130,10 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
     def _from_broker(self, message: Payload) -> None:
         if type(message) is Written and message.event_id is None and self._counters is not None:
             self._counters.voids += 1
+        elif type(message) is OrderKept and message.position < (kept := self.machine.inner.order_kept):
+            text = "order log is shorter than it was: somebody has deleted it, or restored an older copy"
+            effect = "history has a gap there; the log goes on behind it"
+            logger.warning(text + ": node=%s kept=%s ends=%s effect=%s", self.node, kept, message.position, effect)
         self._deliver(BROKER, message)
 
     def _from_network(self, source: Address, message: Payload) -> None:

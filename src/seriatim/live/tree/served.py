@@ -110,7 +110,11 @@ class ServedNode(Served[NodeHost]):
         found = structs.asdict(self.surveyor.last)
         if self.node == self._config.tree.root:
             inner = host.machine.inner
-            found |= {"order_position": inner.order_position, "order_kept": inner.order_kept}
+            found |= {
+                "order_position": inner.order_position,
+                "order_kept": inner.order_kept,
+                "order_lost": inner.order_lost,
+            }
         return found
 
     def waits(self, host: NodeHost) -> list[str]:

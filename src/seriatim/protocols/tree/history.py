@@ -35,6 +35,7 @@ from seriatim.protocols.with_broker import (
 RUNS_AHEAD = 1_000  # the order log is read on when fewer runs are left to fetch
 NOT_KEPT = "the broker no longer keeps it"
 NOT_IN_ORDER_LOG = "the order log does not have it"
+MAYBE_NOT_IN_ORDER_LOG = "the order log does not have it, nor where it stood: it may be from before the start"
 
 
 class History(Receiving):
@@ -56,7 +57,7 @@ class History(Receiving):
             run = reading.runs[0]
             waits = f"{run.topic} {run.first} from the broker"
         else:
-            waits = "the order log"
+            waits = f"the order log to go on behind {reading.read}: the root writes it, or nobody does if it is away"
         return [f"reads history: position {reading.told} of {max(reading.end, reading.read)}, waits for {waits}"]
 
     def _forget_past(self, topics: frozenset[Topic]) -> None:
@@ -144,6 +145,7 @@ class History(Receiving):
                 reading.is_asked = True
                 effects.send.append((BROKER, ReadOrder(reading.read, reading.read)))
         elif not reading.runs and self.state.changing is None and not self._lapsed(now):
+            self._tell_lost(reading, effects)
             caught_up = self._caught_up(reading)
             effects.persist.extend([caught_up] if self.options.durable else [])
             effects.notify.append(caught_up)
@@ -172,7 +174,7 @@ class History(Receiving):
         wanted, due = reading.wanted.get(topic, 1), run.first
         if known is not None and reading.is_trimmed:
             due = max(known + 1, wanted)
-        elif known is None and (wanted > 1 or reading.start.after == 0):
+        elif known is None and (wanted > 1 or reading.start.after == 0 or reading.is_trimmed):
             due = wanted  # what lies before is gone, or is from before there was an order log
         if due < run.first:
             reading.runs.append(Run(run.position, topic, due, run.first - 1, is_gone=True))
@@ -234,7 +236,9 @@ class History(Receiving):
         while finished < reading.fetched:
             run = runs[finished]
             if run.is_gone:
-                self._tell_past(Gap(run.topic, run.first, run.last, NOT_IN_ORDER_LOG), run.position - 1, effects)
+                self._tell_past(
+                    Gap(run.topic, run.first, run.last, _why_lost(reading, run.first)), run.position - 1, effects
+                )
                 reading.told = run.position - 1
             elif not self._tell_run(reading, run, effects):
                 break
@@ -304,6 +308,20 @@ class History(Receiving):
 
     # ── going live ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _tell_lost(self, reading: Reading, effects: Effects) -> None:
+        """The log has no later event of a topic whose last ones it should have: they are lost, and nobody said so yet.
+
+        Of a whole log exactly the numbers up to each start were read.
+        """
+        for topic, holding in sorted(self.state.holdings.items()):
+            known, wanted = reading.read_to.get(topic), reading.wanted.get(topic, 1)
+            if known is None and reading.start.after and not reading.is_trimmed:
+                continue  # all of it lies before the beginning
+            first = max(wanted, (known or 0) + 1)
+            if first <= holding.start:
+                self._tell_past(Gap(topic, first, holding.start, _why_lost(reading, first)), reading.read, effects)
+                reading.read_to[topic] = holding.start
+
     def _caught_up(self, reading: Reading) -> CaughtUp:
         holdings = sorted(self.state.holdings.items())
         done = {topic: max(holding.start, reading.read_to.get(topic, 0)) for topic, holding in holdings}
@@ -321,6 +339,11 @@ class History(Receiving):
             self.state.unheard[topic] = self.state.version
             effects.send.append((BROKER, Listen(topic, done, self.state.version)))
         self._attend(self.state.holdings, effects)
+
+
+def _why_lost(reading: Reading, first: Number) -> str:
+    """Why numbers from `first` on are missing. If no earlier one was read, they may have stood before the start."""
+    return MAYBE_NOT_IN_ORDER_LOG if reading.start.after and first == 1 else NOT_IN_ORDER_LOG
 
 
 def _length(run: Run) -> int:

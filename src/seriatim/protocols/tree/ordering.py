@@ -11,6 +11,10 @@ one passed, it stands before it in the order of every node above. If nothing cli
 answered, and at most one in `order_ms`; what comes meanwhile goes with the next one. Only what the broker keeps is
 forgotten here. Nobody waits for any of this: it is off the way of every event.
 
+*A log that is shorter than it was.* Somebody deletes the order log, or restores an older copy of it. The root hears of
+that from the broker, or when it starts and asks. It goes on behind what was kept, so no position is given twice; what
+the log lacks before that is lost, and who reads history gets a gap in its place.
+
 A node keeps the order since it *began* to. A node that is older than the order log begins when it starts, and tells of
 no ranges before that: a message without an order (None) comes from a node that has not begun.
 """
@@ -37,12 +41,18 @@ class Ordering(SequencerCore):
         self._order = PassingOrder(self.state.order)
         self._order_due: float | None = 0.0 if self.state.order.ranges else None  # when to hand ranges on, or again
         self._order_rests_until = 0.0  # what comes before goes together
+        self._order_ends: Position | None = None  # the root: where the log ends, if it has lost what it had kept
         self.parent_lags = False  # it has not acknowledged much of what was sent to it
 
     @property
     def order_position(self) -> Position:
         """The root: how many positions it has given."""
         return self.state.order.end
+
+    @property
+    def order_lost(self) -> Position:
+        """The root: up to which position the order log was once found cut short; 0: never."""
+        return self.state.order.lost
 
     @property
     def order_kept(self) -> Position:
@@ -97,7 +107,12 @@ class Ordering(SequencerCore):
     def _on_order_kept(self, source: Address, message: OrderKept, now: float, effects: Effects) -> None:
         if self._parent is not None:
             return
-        was_behind = len(self.state.order.ranges) > ORDERED_AT_ONCE
+        order = self.state.order
+        if message.position < order.told:
+            order.lost, self._order_ends, self._order_due = order.told, message.position, now
+            return
+        self._order_ends = None
+        was_behind = len(order.ranges) > ORDERED_AT_ONCE
         self._order.forget_to(message.position)
         rests_until = now if was_behind else max(now, self._order_rests_until)
         self._order_due = rests_until if self.state.order.ranges else None
@@ -129,14 +144,25 @@ class Ordering(SequencerCore):
         effects.send.append((BROKER, Ordered(self.state.order.told, ranges, self.state.epoch)))
 
     def _start_order(self, now: float, effects: Effects) -> None:
-        """A process starts: hand on what waits. If this node kept no order until now, it does from here on."""
-        self._order_due = now if self.state.order.ranges else None
+        """A process starts: hand on what waits. If this node kept no order until now, it does from here on.
+
+        A root asks whether the log still has what it had kept: it may have been deleted meanwhile.
+        """
+        order = self.state.order
+        self._order_due = now if order.ranges or (self._parent is None and order.told) else None
         if self.options.keeps_order_log and not self.state.order.begun:
             effects.add(self.step(self.node, say.BeginOrder(), now))
 
     def _explain_order(self) -> list[str]:
         order = self.state.order
-        if self._parent is not None or not order.ranges:
+        if self._parent is not None:
+            return []
+        if self._order_ends is not None:
+            lost = f"{self._order_ends + 1}..{order.told}"
+            return [
+                f"order log: it has lost positions {lost} (deleted, expired or an older copy): waits for the broker"
+            ]
+        if not order.ranges:
             return []
         first, more = order.ranges[0], len(order.ranges) - 1
         others = f" and {more} more ranges" if more else ""

@@ -130,6 +130,11 @@ class Dialer:
             if node not in self._plugged
         }
 
+    def all_failed(self) -> bool:
+        """Whether every node that is not connected was looked for at each of its addresses, in vain."""
+        missing = [self._searches[node] for node in self._peers if node not in self._plugged]
+        return all(search.failures > 0 for search in missing)
+
     async def wait_connected(self, node: Node, timeout_s: float) -> None:
         """Wait until the node is connected. ConnectionFailed: the time is over, or the node refuses us permanently."""
         if node not in self._peers:
@@ -222,7 +227,7 @@ class Search:
         self._missing = asyncio.Event()
         self._missing.set()
         self._dialer = dialer
-        self._failures = 0
+        self.failures = 0  # rounds of all addresses, in vain
         self._next = 0
         self._found_at = 0.0
         self._loop = asyncio.get_running_loop()
@@ -243,7 +248,7 @@ class Search:
     def lost(self) -> None:
         """The node is no longer connected. Only a connection that lasted resets the count of failures."""
         lasted_s = self._loop.time() - self._found_at
-        self._failures = 1 if lasted_s >= self._dialer.options.retry_max_s else self._failures + 1
+        self.failures = 1 if lasted_s >= self._dialer.options.retry_max_s else self.failures + 1
         self.found.clear()
         self._missing.set()
 
@@ -259,11 +264,11 @@ class Search:
     async def _run(self) -> None:
         while True:
             await self._missing.wait()
-            if self._failures:
+            if self.failures:
                 await self._pause()
             await self._round()
             if not self.found.is_set():
-                self._failures += 1
+                self.failures += 1
 
     async def _round(self) -> None:
         """Try every address once, the last successful one first."""
@@ -283,7 +288,7 @@ class Search:
     async def _pause(self) -> None:
         """Wait: longer with every failure, and only until some connection finds the node."""
         options = self._dialer.options
-        pause_s = min(options.retry_max_s, options.retry_min_s * 2 ** min(self._failures - 1, 30))
+        pause_s = min(options.retry_max_s, options.retry_min_s * 2 ** min(self.failures - 1, 30))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s * random.uniform(0.5, 1.0)):
                 await self.found.wait()

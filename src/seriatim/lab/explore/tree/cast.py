@@ -18,7 +18,7 @@ from seriatim.lab.explore.tree.checks import TreeChecks
 from seriatim.lab.explore.tree.order_checks import ORDER_BROKER
 from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Topic
 from seriatim.order import SequencingTree
-from seriatim.protocols.broker import Broker
+from seriatim.protocols.broker import Broker, KeepOrder
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Refresh, Subscribe, Ticket, Update
@@ -71,6 +71,7 @@ class TreeWorld(Plan[Cast]):
     broker_per_topic: bool = True
     markers: int = 0  # voids that follow each event in a log
     echoes: int = 0  # how often the broker repeats a plain message
+    compacts: bool = False  # a durable subscriber that restarts shortens its journal first
 
     def build(self, cast: Cast | None = None) -> World:
         parts = Parts(self, cast or PROPER)
@@ -83,6 +84,7 @@ class TreeWorld(Plan[Cast]):
                 self.one_at_a_time,
                 is_timeless=self.is_timeless(),
                 pasts=pasts_of(self.scripts),
+                may_lose_order=BROKER in self.scripts,
             ),
             route=parts.route,
             seen_as=dict.fromkeys(parts.brokers, BROKER),
@@ -140,7 +142,9 @@ def change(add: str = "", remove: str = "", start: Start | None = None) -> Chang
 
 
 def answers(command: Payload) -> int:
-    """One answer per change, and one per event."""
+    """One answer per change, and one per event. Nobody answers the broker's operator."""
+    if type(command) is KeepOrder:
+        return 0
     return len(command.events) if type(command) is Publish else 1
 
 
@@ -207,6 +211,22 @@ def lane_of_reconnecting(source: Address, target: Address, message: Payload) -> 
     return f"{message.topic} {message.request}" if type(message) is Ticket else lane(source, target, message)
 
 
+def resume_whole(
+    kind: type[Subscriber], tree: SequencingTree, name: Address, options: TreeOptions, journal: list[Payload]
+) -> Subscriber:
+    """A durable subscriber as its journal left it."""
+    return kind.resume(tree, name, options, journal)
+
+
+def resume_compacted(
+    kind: type[Subscriber], tree: SequencingTree, name: Address, options: TreeOptions, journal: list[Payload]
+) -> Subscriber:
+    """The same from the shortened journal, which takes the place of the other."""
+    if (records := kind.resume(tree, name, options, journal).compact()) is not None:
+        journal[:] = records
+    return kind.resume(tree, name, options, journal)
+
+
 class Parts:
     """Who plays what in one world, and who can make whom send."""
 
@@ -221,6 +241,8 @@ class Parts:
         self.past = pasts_of(plan.scripts)  # who reads the past, and asks brokers for it
         self.publishers: list[Address] = []
         for address, command in commands:
+            if address == BROKER:
+                continue
             wanted = self.wants.setdefault(address, set())
             if isinstance(command, Publish):
                 wanted.update(event.topic for event in command.events)
@@ -259,7 +281,8 @@ class Parts:
             roles[publisher] = Role(machine, machine)
         for subscriber in self.subscribers:
             machine = partial(cast.subscriber, tree, subscriber, options)
-            restore = partial(cast.subscriber.resume, tree, subscriber, options) if options.durable else None
+            resume = resume_compacted if self.plan.compacts else resume_whole
+            restore = partial(resume, cast.subscriber, tree, subscriber, options) if options.durable else None
             roles[subscriber] = Role(machine, machine, restore)
         return roles
 

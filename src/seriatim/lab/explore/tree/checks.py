@@ -24,6 +24,7 @@ class TreeChecks(OrderChecks):
         one_at_a_time: frozenset[Address] = frozenset(),
         is_timeless: bool = False,
         pasts: Mapping[Address, Change] | None = None,
+        may_lose_order: bool = False,
     ) -> None:
         self.tree = tree
         self.options = options
@@ -32,6 +33,7 @@ class TreeChecks(OrderChecks):
         self.is_acyclic = options.order == "global"
         self._awaits_places = options.follows_stamps or options.mode == "ticket"
         self.is_timeless = is_timeless
+        self.may_lose_order = may_lose_order
         self.pasts = pasts or {}  # who begins with the past, and with which of its topics it stays
 
     def facts(self, target: Address, message: Payload) -> Sequence[Fact]:
@@ -62,7 +64,7 @@ class TreeChecks(OrderChecks):
         if self.options.order == "global":
             found += self._causal(world)
         if self.options.keeps_order_log and not found:
-            found += order_violations(world, self.tree, is_timeless=self.is_timeless)
+            found += order_violations(world, self.tree, is_timeless=self.is_timeless, may_lose=self.may_lose_order)
             found += history_violations(world, self.pasts)
         return found
 

@@ -3,22 +3,30 @@
 It holds every issued number of every topic once, in the topic's order; what each subscriber was notified of stands in
 it in the order of notification; and a position that a notification tells is its place there. A subscriber that began
 with the past has missed nothing since.
+
+If the log was cut, what it lacks stands nowhere, and who began with the past was told of it as a gap.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seriatim.lab.explore.engine.checks import Stopped, Violation, inner
-from seriatim.model import BROKER, Address, Notification, Number, Position, Topic
+from seriatim.model import BROKER, Address, Gap, Notification, Number, Position, Topic
 from seriatim.order import OrderedRange, SequencingTree
+from seriatim.protocols.broker import OrderLogState
 from seriatim.protocols.tree import Subscriber
 from seriatim.protocols.with_broker import Change
 
 ORDER_BROKER = f"{BROKER} order"  # where topics have a broker each
 
 
-def order_violations(world: Stopped, tree: SequencingTree, *, is_timeless: bool) -> list[Violation]:
-    """What is wrong with the order log. `is_timeless`: nobody was ever ticked, so nobody handed anything on."""
+def order_violations(
+    world: Stopped, tree: SequencingTree, *, is_timeless: bool, may_lose: bool = False
+) -> list[Violation]:
+    """What is wrong with the order log. `is_timeless`: nobody was ever ticked, so nobody handed anything on.
+
+    `may_lose`: somebody may have cut it.
+    """
     nodes = {node: inner(world.machine(node)) for node in tree.parents}
     broker = world.machine(ORDER_BROKER if BROKER not in world.addresses else BROKER)
     if broker is None or any(machine is None for machine in nodes.values()):
@@ -31,24 +39,36 @@ def order_violations(world: Stopped, tree: SequencingTree, *, is_timeless: bool)
         ]
     ranges = [*order.ranges, *_behind(root.ranges, order.end - root.told)]
     ranges += (each for node in _upwards(tree) if node != tree.root for each in nodes[node].state.order.ranges)
+    begins = [*order.begins]
+    position = order.end
+    for each in ranges[len(begins) :]:
+        begins.append(position)
+        position += each.count
     positions: dict[tuple[Topic, Number], Position] = {}
     lasts: dict[Topic, Number] = {}
-    for topic, number in _numbers(ranges):
-        expected = lasts.get(topic, 0) + 1
-        if number != expected:
-            sentence = f"position {len(positions) + 1} of the order log is {topic} {number}, not {topic} {expected}"
+    known = lost = 0
+    for begin, each in zip(begins, ranges, strict=True):
+        lost += begin - known
+        expected = lasts.get(each.topic, 0) + 1
+        if each.first != expected and not (may_lose and lost and expected < each.first):
+            sentence = (
+                f"position {begin + 1} of the order log is {each.topic} {each.first}, not {each.topic} {expected}"
+            )
             return [Violation("order-log", sentence)]
-        lasts[topic] = number
-        positions[topic, number] = len(positions) + 1
-    found = [] if is_timeless else _unkept(nodes, order.end, len(positions), tree)
+        for number in range(each.first, each.last + 1):
+            positions[each.topic, number] = begin + 1 + number - each.first
+        lasts[each.topic] = each.last
+        known = begin + each.count
+    known = max(known, order.end)
+    found = [] if is_timeless else _unkept(nodes, order.end, known, tree)
     for node, machine in nodes.items():
         for topic, home in sorted(machine.state.homes.items()):
-            if home.issued > lasts.get(topic, 0):
+            if home.issued > lasts.get(topic, 0) and not may_lose:
                 sentence = f"{node} issued {topic} {home.issued}, but the order log ends with {lasts.get(topic, 0)}"
                 found.append(Violation("order-log", sentence))
     for address in world.addresses:
         if isinstance(world.machine(address), Subscriber):
-            found += _misplaced(address, world.log(address), positions)
+            found += _misplaced(address, world.log(address), positions, may_lose)
     return found
 
 
@@ -64,12 +84,6 @@ def _behind(ranges: list[OrderedRange], count: int) -> Iterator[OrderedRange]:
         count = max(0, count - each.count)
 
 
-def _numbers(ranges: list[OrderedRange]) -> Iterator[tuple[Topic, Number]]:
-    for each in ranges:
-        for number in range(each.first, each.last + 1):
-            yield each.topic, number
-
-
 def _unkept(nodes: dict[str, Any], end: Position, known: Position, tree: SequencingTree) -> list[Violation]:
     """Everything must have reached the broker, and the root must know it."""
     root = nodes[tree.root].state.order
@@ -79,13 +93,17 @@ def _unkept(nodes: dict[str, Any], end: Position, known: Position, tree: Sequenc
     return [Violation("order-log", f"the order log holds {end} of {known} positions: {', '.join(waiting)}")]
 
 
-def _misplaced(address: str, log: Any, positions: dict[tuple[Topic, Number], Position]) -> list[Violation]:
+def _misplaced(
+    address: str, log: Any, positions: dict[tuple[Topic, Number], Position], is_cut: bool
+) -> list[Violation]:
     """A subscriber's sequence must be a subsequence of the order log."""
     before, earlier = 0, ""
     for each in log:
         if type(each) is not Notification or each.out_of_order:
             continue
         place, name = positions.get((each.event.topic, each.number), 0), f"{each.event.topic} {each.number}"
+        if not place and is_cut:
+            continue
         if each.position is not None and each.position != place:
             sentence = f"{address} was told that {name} has position {each.position}, the order log has it at {place}"
             return [Violation("order-log", sentence)]
@@ -108,24 +126,33 @@ def history_violations(world: Stopped, pasts: Mapping[Address, Change]) -> list[
         if reading is not None and broker.state.order.end >= reading.end:
             found.append(Violation("stuck", f"{address} {'; '.join(machine.explain_past())}"))
         if reading is None:
-            found += _missing(world, address, machine, change, broker.state.order.ranges)
+            found += _missing(world, address, machine, change, broker.state.order)
     return found
 
 
 def _missing(
-    world: Stopped, address: Address, machine: Subscriber, change: Change, ranges: list[OrderedRange]
+    world: Stopped, address: Address, machine: Subscriber, change: Change, order: OrderLogState
 ) -> list[Violation]:
     """The first event of each topic that the subscriber should have been told of and was not."""
     start, log = change.start, world.log(address)
     assert start is not None, "it begins with the past"
     told = {(each.event.topic, each.number) for each in log if type(each) is Notification}
+    places = {
+        (each.topic, number): begin + 1 + number - each.first
+        for begin, each in zip(order.begins, order.ranges, strict=True)
+        for number in range(each.first, each.last + 1)
+    }
+    gaps = {(each.topic, n) for each in log if type(each) is Gap for n in range(each.first, each.last + 1)}
+    told |= gaps - places.keys()  # what the log has is no gap
     missing: dict[Topic, Number] = {}
-    for position, (topic, number) in enumerate(_numbers(ranges), 1):
-        if topic not in change.add or topic not in machine.state.lanes or number > machine.state.lanes[topic].done:
-            continue
-        is_wanted = position > start.after if start.numbers is None else number >= start.numbers.get(topic, number + 1)
-        if is_wanted and (topic, number) not in told and _is_event(world, topic, number):
-            missing.setdefault(topic, number)
+    for topic in change.add & machine.state.lanes.keys():
+        for number in range(1, machine.state.lanes[topic].done + 1):
+            if start.numbers is not None:
+                is_wanted = number >= start.numbers.get(topic, number + 1)
+            else:  # what the log lacks has no position: it is wanted by who begins with the first
+                is_wanted = places.get((topic, number), 1) > start.after
+            if is_wanted and (topic, number) not in told and _is_event(world, topic, number):
+                missing.setdefault(topic, number)
     return [
         Violation("loss", f"{address} began with the past and was not told of {topic} {number}")
         for topic, number in sorted(missing.items())

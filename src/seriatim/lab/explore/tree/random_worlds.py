@@ -8,12 +8,24 @@ from msgspec import structs
 from seriatim.lab.explore.engine.walk import PATIENCE, TICKS, Walk
 from seriatim.lab.explore.engine.world import Budget, Channel, Transition
 from seriatim.lab.explore.tree.cast import TreeWorld
-from seriatim.model import Address, Event, Node, Topic
+from seriatim.model import BROKER, Address, Event, Node, Topic
 from seriatim.order import SequencingTree
+from seriatim.protocols.broker import KeepOrder
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.messages import Pass
-from seriatim.protocols.with_broker import Change, Delivered, Grown, Publish, Stamped, Start, Trimmed, Voids, Watch
+from seriatim.protocols.with_broker import (
+    Change,
+    Delivered,
+    Grown,
+    OrderKept,
+    Publish,
+    Stamped,
+    Start,
+    Trimmed,
+    Voids,
+    Watch,
+)
 
 NODES_MAX = 7
 TOPICS = "ABCDEF"
@@ -45,12 +57,13 @@ def random_world(random: Random, name: str) -> TreeWorld:
     options = _staged(_confirming(_suspicious(options, name), name), name)
     subscribers = [f"s{i}" for i in range(1, random.randint(2, 3 if busy else SUBSCRIBERS_MAX) + 1)]
     publishers = [f"p{i}" for i in range(1, random.randint(1, PUBLISHERS_MAX) + 1)]
-    scripts: dict[Address, list[Publish | Change]] = {}
+    scripts: dict[Address, list[Payload]] = {}
     for subscriber in subscribers:
         scripts[subscriber] = _changes(random, topics)
     for publisher in publishers:
         scripts[publisher] = _publications(random, publisher, topics, random.randint(2, 8 if busy else 5))
     options = _with_history(scripts, subscribers, options, name)
+    is_cut = _cut_order(scripts, options, name)
     return TreeWorld(
         name=name,
         tree=tree,
@@ -58,12 +71,13 @@ def random_world(random: Random, name: str) -> TreeWorld:
         scripts=scripts,
         one_at_a_time=frozenset(client for client in scripts if random.random() < 0.5),
         budgets=_budgets(random, tree, options, subscribers, publishers),
-        may_lose=may_lose,
+        may_lose=may_lose_of_a_cut if is_cut else may_lose,
         readers={publisher: f"s{publisher[1:]}" for publisher in publishers if f"s{publisher[1:]}" in subscribers},
         with_links=True,
         broker_per_topic=False,
         reconnecting=random.random() < 0.25,
         markers=_markers(name),
+        compacts=Random(f"compacts {name}").random() < 0.5,
         echoes=Random(f"echoes {name}").choice([0, 0, 1]),
         patience=PATIENCE,
     )
@@ -80,7 +94,7 @@ def random_story(random: Random, name: str) -> TreeWorld:
         mode=random.choice(["log", "ticket"]), order=_story_order(name), full_stamps=random.random() < 0.25
     )
     both = Change(frozenset(topics))
-    scripts: dict[Address, list[Publish | Change]] = {"s1": [both], "s2": _wanderings(random, topics)}
+    scripts: dict[Address, list[Payload]] = {"s1": [both], "s2": _wanderings(random, topics)}
     if random.random() < 0.3:
         scripts["s3"] = [both] if random.random() < 0.5 else _wanderings(random, topics)
     for publisher in ("p1", "p2"):
@@ -102,9 +116,9 @@ def _story_order(name: str) -> Literal["global", "pairwise"]:
     return "global" if Random(f"order {name}").random() < 0.25 else "pairwise"
 
 
-def _wanderings(random: Random, topics: list[Topic]) -> list[Publish | Change]:
+def _wanderings(random: Random, topics: list[Topic]) -> list[Payload]:
     """Hold both or one, then leave one or move to the other, back and forth."""
-    script: list[Publish | Change] = []
+    script: list[Payload] = []
     held: set[Topic] = set()
     for _ in range(random.randint(2, 5)):
         if len(held) == 1 and random.random() < 0.5:
@@ -121,6 +135,25 @@ def _wanderings(random: Random, topics: list[Topic]) -> list[Publish | Change]:
 
 def may_lose(channel: Channel, message: Payload) -> bool:
     return not isinstance(message, KEPT)
+
+
+def may_lose_of_a_cut(channel: Channel, message: Payload) -> bool:
+    """A real broker tells again that the order log is shorter; the reference broker tells once."""
+    return not isinstance(message, (*KEPT, OrderKept))
+
+
+def _cut_order(scripts: dict[Address, list[Payload]], options: TreeOptions, name: str) -> bool:
+    """In some worlds with history somebody deletes the order log, restores an older copy, or retention shortens it.
+
+    Changes the scripts: the broker's operator gives the command.
+    """
+    random = Random(f"cut {name}")
+    has_past = any(isinstance(each, Change) and each.start is not None for all_ in scripts.values() for each in all_)
+    if not options.keeps_order_log or not has_past or random.random() < 0.7:
+        return False
+    first, last = random.choice([(0, 0), (1, random.randint(1, 6)), (random.randint(2, 6), 1_000)])
+    scripts[BROKER] = [KeepOrder(first, last)]
+    return True
 
 
 def _tree(random: Random, topics: list[Topic]) -> SequencingTree:
@@ -151,7 +184,7 @@ def _markers(name: str) -> int:
 
 
 def _with_history(
-    scripts: dict[Address, list[Publish | Change]], subscribers: list[Address], options: TreeOptions, name: str
+    scripts: dict[Address, list[Payload]], subscribers: list[Address], options: TreeOptions, name: str
 ) -> TreeOptions:
     """In half of the worlds with an order log, half of the subscribers begin with the past. Changes the scripts."""
     random = Random(f"history {name}")
@@ -195,9 +228,9 @@ def _staged(options: TreeOptions, name: str) -> TreeOptions:
     return structs.replace(options, stages=options.mode == "log" and Random(f"stages {name}").random() < 0.7)
 
 
-def _changes(random: Random, topics: list[Topic]) -> list[Publish | Change]:
+def _changes(random: Random, topics: list[Topic]) -> list[Payload]:
     """Joins, leaves, moves and mixtures of them."""
-    script: list[Publish | Change] = []
+    script: list[Payload] = []
     held: set[Topic] = set()
     eager = random.choice([0.4, 0.8])
     for _ in range(random.randint(1, 5)):
@@ -212,8 +245,8 @@ def _changes(random: Random, topics: list[Topic]) -> list[Publish | Change]:
     return script
 
 
-def _publications(random: Random, publisher: Address, topics: list[Topic], count: int) -> list[Publish | Change]:
-    script: list[Publish | Change] = []
+def _publications(random: Random, publisher: Address, topics: list[Topic], count: int) -> list[Payload]:
+    script: list[Payload] = []
     for i in range(1, count + 1):
         chosen = [random.choice(topics) for _ in range(random.choice([1, 1, 1, 2, 3]))]
         events = [Event(f"{publisher}.{i}.{j}", topic, publisher) for j, topic in enumerate(chosen, 1)]

@@ -20,7 +20,7 @@ from seriatim.protocols.tree.messages import JoinId, Pass, Subscribe
 from seriatim.protocols.tree.placing import Placing
 from seriatim.protocols.tree.reacting import Reactions
 from seriatim.protocols.tree.state import Join
-from seriatim.protocols.with_broker import Delivered, Write, Written
+from seriatim.protocols.with_broker import Delivered, OrderKept, Write, Written
 
 VARIANTS: dict[str, tuple[str, Cast]] = {}
 
@@ -135,6 +135,12 @@ def carry_nothing(self: Sequencer, first: Number | None = None) -> tuple[Ordered
     return ()
 
 
+def keep_what_rises(self: Sequencer, source: Address, message: OrderKept, now: float, effects: Effects) -> None:
+    """A log that ends earlier than it did is not believed."""
+    if message.position >= self.state.order.told:
+        Sequencer._on_order_kept(self, source, message, now, effects)
+
+
 def summarise_in_a_tick(self: Sequencer, now: float, effects: Effects) -> None:
     """Without a record that it was decided."""
     before = len(effects.persist)
@@ -183,6 +189,13 @@ breaks(
     "subscriber",
     _is_covered=gives(True),
 )
+breaks(
+    "no-lost-told",
+    "who reads the past is not told what a cut order log lacks",
+    "subscriber",
+    _tell_lost=gives(None),
+)
+breaks("no-lost-noticed", "the root does not go on behind a cut order log", _on_order_kept=keep_what_rises)
 breaks(
     "no-history-journal",
     "a durable subscriber forgets how far it has read the past",
