@@ -1,7 +1,7 @@
 """The tables of the pipeline, in one place: simulator, runtime, archive and foreign logs all land in these columns.
 
 The four tables of a history are the rows of `seriatim.model`, column for field (`audit/rules.py`). The archive adds
-what the broker itself holds: events with their payload, and stamps.
+what the broker itself holds: events with their payload, stamps, and the order log.
 """
 
 from pyspark.sql import types as T
@@ -53,6 +53,8 @@ EVENTS = table_of(
 )
 # One row per range: every number of `log` from `first` to `last` comes after these entries. Differences, as stamped.
 STAMPS = table_of(log=TEXT, first=COUNT, last=COUNT, entries=ENTRIES, node=TEXT, received_at=TIME)
+# The order log: numbers `first` … `last` of `log` are at `position` and those that follow. `epoch`: of the root's journal.
+PLACED = table_of(position=COUNT, log=TEXT, first=COUNT, last=COUNT, epoch=COUNT, received_at=TIME)
 # Where ranges are in the order of all (replay/ordering.py). Without an ordinal: the log cannot go on, since this range
 # comes after number `needed` of `waits_for`; `in_knot`: which in turn comes after this one.
 PLACES = table_of(
@@ -69,7 +71,7 @@ REPLAY = StructType(
 )
 
 LOST = "lost_to"  # a column of an archive's files: a row that has it stands for what is missing up to there
-ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS}
+ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS, ORDER: PLACED}
 
 # What the planner reads beside subscriptions.
 RATES = table_of(topic=TEXT, events_per_s=TIME, site_=TEXT)  # `site`: where these events are published
