@@ -20,11 +20,11 @@ from seriatim.pipeline.archive import ArchiveOptions, Record, archive, compact, 
 from seriatim.pipeline.archive.records import records_uri, table_uri
 from seriatim.pipeline.archive.writing import ArchiveFailed
 from seriatim.pipeline.live import ordered_events
-from seriatim.pipeline.replay.ordering import in_order, places, with_order_keys
+from seriatim.pipeline.replay import in_sequence, would_have_seen
 from seriatim.pipeline.source.options import TABLES
 from tests.client.test_nats import sequencer
 from tests.client.world import take
-from tests.pipeline.streams import Row, Streams, run, streams
+from tests.pipeline.streams import Row, Streams, order_log_has, run, streams
 from tests.waiting import wait
 
 RECORD_S = 500.0  # for a subprocess to start Spark and write something, on a busy machine
@@ -159,9 +159,12 @@ def test_all_tables_of_a_live_cluster_and_an_audit_of_them(spark: SparkSession, 
         assert report.verdicts[name].answer == "valid", report.verdicts[name].reason
 
     live = [row.event_id for row in ordered_events(spark, world.url, "live.*", cluster=cluster).collect()]
-    assert live == seen, "the order of the stamps is the order that subscribers saw"
-    stamps, events = read_archive(spark, uri, "stamps"), read_archive(spark, uri, "events")
-    assert [row.event_id for row in in_order(with_order_keys(events, places(stamps))).collect()] == seen
+    assert live == seen, "the order log is the order that subscribers saw"
+    stamps, events, order = (read_archive(spark, uri, table) for table in ("stamps", "events", "order"))
+    by_stamps = would_have_seen(events, topics, stamps=stamps)
+    by_positions = would_have_seen(events, topics, order=order)
+    for replay in (by_positions, by_stamps):
+        assert [row.event_id for row in in_sequence(replay.events).collect()] == seen
 
 
 async def run_cluster(world: Streams, cluster: str, topics: list[str], folder: Path) -> list[str]:
@@ -179,6 +182,7 @@ async def run_cluster(world: Streams, cluster: str, topics: list[str], folder: P
             )
         saw = [[event.id for event in await take(each, 140)] for each in (first, second)]
         assert saw[0] == saw[1]
+        await order_log_has(world.url, cluster, 80)
         return saw[0]
 
 

@@ -1,4 +1,4 @@
-"""Bulk reading: a cluster's logs, slots, stamps, order log and rows as streams of messages, read in ranges of positions.
+"""Bulk reading: a cluster's logs, slots, stamps, order and rows as streams of messages, read in ranges of positions.
 
 A capability (capabilities.py) for jobs that read everything a broker holds, such as Spark. A reader is plain data that
 can be sent to another process; it connects when it reads, and blocks.
