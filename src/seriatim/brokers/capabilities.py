@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -130,7 +130,7 @@ class RowChannel(Protocol):
         """Hand over no more; what waits is forgotten."""
 
 
-class ReplayPlace(NamedTuple):
+class ReplayPlace(Struct, frozen=True, order=True, gc=False):
     """Where an event is in a replay. Places compare as the events follow each other."""
 
     order_key: int

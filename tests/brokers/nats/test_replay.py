@@ -171,7 +171,7 @@ async def test_onto_the_topics_themselves(tmp_path: Path) -> None:
         found = await stored(server, "all", 30)  # every event was stored before the next one of another topic was sent
         assert [(subject, data) for subject, data, _ in found] == expected(sent, "")
         stray = NatsReplay(broker.api, "abc", None)
-        nowhere = ReplayedEvent("f", "nowhere", "e", None, None, b"")
+        nowhere = ReplayedEvent(ReplayPlace(1, "nowhere", 1, 0), "nowhere", "e", None, None, b"")
         with pytest.raises(RequestRefused, match="no stream captures the subject nowhere; make a stream for it"):
             await stray.publish(batches([nowhere]))
         await broker.close()

@@ -105,9 +105,9 @@ def test_bounds(spark: SparkSession, events: DataFrame, stamps: DataFrame) -> No
     assert missing(cut) == [A2_GONE, "B, number 1: beyond the cut, but A 4, which is within it, comes after"]
     fine = would_have_seen(events, ["A", "B"], order=order, until=Bound(numbers={"A": 3, "B": 0}))
     assert (ids(fine), missing(fine)) == (["a1", "a1b", "a3"], [A2_GONE])
-    for bound in ({"since": Bound(position=1)}, {"until": Bound(position=1)}):
+    for since, until in ((Bound(position=1), Bound()), (Bound(), Bound(position=1))):
         with pytest.raises(InputError, match="without an order log there are no positions; give a time"):
-            would_have_seen(events, ["A"], stamps=stamps, **bound)
+            would_have_seen(events, ["A"], stamps=stamps, since=since, until=until)
     with pytest.raises(InputError, match="neither an order log nor stamps are there; archive one of them"):
         would_have_seen(events, ["A"])
     empty = would_have_seen(events, ["A", "B"], order=order_table(spark, []), stamps=stamps)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -228,6 +229,40 @@ async def _stored(url: str, stream: str) -> list[str]:
         return [(each.headers or {})["Seriatim-Event-Id"] for each in messages]
     finally:
         await client.close()
+
+
+def without(live: Live, folder: Path, table: str) -> str:
+    """The same archive without a table."""
+    uri = folder / "archive"
+    shutil.copytree(live.uri, uri)
+    shutil.rmtree(uri / f"table={table}")
+    shutil.rmtree(uri / "_records" / table)
+    return str(uri)
+
+
+@pytest.mark.long
+def test_an_archive_without_an_order_log_is_replayed_by_stamps(live: Live, tmp_path: Path) -> None:
+    uri, topics = without(live, tmp_path, "order"), ",".join(topics_of("live"))
+    shown = replay(uri, "--topics", topics, "--json")
+    assert "by stamps, without positions of an order log" in shown.stderr
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    judge(live, [row["event_id"] for row in rows])
+    assert len(rows) == EVENTS and all(row["order_key"] < 0 and "order_position" not in row for row in rows)
+    refused = replay(uri, "--topics", topics, "--by", "positions", exit_code=2)
+    assert "this archive has no order; archive them too" in refused.stderr
+    assert (
+        "without an order log there are no positions"
+        in replay(uri, "--topics", topics, "--to", "7", exit_code=2).stderr
+    )
+
+
+@pytest.mark.long
+def test_an_archive_without_stamps_is_replayed_by_positions(live: Live, tmp_path: Path) -> None:
+    uri, topics = without(live, tmp_path, "stamps"), ",".join(topics_of("live"))
+    shown = replay(uri, "--topics", topics, "--json")
+    check_is_the_order(live, [json.loads(line) for line in shown.stdout.splitlines()])
+    assert "by stamps" not in shown.stderr
+    assert "this archive has no stamps" in replay(uri, "--topics", topics, "--by", "stamps", exit_code=2).stderr
 
 
 def test_mistakes(live: Live) -> None:

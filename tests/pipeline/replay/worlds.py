@@ -53,10 +53,10 @@ def archived(seed: int, options: Options) -> Archived:
         events |= {(log, index + 1): event.id for index, event in enumerate(topic.log) if event is not None}
         events |= {(log, slot.number): slot.event.id for slot in topic.slots if slot.event is not None}
     stamps.sort(key=lambda each: (each.first, each.log))
-    log = run.world.broker.state.order
+    written = run.world.broker.state.order
     order = [
         Placement(begin + 1, each.topic, each.first, each.last)
-        for begin, each in zip(log.begins, log.ranges, strict=True)
+        for begin, each in zip(written.begins, written.ranges, strict=True)
     ]
     return Archived(outcome.history, stamps, events, order)
 

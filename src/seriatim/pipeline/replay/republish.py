@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import astuple
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -78,7 +79,7 @@ async def _publish(
     if reached is not None:
         here = F.struct(*ORDER)
         there = F.struct(
-            *(F.lit(part).cast(REPLAY[name].dataType) for name, part in zip(ORDER, reached.place, strict=True))
+            *(F.lit(part).cast(REPLAY[name].dataType) for name, part in zip(ORDER, astuple(reached.place), strict=True))
         )
         earlier = await asyncio.to_thread(events.where(here <= there).count)
         before, passed = reached.count, max(0, earlier - reached.count)
