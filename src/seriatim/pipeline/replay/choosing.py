@@ -67,15 +67,14 @@ def known(order: DataFrame | None) -> Known | None:
     """Look at an order log. None: there is none, or it is empty. InputError: it is not sound."""
     if order is None:
         return None
-    count = F.col("last") - F.col("first") + 1
-    end = F.max(F.col("position") + count)
-    found = order.agg(F.min("received_at"), F.min("position"), end, F.sum(count)).collect()
-    began_at, begin, end_before, total = found[0]
-    if began_at is None:
+    found = lanes(order)
+    if not found:
         return None
     check_sound(order)
-    hole = first_hole(order, begin) if total < end_before - begin else None
-    return Known(order, lanes(order), began_at, hole)
+    begin, end = min(each.begin for each in found.values()), max(each.end for each in found.values())
+    is_whole = sum(each.count for each in found.values()) == end - begin + 1
+    began_at = min(each.stored_at for each in found.values())
+    return Known(order, found, began_at, None if is_whole else first_hole(order, begin))
 
 
 def by_stamps(stamps: DataFrame | None, logs: Sequence[Topic], skip_gaps: bool = False) -> Order:

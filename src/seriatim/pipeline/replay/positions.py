@@ -71,12 +71,15 @@ def _rising(name: str) -> Column:
 
 
 class Lane(NamedTuple):
-    """What the order log has of one log: its first and last number, and their positions."""
+    """What the order log has of one log: its first and last number, their positions, how many numbers these are, and
+    when the broker stored the first of them, in ms."""
 
     first: Number
     last: Number
     begin: Position
     end: Position
+    count: int
+    stored_at: float
 
 
 class Gap(NamedTuple):
@@ -92,7 +95,8 @@ class Gap(NamedTuple):
 def lanes(order: DataFrame) -> dict[Topic, Lane]:
     """One for each log that has a position."""
     end = F.col("position") + F.col("last") - F.col("first")
-    found = order.groupBy("log").agg(F.min("first"), F.max("last"), F.min("position"), F.max(end))
+    count, stored_at = F.sum(F.col("last") - F.col("first") + 1), F.min("received_at")
+    found = order.groupBy("log").agg(F.min("first"), F.max("last"), F.min("position"), F.max(end), count, stored_at)
     return {row[0]: Lane(*row[1:]) for row in found.collect()}
 
 
