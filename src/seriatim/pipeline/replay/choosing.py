@@ -72,7 +72,7 @@ def known(order: DataFrame | None) -> Known | None:
         return None
     check_sound(order)
     begin, end = min(each.begin for each in found.values()), max(each.end for each in found.values())
-    is_whole = sum(each.count for each in found.values()) == end - begin + 1
+    is_whole = sum(each.numbers for each in found.values()) == end - begin + 1
     began_at = min(each.stored_at for each in found.values())
     return Known(order, found, began_at, None if is_whole else first_hole(order, begin))
 

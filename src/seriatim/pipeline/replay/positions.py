@@ -78,7 +78,7 @@ class Lane(NamedTuple):
     last: Number
     begin: Position
     end: Position
-    count: int
+    numbers: int
     stored_at: float
 
 
