@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import nats
 
-from seriatim.brokers.capabilities import ReplayedEvent
+from seriatim.brokers.capabilities import ReplayedEvent, ReplayPlace
 from seriatim.brokers.nats.jetstream import JetStreamBroker
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.server import NatsServer
@@ -27,7 +27,7 @@ async def batches(count: int, size: int) -> AsyncIterator[Sequence[ReplayedEvent
     data = b"x" * size
     for begin in range(0, count, BATCH):
         yield [
-            ReplayedEvent(f"{n:016x}", TOPICS[n % 3], f"e{n}", "shop", None, data)
+            ReplayedEvent(ReplayPlace(n, TOPICS[n % 3], n, 0), TOPICS[n % 3], f"e{n}", "shop", None, data)
             for n in range(begin, min(begin + BATCH, count))
         ]
 

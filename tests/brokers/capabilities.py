@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seriatim.brokers import Broker
-from seriatim.brokers.capabilities import OrderBounds, Reached, ReplayedEvent
+from seriatim.brokers.capabilities import OrderBounds, Reached, ReplayedEvent, ReplayPlace
 from seriatim.model import Address, InputError, JournalError
 from seriatim.order import OrderedRange, from_position
 from seriatim.protocols.with_broker import (
@@ -165,10 +165,11 @@ class Capabilities:
             broker = await world.connect()
             first, second = broker.replay("digest", "replay"), broker.replay("digest", "replay")
             assert first is not None and second is not None
-            events = [ReplayedEvent(f"{place}", "a", f"a{place}", "p", None, b"data") for place in range(5)]
+            places = [ReplayPlace(at, "a", at, 0) for at in range(8, 13)]
+            events = [ReplayedEvent(place, "a", f"a{place.number}", "p", None, b"data") for place in places]
             assert await first.reached() is None
             assert await first.publish(batch(events[:3])) == 3
-            assert await second.reached() == Reached("2", 3)
+            assert await second.reached() == Reached(places[2], 3)
             assert await second.publish(batch(events[3:])) == 2
 
     async def test_questions_find_whoever_answers(self) -> None:

@@ -13,6 +13,7 @@ from nats.aio.client import Client
 from seriatim.brokers.naming import Names
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.brokers.packs import BATCH_HEADER, BATCH_VERSION, pack
+from seriatim.brokers.urls import kind_of, open_broker
 
 T = TypeVar("T")
 WAIT_S = 60.0
@@ -34,6 +35,17 @@ class Row(Struct, frozen=True, order=True):
 def run(work: Coroutine[Any, Any, T]) -> T:
     """A test's own loop; bounded."""
     return asyncio.run(asyncio.wait_for(work, WAIT_S))
+
+
+async def order_log_has(url: str, cluster: str, numbers: int) -> None:
+    """Wait until the order log has so many positions: the root writes it now and then, and nobody waits for it."""
+    broker = open_broker(url, **kind_of(url).cluster_options(cluster, None, {}))
+    await broker.open()
+    try:
+        log = broker.order_log()
+        assert log is not None and await log.wait(numbers - 1, WAIT_S), "the order log does not come this far"
+    finally:
+        await broker.close()
 
 
 class Streams:

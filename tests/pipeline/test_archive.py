@@ -15,16 +15,28 @@ from pyspark.sql import SparkSession
 
 import seriatim
 from seriatim.audit import audit
+from seriatim.brokers.nats.order import encode_order
 from seriatim.model import Delivery, History, InputError, Publication, Subscription
-from seriatim.pipeline.archive import ArchiveOptions, Record, archive, compact, read_archive, read_gaps, records_of
+from seriatim.order import OrderedRange
+from seriatim.pipeline.archive import (
+    ArchiveOptions,
+    Record,
+    archive,
+    compact,
+    describe,
+    read_archive,
+    read_gaps,
+    records_of,
+)
 from seriatim.pipeline.archive.records import records_uri, table_uri
 from seriatim.pipeline.archive.writing import ArchiveFailed
 from seriatim.pipeline.live import ordered_events
-from seriatim.pipeline.replay.ordering import in_order, places, with_order_keys
+from seriatim.pipeline.replay import in_sequence, would_have_seen
 from seriatim.pipeline.source.options import TABLES
+from seriatim.protocols.with_broker import Ordered
 from tests.client.test_nats import sequencer
 from tests.client.world import take
-from tests.pipeline.streams import Row, Streams, run, streams
+from tests.pipeline.streams import Row, Streams, order_log_has, run, streams
 from tests.waiting import wait
 
 RECORD_S = 500.0  # for a subprocess to start Spark and write something, on a busy machine
@@ -139,6 +151,77 @@ def test_what_the_broker_dropped_is_written_down(spark: SparkSession, filled: St
     assert found(spark, tmp_path) == sorted(kept)
 
 
+class OrderStream:
+    """The order log of a cluster, written by hand: message k has three ranges of topics a and b."""
+
+    def __init__(self, world: Streams) -> None:
+        self._world = world
+        self._lasts = {"a": 0, "b": 0}
+        self.expected: list[tuple[int, str, int, int, int]] = []
+
+        async def make(client: Any) -> None:
+            names = world.names
+            await client.jetstream().add_stream(
+                name=names.order_stream, subjects=[names.order_subject], allow_direct=True
+            )
+
+        world.client(make)
+
+    def write(self, messages: int) -> None:
+        bodies = []
+        for _ in range(messages):
+            after = sum(self._lasts.values())
+            ranges = []
+            for topic, count in (("a", 2), ("b", 1), ("a", 3)):
+                first = self._lasts[topic] + 1
+                self._lasts[topic] += count
+                ranges.append(OrderedRange(topic, first, first + count - 1))
+                position = sum(self._lasts.values()) - count + 1
+                self.expected.append((position, topic, first, first + count - 1, 1))
+            bodies.append(encode_order(Ordered(after, tuple(ranges), 1)))
+
+        async def send(client: Any) -> None:
+            jetstream = client.jetstream(timeout=30)
+            for body in bodies:
+                await jetstream.publish(self._world.names.order_subject, body)
+
+        self._world.client(send)
+
+    def archived(self, spark: SparkSession, folder: Path) -> list[tuple[int, str, int, int, int]]:
+        rows = read_archive(spark, str(folder / "archive"), "order")
+        return sorted(tuple(row) for row in rows.select("position", "log", "first", "last", "epoch").collect())
+
+
+def test_the_order_log_is_archived_once(spark: SparkSession, world: Streams, tmp_path: Path) -> None:
+    """Through a batch that is repeated, a compaction, retention, and a message that no root has written."""
+    mine = Streams(world.server)
+    order = OrderStream(mine)
+    order.write(12)
+    wishes = options(mine, tmp_path, tables=("events", "order"), max_messages=5)
+    archive(spark, wishes)
+    assert order.archived(spark, tmp_path) == order.expected
+    uri = str(tmp_path / "archive")
+    assert len(records_of(spark, uri, "order")) == 3, "12 messages, 5 in a batch"
+    assert {row["table"]: row["rows"] for row in describe(spark, uri)} == {"events": 0, "order": 36}
+    for done in (tmp_path / "checkpoint" / "order" / "commits").glob("*"):
+        done.unlink()  # as if killed between our record and Spark's own
+    order.write(4)
+
+    async def spoil(client: Any) -> None:
+        await client.jsm().delete_msg(mine.names.order_stream, 14)
+        await client.jetstream().publish(mine.names.order_subject, b"something else")
+
+    mine.client(spoil)
+    archive(spark, wishes)
+    compact(spark, uri, ("order",))
+    assert order.archived(spark, tmp_path) == [*order.expected[:39], *order.expected[42:]]
+    gaps = sorted((row.first, row.last, row.problem) for row in read_gaps(spark, uri, "order").collect())
+    assert [gap[:2] for gap in gaps] == [(14, 14), (17, 17)]
+    assert "something else than ranges" in gaps[1][2]
+    with pytest.raises(ArchiveFailed, match="positions were gone"):
+        archive(spark, options(mine, tmp_path / "strict", tables=("order",), gaps="fail"))
+
+
 @pytest.mark.long
 def test_all_tables_of_a_live_cluster_and_an_audit_of_them(spark: SparkSession, world: Streams, tmp_path: Path) -> None:
     cluster, topics = "live", [f"live.{each}" for each in "abc"]
@@ -159,9 +242,12 @@ def test_all_tables_of_a_live_cluster_and_an_audit_of_them(spark: SparkSession, 
         assert report.verdicts[name].answer == "valid", report.verdicts[name].reason
 
     live = [row.event_id for row in ordered_events(spark, world.url, "live.*", cluster=cluster).collect()]
-    assert live == seen, "the order of the stamps is the order that subscribers saw"
-    stamps, events = read_archive(spark, uri, "stamps"), read_archive(spark, uri, "events")
-    assert [row.event_id for row in in_order(with_order_keys(events, places(stamps))).collect()] == seen
+    assert live == seen, "the order log is the order that subscribers saw"
+    stamps, events, order = (read_archive(spark, uri, table) for table in ("stamps", "events", "order"))
+    by_stamps = would_have_seen(events, topics, stamps=stamps)
+    by_positions = would_have_seen(events, topics, order=order)
+    for replay in (by_positions, by_stamps):
+        assert [row.event_id for row in in_sequence(replay.events).collect()] == seen
 
 
 async def run_cluster(world: Streams, cluster: str, topics: list[str], folder: Path) -> list[str]:
@@ -179,6 +265,7 @@ async def run_cluster(world: Streams, cluster: str, topics: list[str], folder: P
             )
         saw = [[event.id for event in await take(each, 140)] for each in (first, second)]
         assert saw[0] == saw[1]
+        await order_log_has(world.url, cluster, 80)
         return saw[0]
 
 
@@ -189,23 +276,32 @@ def test_killed_again_and_again(spark: SparkSession, world: Streams, tmp_path: P
     mine = Streams(world.server)
     for name, events in (("a", 1), ("b", 3), ("c", 40)):
         mine.publish(mine.make(name), 100, events)
-    records = Path(records_uri(str(tmp_path / "archive"), "events"))
-    written = 0
-    for _ in range(2):
-        written = _run_and_kill(mine, tmp_path, records, written)
-    archive(spark, options(mine, tmp_path))
+    order = OrderStream(mine)
+    order.write(40)
+    for table in ("order", "events"):
+        _run_and_kill(mine, tmp_path, Path(records_uri(str(tmp_path / "archive"), table)))
+    archive(spark, options(mine, tmp_path, tables=("events", "order")))
     assert found(spark, tmp_path) == sorted(mine.expected)
+    assert order.archived(spark, tmp_path) == order.expected
 
 
-def _run_and_kill(world: Streams, folder: Path, records: Path, before: int) -> int:
-    """Start the job with small batches, and kill it when there are some more of them."""
+def _run_and_kill(world: Streams, folder: Path, records: Path) -> None:
+    """Start the job with small batches, and kill it when there are some more records of a table."""
     command = [sys.executable, "-m", "seriatim.cli", "archive", "--url", world.url, "--cluster", world.cluster]
-    command += ["--out", str(folder / "archive"), "--checkpoint", str(folder / "checkpoint"), "--tables", "events"]
+    command += [
+        "--out",
+        str(folder / "archive"),
+        "--checkpoint",
+        str(folder / "checkpoint"),
+        "--tables",
+        "events,order",
+    ]
     command += ["--max-rows", "10", "--master", "local[1]", "--memory", "1g"]
 
     def count() -> int:
         return len(list(records.glob("batch-*.json")))
 
+    before = count()
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         wait(lambda: process.poll() is not None or count() >= before + 2, "two batches are written", RECORD_S)
@@ -213,4 +309,3 @@ def _run_and_kill(world: Streams, folder: Path, records: Path, before: int) -> i
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=RECORD_S)
-    return count()

@@ -10,13 +10,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import seriatim
 from seriatim.brokers.naming import Names, bucket_of
+from seriatim.brokers.nats.order import encode_order
 from seriatim.brokers.packs import BATCH_HEADER, pack
 from seriatim.model import GapError, InputError
-from seriatim.pipeline.schemas import EVENTS, STAMPS
+from seriatim.order import OrderedRange
+from seriatim.pipeline.schemas import EVENTS, PLACED, STAMPS
 from seriatim.pipeline.source.reading import SeriatimSource, TableReader, TableStreamReader
+from seriatim.protocols.with_broker import Ordered
 from tests.client.test_nats import sequencer
 from tests.client.world import take
-from tests.pipeline.streams import Row, Streams, run, streams
+from tests.pipeline.streams import Row, Streams, order_log_has, run, streams
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +76,7 @@ def test_events_and_stamps_of_a_live_cluster(world: Streams, tmp_path: Path, mod
                 await bus.publish_many(topics[place % 3], [b"x"] * (1 + place % 4))
                 await bus.publish(topics[0], b"y", headers={"Colour": "red"}, id=f"own-{place}")
             await take(two, 33)
+            await order_log_has(world.url, cluster, 20)
             return [event.id for event in await take(one, 33)]
 
     seen = run(live())
@@ -89,6 +93,45 @@ def test_events_and_stamps_of_a_live_cluster(world: Streams, tmp_path: Path, mod
         stamped = [at for row in stamps if row["log"] == log for at in range(row["first"], row["last"] + 1)]
         assert sorted(stamped) == numbers
     assert {topic for row in stamps for topic in row["entries"]} <= logs, "topics by their names"
+    order = sorted(read(mine, table="order"), key=lambda row: row["position"])
+    placed = [(row["log"], at) for row in order for at in range(row["first"], row["last"] + 1)]
+    assert [row["position"] for row in order] == [
+        1 + sum(each["last"] - each["first"] + 1 for each in order[:at]) for at in range(len(order))
+    ]
+    seen_at = {row["event_id"]: (row["log"], row["number"]) for row in found}
+    assert list(dict.fromkeys(seen_at[each] for each in seen)) == placed, "the order log has every number, as seen"
+
+
+def test_what_others_write_into_the_order_log(world: Streams) -> None:
+    mine = Streams(world.server)
+    names = Names(mine.cluster)
+    assert read(mine, table="order") == [], "a cluster without an order log"
+
+    async def write(client: Client) -> None:
+        jetstream = client.jetstream(timeout=30)
+        await jetstream.add_stream(name=names.order_stream, subjects=[names.order_subject])
+        good = Ordered(0, (OrderedRange("a", 1, 3), OrderedRange("b", 5, 5)), 2)
+        huge = Ordered(4, (OrderedRange("a", 4, 1 << 40),), 2)
+        beyond = Ordered((1 << 63) - 1, (OrderedRange("a", 4, 4),), 2)
+        later = Ordered(9, (OrderedRange("a", 7, 7),), 3)
+        for body in (b"rubbish", encode_order(good), encode_order(huge), encode_order(beyond), encode_order(later)):
+            await jetstream.publish(names.order_subject, body)
+
+    mine.client(write)
+    with pytest.raises(GapError, match=r"1…1 will never come: the order log holds something else than ranges"):
+        read(mine, table="order")
+    found = read(mine, table="order", gaps="rows")
+    ranges = [row for row in found if row["lost_to"] is None]
+    assert list(ranges[0])[: len(PLACED.names)] == PLACED.names
+    assert [tuple(row[name] for name in PLACED.names[:-1]) for row in ranges] == [
+        (1, "a", 1, 3, 2),
+        (4, "b", 5, 5, 2),
+        (10, "a", 7, 7, 3),
+    ]
+    assert [(row["stream_position"], row["line"]) for row in ranges] == [(2, 0), (2, 1), (5, 0)]
+    lost = [(row["stream_position"], row["problem"].split(":")[0]) for row in found if row["lost_to"] is not None]
+    assert [at for at, _ in lost] == [1, 3, 4]
+    assert {text for at, text in lost if at > 1} == {"the order log holds numbers that no root would write"}
 
 
 def test_what_others_write_into_a_log(world: Streams) -> None:

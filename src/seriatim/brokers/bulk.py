@@ -1,4 +1,4 @@
-"""Bulk reading: a cluster's logs, slots, stamps and rows as streams of messages, read in ranges of positions.
+"""Bulk reading: a cluster's logs, slots, stamps, order and rows as streams of messages, read in ranges of positions.
 
 A capability (capabilities.py) for jobs that read everything a broker holds, such as Spark. A reader is plain data that
 can be sent to another process; it connects when it reads, and blocks.
@@ -14,13 +14,14 @@ from msgspec import Struct, field
 from seriatim.brokers.naming import BUCKETS_MAX, is_bucket
 from seriatim.model import Topic
 from seriatim.order import TopicNames
-from seriatim.protocols.with_broker import Delivered, Stamped
+from seriatim.protocols.with_broker import Delivered, Ordered, Stamped
 
-Kind: TypeAlias = Literal["log", "slots", "stamps", "logs"]
+Kind: TypeAlias = Literal["log", "slots", "stamps", "order", "logs"]
 
 
 class Stream(Struct, frozen=True):
-    """One stream of a cluster. `holds`: of log and slots the ordered topic, of stamps the node, of logs the table."""
+    """One stream of a cluster. `holds`: of log and slots the ordered topic, of stamps the node, of logs the table, of
+    the order log nothing."""
 
     name: str
     kind: Kind
@@ -98,6 +99,9 @@ class BulkReader(Protocol):
 
     def stamps(self, body: bytes, topic: Topic, names: TopicNames) -> list[Stamped]:
         """The stamps in a message of a stream of stamps. RemoteError: it cannot be read."""
+
+    def order(self, body: bytes) -> Ordered:
+        """The ranges in a message of the order log. RemoteError: it cannot be read."""
 
 
 def patterns(topics: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from seriatim.model import InputError, JournalError, Position, Topic
+from seriatim.model import InputError, JournalError, Number, Position, Topic
 from seriatim.protocols.with_broker import OrderRead
 from seriatim.runtime import Journal
 
@@ -130,10 +130,28 @@ class RowChannel(Protocol):
         """Hand over no more; what waits is forgotten."""
 
 
+class ReplayPlace(Struct, frozen=True, order=True, gc=False):
+    """Where an event is in a replay. Places compare as the events follow each other."""
+
+    order_key: int
+    log: Topic
+    number: Number
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.order_key} {self.log} {self.number} {self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> "ReplayPlace":
+        """What `str` gives. ValueError: it is something else."""
+        order_key, log, number, index = text.split(" ")
+        return cls(int(order_key), log, int(number), int(index))
+
+
 class ReplayedEvent(Struct, frozen=True, gc=False):
     """One event to publish again. `at_ms`: when it happened, to keep the pace."""
 
-    order_key: str
+    place: ReplayPlace
     topic: Topic
     event_id: str
     publisher: str | None
@@ -143,9 +161,9 @@ class ReplayedEvent(Struct, frozen=True, gc=False):
 
 
 class Reached(Struct, frozen=True):
-    """How far a replay is: its last key, and how many events are stored."""
+    """How far a replay is: the place of its last event, and how many events are stored."""
 
-    order_key: str
+    place: ReplayPlace
     count: int
 
 

@@ -38,6 +38,7 @@ from seriatim.brokers.capabilities import (
     FencedJournals,
     OrderLog,
     Records,
+    ReplayPlace,
     ReplayPublisher,
     Requests,
     RowChannel,
@@ -231,11 +232,11 @@ class Broker:
         prefix: Topic | None,
         *,
         in_flight: int = IN_FLIGHT,
-        on_stored: Callable[[str, int], None] | None = None,
+        on_stored: Callable[[ReplayPlace, int], None] | None = None,
     ) -> ReplayPublisher | None:
         """A publisher for the replay that `digest` names, to topics below `prefix`; None: onto the topics themselves.
 
-        `on_stored` is told the last order key that is stored, and the count.
+        `on_stored` is told the last place that is stored, and the count.
         """
         return None
 

@@ -13,7 +13,7 @@ from seriatim.cli.common import check_readable, json_option, names_in, show_json
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.pipeline.spark.requirements import check_requirements
 
-TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
+TABLES = ("events", "stamps", "order", "deliveries", "publications", "subscriptions")
 
 
 @click.group(invoke_without_command=True)
@@ -64,9 +64,10 @@ def command(
 ) -> None:
     """Archive what is on the broker as Parquet, each row exactly once.
 
-    Reads the streams of a cluster (on JetStream) and writes tables: events, stamps, deliveries, publications,
-    subscriptions. It may be killed at any moment and goes on where it was, with the same --checkpoint. OUT and
-    CHECKPOINT are paths or URIs that Spark can write: file:, hdfs:, s3a:. With --once (the default) it ends when what
+    Reads the streams of a cluster (on JetStream) and writes tables: events, stamps, order (the order log of
+    a cluster with global order), deliveries, publications, subscriptions. It may be killed at any moment and goes on
+    where it was, with the same --checkpoint. OUT and CHECKPOINT are paths or URIs that Spark can write: file:, hdfs:,
+    s3a:. With --once (the default) it ends when what
     was there at its start is archived; with --follow it goes on.
 
     What the broker dropped before it could be archived is written down as a gap (see `archive show`), or is an error

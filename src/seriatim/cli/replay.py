@@ -38,8 +38,10 @@ INCOMPLETE = 3
 @click.argument("archive", metavar="ARCHIVE")
 @click.option("--subscriber", metavar="NAME", help="What this subscriber saw.")
 @click.option("--topics", metavar="NAMES", help="What a subscriber of these would have seen; separated by commas.")
-@click.option("--from", "since", metavar="TIME|NUMBERS", help="From here on: a time, or orders=120,payments=7.")
-@click.option("--to", "until", metavar="TIME|NUMBERS", help="Up to here: before a time, or up to these numbers.")
+@click.option(
+    "--from", "since", metavar="TIME|POSITION|NUMBERS", help="From here on: a time, 4711, or orders=120,payments=7."
+)
+@click.option("--to", "until", metavar="TIME|POSITION|NUMBERS", help="Up to here: before a time, or up to these.")
 @click.option(
     "--where", metavar="FILTER", help="Only events whose attributes match (docs/filters.md), in the same order."
 )
@@ -55,7 +57,12 @@ INCOMPLETE = 3
     type=click.Path(dir_okay=False, path_type=Path),
     help="With --onto-topics: the file that records the progress, to go on after an interruption.",
 )
-@click.option("--skip-gaps", is_flag=True, help="Go on behind missing stamps; order across them is by time only.")
+@click.option(
+    "--by", type=click.Choice(["positions", "stamps"]), help="The order of topics.  [default: positions, if known]"
+)
+@click.option(
+    "--skip-gaps", is_flag=True, help="Go on behind missing positions or stamps; order across them is not proven."
+)
 @json_option
 @spark_options
 def command(
@@ -73,6 +80,7 @@ def command(
     prefix: str,
     onto_topics: bool,
     progress: Path | None,
+    by: str | None,
     skip_gaps: bool,
     as_json: bool,
     **options: Any,
@@ -81,7 +89,7 @@ def command(
 
     ARCHIVE is what `seriatim archive` wrote. With --subscriber: exactly what this one was notified of, in its order.
     With --topics: every event of these topics in a sequence that a subscriber of exactly these could have been notified
-    of, by the stamps of the sequencers; the same sequence every time, on every machine.
+    of, by the order log, or where the archive has none, by stamps; the same sequence every time, on every machine.
 
     The first events are shown; --out writes all of them to files (in order, part-00000 first), --publish publishes them
     again, in order, each once, and goes on where it was when it is started again.
@@ -90,6 +98,7 @@ def command(
     Examples:
       seriatim replay lake/shop --topics orders,payments
       seriatim replay lake/shop --subscriber billing --from 2026-07-14T09:00:00Z --to 2026-07-14T10:00:00Z
+      seriatim replay lake/shop --topics orders,payments --from 4711 --to 4800
       seriatim replay lake/shop --topics orders --from orders=120 --out lake/orders --format jsonl
       seriatim replay lake/shop --topics orders --where 'price > 100 and region = "EU"'
       seriatim replay lake/shop --topics orders,payments --publish nats://127.0.0.1:4222 --pace original
@@ -115,11 +124,15 @@ def command(
     begin = parse_bound(since, "--from") if since else NO_BOUND
     end = parse_bound(until, "--to") if until else NO_BOUND
     with session_of(options, "replay") as spark:
-        replay, pairs = _open(spark, archive, subscriber, names, begin, end, skip_gaps)
+        replay, pairs = _open(spark, archive, subscriber, names, begin, end, by, skip_gaps)
         if wanted is not None:
             from seriatim.pipeline.filters import matches_headers
 
             replay = replay._replace(events=replay.events.where(matches_headers(wanted, replay.events["headers"])))
+        if replay.by == "stamps":
+            notice("note: by stamps, without positions of an order log")
+        for note in replay.notes[:NOTICES_MAX]:
+            notice(f"note: {note}")
         if pairs:
             more = f", and {len(pairs) - NOTICES_MAX} pairs more" if len(pairs) > NOTICES_MAX else ""
             notice(
@@ -131,7 +144,16 @@ def command(
             result: dict[str, object] = {"out": out, "format": format_}
             said = f"written to {out}"
         elif url is not None:
-            what = (archive.rstrip("/"), subscriber, names, since, until, skip_gaps, *([str(wanted)] if wanted else []))
+            what = (
+                archive.rstrip("/"),
+                subscriber,
+                names,
+                since,
+                until,
+                skip_gaps,
+                replay.by,
+                *([str(wanted)] if wanted else []),
+            )
             result, said = _publish(replay.events, url, what, None if onto_topics else prefix, factor, progress)
         else:
             _show(replay, limit, as_json)
@@ -160,25 +182,38 @@ def _factor(pace: str) -> float | None:
 
 
 def _open(
-    spark: Any, archive: str, subscriber: str | None, names: list[str], begin: Any, end: Any, skip_gaps: bool
+    spark: Any,
+    archive: str,
+    subscriber: str | None,
+    names: list[str],
+    begin: Any,
+    end: Any,
+    by: str | None,
+    skip_gaps: bool,
 ) -> tuple[Any, list[str]]:
     from seriatim.pipeline.archive import describe, read_archive, read_gaps
     from seriatim.pipeline.replay import never_ordered, saw, would_have_seen
 
     tables = {row["table"] for row in describe(spark, archive)}
-    needed = {"events", "stamps"} if subscriber is None else {"events", "deliveries"}
+    needed = {"events"} if subscriber is None else {"events", "deliveries"}
+    if subscriber is None:
+        needed |= {"order"} if by == "positions" or (by is None and "order" in tables) else {"stamps"}
     if lacking := sorted(needed - tables):
         fix = "archive them too: seriatim archive --tables; delivery logs are on the broker with --log broker:"
         raise InputError(archive, f"this archive has no {' and no '.join(lacking)}", fix)
     events = read_archive(spark, archive, "events")
+    order = read_archive(spark, archive, "order") if "order" in tables and by != "stamps" else None
     if subscriber is None:
-        stamps = read_archive(spark, archive, "stamps")
-        replay = would_have_seen(events, stamps, names, begin, end, skip_gaps)
-        pairs = never_ordered(stamps, replay.logs) if 1 < len(replay.logs) <= PAIRS_OF else []
+        stamps = read_archive(spark, archive, "stamps") if "stamps" in tables else None
+        replay = would_have_seen(events, names, order=order, stamps=stamps, since=begin, until=end, skip_gaps=skip_gaps)
+        if by == "positions" and replay.by != by:
+            raise InputError("--by", "the order log of this archive is empty", "leave it out: stamps give the order")
+        is_listed = replay.by == "stamps" and 1 < len(replay.logs) <= PAIRS_OF
+        pairs = never_ordered(stamps, replay.logs) if stamps is not None and is_listed else []
         return replay, [f"{one} and {other}" for one, other in pairs]
     subscriptions = read_archive(spark, archive, "subscriptions") if "subscriptions" in tables else None
     deliveries, lost = read_archive(spark, archive, "deliveries"), read_gaps(spark, archive, "deliveries")
-    return saw(events, deliveries, subscriber, subscriptions, begin, end, lost), []
+    return saw(events, deliveries, subscriber, subscriptions, begin, end, lost, order), []
 
 
 def _missing(replay: Any) -> list[str]:
@@ -189,6 +224,7 @@ def _missing(replay: Any) -> list[str]:
     said = [f"missing: {sentence(*row)}" for row in rows[:NOTICES_MAX]]
     if len(rows) > NOTICES_MAX:
         said.append("missing: and more; Replay.missing has all of it")
+    said += [f"incomplete: {each}" for each in replay.ends[:NOTICES_MAX]]
     if replay.places is not None:
         columns = ("log", "first", "last", "waits_for", "needed", "in_knot")
         ends = held(replay.places).select(*columns).orderBy("log").limit(NOTICES_MAX).collect()
@@ -207,7 +243,10 @@ def _show(replay: Any, limit: int | None, as_json: bool) -> None:
         return
     count = limit or SHOWN
     found = rows.limit(count + 1).collect()  # as many as were asked for
-    click.echo(table(("topic", "number", "time", "id", "data"), [_cells(row) for row in found[:count]]))
+    columns = ("position", "topic", "number", "time", "id", "data")
+    cells = [_cells(row) for row in found[:count]]
+    has_positions = any(row[0] for row in cells)
+    click.echo(table(columns, cells) if has_positions else table(columns[1:], [row[1:] for row in cells]))
     if replay.changes is not None:
         for change in replay.changes.limit(count).collect():
             after = "" if change["number"] is None else f" after number {change['number']}"
@@ -224,7 +263,8 @@ def _cells(row: Any) -> list[str]:
     data = "(not in the archive)" if row["missing"] else _text(row["data"])
     number = f"{row['number']}.{row['index']}" if row["index"] else str(row["number"])
     late = " (out of order)" if row["out_of_order"] else ""
-    return [row["topic"], number, shown.replace("+00:00", "Z"), row["event_id"], data + late]
+    position = "" if row["order_position"] is None else str(row["order_position"])
+    return [position, row["topic"], number, shown.replace("+00:00", "Z"), row["event_id"], data + late]
 
 
 def _text(data: bytes) -> str:

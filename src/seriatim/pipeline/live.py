@@ -8,9 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.model import InputError
 from seriatim.pipeline.archive.reading import KEYS, last_rows
-from seriatim.pipeline.replay.ordering import in_order, places, with_order_keys
-from seriatim.pipeline.schemas import ARCHIVE
-from seriatim.pipeline.source.options import read_options
+from seriatim.pipeline.replay import in_sequence, would_have_seen
+from seriatim.pipeline.schemas import ARCHIVE, EVENTS
 
 
 def read_broker(spark: SparkSession, url: str, table: str = "events", **options: str) -> DataFrame:
@@ -25,20 +24,15 @@ def read_broker(spark: SparkSession, url: str, table: str = "events", **options:
 def ordered_events(
     spark: SparkSession, url: str, topics: str = "", *, skip_gaps: bool = False, **options: str
 ) -> DataFrame:
-    """Events of these topics (names and patterns; empty: all) in their order, with `ordinal` and `order_key`. Only what
-    has its stamp is there: of topics that are coupled, everybody sees the rows in this order. `order_key` is text and
-    sorts alike, so that a table stays in order wherever it goes. `skip_gaps`: see `merger.Merger`."""
+    """Events of these topics (names and patterns; empty: all) in their order, with `order_key` and `order_position`, as
+    a subscriber of them was notified. In global order the key is the position in the order log, else it follows from
+    stamps and is negative (replay/choosing.py). Only what has its place is there. `skip_gaps`: go on behind what order
+    log or stamps lack."""
     events = read_broker(spark, url, "events", topics=topics, **options)
+    order = read_broker(spark, url, "order", **options)
     stamps = read_broker(spark, url, "stamps", **options)
-    logs = logs_of(url, topics, **options) if topics else None
-    return in_order(with_order_keys(events, places(stamps, logs, skip_gaps)))
-
-
-def logs_of(url: str, topics: str, **options: str) -> list[str]:
-    """The logs (topics, or the buckets they share) in which these topics are."""
-    reader = read_options({**options, "url": url}).reader
-    catalogue = reader.catalogue(topics)
-    found = {each.holds for each in (*catalogue.of("log", topics), *catalogue.of("slots", topics))}
-    if not found:
-        raise InputError("topics", f"cluster {reader.cluster} has none of {topics!r}", "check names and cluster")
-    return sorted(found)
+    names = [row[0] for row in events.select("topic").distinct().collect()]
+    if not names:
+        raise InputError("topics", f"there is no event of {topics or 'any topic'} yet", "check names and cluster")
+    replay = would_have_seen(events, names, order=order, stamps=stamps, skip_gaps=skip_gaps)
+    return in_sequence(replay.events).select(*EVENTS.names, "order_key", "order_position")

@@ -1,7 +1,7 @@
 """The tables of the pipeline, in one place: simulator, runtime, archive and foreign logs all land in these columns.
 
 The four tables of a history are the rows of `seriatim.model`, column for field (`audit/rules.py`). The archive adds
-what the broker itself holds: events with their payload, and stamps.
+what the broker itself holds: events with their payload, stamps, and the order log.
 """
 
 from pyspark.sql import types as T
@@ -53,23 +53,26 @@ EVENTS = table_of(
 )
 # One row per range: every number of `log` from `first` to `last` comes after these entries. Differences, as stamped.
 STAMPS = table_of(log=TEXT, first=COUNT, last=COUNT, entries=ENTRIES, node=TEXT, received_at=TIME)
-# Where ranges are in the order of all (replay/ordering.py). Without an ordinal: the log cannot go on, since this range
+# The order log: numbers `first` … `last` of `log` are at `position` and those behind it. `epoch`: of the root.
+PLACED = table_of(position=COUNT, log=TEXT, first=COUNT, last=COUNT, epoch=COUNT, received_at=TIME)
+# Where stamps put ranges (replay/ordering.py). Without an ordinal: the log cannot go on, since this range
 # comes after number `needed` of `waits_for`; `in_knot`: which in turn comes after this one.
 PLACES = table_of(
     log=TEXT, first=COUNT, last=COUNT, component=TEXT, ordinal_=COUNT, waits_for_=TEXT, needed_=COUNT, in_knot=FLAG
 )
-# Events as they are replayed (replay/sequences.py). `sequence`: an ordinal, or for what one subscriber saw its
-# position; `order_key` is the text that sorts as (sequence, log, number, index). `missing`: delivered, not archived.
+# Events as they are replayed (replay/sequences.py), sorted by (order_key, log, number, index). `order_key`: the
+# position in the order log, a negative number where stamps give the order, or for what one subscriber saw its own
+# `position`. `order_position`: in the order log, where it has the event. `missing`: delivered, not archived.
 REPLAY = StructType(
     [
-        *table_of(order_key=TEXT, sequence=COUNT),
+        *table_of(order_key=COUNT, order_position_=COUNT),
         *(StructField(of.name, of.dataType, of.nullable or of.name in ("received_at", "data")) for of in EVENTS),
         *table_of(position_=COUNT, notified_at_=TIME, out_of_order=FLAG, missing=FLAG, replayed=FLAG),
     ]
 )
 
 LOST = "lost_to"  # a column of an archive's files: a row that has it stands for what is missing up to there
-ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS}
+ARCHIVE: dict[str, StructType] = HISTORY | {"events": EVENTS, "stamps": STAMPS, ORDER: PLACED}
 
 # What the planner reads beside subscriptions.
 RATES = table_of(topic=TEXT, events_per_s=TIME, site_=TEXT)  # `site`: where these events are published

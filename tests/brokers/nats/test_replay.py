@@ -7,7 +7,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from seriatim.brokers.capabilities import Reached, ReplayedEvent, paced
+from seriatim.brokers.capabilities import Reached, ReplayedEvent, ReplayPlace, paced
 from seriatim.brokers.nats.jetstream import JetStreamBroker
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.model import InputError, RequestRefused, TimedOut
@@ -18,7 +18,15 @@ TOPICS = ("orders", "payments", "audit.eu")
 
 def events(count: int, after: int = 0) -> list[ReplayedEvent]:
     return [
-        ReplayedEvent(f"{n:016x}", TOPICS[n % 3], f"e{n}", "shop", {"kind": "test"}, f"data {n}".encode(), float(n))
+        ReplayedEvent(
+            ReplayPlace(n, TOPICS[n % 3], n, 0),
+            TOPICS[n % 3],
+            f"e{n}",
+            "shop",
+            {"kind": "test"},
+            f"data {n}".encode(),
+            float(n),
+        )
         for n in range(after + 1, after + count + 1)
     ]
 
@@ -49,25 +57,25 @@ async def test_a_replay_is_the_order_of_its_stream(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         broker = JetStreamBroker(server.url)
         await broker.open()
-        told: list[tuple[str, int]] = []
+        told: list[tuple[ReplayPlace, int]] = []
         publisher = NatsReplay(broker.api, "abc", in_flight=64, on_stored=lambda key, count: told.append((key, count)))
         assert await publisher.reached() is None
         sent = events(300)
         assert await publisher.publish(batches(sent)) == 300
-        assert told[-1] == (sent[-1].order_key, 300)
+        assert told[-1] == (sent[-1].place, 300)
         found = await stored(server, "replay-replay", 300)
         assert [(subject, data) for subject, data, _ in found] == expected(sent)
         assert found[6][2] == {
             "kind": "test",
             "Seriatim-Publisher": "shop",
-            "Nats-Msg-Id": f"abc {sent[6].order_key}",
+            "Nats-Msg-Id": f"abc {sent[6].place}",
             "Nats-Expected-Last-Sequence": "6",
             "Seriatim-Replayed": "abc",
-            "Seriatim-Order-Key": sent[6].order_key,
+            "Seriatim-Order-Key": "7 payments 7 0",
             "Seriatim-Event-Id": "e7",
         }
         again = NatsReplay(broker.api, "abc")  # another process, later: it knows where to go on
-        assert await again.reached() == Reached(sent[-1].order_key, 300)
+        assert await again.reached() == Reached(sent[-1].place, 300)
         assert await again.publish(batches(events(20, after=300))) == 20
         assert len(await stored(server, "replay-replay", 320)) == 320
         other = NatsReplay(broker.api, "another")
@@ -122,7 +130,7 @@ async def test_a_replay_that_was_cut_off_goes_on(tmp_path: Path) -> None:
         publisher = NatsReplay(second.api, "abc")
         reached = await publisher.reached()
         assert reached is not None and 0 < reached.count <= 250
-        await publisher.publish(batches([event for event in sent if event.order_key > reached.order_key]))
+        await publisher.publish(batches([event for event in sent if event.place > reached.place]))
         found = await stored(server, "replay-replay", 400)
         assert [(subject, data) for subject, data, _ in found] == expected(sent)
         await second.close()
@@ -163,7 +171,7 @@ async def test_onto_the_topics_themselves(tmp_path: Path) -> None:
         found = await stored(server, "all", 30)  # every event was stored before the next one of another topic was sent
         assert [(subject, data) for subject, data, _ in found] == expected(sent, "")
         stray = NatsReplay(broker.api, "abc", None)
-        nowhere = ReplayedEvent("f", "nowhere", "e", None, None, b"")
+        nowhere = ReplayedEvent(ReplayPlace(1, "nowhere", 1, 0), "nowhere", "e", None, None, b"")
         with pytest.raises(RequestRefused, match="no stream captures the subject nowhere; make a stream for it"):
             await stray.publish(batches([nowhere]))
         await broker.close()

@@ -8,7 +8,7 @@ import pytest
 
 from seriatim.model import InputError
 from seriatim.order import HoldBack, Lane
-from seriatim.pipeline.replay.merger import Merger, Placed, order_key
+from seriatim.pipeline.replay.merger import Merger, Placed
 from tests.pipeline.replay.stamp_worlds import Stamp, random_stamps
 
 SEEDS = range(40)
@@ -197,15 +197,3 @@ def test_a_promise_says_nothing_of_what_is_held() -> None:
     placed = by_key(merger.take())
     assert placed == [Placed("B", 1, 1, 5), Placed("A", 2, 2, 100)]
     assert frontier <= placed[0].ordinal
-
-
-def test_keys_sort_as_their_parts() -> None:
-    parts = [
-        (ordinal, log, number, index)
-        for ordinal in (0, 9, 10, 1_800_000_000_000_000)
-        for log in ("a", "a-b", "a.b", "a~", "aé", "b")
-        for number in (1, 15, 16, 10**12)
-        for index in (0, 9, 10)
-    ]
-    keys = [order_key(*each) for each in parts]
-    assert sorted(keys, key=lambda key: key.encode()) == keys == sorted(keys)

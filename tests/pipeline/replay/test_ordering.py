@@ -1,4 +1,4 @@
-"""Order keys on Spark: the same as the merger's, for components side by side, over chunks and partitions."""
+"""The order of stamps on Spark: that of the merger, for components side by side, over chunks and partitions."""
 
 import random
 from itertools import pairwise
@@ -6,18 +6,11 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from seriatim.pipeline.replay import ordering
-from seriatim.pipeline.replay.merger import Merger, order_key
-from seriatim.pipeline.replay.ordering import (
-    DECLARES,
-    describe_held,
-    held,
-    in_order,
-    merge,
-    placed,
-    places,
-    with_order_keys,
-)
+from seriatim.pipeline.replay import positions
+from seriatim.pipeline.replay.merger import Merger
+from seriatim.pipeline.replay.ordering import BEFORE, DECLARES, describe_held, held, merge, placed, places, ranges_of
+from seriatim.pipeline.replay.positions import with_keys
+from seriatim.pipeline.replay.sequences import in_sequence
 from tests.pipeline.replay.stamp_worlds import Stamp, random_stamps
 from tests.pipeline.replay.worlds import events_table, stamps_table
 
@@ -58,15 +51,15 @@ def test_spark_gives_the_keys_of_the_merger(spark: SparkSession) -> None:
         (log, number): ordinal for (log, first, last), ordinal in expected.items() for number in range(first, last + 1)
     }
     sequence = sorted(numbers, key=lambda event: (ordinal_of[event[:2]], *event))
-    bits, ordering.CHUNK_BITS = ordering.CHUNK_BITS, 1
+    bits, positions.CHUNK_BITS = positions.CHUNK_BITS, 1
     try:
-        keyed = with_order_keys(events_table(spark, dict.fromkeys(numbers + unstamped, "e")), found)
-        rows = in_order(keyed).select("log", "number", "index", "order_key").collect()
+        keyed = with_keys(events_table(spark, dict.fromkeys(numbers + unstamped, "e")), ranges_of(found))
+        rows = in_sequence(keyed).select("log", "number", "index", "order_key", "order_position").collect()
     finally:
-        ordering.CHUNK_BITS = bits
+        positions.CHUNK_BITS = bits
     assert [(row["log"], row["number"], row["index"]) for row in rows] == sequence
-    assert [row["order_key"] for row in rows] == [order_key(ordinal_of[each[:2]], *each) for each in sequence]
-    assert sorted(row["order_key"] for row in rows) == [row["order_key"] for row in rows]
+    assert [row["order_key"] for row in rows] == [ordinal_of[each[:2]] - BEFORE for each in sequence]
+    assert all(row["order_key"] < 0 and row["order_position"] is None for row in rows)
     found.unpersist()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row
 
-from seriatim.brokers.capabilities import Reached, ReplayedEvent
+from seriatim.brokers.capabilities import Reached, ReplayedEvent, ReplayPlace
 from seriatim.model import InputError
 from seriatim.pipeline.replay.republish import RECORD_EVERY, Progress, Publishing, digest_of, event_of
 
@@ -14,23 +14,27 @@ def publishing(path: Path | None, digest: str = "abc", prefix: str | None = None
     return Publishing(url="nats://127.0.0.1", digest=digest, prefix=prefix, progress=path)
 
 
+def at(order_key: int) -> ReplayPlace:
+    return ReplayPlace(order_key, "orders", 1, 0)
+
+
 def test_progress_is_written_now_and_then_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
     told: list[int] = []
     progress = Progress(publishing(path), told.append)
     assert progress.reached() is None
-    progress.stored("key 1", RECORD_EVERY - 1)
+    progress.stored(at(1), RECORD_EVERY - 1)
     assert not path.exists()
-    progress.stored("key 2", RECORD_EVERY)
-    assert Progress(publishing(path), told.append).reached() == Reached("key 2", RECORD_EVERY)
-    progress.stored("key 3", RECORD_EVERY + 1)
+    progress.stored(at(2), RECORD_EVERY)
+    assert Progress(publishing(path), told.append).reached() == Reached(at(2), RECORD_EVERY)
+    progress.stored(at(3), RECORD_EVERY + 1)
     progress.write()
     later = Progress(publishing(path), told.append)
-    assert later.reached() == Reached("key 3", RECORD_EVERY + 1)
+    assert later.reached() == Reached(at(3), RECORD_EVERY + 1)
     later.before = RECORD_EVERY + 1
-    later.stored("key 4", 1)
+    later.stored(at(4), 1)
     later.write()
-    assert Progress(publishing(path), told.append).reached() == Reached("key 4", RECORD_EVERY + 2)
+    assert Progress(publishing(path), told.append).reached() == Reached(at(4), RECORD_EVERY + 2)
     assert told == [RECORD_EVERY - 1, RECORD_EVERY, RECORD_EVERY + 1, RECORD_EVERY + 2]
     assert [each.name for each in tmp_path.iterdir()] == ["progress.json"]
 
@@ -38,24 +42,26 @@ def test_progress_is_written_now_and_then_and_read_back(tmp_path: Path) -> None:
 def test_a_run_that_stores_nothing_forgets_nothing(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
     first = Progress(publishing(path), lambda count: None)
-    first.stored("key", 5)
+    first.stored(at(1), 5)
     first.write()
     second = Progress(publishing(path), lambda count: None)
     reached = second.reached()
     assert reached is not None
     second.before = reached.count
     second.write()
-    assert Progress(publishing(path), lambda count: None).reached() == Reached("key", 5)
+    assert Progress(publishing(path), lambda count: None).reached() == Reached(at(1), 5)
 
 
 def test_progress_of_another_replay_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(InputError, match="it is not a record of a replay; name another file"):
-        Progress(publishing(path), lambda count: None).reached()
+    earlier = '{"digest": "abc", "order_key": "0000000000000046 orders 0000000000000001 00000000", "count": 1}'
+    for text in ("{}", "[]", '{"digest": "abc", "place": 7, "count": 1}', earlier):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match="it is not a record of a replay; name another file"):
+            Progress(publishing(path), lambda count: None).reached()
     path.unlink()
     other = Progress(publishing(path, "other"), lambda count: None)
-    other.stored("key", 1)
+    other.stored(at(1), 1)
     other.write()
     with pytest.raises(InputError, match="it is the record of another replay"):
         Progress(publishing(path), lambda count: None).reached()
@@ -69,7 +75,10 @@ def test_the_same_replay_has_the_same_digest() -> None:
 
 def test_rows_as_events() -> None:
     row = Row(
-        order_key="k",
+        order_key=7,
+        log="orders",
+        number=3,
+        index=1,
         topic="orders",
         event_id="e",
         publisher=None,
@@ -78,4 +87,17 @@ def test_rows_as_events() -> None:
         received_at=1.0,
         notified_at=None,
     )
-    assert event_of(row) == ReplayedEvent("k", "orders", "e", None, {"a": "b"}, b"data", 1.0)
+    assert event_of(row) == ReplayedEvent(ReplayPlace(7, "orders", 3, 1), "orders", "e", None, {"a": "b"}, b"data", 1.0)
+
+
+def test_places_compare_as_events_follow_each_other() -> None:
+    places = [
+        ReplayPlace(-5, "b", 9, 0),
+        ReplayPlace(9, "a", 1, 0),
+        ReplayPlace(9, "a", 1, 1),
+        ReplayPlace(10, "a", 2, 0),
+    ]
+    assert sorted(reversed(places)) == places
+    assert [ReplayPlace.parse(str(each)) for each in places] == places
+    with pytest.raises(ValueError, match="unpack"):
+        ReplayPlace.parse("")

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.lab.sim import Options, Simulation, draw
 from seriatim.lab.sim.tree_world import TreeWorld
-from seriatim.model import Delivery, History
+from seriatim.model import Delivery, History, Placement
 from seriatim.pipeline.replay.merger import Merger, Placed
-from seriatim.pipeline.schemas import EVENTS, STAMPS
+from seriatim.pipeline.schemas import EVENTS, PLACED, STAMPS
 from tests.pipeline.replay.stamp_worlds import Stamp
 
 
@@ -19,6 +19,7 @@ class Archived(NamedTuple):
     history: History
     stamps: list[Stamp]  # stored at random times: order must not need them
     events: dict[tuple[str, int], str]  # (log, number) → id
+    order: list[Placement]  # the order log
 
     def merged(self, logs: set[str]) -> Merger:
         """All stamps of these logs."""
@@ -52,7 +53,12 @@ def archived(seed: int, options: Options) -> Archived:
         events |= {(log, index + 1): event.id for index, event in enumerate(topic.log) if event is not None}
         events |= {(log, slot.number): slot.event.id for slot in topic.slots if slot.event is not None}
     stamps.sort(key=lambda each: (each.first, each.log))
-    return Archived(outcome.history, stamps, events)
+    written = run.world.broker.state.order
+    order = [
+        Placement(begin + 1, each.topic, each.first, each.last)
+        for begin, each in zip(written.begins, written.ranges, strict=True)
+    ]
+    return Archived(outcome.history, stamps, events, order)
 
 
 def stamps_table(spark: SparkSession, stamps: list[Stamp]) -> DataFrame:
@@ -68,3 +74,9 @@ def events_table(spark: SparkSession, events: dict[tuple[str, int, int], str]) -
         for (log, number, index), event_id in events.items()
     ]
     return spark.createDataFrame(rows, EVENTS)
+
+
+def order_table(spark: SparkSession, order: list[Placement], stored_at: float = 0.0) -> DataFrame:
+    """Rows of the archive's order log."""
+    rows = [(each.position, each.topic, each.first, each.last, 1, stored_at) for each in order]
+    return spark.createDataFrame(rows, PLACED)

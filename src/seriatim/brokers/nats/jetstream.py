@@ -11,7 +11,7 @@ publisher that repeats it later, because the server was away for longer, may app
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from seriatim.brokers.capabilities import IN_FLIGHT
+from seriatim.brokers.capabilities import IN_FLIGHT, ReplayPlace
 from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.follow import StampFollowing
@@ -80,7 +80,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         prefix: Topic | None,
         *,
         in_flight: int = IN_FLIGHT,
-        on_stored: Callable[[str, int], None] | None = None,
+        on_stored: Callable[[ReplayPlace, int], None] | None = None,
     ) -> NatsReplay:
         return NatsReplay(self.api, digest, prefix, in_flight=in_flight, on_stored=on_stored)
 

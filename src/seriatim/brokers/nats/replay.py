@@ -12,7 +12,7 @@ Within a topic, an event that was lost on the way comes behind those sent with i
 Headers mark every message as a replay:
 
     Seriatim-Replayed: <digest>    of what is replayed: the same for the same topics and bounds
-    Seriatim-Order-Key: <key>      its place in the sequence
+    Seriatim-Order-Key: <place>    in the sequence: order_key, log, number and index
     Seriatim-Event-Id: <id>        of the event; Nats-Msg-Id is made of digest and place, so that repeats are known
 
 All waits are bounded. A replay that makes no progress for `patience_s` ends with TimedOut and can be started again.
@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from msgspec import Struct
 
-from seriatim.brokers.capabilities import IN_FLIGHT, Reached, ReplayedEvent
+from seriatim.brokers.capabilities import IN_FLIGHT, Reached, ReplayedEvent, ReplayPlace
 from seriatim.brokers.naming import check_topic, escape
 from seriatim.brokers.nats.api import (
     NANOSECONDS,
@@ -68,7 +68,7 @@ class NatsReplay:
         *,
         in_flight: int = IN_FLIGHT,
         patience_s: float = PATIENCE_S,
-        on_stored: Callable[[str, int], None] | None = None,
+        on_stored: Callable[[ReplayPlace, int], None] | None = None,
     ) -> None:
         if prefix is not None:
             check_topic(prefix)
@@ -109,10 +109,14 @@ class NatsReplay:
             return None
         last = await self._api.message(self._stream, {"seq": info.state.last_seq})
         headers = stored_headers(last.hdrs) if last is not None else {}
-        if headers.get(REPLAYED) != self._digest:
+        try:
+            place = ReplayPlace.parse(headers.get(ORDER_KEY, ""))
+        except ValueError:
+            place = None
+        if headers.get(REPLAYED) != self._digest or place is None:
             fix = f"choose another prefix, or remove the stream {self._stream}"
             raise InputError(f"prefix {self._prefix}", f"the stream {self._stream} holds something else", fix)
-        return Reached(headers.get(ORDER_KEY, ""), info.state.messages)
+        return Reached(place, info.state.messages)
 
     async def _create(self) -> None:
         config = {
@@ -177,8 +181,8 @@ class NatsReplay:
         headers = {key: value for key, value in (event.headers or {}).items() if not key.lower().startswith("nats-")}
         if event.publisher:
             headers[PUBLISHER] = event.publisher
-        headers[MESSAGE_ID] = f"{self._digest} {event.order_key}"
-        headers[REPLAYED], headers[ORDER_KEY], headers[EVENT_ID] = self._digest, event.order_key, event.event_id
+        headers[MESSAGE_ID] = f"{self._digest} {event.place}"
+        headers[REPLAYED], headers[ORDER_KEY], headers[EVENT_ID] = self._digest, str(event.place), event.event_id
         subject = event.topic
         if self._prefix is not None:
             subject = f"{self._prefix}.{event.topic}"
@@ -206,15 +210,14 @@ class NatsReplay:
 
     def _settle(self) -> None:
         """Count the stored messages at the beginning of the window."""
-        before = self.stored
-        key = ""
+        place: ReplayPlace | None = None
         while self._window and self._window[0].is_stored:
-            key = self._window.popleft().event.order_key
+            place = self._window.popleft().event.place
             self.stored += 1
-        if self.stored > before:
+        if place is not None:
             self._moved_s = time.monotonic()
             if self._on_stored is not None:
-                self._on_stored(key, self.stored)
+                self._on_stored(place, self.stored)
 
     async def _send_again(self) -> None:
         """Send again what was not stored, or may not have been. Called when all answers are in."""
@@ -222,7 +225,7 @@ class NatsReplay:
             if self._prefix is not None:
                 found = await self._end_of_stream()
                 for sent in self._window:
-                    sent.is_stored = found is not None and sent.event.order_key <= found.order_key
+                    sent.is_stored = found is not None and sent.event.place <= found.place
         except StreamNotFound:
             fix = "start the replay again for all of it"
             raise RequestRefused(f"the stream {self._stream} was removed during the replay; {fix}") from None

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from seriatim.audit.rules import ORDER
 from seriatim.model import InputError, SeriatimError
 from seriatim.pipeline.archive.reading import digest, lost_count, with_date
 from seriatim.pipeline.archive.records import Record, claim, is_written, new_folder, put_record, table_uri
@@ -70,10 +71,12 @@ def archive(
     on_batch: Callable[[Record], None] = lambda record: None,
 ) -> None:
     """Run the job: to the end of what is there, or, with `trigger_s`, until `until` says so. Raises ArchiveFailed.
-    Without `trigger_s` one table follows the other, each with the whole machine."""
+    Without `trigger_s` one table follows the other, each with the whole machine, the order log first: then the events
+    that it places are on the broker when these are read, and the archive has them."""
     for table in options.tables:
         claim(spark, options.out, table, files.join(options.checkpoint, table))
-    jobs = [TableJob(spark, options, table, on_batch) for table in options.tables]
+    in_turn = sorted(options.tables, key=lambda table: table != ORDER)
+    jobs = [TableJob(spark, options, table, on_batch) for table in in_turn]
     try:
         for job in jobs:
             job.start()

@@ -1,19 +1,19 @@
-"""An archive in the order of its stamps again: what a subscriber saw, or would have seen.
+"""An archive in its order again: what a subscriber saw, or would have seen.
 
-merger.py finds the order, without Spark; ordering.py does so for tables; sequences.py has what a subscriber saw, from
-one bound to another; republish.py publishes that again, and needs a broker's client.
+positions.py finds every event's place in the order log, and choosing.py what to do where that has none. sequences.py
+has what a subscriber saw, from one bound to another; republish.py publishes that again, and needs a broker's client.
+Where there is no order log, merger.py finds the order of the stamps, without Spark, and ordering.py does so for tables.
 """
 
-from seriatim.pipeline.replay.merger import Merger, order_key
-from seriatim.pipeline.replay.ordering import describe_held, held, in_order, placed, places, with_order_keys
+from seriatim.pipeline.replay.bounds import NO_BOUND, Bound, parse_bound
+from seriatim.pipeline.replay.merger import Merger
+from seriatim.pipeline.replay.ordering import describe_held, held
+from seriatim.pipeline.replay.positions import with_positions
 from seriatim.pipeline.replay.sequences import (
-    NO_BOUND,
-    Bound,
     Replay,
     as_text,
     in_sequence,
     never_ordered,
-    parse_bound,
     saw,
     sentence,
     would_have_seen,
@@ -27,15 +27,11 @@ __all__ = [
     "as_text",
     "describe_held",
     "held",
-    "in_order",
     "in_sequence",
     "never_ordered",
-    "order_key",
     "parse_bound",
-    "placed",
-    "places",
     "saw",
     "sentence",
-    "with_order_keys",
+    "with_positions",
     "would_have_seen",
 ]

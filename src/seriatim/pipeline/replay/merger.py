@@ -1,5 +1,7 @@
 """One sequence from the stamps of several logs: a fixed place for every stamped range.
 
+For what no order log has a position for: clusters in pairwise order, and numbers from before an order log.
+
 A *log* is an ordered topic or a bucket. A stamp says of a range of its numbers: these come after the first `k` events
 of that other log. Of all sequences that a subscriber of a set of logs may be notified of, the merger gives always the
 same one. Each range gets an *ordinal*, and (ordinal, log, number, index) sorts the events:
@@ -233,8 +235,3 @@ class Merger:
         if not head.lost:
             self._placed.append(Placed(log, head.first, head.last, ordinal))
         return None
-
-
-def order_key(ordinal: int, log: Topic, number: Number, index: int) -> str:
-    """A text that sorts as (ordinal, log, number, index) does. No name of a topic holds a blank or anything below."""
-    return f"{ordinal:016x} {log} {number:016x} {index:08x}"

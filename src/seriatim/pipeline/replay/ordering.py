@@ -1,8 +1,7 @@
-"""Order keys on Spark: stamps → the place of every range → the place of every event.
+"""The order of stamps on Spark, for what has no position in an order log: stamps → the place of every range.
 
     places(stamps, logs)          one row per range with its ordinal, and one per log that cannot go on, with the reason
-    with_order_keys(events, …)    events with `ordinal` and `order_key`, of all that is placed
-    in_order(events)              sorted
+    ranges_of(places)             what is placed, as ranges for positions.with_keys
 
 `merger.py` says what an ordinal is and why it never changes. Two logs that no chain of stamps joins are independent, so
 each connected *component* is merged by itself, by one task, which reads its stamps sorted by time: Spark sorts on disk,
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -24,11 +23,10 @@ from seriatim.order import TopicNames, topic_id
 from seriatim.pipeline.replay.merger import Merger
 from seriatim.pipeline.schemas import PLACES
 
-CHUNK_BITS = 16  # so many numbers of a log are given their places at a time, as a power of two
 TOGETHER_MAX = 16  # so few logs are merged by one task, joined or not: looking for components takes longer
 FORGET_EVERY = 1_000  # ranges
 DECLARES = -1  # in place of a time: a row that only says that its log is in the set
-ORDER = ("ordinal", "log", "number", "index")
+BEFORE = 1 << 62  # keys of stamps are ordinals less this: negative, so before every position
 
 _COMPONENTS = "log string, component string"
 
@@ -75,6 +73,13 @@ def opaque_names(logs: Iterable[Topic]) -> dict[Topic, Topic]:
 
 def placed(places: DataFrame) -> DataFrame:
     return places.where(F.col("ordinal").isNotNull())
+
+
+def ranges_of(places: DataFrame) -> DataFrame:
+    """Ranges with keys, for `positions.with_keys`. All numbers of a range share its key."""
+    key = (F.col("ordinal") - BEFORE).alias("key")
+    none = F.lit(None).cast("long").alias("position")
+    return placed(places).select("log", "first", "last", key, F.lit(False).alias("rises"), none)
 
 
 def held(places: DataFrame) -> DataFrame:
@@ -163,47 +168,6 @@ def _batch(merger: Merger, component: str, is_complete: bool = False) -> pa.Reco
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
-
-
-# ── places of events ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def with_order_keys(events: DataFrame, places: DataFrame) -> DataFrame:
-    """Events with `ordinal` and `order_key`; those that have no place yet are left out. Every log is cut into chunks of
-    numbers, and each chunk is one pass over its ranges and events side by side: no join that compares every range with
-    every event."""
-    ranges = placed(places)
-    columns = events.columns
-    cut = F.explode(F.sequence(_chunk("first"), _chunk("last")))
-    starts = ranges.select("log", "first", "last", "ordinal", cut.alias("chunk"))
-    starts = starts.withColumn("number", F.greatest("first", F.shiftleft("chunk", CHUNK_BITS)))
-    place = F.struct("last", "ordinal").alias("place")
-    starts = starts.select("log", "number", "chunk", place)
-    both = events.withColumn("chunk", _chunk("number")).unionByName(starts, allowMissingColumns=True)
-    before = Window.partitionBy("log", "chunk").orderBy("number", F.col("place").isNull())
-    latest = F.last("place", ignorenulls=True).over(before.rowsBetween(Window.unboundedPreceding, 0))
-    filled = both.withColumn("range", latest).where(F.col("place").isNull())
-    known = filled.where(F.col("number") <= F.col("range.last"))
-    keyed = known.select(*columns, F.col("range.ordinal").alias("ordinal"))
-    return keyed.withColumn("order_key", order_key_column())
-
-
-def _chunk(column: str) -> Column:
-    return F.shiftright(F.col(column), CHUNK_BITS)
-
-
-def order_key_column(first: str = "ordinal") -> Column:
-    """`merger.order_key` as a column."""
-    return F.concat_ws(" ", _hex(first, 16), "log", _hex("number", 16), _hex("index", 8))
-
-
-def _hex(column: str, digits: int) -> Column:
-    return F.lpad(F.lower(F.hex(F.col(column))), digits, "0")
-
-
-def in_order(events: DataFrame) -> DataFrame:
-    """Events with their places, as a subscriber of their logs could have been notified of them."""
-    return events.orderBy(*ORDER)
 
 
 def describe_held(rows: Iterable[tuple[Topic, int, int, Topic, int, bool]]) -> list[str]:

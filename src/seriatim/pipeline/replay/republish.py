@@ -12,14 +12,16 @@ from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import astuple
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from seriatim.brokers import Broker
-from seriatim.brokers.capabilities import IN_FLIGHT, Reached, ReplayedEvent, paced, required
+from seriatim.brokers.capabilities import IN_FLIGHT, Reached, ReplayedEvent, ReplayPlace, paced, required
 from seriatim.brokers.urls import open_broker, shown
 from seriatim.model import InputError, Topic
-from seriatim.pipeline.replay.sequences import in_sequence
+from seriatim.pipeline.replay.sequences import ORDER, in_sequence
+from seriatim.pipeline.schemas import REPLAY
 
 FETCH_ROWS = 500
 RECORD_EVERY = 1_000  # events, between two notes of progress in a file
@@ -75,9 +77,13 @@ async def _publish(
     reached = await publisher.reached() or note.reached()
     before = passed = 0
     if reached is not None:
-        earlier = await asyncio.to_thread(events.where(F.col("order_key") <= reached.order_key).count)
+        here = F.struct(*ORDER)
+        there = F.struct(
+            *(F.lit(part).cast(REPLAY[name].dataType) for name, part in zip(ORDER, astuple(reached.place), strict=True))
+        )
+        earlier = await asyncio.to_thread(events.where(here <= there).count)
         before, passed = reached.count, max(0, earlier - reached.count)
-        events = events.where(F.col("order_key") > reached.order_key)
+        events = events.where(here > there)
         note.before = before
     rows = await asyncio.to_thread(in_sequence(events).toLocalIterator, True)
     count = await publisher.publish(paced(_batches(rows), publishing.factor))
@@ -104,7 +110,8 @@ def event_of(row: Row) -> ReplayedEvent:
     """A row of `schemas.REPLAY`."""
     at_ms = row["notified_at"] if row["notified_at"] is not None else row["received_at"]
     headers, data = row["headers"], bytes(row["data"])
-    return ReplayedEvent(row["order_key"], row["topic"], row["event_id"], row["publisher"], headers, data, at_ms)
+    place = ReplayPlace(row["order_key"], row["log"], row["number"], row["index"])
+    return ReplayedEvent(place, row["topic"], row["event_id"], row["publisher"], headers, data, at_ms)
 
 
 class Progress:
@@ -115,7 +122,7 @@ class Progress:
         self._digest = publishing.digest
         self._path = publishing.progress if publishing.prefix is None else None
         self._on_stored = on_stored
-        self._key = ""
+        self._place: ReplayPlace | None = None
         self._count = self._written = 0
 
     def reached(self) -> Reached | None:
@@ -124,27 +131,27 @@ class Progress:
             return None
         try:
             noted = json.loads(self._path.read_text(encoding="utf-8"))
-            key, count, digest = str(noted["order_key"]), int(noted["count"]), str(noted["digest"])
-        except (OSError, ValueError, KeyError, TypeError):
+            place, count, digest = ReplayPlace.parse(noted["place"]), int(noted["count"]), str(noted["digest"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise InputError(str(self._path), "it is not a record of a replay", "name another file") from None
         if digest != self._digest:
             raise InputError(str(self._path), "it is the record of another replay", "name another file")
-        self._key, self._count = key, 0
-        return Reached(key, count)
+        self._place, self._count = place, 0
+        return Reached(place, count)
 
-    def stored(self, key: str, count: int) -> None:
-        """Everything up to this key is on the broker."""
-        self._key, self._count = key, count
+    def stored(self, place: ReplayPlace, count: int) -> None:
+        """Everything up to this place is on the broker."""
+        self._place, self._count = place, count
         self._on_stored(self.before + count)
         if count - self._written >= RECORD_EVERY:
             self.write()
 
     def write(self) -> None:
         """Write the whole file, or nothing."""
-        if self._path is None or not self._key:
+        if self._path is None or self._place is None:
             return
         self._written = self._count
-        noted = {"digest": self._digest, "order_key": self._key, "count": self.before + self._count}
+        noted = {"digest": self._digest, "place": str(self._place), "count": self.before + self._count}
         beside = self._path.with_name(f"{self._path.name}.new")
         try:
             beside.write_text(json.dumps(noted), encoding="utf-8")

@@ -11,7 +11,7 @@ from seriatim.brokers.urls import bulk_reader, kind_or_none
 from seriatim.model import InputError
 from seriatim.pipeline.schemas import ARCHIVE, COUNT, TEXT, TIME, table_of
 
-TABLES = ("events", "stamps", "deliveries", "publications", "subscriptions")
+TABLES = ("events", "stamps", "order", "deliveries", "publications", "subscriptions")
 PARTITION_BYTES = 32 * 1024 * 1024
 
 # Where a row came from, and what is missing. `line` counts the rows of one message, `stored_at` is when the server took

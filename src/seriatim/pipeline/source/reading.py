@@ -120,7 +120,11 @@ def _catalogue(options: SourceOptions) -> "Catalogue":
 
 
 def _streams(options: SourceOptions, catalogue: "Catalogue") -> "list[Stream]":
-    kinds: dict[str, tuple[Kind, ...]] = {"events": ("log", "slots"), "stamps": ("stamps", "slots")}
+    kinds: dict[str, tuple[Kind, ...]] = {
+        "events": ("log", "slots"),
+        "stamps": ("stamps", "slots"),
+        "order": ("order",),
+    }
     found = [each for kind in kinds.get(options.table, ("logs",)) for each in catalogue.of(kind, options.topics)]
     return found if options.table in kinds else [each for each in found if each.holds == options.table]
 

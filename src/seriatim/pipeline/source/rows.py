@@ -20,11 +20,12 @@ from seriatim.brokers.naming import unescape
 from seriatim.model import UNREADABLE, GapError, RemoteError
 from seriatim.order import TopicNames
 from seriatim.pipeline.schemas import ARCHIVE
-from seriatim.pipeline.source.events import EventColumns, times_of
+from seriatim.pipeline.source.events import COUNTER_MAX, EventColumns, times_of
 from seriatim.pipeline.source.options import SourceOptions
 from seriatim.pipeline.source.planning import Range
 from seriatim.protocols.with_broker import Stamped
 
+RANGE_MAX = 1 << 32  # numbers in one range of the order log
 LOST = "the stream does not have it any more"
 WITHDRAWN = "withdrawn"  # the row of this key is taken back
 
@@ -107,6 +108,8 @@ class Converter:
                 return Rows(table, positions, lines, table.column("received_at"), columns.problems)
             case "stamps":
                 return stamp_rows(messages, part, options.reader, self._names)
+            case "order":
+                return order_rows(messages, options.reader)
         return log_rows(messages, options.table)
 
 
@@ -132,6 +135,31 @@ def stamp_rows(messages: Messages, part: Range, reader: BulkReader, names: Topic
     node = part.stream.holds if part.stream.kind == "stamps" else ""
     columns = [*(zip(*rows, strict=True) if rows else [()] * 4), [node] * len(rows), places[2].to_numpy()]
     return Rows(_table("stamps", columns), *places, problems)
+
+
+def order_rows(messages: Messages, reader: BulkReader) -> Rows:
+    """Ranges of the order log, each with its position."""
+    rows: list[tuple[int, str, int, int, int]] = []
+    counts, problems = [], []
+    for position, body in zip(messages.positions, messages.bodies, strict=True):
+        before = len(rows)
+        try:
+            ordered = reader.order(body)
+            if max(ordered.after, ordered.epoch, *(each.last for each in ordered.ranges)) > COUNTER_MAX or any(
+                each.count > RANGE_MAX for each in ordered.ranges
+            ):
+                raise RemoteError("the order log holds numbers that no root would write")
+        except RemoteError as error:
+            problems.append((position, position, str(error)))
+        else:
+            at = ordered.after + 1
+            for each in ordered.ranges:
+                rows.append((at, each.topic, each.first, each.last, ordered.epoch))
+                at += each.count
+        counts.append(len(rows) - before)
+    places = _places(messages, counts)
+    columns = [*(zip(*rows, strict=True) if rows else [()] * 5), places[2].to_numpy()]
+    return Rows(_table("order", columns), *places, problems)
 
 
 def log_rows(messages: Messages, table: str) -> Rows:

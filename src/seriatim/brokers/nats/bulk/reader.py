@@ -17,11 +17,12 @@ from seriatim.brokers.nats.bulk.ranges import ask_api, read_range
 from seriatim.brokers.nats.bulk.socket import NatsSocket
 from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.messages import MESSAGE_ID, PUBLISHER, decode_slot, decode_stamps
+from seriatim.brokers.nats.order import decode_order
 from seriatim.brokers.packs import BATCH_HEADER
 from seriatim.model import InputError, Topic
 from seriatim.order import TopicNames
 from seriatim.order.stamp import OPAQUE
-from seriatim.protocols.with_broker import Delivered, Stamped
+from seriatim.protocols.with_broker import Delivered, Ordered, Stamped
 
 # How our own clients write headers; everything else is read line by line.
 _USUAL = re.compile(
@@ -71,6 +72,9 @@ class NatsReader(Struct, frozen=True):
 
     def stamps(self, body: bytes, topic: Topic, names: TopicNames) -> list[Stamped]:
         return decode_stamps(body, topic, names)
+
+    def order(self, body: bytes) -> Ordered:
+        return decode_order(body)
 
 
 def read_headers(headers: bytes) -> dict[str, str]:
@@ -136,6 +140,8 @@ def _ours(info: StreamAnswer, names: Names) -> Stream | None:
         return _stream(info, "slots", unescape(held))
     if kind == "stamps" and subject.startswith(f"{names.prefix}.stamps."):
         return _stream(info, "stamps", unescape(held))
+    if name == names.order_stream and subject == names.order_subject:
+        return _stream(info, "order", "")
     if kind == "logs" and subject == names.logs_subject(held):
         return _stream(info, "logs", held)
     return None
