@@ -44,6 +44,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
 
     `life`: how the node is registered; None: with nothing said about its journal. `takes_over`: also from a process
     that answers. `heals`: a node that has lost its journal goes on as a new one, as far as that is safe.
+    `confirm_ms`: how long a node that comes back waits for neighbours that do not answer.
     """
 
     kind = "node"
@@ -61,6 +62,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         life: NodeLife | None = None,
         takes_over: bool = False,
         heals: bool = False,
+        confirm_ms: float = CONFIRM_MS,
     ) -> None:
         super().__init__(node, switchboard=switchboard, journal=journal)
         self.tree = tree
@@ -70,6 +72,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._life = life if life is not None else NodeLife(node, broker, "", "")
         self._takes_over = takes_over
         self._heals = heals
+        self._confirm_ms = confirm_ms
         self._is_new = True
         self._begun: asyncio.Future[Begun] | None = None
         self._port: Port | None = None
@@ -94,9 +97,9 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         machine = rebuilt.machine
         if not is_new:
             self._life.check(machine, machine.epoch - 1)
-            machine.confirm_all(CONFIRM_MS, with_broker=self._broker.tells_lives)
+            machine.confirm_all(self._confirm_ms, with_broker=self._broker.tells_lives)
         elif epoch or (self._life.last is None and self._broker.lives is None):
-            machine.confirm_all(CONFIRM_MS, with_broker=False)
+            machine.confirm_all(self._confirm_ms, with_broker=False)
         await self._life.register(machine)
         return rebuilt
 
