@@ -50,7 +50,7 @@ from seriatim.protocols.machine import Payload
 Deliver: TypeAlias = Callable[[Payload], None]
 OnError: TypeAlias = Callable[[Payload, SeriatimError], None]  # (the message that cannot be carried out, why)
 Mode: TypeAlias = Literal["log", "ticket"]
-HomeOf: TypeAlias = Callable[[Topic], Node]
+ChannelOf: TypeAlias = Callable[[Topic], Node]
 
 logger = logging.getLogger(__name__)
 
@@ -170,8 +170,8 @@ class Broker:
         On the way stamps may name topics by ids. Called before the machine is told to hold them.
         """
 
-    def configure(self, mode: Mode, home_of: HomeOf) -> None:
-        """How the cluster orders, and which node is home to a topic (its stamps are on that node's channel).
+    def configure(self, mode: Mode, channel_of: ChannelOf) -> None:
+        """How the cluster orders, and the node on whose channel the stamps of a topic are: its first home, for ever.
 
         Told before any port sends: sequencers know it from their configuration, clients from the cluster's
         description, which they ask for over this very connection.

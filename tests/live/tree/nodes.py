@@ -44,7 +44,7 @@ class SilentBroker(Broker, Port):
     def know(self, topics: Iterable[Topic]) -> None:
         """No stamps come."""
 
-    def configure(self, mode: Any, home_of: Any) -> None:
+    def configure(self, mode: Any, channel_of: Any) -> None:
         """Nothing to prepare."""
 
     async def open(self) -> None:

@@ -9,7 +9,7 @@ from seriatim.brokers.capabilities import Requests
 from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.link import NatsLink, no_responders
-from seriatim.brokers.seam import Broker, HomeOf, Mode, Port
+from seriatim.brokers.seam import Broker, ChannelOf, Mode, Port
 from seriatim.model import Closed, InputError, RequestRefused, Topic
 from seriatim.order import TopicNames
 
@@ -42,7 +42,7 @@ class NatsBroker(Broker, Generic[P]):
         shown = name if name is not None else f"seriatim {cluster}"
         self.link = NatsLink(url.split(","), credentials, name=shown, connect_timeout_s=connect_timeout_s)
         self.mode: Mode = "log"
-        self.home_of: HomeOf | None = None
+        self.channel_of: ChannelOf | None = None
         self.topic_names = TopicNames()
         self._ports: set[P] = set()
         self._closed = False
@@ -61,8 +61,8 @@ class NatsBroker(Broker, Generic[P]):
     def know(self, topics: Iterable[Topic]) -> None:
         self.topic_names.know(topics)
 
-    def configure(self, mode: Mode, home_of: HomeOf) -> None:
-        self.mode, self.home_of = mode, home_of
+    def configure(self, mode: Mode, channel_of: ChannelOf) -> None:
+        self.mode, self.channel_of = mode, channel_of
 
     async def open(self) -> None:
         self._check_open()

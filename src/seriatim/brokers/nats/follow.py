@@ -97,15 +97,15 @@ class StampFollowing:
     async def _look_up(self, each: Followed) -> None:
         """Find out which log there is, and how far it is stamped."""
         try:
-            home = await self._broker.home(each.topic)
-            subject = self._broker.names.stamps_subject(home, each.topic)
+            channel = await self._broker.channel(each.topic)
+            subject = self._broker.names.stamps_subject(channel, each.topic)
             if not each.subject and each.followers:
                 each.subject = subject
                 self._link.listen(
                     subject, lambda message: self._on_stamps(each, message), lambda error: self._refuse(each, error)
                 )
             log = await self._streams.log(each.topic)
-            last = await self._last(home, subject)
+            last = await self._last(channel, subject)
             self._take(each, await self._api.info(log), *last)  # in this order: the log has whatever is stamped
         except StreamNotFound:
             self._streams.forget(each.topic)  # the publisher asks again
@@ -119,10 +119,10 @@ class StampFollowing:
         if each.is_stale and each.followers:
             self._ask(each)
 
-    async def _last(self, home: str, subject: str) -> tuple[Number, Sighting]:
+    async def _last(self, channel: str, subject: str) -> tuple[Number, Sighting]:
         """The last number that the stream has a stamp of, and the log it is a number of."""
         try:
-            stored = await self._api.message(self._broker.names.stamps_stream(home), {"last_by_subj": subject})
+            stored = await self._api.message(self._broker.names.stamps_stream(channel), {"last_by_subj": subject})
         except StreamNotFound:
             return 0, Sighting()  # the home has not made its stream yet
         return (last_stamped(stored.data, subject), stamped_log(stored)) if stored is not None else (0, Sighting())

@@ -16,13 +16,14 @@ from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
-from seriatim.brokers.nats.messages import decode_stamps
+from seriatim.brokers.nats.messages import decode_stamps, stored_headers
 from seriatim.brokers.nats.order import NatsOrderLog
 from seriatim.brokers.nats.port import JetStreamPort
 from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stages import Stages
+from seriatim.brokers.nats.stamps import WRITER
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS
 from seriatim.brokers.seam import Deliver, OnError
@@ -98,14 +99,16 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
                     if (problem := (await self.streams.capture(topic)).get(name)) is not None:
                         raise problem
 
-    async def home(self, topic: Topic) -> Node:
-        """The home of a topic. Without `configure` it is known only if there is one node."""
-        if self.home_of is not None:
-            return self.home_of(topic)
+    async def channel(self, topic: Topic) -> Node:
+        """Whose channel the stamps of a topic are on. Without `configure` it is known only if there is one node."""
+        if self.channel_of is not None:
+            return self.channel_of(topic)
         streams = await self.api.streams_with(f"{self.names.prefix}.stamps.>")
         if len(streams) == 1:
             return streams[0].removeprefix(self.names.stamps_stream(""))
-        raise RequestRefused(f"which of {len(streams)} nodes is home to {topic} is not known; call configure first")
+        raise RequestRefused(
+            f"which of {len(streams)} channels has the stamps of {topic} is not known; call configure first"
+        )
 
     async def stamped_epoch(self, node: Node) -> int | None:
         stream = self.names.stamps_stream(node)
@@ -117,7 +120,9 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
             return None
         last = await self.api.message(stream, {"seq": position})
         try:
-            return decode_stamps(last.data, "")[-1].epoch if last is not None else 0
+            if last is None or WRITER in stored_headers(last.hdrs):  # its own stamps are behind those of other nodes
+                return 0
+            return decode_stamps(last.data, "")[-1].epoch
         except RemoteError:
             return 0
 

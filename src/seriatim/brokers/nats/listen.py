@@ -174,8 +174,8 @@ class LogListening(TopicListening):
             self._take(each_position, message)
 
     async def _read_stamps(self, after: Number) -> None:
-        home = await self._broker.home(self.topic)
-        stream, subject = self._names.stamps_stream(home), self._names.stamps_subject(home, self.topic)
+        channel = await self._broker.channel(self.topic)
+        stream, subject = self._names.stamps_stream(channel), self._names.stamps_subject(channel, self.topic)
         position, first = await self._first_stamp_after(stream, subject, after)
         if self.listen.is_kept and after == self.listen.after and (first is None or first > after + 1):
             self._deliver(Trimmed(self.topic, first if first is not None else after + 2))

@@ -174,7 +174,8 @@ class JetStreamPort(Port):
     def stamps(self) -> StampChannel:
         """Made when the machine turns out to be a home."""
         if self._stamps is None:
-            self._stamps = StampChannel(self.address, self._streams, self._deliver, self._refuse)
+            broker = self._broker
+            self._stamps = StampChannel(self.address, self._streams, self._deliver, self._refuse, broker.channel_of)
         return self._stamps
 
     @property

@@ -6,6 +6,9 @@ repeat is refused however late it comes. When it is not known whether a message 
 the last stamp of the topic is read back: what it covers is kept. For that to be true a stamp is written only after its
 predecessor; one that comes too early waits for it, since homes repeat what is not kept.
 
+A topic has one channel for ever, that of its first home. When the topic moves, its new home writes there, on a subject
+that the homes before it have written; the header `Seriatim-Node` then says who wrote a message.
+
 Every message also says, in the header `Seriatim-Log`, when the log was created whose events are stamped. So a home that
 starts again, and a subscriber that comes back, knows its numbers from those of another log of the same name.
 """
@@ -13,6 +16,7 @@ starts again, and a subscriber that comes back, knows its numbers from those of 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from msgspec import Struct, field
 
@@ -31,6 +35,7 @@ STAMPS_PER_MESSAGE = 1_000
 ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 LOG = "Seriatim-Log"
+WRITER = "Seriatim-Node"  # in messages on the channel of another node
 NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
 
 
@@ -43,13 +48,22 @@ class Lane(Struct):
     log: Sighting = Sighting()  # whose positions the numbers are
     busy: bool = False
     too_early_since: float | None = None
+    is_fresh: bool = False  # what is known of the last stamp was not read before the hole behind it was seen
 
 
 class StampChannel:
-    """The stamps of one home node."""
+    """The stamps that one node writes. `channel_of`: the node on whose channel those of a topic are; None: its own."""
 
-    def __init__(self, node: Node, streams: Streams, deliver: Deliver, on_error: OnError) -> None:
+    def __init__(
+        self,
+        node: Node,
+        streams: Streams,
+        deliver: Deliver,
+        on_error: OnError,
+        channel_of: Callable[[Topic], Node] | None = None,
+    ) -> None:
         self._node = node
+        self._channel_of = channel_of if channel_of is not None else lambda topic: node
         self._streams = streams
         self._link = streams.api.link
         self._deliver = deliver
@@ -91,7 +105,7 @@ class StampChannel:
     def _pump(self, topic: Topic, lane: Lane) -> None:
         if self._closed or not lane.queue:
             return
-        if lane.kept_to is None:
+        if lane.kept_to is None or self._is_behind(lane):
             lane.busy = True
             task = asyncio.get_running_loop().create_task(self._recover(topic, lane))
             self._tasks.add(task)
@@ -104,7 +118,8 @@ class StampChannel:
         if not batch:
             return
         lane.busy = True
-        subject = self._streams.names.stamps_subject(self._node, topic)
+        channel = self._channel_of(topic)
+        subject = self._streams.names.stamps_subject(channel, topic)
 
         def on_reply(reply: Reply) -> None:
             self._on_reply(topic, lane, batch, reply)
@@ -112,7 +127,17 @@ class StampChannel:
         headers = {EXPECTED: str(lane.position)}
         if lane.log.created:
             headers[LOG] = lane.log.created
+        if channel != self._node:
+            headers[WRITER] = self._node
         self._link.ask(subject, encode_stamps(batch), on_reply, headers)
+
+    def _is_behind(self, lane: Lane) -> bool:
+        """Whether stamps were written that this lane does not know: while the topic had another home."""
+        first = min(lane.queue)
+        if lane.is_fresh or not lane.kept_to or first <= lane.kept_to + 1:
+            return False
+        lane.is_fresh = True
+        return True
 
     def _next_batch(self, lane: Lane) -> list[Stamped]:
         """The stamps that follow the last kept one without a hole."""
@@ -127,7 +152,7 @@ class StampChannel:
             batch.append(each)
             reached = each.last
         if batch:
-            lane.too_early_since = None
+            lane.too_early_since, lane.is_fresh = None, False
         return batch
 
     def _waited_enough(self, lane: Lane, early: Stamped) -> bool:
@@ -149,7 +174,7 @@ class StampChannel:
         except (ConnectionFailed, WrongLastSequence):
             lane.kept_to = None  # it may or may not have arrived; or an earlier attempt has
         except StreamNotFound:
-            self._streams.forget_other(self._streams.names.stamps_stream(self._node))
+            self._streams.forget_other(self._streams.names.stamps_stream(self._channel_of(topic)))
             lane.kept_to = None
         except RequestRefused as refused:
             self._give_up(lane, batch, refused)
@@ -178,8 +203,9 @@ class StampChannel:
         self._pump(topic, lane)
 
     async def _read_back(self, topic: Topic, lane: Lane) -> None:
-        stream = await self._streams.stamps(self._node)
-        subject = self._streams.names.stamps_subject(self._node, topic)
+        channel = self._channel_of(topic)
+        stream = await self._streams.stamps(channel)
+        subject = self._streams.names.stamps_subject(channel, topic)
         try:
             last = await self._streams.api.message(stream, {"last_by_subj": subject})
         except StreamNotFound:
