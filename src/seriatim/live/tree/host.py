@@ -14,7 +14,7 @@ from seriatim.brokers import Broker, Port
 from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
-from seriatim.live.tree.founding import Founded, rebuild, without_journal
+from seriatim.live.tree.founding import Founded, differences, rebuild, without_journal
 from seriatim.model import BROKER, Address, ConnectionFailed, Node, Number, RemoteError, RequestRefused, Topic
 from seriatim.order import SequencingTree, count_of
 from seriatim.protocols.link import Frame
@@ -27,6 +27,7 @@ from seriatim.runtime.net.switchboard import Outlet
 
 logger = logging.getLogger(__name__)
 
+SHOWN_MAX = 10  # topics that a line of the log names
 SIZE_SAMPLE = 64  # one stamp in this many is encoded to learn its size
 FOLLOWED_MS_MAX = 10_000.0  # a stamp that has not returned after this long is no longer followed
 
@@ -67,7 +68,21 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         is_new = recovered.snapshot is None and not recovered.records
         if is_new and self.options.mode == "log" and (epoch := await self._epoch_on_broker()) is not None:
             return without_journal(self.tree, self.node, self.options, epoch)
-        return rebuild(self.tree, self.node, self.options, recovered)
+        rebuilt = rebuild(self.tree, self.node, self.options, recovered)
+        self._tell_differences(rebuilt.machine.inner.tree)
+        return rebuilt
+
+    def _tell_differences(self, current: SequencingTree) -> None:
+        """The homes in the file say where topics began. They may have moved, or the file may have changed."""
+        differing = differences(self.tree, current)
+        if not differing and self.tree.default_home == current.default_home:
+            return
+        shown = [f"{topic} on {lives}, not {said}" for topic, (lives, said) in list(differing.items())[:SHOWN_MAX]]
+        if self.tree.default_home != current.default_home:
+            shown.append(f"all others on {current.default_home}, not {self.tree.default_home}")
+        fix = "`seriatim apply` moves topics; or write in the file where they live"
+        text = "homes are not those of the file, and the journal counts: node=%s topics=%d live=%s fix=%s"
+        logger.warning(text, self.node, len(differing), ", ".join(shown), fix)
 
     async def _epoch_on_broker(self) -> int | None:
         """The epoch of the node's last stamp on the broker. A new node that has one has lost its journal: it may
