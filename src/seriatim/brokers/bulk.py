@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from seriatim.brokers.naming import BUCKETS_MAX, is_bucket
-from seriatim.model import Topic
+from seriatim.model import Node, Topic
 from seriatim.order import TopicNames
 from seriatim.protocols.with_broker import Delivered, Ordered, Stamped
 
@@ -96,6 +96,9 @@ class BulkReader(Protocol):
 
     def slot(self, body: bytes, topic: Topic, names: TopicNames | None = None) -> Delivered:
         """What a message of a stream of slots holds. RemoteError: it cannot be read."""
+
+    def writer(self, headers: bytes) -> Node:
+        """The node that wrote a message of a stream of stamps, if it is not the one whose stream it is; else empty."""
 
     def stamps(self, body: bytes, topic: Topic, names: TopicNames) -> list[Stamped]:
         """The stamps in a message of a stream of stamps. RemoteError: it cannot be read."""

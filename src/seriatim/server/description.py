@@ -9,13 +9,14 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from seriatim.model import UNREADABLE, Node, RemoteError, Topic
+from seriatim.model import UNREADABLE, Node, RemoteError, Topic, UnknownTopic
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.options import TreeOrder
 from seriatim.server.orders import Order
 
 VERSION = 1
+MOVED = 2  # topics have moved; older clients would look for their stamps in vain
 # The options that a client must know, by their name in `TreeOptions`.
 SHARED = (
     "mode", "full_stamps", "retry_ms", "lease_ms", "patience_ms",
@@ -43,6 +44,8 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     parents: dict[Node, Node | None]
     homes: dict[Topic, Node] = field(default_factory=dict)
     default_home: Node | None = None
+    # Of topics that have moved: the first home, on whose channel their stamps are.
+    channels: dict[Topic, Node] = field(default_factory=dict)
     # Where each node listens, as "host:port"; more than one: standbys. Empty: it runs in the client's own process.
     addresses: dict[Node, list[str]] = field(default_factory=dict)
     # How topics lie on the broker: 0: each in a log of its own; n: hashed into n logs, each ordered as one.
@@ -74,6 +77,13 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     @property
     def tree(self) -> SequencingTree:
         return SequencingTree(self.parents, self.homes, self.default_home)
+
+    def channel(self, topic: Topic) -> Node:
+        """The node on whose channel the stamps of a topic are."""
+        node = self.channels.get(topic) or self.homes.get(topic, self.default_home)
+        if node is None:
+            raise UnknownTopic(topic)
+        return node
 
     @property
     def options(self) -> TreeOptions:
@@ -115,9 +125,9 @@ def decode_description(data: bytes) -> ClusterDescription:
         raise RemoteError(
             f"the description of the cluster cannot be read: {error}; another program answers there"
         ) from None
-    if description.version != VERSION:
+    if description.version not in (VERSION, MOVED):
         raise RemoteError(
-            f"the sequencers describe their cluster in version {description.version}, this client reads {VERSION}; "
+            f"the sequencers describe their cluster in version {description.version}, this client reads {MOVED}; "
             "install the same release of seriatim on both sides"
         )
     return description

@@ -108,7 +108,7 @@ async def open_remote(settings: Settings, decoders: Decoders) -> RemoteCluster:
             await broker.close()
             broker = open_broker(settings.url, **kind.cluster_options(settings.cluster, None, options))
             await _connect(broker, settings)
-        broker.configure(description.mode, description.tree.home)
+        broker.configure(description.mode, description.channel)
         if settings.sequencers is not None:
             addresses = {node: list(settings.sequencers) for node in description.parents}
             description = structs.replace(description, addresses=addresses)

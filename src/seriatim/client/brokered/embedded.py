@@ -59,7 +59,7 @@ class EmbeddedCluster(Generic[H]):
 
     async def start(self) -> Self:
         await self.broker.open()
-        self.broker.configure(self.description.mode, self.description.tree.home)
+        self.broker.configure(self.description.mode, self.description.channel)
         for host in self.hosts:
             await host.start()
         return self

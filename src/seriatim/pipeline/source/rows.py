@@ -114,10 +114,16 @@ class Converter:
 
 
 def stamp_rows(messages: Messages, part: Range, reader: BulkReader, names: TopicNames) -> Rows:
-    """Stamps as their home wrote them: a message holds some of one topic; a slot holds that of its own number."""
-    rows: list[tuple[str, int, int, list[tuple[str, int]]]] = []
+    """Stamps as their home wrote them: a message holds some of one topic; a slot holds that of its own number.
+
+    A topic that has moved has stamps of several nodes on one channel.
+    """
+    rows: list[tuple[str, int, int, list[tuple[str, int]], str]] = []
+    channel = part.stream.holds if part.stream.kind == "stamps" else ""
     counts, problems = [], []
-    for position, subject, body in zip(messages.positions, messages.subjects, messages.bodies, strict=True):
+    for position, subject, body, headers in zip(
+        messages.positions, messages.subjects, messages.bodies, messages.headers, strict=True
+    ):
         try:
             if part.stream.kind == "slots":
                 topic = part.stream.holds
@@ -130,10 +136,10 @@ def stamp_rows(messages: Messages, part: Range, reader: BulkReader, names: Topic
             problems.append((position, position, str(error)))
             stamps = []
         counts.append(len(stamps))
-        rows += [(topic, each.first, each.last, list(each.entries.items())) for each in stamps]
+        node = reader.writer(headers) or channel if channel else ""
+        rows += [(topic, each.first, each.last, list(each.entries.items()), node) for each in stamps]
     places = _places(messages, counts)
-    node = part.stream.holds if part.stream.kind == "stamps" else ""
-    columns = [*(zip(*rows, strict=True) if rows else [()] * 4), [node] * len(rows), places[2].to_numpy()]
+    columns = [*(zip(*rows, strict=True) if rows else [()] * 5), places[2].to_numpy()]
     return Rows(_table("stamps", columns), *places, problems)
 
 

@@ -18,8 +18,9 @@ from seriatim.brokers.nats.bulk.socket import NatsSocket
 from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.messages import MESSAGE_ID, PUBLISHER, decode_slot, decode_stamps
 from seriatim.brokers.nats.order import decode_order
+from seriatim.brokers.nats.stamps import WRITER
 from seriatim.brokers.packs import BATCH_HEADER
-from seriatim.model import InputError, Topic
+from seriatim.model import InputError, Node, Topic
 from seriatim.order import TopicNames
 from seriatim.order.stamp import OPAQUE
 from seriatim.protocols.with_broker import Delivered, Ordered, Stamped
@@ -69,6 +70,9 @@ class NatsReader(Struct, frozen=True):
 
     def slot(self, body: bytes, topic: Topic, names: TopicNames | None = None) -> Delivered:
         return decode_slot(body, topic, None, names)
+
+    def writer(self, headers: bytes) -> Node:
+        return read_headers(headers).get(WRITER, "") if headers else ""
 
     def stamps(self, body: bytes, topic: Topic, names: TopicNames) -> list[Stamped]:
         return decode_stamps(body, topic, names)
