@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from seriatim.model import Address, Node, Number, Position, Topic
 from seriatim.order import CouplingTable, LevelTable, OrderedRange, PassageTable, SequencingTree
 from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.tree.estate import Home, Regrouping
 from seriatim.protocols.tree.messages import Announced, Climbing, CutDone, Finished, Refused, Routed, Tell
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Home, Regrouping, SequencerState, new_state
+from seriatim.protocols.tree.state import SequencerState, new_state
 
 
 class SequencerCore(ABC):

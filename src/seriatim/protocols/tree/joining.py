@@ -22,8 +22,9 @@ from seriatim.order import SequencingTree, Shift
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.core import SequencerCore
+from seriatim.protocols.tree.estate import Home
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Home, Join, SequencerState
+from seriatim.protocols.tree.state import Join, SequencerState
 from seriatim.protocols.with_broker import Watch
 
 PUT_OFF_MAX = 8  # retries for which the question is not repeated while answers come in

@@ -21,9 +21,10 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.proofs import prove
 from seriatim.protocols.tree.core import SequencerCore
+from seriatim.protocols.tree.estate import Desk, Home, Range
 from seriatim.protocols.tree.messages import Answer, Finished, Granted, Inquire, Pass, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Desk, Home, Range, SequencerState
+from seriatim.protocols.tree.state import SequencerState
 from seriatim.protocols.with_broker import Grown, Kept, Staged, Stamped, Trimmed, Watch, Write, Written
 
 VOIDS_REMEMBERED = 1_024  # per topic; older ones are on the broker

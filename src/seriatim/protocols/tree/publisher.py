@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Position, Topic
-from seriatim.order import SequencingTree
+from seriatim.order import Moves, SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import is_current
 from seriatim.protocols.proofs import Proof
@@ -112,6 +112,7 @@ class PublisherState(Struct):
     epochs: dict[Node, int] = field(default_factory=dict)
     following: dict[Topic, Following] = field(default_factory=dict)
     reacting: Reacting = field(default_factory=Reacting)
+    moves: Moves = field(default_factory=Moves)
 
 
 class Publisher:
