@@ -1,19 +1,19 @@
 """Moving topics of a running cluster: what the commands `move`, `apply` and `plan --apply` share."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import msgspec
 
 from seriatim.brokers.capabilities import required
 from seriatim.brokers.naming import bucket_of, check_topic, is_bucket
 from seriatim.brokers.urls import kind_of, shown
-from seriatim.cli.cluster import Cluster, find_cluster
-from seriatim.cli.common import check_outlives, is_direct, many, notice, show_json, show_progress, write_whole
+from seriatim.cli.cluster import Cluster
+from seriatim.cli.common import check_outlives, is_direct, write_whole
 from seriatim.model import ConnectionFailed, InputError, Node, RequestRefused, TimedOut, Topic
 from seriatim.order import SequencingTree
 from seriatim.server.config import read_plan
@@ -175,17 +175,40 @@ def undo_path(plan: Path) -> Path:
 
 
 def keep_undo(path: Path, homes: Mapping[Topic, Node], left: Mapping[Topic, Node]) -> None:
-    """Write down where the topics are that are about to move. If it is the rest of what was begun, keep the beginning."""
-    known: dict[Topic, Node] = {}
-    if path.exists():
-        known = read_plan(path)["homes"]
-        if any(topic not in homes for topic in known) or not left.keys() & known.keys():
-            known = {}
-    import json
+    """Write down where topics lived before they move. `homes`: what the plan wants; `left`: where the rest lives.
 
-    lines = [f"{json.dumps(topic)} = {json.dumps(node)}" for topic, node in {**left, **known}.items()]
+    If the file is of the same plan, begun and not finished, what it says stays.
+    """
+    known: dict[Topic, Node] = read_plan(path)["homes"] if path.exists() else {}
+    is_begun = known and known.keys() <= homes.keys() and any(topic in left for topic in known)
+    lines = toml_homes({**left, **(known if is_begun else {})})
     try:
-        write_whole(path, "\n".join(["# where these topics lived before", "[homes]", *lines, ""]))
+        write_whole(path, "\n".join(["# where these topics lived before they moved", "[homes]", *lines, ""]))
     except OSError as error:
         problem = f"{path} cannot be written ({error.strerror}), and nothing could be undone without it"
         raise InputError("--undo-file", problem, "name another file") from None
+
+
+def toml_homes(homes: Mapping[Topic, Node]) -> list[str]:
+    """JSON's strings are TOML's too."""
+    return [f"{json.dumps(topic)} = {json.dumps(node)}" for topic, node in homes.items()]
+
+
+async def apply_homes(
+    mover: Mover, homes: Mapping[Topic, Node], undo: Path | None, timeout_s: float, on_moved: Callable[[Moved], None]
+) -> list[Moved]:
+    """Move what does not live where it should, one topic after the other, in this order.
+
+    `undo`: where to write down, before anything moves, where the topics lived. Stops at the first that does not move.
+    """
+    left = {topic: mover.tree.home(topic) for topic, node in homes.items() if mover.tree.home(topic) != node}
+    if undo is not None and left:
+        keep_undo(undo, homes, left)
+    moved: list[Moved] = []
+    for topic in left:
+        try:
+            moved.append(await mover.move(topic, homes[topic], timeout_s))
+        except (RequestRefused, ConnectionFailed, TimedOut) as error:
+            raise type(error)(f"stopped after {len(moved):,} of {len(left):,} topics: {error}") from None
+        on_moved(moved[-1])
+    return moved

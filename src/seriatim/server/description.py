@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from seriatim.model import UNREADABLE, Node, RemoteError, Topic, UnknownTopic
-from seriatim.order import SequencingTree
+from seriatim.order import Moves, Place, SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.options import TreeOrder
 from seriatim.server.orders import Order
@@ -44,8 +44,10 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     parents: dict[Node, Node | None]
     homes: dict[Topic, Node] = field(default_factory=dict)
     default_home: Node | None = None
-    # Of topics that have moved: the first home, on whose channel their stamps are.
-    channels: dict[Topic, Node] = field(default_factory=dict)
+    # Where topics live that do not live where they began (`homes`), and the number of the latest move. Their stamps are
+    # on the channel of the node where they began.
+    moved: dict[Topic, Place] = field(default_factory=dict)
+    moves: int = 0
     # Where each node listens, as "host:port"; more than one: standbys. Empty: it runs in the client's own process.
     addresses: dict[Node, list[str]] = field(default_factory=dict)
     # How topics lie on the broker: 0: each in a log of its own; n: hashed into n logs, each ordered as one.
@@ -76,11 +78,13 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
 
     @property
     def tree(self) -> SequencingTree:
-        return SequencingTree(self.parents, self.homes, self.default_home)
+        tree = SequencingTree(self.parents, self.homes, self.default_home)
+        tree.learn(self.moves, self.moved)
+        return tree
 
     def channel(self, topic: Topic) -> Node:
         """The node on whose channel the stamps of a topic are."""
-        node = self.channels.get(topic) or self.homes.get(topic, self.default_home)
+        node = self.homes.get(topic, self.default_home)
         if node is None:
             raise UnknownTopic(topic)
         return node
@@ -93,8 +97,11 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
         return TreeOptions(order=self._tree_order, own_order=own_order, **shared)
 
     @classmethod
-    def of(cls, cluster: str, tree: SequencingTree, options: TreeOptions) -> "ClusterDescription":
-        """The description of a tree that runs with these options in one process."""
+    def of(
+        cls, cluster: str, tree: SequencingTree, options: TreeOptions, moves: Moves | None = None
+    ) -> "ClusterDescription":
+        """The description of a tree that runs with these options. `tree`: as topics began; `moves`: and moved since."""
+        moves = moves if moves is not None else Moves()
         return cls(
             **{name: getattr(options, name) for name in SHARED},
             cluster=cluster,
@@ -104,6 +111,9 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
             parents=tree.parents,
             homes=tree.homes,
             default_home=tree.default_home,
+            moved=dict(moves.places),
+            moves=moves.number,
+            version=MOVED if moves.places else VERSION,
         )
 
 

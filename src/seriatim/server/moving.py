@@ -53,7 +53,7 @@ def admin_subject(cluster: str, node: Node) -> str:
     return f"_{cluster}.admin.{node}"
 
 
-_question = msgspec.json.Decoder(Question)  # type: ignore[var-annotated]
+_question = msgspec.json.Decoder(Question)
 _answer = msgspec.json.Decoder(TopicMove)
 
 

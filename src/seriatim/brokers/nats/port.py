@@ -50,6 +50,7 @@ from seriatim.protocols.with_broker import (
     Stamped,
     Unfollow,
     Unlisten,
+    Unwatch,
     Watch,
     Write,
     Written,
@@ -123,6 +124,9 @@ class JetStreamPort(Port):
                     fetching.close()
             case Fetch():
                 self._fetch(message)
+            case Unwatch():
+                if self._watcher is not None:
+                    self._watcher.unwatch(message.topic)
             case Watch():
                 for topic in sorted(message.topics):
                     self.watcher.watch(topic)

@@ -6,6 +6,7 @@ host serves the sequencer server and the sequencer embedded in `memory://`.
 
 import logging
 import time
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import structs
@@ -15,6 +16,7 @@ from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.tree.founding import Founded, differences, rebuild, without_journal
+from seriatim.live.tree.operator import OPERATOR, Operator
 from seriatim.model import BROKER, Address, ConnectionFailed, Node, Number, RemoteError, RequestRefused, Topic
 from seriatim.order import SequencingTree, count_of
 from seriatim.protocols.link import Frame
@@ -35,7 +37,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class NodeHost(MachineHost[SequencerNode, Founded]):
-    """Starts, runs and stops one node. `counters`: counts what passes; None: nothing is counted."""
+    """Starts, runs and stops one node. `counters`: counts what passes; None: nothing is counted.
+
+    `tree` is the configured one, and once the node runs, the tree as topics began; `machine.inner.tree` says where they
+    live now.
+    """
 
     kind = "node"
 
@@ -57,6 +63,11 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._counters = counters
         self._port: Port | None = None
         self._deliver: Outlet
+        self.operator = Operator(
+            lambda: self.machine.inner,
+            lambda command: self.driver.deliver(OPERATOR, command),
+            refuses="this broker may lose events, and topics do not move there" if broker.lossy else "",
+        )
         self._climbing: tuple[Topic, Number] | None = None  # the range that is followed up the tree
         self._climbing_since_s = 0.0
 
@@ -70,6 +81,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             return without_journal(self.tree, self.node, self.options, epoch)
         rebuilt = rebuild(self.tree, self.node, self.options, recovered)
         self._tell_differences(rebuilt.machine.inner.tree)
+        self.tree = rebuilt.current.tree
+        self._broker.configure(self.options.mode, self.tree.home)
         return rebuilt
 
     def _tell_differences(self, current: SequencingTree) -> None:
@@ -138,6 +151,10 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         logger.warning(text, self.node, known, position)
         return OrderFound(position, lasts)
 
+    def told(self, notices: Sequence[Payload]) -> None:
+        for notice in notices:
+            self.operator.told(notice)
+
     async def disconnect(self) -> None:
         if self._port is not None:
             await self._port.close()
@@ -161,6 +178,9 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._deliver(source, message)
 
     def send(self, source: Address, target: Address, message: Payload) -> None:
+        if target == OPERATOR:
+            self.operator.told(message)
+            return
         if type(message) is Refused:
             logger.warning("request refused: node=%s client=%s reason=%s", source, target, message.reason)
         elif self._counters is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.json import encode
 
-from seriatim.model import InputError, Node, RemoteError, Topic
+from seriatim.model import Address, InputError, Node, RemoteError, Topic
 from seriatim.model.topics import check_topic
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import CancelMove, Move, MoveEnded, MoveStep
@@ -20,6 +20,7 @@ from seriatim.server.moving import AskMove, StartMove, StopMove, TopicMove, deco
 
 logger = logging.getLogger(__name__)
 
+OPERATOR: Address = "operator"
 ENDED_MAX = 10_000  # moves whose end is remembered
 
 
@@ -32,7 +33,7 @@ class Ended(Struct, frozen=True):
 
 
 class Operator:
-    """Answers for one root. `command` hands the machine one input; `room`: whether one more moved topic is possible."""
+    """Answers for one root. `command` hands the machine one input; `refuses`: why topics do not move here."""
 
     def __init__(
         self,
