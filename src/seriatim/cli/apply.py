@@ -66,7 +66,9 @@ def command(
     check_url(url)
     kept = undo_file if undo_file is not None else undo_path(plan)
     if undo and not kept.exists():
-        raise InputError("--undo", f"{kept} does not exist, so this plan has moved nothing", "check the name of the plan")
+        raise InputError(
+            "--undo", f"{kept} does not exist, so this plan has moved nothing", "check the name of the plan"
+        )
     file = kept if undo else plan
     apply_file(file, None if undo else kept, url, cluster, timeout_s, dry_run, as_json, again=f"seriatim apply {plan}")
     if undo and not dry_run:

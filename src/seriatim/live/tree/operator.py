@@ -47,6 +47,7 @@ class Operator:
         self._command = command
         self._refuses = refuses
         self._now_s = now_s
+        self._asked: dict[Topic, Node] = {}  # moves that the machine was given, until it says how they ended
         self._since_s: dict[Topic, float] = {}  # of moves under way: when their topic began to wait
         self._ended: dict[Topic, Ended] = {}
 
@@ -71,6 +72,7 @@ class Operator:
                 self._since_s[notice.topic] = self._now_s()
                 logger.info("topic moves: topic=%s to=%s move=%s", notice.topic, notice.to, notice.move)
             case MoveEnded():
+                self._asked.pop(notice.topic, None)
                 since_s = self._since_s.pop(notice.topic, None)
                 waited_ms = (self._now_s() - since_s) * 1000.0 if since_s is not None else None
                 self._ended.pop(notice.topic, None)
@@ -88,6 +90,7 @@ class Operator:
             return  # a repeat
         self._ended.pop(question.topic, None)
         if self._root().tree.home(question.topic) != question.to:
+            self._asked[question.topic] = question.to
             self._command(Move(question.topic, question.to))
 
     def _refused(self, question: AskMove | StartMove | StopMove) -> str:
@@ -114,7 +117,8 @@ class Operator:
         moving = self._root().state.moving
         if moving.move is not None and moving.move.topic == topic:
             return ("switch" if moving.move.is_switching else "quiesce"), moving.move.to
-        return next((("waiting", to) for each, to in moving.wanted if each == topic), ("", ""))
+        to = next((to for each, to in moving.wanted if each == topic), self._asked.get(topic, ""))
+        return ("waiting" if to else ""), to
 
     def _told(self, topic: Topic, refused: str) -> TopicMove:
         tree = self._root().tree
