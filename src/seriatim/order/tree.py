@@ -92,7 +92,7 @@ class SequencingTree:
         return view
 
     def learn(self, number: int, places: Mapping[Topic, Place]) -> list[Topic]:
-        """These moves happened, and every one up to `number` is known with them. Returns the topics that it is news of."""
+        """These moves happened, and all up to `number` are known with them. Returns the topics of which it is news."""
         moves = self.moves
         news = [topic for topic, place in sorted(places.items()) if place.move > self.moved(topic)]
         for topic in news:

@@ -207,6 +207,11 @@ class Broker(Machine):
                 effects.send.append((source, say.Trimmed(topic, state.first_available)))
             effects.send.append((source, say.Grown(topic, len(state.log))))  # also 0: a home waits for the answer
 
+    def _unwatch(self, source: Address, message: say.Unwatch, effects: Effects) -> None:
+        watchers = self._topic(message.topic).watchers
+        if source in watchers:
+            watchers.remove(source)
+
     def _stamped(self, source: Address, message: say.Stamped, effects: Effects) -> None:
         """Keep a stamp once. A home that restarts repeats what it may not have sent; the repeat changes nothing."""
         state = self._topic(message.topic)
@@ -384,6 +389,7 @@ _last, _number = attrgetter("last"), attrgetter("number")
 _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Append: Broker._append,
     say.Watch: Broker._watch,
+    say.Unwatch: Broker._unwatch,
     say.Stamped: Broker._stamped,
     say.Staged: Broker._staged,
     say.Attend: Broker._attend,

@@ -58,7 +58,7 @@ class Leaving(Struct, array_like=True, omit_defaults=True):
     move: int
     to: Node
     is_handed_over: bool = False
-    waiting: list[Question] = field(default_factory=list)
+    waiting: dict[str, Question] = field(default_factory=dict)  # by whose it is and what it is about: no repeats
 
 
 class Arriving(Struct, array_like=True, omit_defaults=True):
@@ -66,7 +66,7 @@ class Arriving(Struct, array_like=True, omit_defaults=True):
 
     move: int
     estate: Estate | None
-    waiting: list[Question] = field(default_factory=list)
+    waiting: dict[str, Question] = field(default_factory=dict)  # by whose it is and what it is about: no repeats
 
 
 class Switching(Struct, array_like=True, omit_defaults=True):
