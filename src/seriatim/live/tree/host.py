@@ -16,8 +16,18 @@ from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.tree.founding import Founded, differences, rebuild, without_journal
-from seriatim.live.tree.operator import OPERATOR, Operator
-from seriatim.model import BROKER, Address, ConnectionFailed, Node, Number, RemoteError, RequestRefused, Topic
+from seriatim.live.tree.operator import Operator
+from seriatim.model import (
+    APPLICATION,
+    BROKER,
+    Address,
+    ConnectionFailed,
+    Node,
+    Number,
+    RemoteError,
+    RequestRefused,
+    Topic,
+)
 from seriatim.order import SequencingTree, count_of
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
@@ -65,7 +75,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._deliver: Outlet
         self.operator = Operator(
             lambda: self.machine.inner,
-            lambda command: self.driver.deliver(OPERATOR, command),
+            lambda command: self.driver.deliver(APPLICATION, command),
             refuses="this broker may lose events, and topics do not move there" if broker.lossy else "",
         )
         self._climbing: tuple[Topic, Number] | None = None  # the range that is followed up the tree
@@ -178,9 +188,6 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._deliver(source, message)
 
     def send(self, source: Address, target: Address, message: Payload) -> None:
-        if target == OPERATOR:
-            self.operator.told(message)
-            return
         if type(message) is Refused:
             logger.warning("request refused: node=%s client=%s reason=%s", source, target, message.reason)
         elif self._counters is not None:

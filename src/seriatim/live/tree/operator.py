@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.json import encode
 
-from seriatim.model import Address, InputError, Node, RemoteError, Topic
+from seriatim.model import InputError, Node, RemoteError, Topic
 from seriatim.model.topics import check_topic
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree.messages import CancelMove, Move, MoveEnded, MoveStep
@@ -20,7 +20,6 @@ from seriatim.server.moving import AskMove, StartMove, StopMove, TopicMove, deco
 
 logger = logging.getLogger(__name__)
 
-OPERATOR: Address = "operator"
 ENDED_MAX = 10_000  # moves whose end is remembered
 
 
@@ -135,15 +134,5 @@ class Operator:
         )
 
     def explain(self) -> list[str]:
-        """The move under way, and those that wait."""
-        moving = self._root().state.moving
-        lines = []
-        if (move := moving.move) is not None:
-            since_s = self._since_s.get(move.topic)
-            waited = f", since {self._now_s() - since_s:.1f} s" if since_s is not None else ""
-            step = "every node to know" if move.is_switching else f"{move.home} to hand it over"
-            lines.append(f"{move.topic} moves from {move.home} to {move.to}: waits for {step}{waited}")
-        if moving.wanted:
-            count = len(moving.wanted)
-            lines.append(f"{count:,} more {'topic waits' if count == 1 else 'topics wait'} to be moved")
-        return lines
+        """The moves that wait for their turn. What is under way is told by the machine."""
+        return [f"{topic} waits to be moved to {to}" for topic, to in self._root().state.moving.wanted]
