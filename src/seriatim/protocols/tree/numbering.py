@@ -100,9 +100,17 @@ class Numbering(SequencerCore):
         self._measure(message.topic, home, now, effects)
 
     def _rests(self, topic: Topic) -> bool:
-        """Whether a topic is on its way from here or to here: nothing is issued, and its log has to wait."""
-        moving = self.state.moving
-        return self._is_restless and (topic in moving.leaving or topic in moving.arriving)
+        """Whether a topic is on its way from here or to here, so that its log has to wait.
+
+        Not yet if somebody joins who must know how long the log is: the topic does not leave before.
+        """
+        if not self._is_restless:
+            return False
+        leaving = self.state.moving.leaving.get(topic)
+        if leaving is None or leaving.is_handed_over:
+            return leaving is not None or topic in self.state.moving.arriving
+        joins = (joins[topic] for joins in self.state.joins.values() if topic in joins)
+        return not any(topic in join.unannounced for join in joins)
 
     def _issue(self, topic: Topic, home: Home, range_: Range, now: float, effects: Effects) -> None:
         home.issued = range_.last

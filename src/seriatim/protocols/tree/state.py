@@ -131,6 +131,7 @@ class Holding(Struct):
 
     acquaintance: int = 0  # with the topic's home, at the time of the start
     home: Node = ""  # which that was; empty, in a state of an earlier version: the topic has not moved since
+    moved_at: float = 0.0  # when we heard that it moved
     start: Number = 0
     floor: Entries = field(default_factory=dict)
     early: dict[Number, Arrived] = field(default_factory=dict)  # before the start of it, or of what it names, was known
@@ -155,6 +156,7 @@ class Changing(Struct):
     since: float
     interrupted: bool = False  # by a restart: what came before it must be asked for again
     in_past: bool = False  # it begins with the past
+    touched: frozenset[Topic] = frozenset()  # what was held, and what is held then
 
 
 class Run(Struct):
