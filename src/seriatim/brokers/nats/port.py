@@ -127,6 +127,8 @@ class JetStreamPort(Port):
             case Unwatch():
                 if self._watcher is not None:
                     self._watcher.unwatch(message.topic)
+                if self._stamps is not None:
+                    self._stamps.forget(message.topic)
             case Watch():
                 for topic in sorted(message.topics):
                     self.watcher.watch(topic)

@@ -48,7 +48,6 @@ class Lane(Struct):
     log: Sighting = Sighting()  # whose positions the numbers are
     busy: bool = False
     too_early_since: float | None = None
-    is_fresh: bool = False  # what is known of the last stamp was not read before the hole behind it was seen
 
 
 class StampChannel:
@@ -92,6 +91,12 @@ class StampChannel:
         assert lane.kept_to is not None, "just read"
         return lane.kept_to
 
+    def forget(self, topic: Topic) -> None:
+        """The topic has another home, which stamps on: if it comes back, the last stamp must be read again."""
+        lane = self._lanes.pop(topic, None)
+        if lane is not None:
+            lane.queue.clear()
+
     def log_of(self, topic: Topic) -> Sighting:
         """The log that the kept stamps are of, as far as they say so. Known after `look_up`."""
         return self._lanes[topic].log
@@ -105,7 +110,7 @@ class StampChannel:
     def _pump(self, topic: Topic, lane: Lane) -> None:
         if self._closed or not lane.queue:
             return
-        if lane.kept_to is None or self._is_behind(lane):
+        if lane.kept_to is None:
             lane.busy = True
             task = asyncio.get_running_loop().create_task(self._recover(topic, lane))
             self._tasks.add(task)
@@ -131,14 +136,6 @@ class StampChannel:
             headers[WRITER] = self._node
         self._link.ask(subject, encode_stamps(batch), on_reply, headers)
 
-    def _is_behind(self, lane: Lane) -> bool:
-        """Whether stamps were written that this lane does not know: while the topic had another home."""
-        first = min(lane.queue)
-        if lane.is_fresh or not lane.kept_to or first <= lane.kept_to + 1:
-            return False
-        lane.is_fresh = True
-        return True
-
     def _next_batch(self, lane: Lane) -> list[Stamped]:
         """The stamps that follow the last kept one without a hole."""
         batch: list[Stamped] = []
@@ -152,7 +149,7 @@ class StampChannel:
             batch.append(each)
             reached = each.last
         if batch:
-            lane.too_early_since, lane.is_fresh = None, False
+            lane.too_early_since = None
         return batch
 
     def _waited_enough(self, lane: Lane, early: Stamped) -> bool:
