@@ -46,6 +46,7 @@ class Cluster:
         self.folder = folder
         self.shape = shape
         self.seed = seed
+        self.homes = dict(shape.homes)  # as moves have left them
         self.nats = NatsServer(folder / "nats")
         self.nodes: dict[str, Child] = {}  # "root", and "root+1" for the process that stands by
         self.publishers: dict[str, Child] = {}

@@ -16,17 +16,20 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
+from seriatim.cli.cluster import find_cluster
+from seriatim.cli.moving import Mover
 from seriatim.model import SeriatimError, TimedOut
 from seriatim.runtime.driver import SNAPSHOT_BYTES_MIN
 from seriatim.runtime.journal.layout import frame, read_segment
 from soak.children import Child, wait_for
 from soak.launch import FILE_BYTES_MAX
-from soak.tree.cluster import Cluster
+from soak.tree.cluster import CLUSTER_NAME, Cluster
 from soak.tree.plan import Fault
 from soak.tree.rows import Injected, now
 
 NEAR_S = 1.0  # faults that are closer than this are not alone
 ENDS_S = 60.0
+MOVE_S = 10.0  # then it is undone, or goes on by itself
 PAST_S = 3.0
 FULL_DISK_BYTES = 8 * 1024  # left on a disk that is about to be full
 CLOCK_JUMPS_S = (-7200.0, -60.0, 60.0, 7200.0)
@@ -37,6 +40,10 @@ Times: TypeAlias = tuple[float, float]  # when it struck, and from when on recov
 
 class FaultFailed(SeriatimError):
     """A fault had another effect than it must have: a second claim that was not refused, for instance."""
+
+
+class NotMoved(SeriatimError):
+    """A move was not made, because of other faults. That is no violation; it must only do no harm."""
 
 
 class Nemesis:
@@ -71,6 +78,9 @@ class Nemesis:
         try:
             child = await self._child(fault.target)
             began_at, ended_at = await _FAULTS[fault.kind](self, fault, child)
+        except NotMoved:
+            self.left_out.append(fault)
+            return None
         finally:
             self._victims -= victims
         injected = self._told(fault, began_at, ended_at)
@@ -83,6 +93,8 @@ class Nemesis:
         """A node whose disk is full must not also be killed, but its network may break."""
         if fault.kind == "kill-everything":
             return {f"{name} process" for name in ["nats", *self._cluster.processes]}
+        if fault.kind == "move":
+            return {f"topic {fault.target}"}
         link = fault.kind.startswith(("partition", "cut", "delay"))
         return {f"{fault.target} {'network' if link else 'process'}"}
 
@@ -90,8 +102,10 @@ class Nemesis:
         shape, target = self._cluster.shape, fault.target
         topics, subscribers, publisher = list(shape.topics), list(shape.subscribers), None
         if target in shape.parents:
-            topics = shape.topics_of(target)
+            topics = shape.topics_of(target, self._cluster.homes)
             subscribers = shape.holders_of(topics)
+        elif fault.kind == "move":
+            topics, subscribers = [target], shape.holders_of([target])
         elif target in shape.subscribers:
             topics, subscribers = list(shape.subscribers[target]), [target]
         elif target in self._cluster.publishers:
@@ -194,6 +208,22 @@ class Nemesis:
         said = second.last_lines()
         if second.code == 0 or f"process {first_pid} " not in said:
             raise FaultFailed(f"a second process claimed {node} and ended with code {second.code}, saying:\n{said}")
+        return began_at, now()
+
+    # ── moves ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def move(self, fault: Fault, _: None) -> Times:
+        """The topic gets another home, whoever is dead or frozen meanwhile."""
+        cluster, topic, began_at = self._cluster, fault.target, now()
+        try:
+            async with find_cluster(cluster.nats.url, CLUSTER_NAME, MOVE_S) as found:
+                mover = Mover(found)
+                others = sorted(set(cluster.shape.parents) - {mover.tree.home(topic)})
+                to = self._random.choice(others)
+                await mover.move(topic, to, MOVE_S)
+        except SeriatimError as error:
+            raise NotMoved(str(error)) from None
+        cluster.homes[topic] = to
         return began_at, now()
 
     # ── journals, disks, clocks ───────────────────────────────────────────────────────────────────────────────────
@@ -309,6 +339,7 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "tear-journal": Nemesis.tear_journal,
     "fill-disk": Nemesis.fill_disk,
     "jump-clock": Nemesis.jump_clock,
+    "move": Nemesis.move,
 }
 
 
@@ -343,7 +374,10 @@ def _with_neighbours(injected: list[Injected]) -> list[Injected]:
         structs.replace(
             one,
             alone=not any(
-                other is not one and other.began_at < one.ended_at + NEAR_S and one.began_at < other.ended_at + NEAR_S
+                other is not one
+                and other.fault != "move"
+                and other.began_at < one.ended_at + NEAR_S
+                and one.began_at < other.ended_at + NEAR_S
                 for other in injected
             ),
         )

@@ -45,6 +45,10 @@ def _guests(shape: Shape) -> list[str]:
     return list(shape.guests)
 
 
+def _movable(shape: Shape) -> list[str]:
+    return list(shape.topics) if len(shape.parents) > 1 else []
+
+
 def _file_nodes(shape: Shape) -> list[str]:
     return _nodes(shape) if shape.journal == "file" else []
 
@@ -73,7 +77,10 @@ KINDS: dict[str, Kind] = {
     "tear-journal": Kind(_file_nodes, (0.0, 0.5)),
     "fill-disk": Kind(_file_nodes, (0.0, 0.5), 0.5),
     "jump-clock": Kind(_nodes, (0.0, 0.5)),
+    # A topic gets another home. Moves go on beside all other faults, and are planned by themselves.
+    "move": Kind(_movable, (0.0, 0.0), 0.0),
 }
+MOVE_EVERY_S = (1.5, 4.0)
 
 FIRST_S = 1.0
 LAST_S = 4.0  # what the load goes on after the last fault, so that recovery shows
@@ -86,7 +93,11 @@ def make_plan(
 ) -> list[Fault]:
     """The faults of one round, in order of time. The same arguments give the same plan."""
     source = random.Random(f"{seed}/{round_number}")
-    possible = {name: (kind, kind.targets(shape)) for name, kind in KINDS.items() if kinds is None or name in kinds}
+    possible = {
+        name: (kind, kind.targets(shape))
+        for name, kind in KINDS.items()
+        if kind.weight and (kinds is None or name in kinds)
+    }
     names = [name for name, (_, targets) in possible.items() if targets]
     weights = [possible[name][0].weight for name in names]
     plan: list[Fault] = []
@@ -102,4 +113,16 @@ def make_plan(
             at_s += source.uniform(0.0, max(fault.for_s, 0.2))
         else:
             at_s = max(each.at_s + each.for_s for each in plan) + source.uniform(*PAUSE_S)
-    return plan
+    moves = make_moves(f"{seed}/{round_number}/moves", shape, seconds) if kinds is None or "move" in kinds else []
+    return sorted([*plan, *moves], key=lambda fault: fault.at_s)
+
+
+def make_moves(seed: str, shape: Shape, seconds: float) -> list[Fault]:
+    """A topic moves every few seconds, whatever else happens. Where to follows when it begins."""
+    source, topics = random.Random(seed), _movable(shape)
+    moves: list[Fault] = []
+    at_s = FIRST_S
+    while topics and at_s + LAST_S <= seconds:
+        moves.append(Fault(round(at_s, 3), "move", source.choice(topics), 0.0))
+        at_s += source.uniform(*MOVE_EVERY_S)
+    return moves

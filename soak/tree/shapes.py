@@ -59,10 +59,13 @@ class Shape(Struct, frozen=True, kw_only=True):
         children = [child for child, parent in self.parents.items() if parent == node]
         return [node, *(each for child in children for each in self.below(child))]
 
-    def topics_of(self, node: Node) -> list[Topic]:
-        """The topics that stop when this node stops: stamps of what is homed below it may have to pass it."""
+    def topics_of(self, node: Node, homes: dict[Topic, Node] | None = None) -> list[Topic]:
+        """The topics that stop when this node stops: stamps of what is homed below it may have to pass it.
+
+        `homes`: where they live now; None: where they began.
+        """
         nodes = self.below(node)
-        return [topic for topic, home in self.homes.items() if home in nodes]
+        return [topic for topic, home in (homes if homes is not None else self.homes).items() if home in nodes]
 
     def holders_of(self, topics: list[Topic]) -> list[str]:
         """Subscribers that hold any of these topics from the beginning to the end, over all their lives."""

@@ -98,7 +98,7 @@ class BulkReader(Protocol):
         """What a message of a stream of slots holds. RemoteError: it cannot be read."""
 
     def stamps(self, body: bytes, topic: Topic, names: TopicNames) -> list[Stamped]:
-        """The stamps in a message of a stream of stamps. RemoteError: it cannot be read."""
+        """The stamps in a message of a stream of stamps; it may hold none. RemoteError: it cannot be read."""
 
     def order(self, body: bytes) -> Ordered:
         """The ranges in a message of the order log. RemoteError: it cannot be read."""

@@ -20,6 +20,8 @@ from seriatim.model.topics import check_topic as check_topic
 STREAM_BYTES_MAX = 240  # a stream is a folder on the server's disk, and a folder's name has at most 255 bytes
 BUCKETS_MAX = 4_096
 
+BEGUN = "$begun"  # in place of a topic; none is called so
+
 _SPECIAL = re.compile(r"[^A-Za-z0-9_-]")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}")
 _ESCAPED = re.compile(r"(?:%[0-9A-F]{2})+")
@@ -106,16 +108,16 @@ class Names:
         return f"{self.prefix}.slots.{escape(topic)}"
 
     def stamps_stream(self, node: Node) -> str:
-        """The stream of all stamps of one home."""
+        """The stream of all stamps of one home: its stamp channel."""
         return self._stream("stamps", node)
 
     def stamps_subject(self, node: Node, topic: Topic = "") -> str:
-        """The stamp channel of one topic; without one, of all topics of this home."""
-        return f"{self.prefix}.stamps.{escape(node)}.{escape(topic) or '*'}"
+        """A topic on the stamp channel of this home. Without one: all topics; without the other: all homes."""
+        return f"{self.prefix}.stamps.{escape(node) or '*'}.{escape(topic) or '*'}"
 
     def begun_subject(self, node: Node) -> str:
-        """Where a life of a home says that it begins, in the stream of its stamps. No topic is called so."""
-        return f"{self.prefix}.stamps.{escape(node)}.$begun"
+        """Where a life of a home says that it begins, in the stream of its stamps."""
+        return f"{self.prefix}.stamps.{escape(node)}.{BEGUN}"
 
     def stages_subject(self, node: Node, topic: Topic) -> str:
         """Where a node tells stamps of a topic as far as they are. No stream keeps it."""

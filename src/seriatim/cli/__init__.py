@@ -32,6 +32,8 @@ GROUPS = {
         "broker": "Run one broker of an overlay that filters by content.",
         "status": "Show the nodes of a running cluster.",
         "explain": "Say what waits for what in a running cluster.",
+        "move": "Move a topic to another node, while events flow.",
+        "apply": "Bring a running cluster to a plan, while events flow.",
         "order": "Print the order log: one order of all events.",
         "bench": "Load a broker: events per second, and how late they are notified.",
     },

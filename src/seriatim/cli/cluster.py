@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from seriatim.brokers import Broker
-from seriatim.brokers.capabilities import required
+from seriatim.brokers.capabilities import Requests, required
 from seriatim.brokers.urls import shown
 from seriatim.cli.common import check_outlives, opened
 from seriatim.client.brokered.discovery import ask_for_description
@@ -54,6 +54,11 @@ class Cluster:
         nodes = list(self.description.parents)
         subjects = [node_subject(self.description.cluster, "explain", node) for node in nodes]
         return list(zip(nodes, await self._ask(subjects, NodeExplanation), strict=True))
+
+    @property
+    def requests(self) -> Requests | None:
+        """How to ask on the broker."""
+        return self._broker.requests
 
     async def _ask(self, subjects: list[str], type_: type[_Answer]) -> list[_Answer | None]:
         fix = "ask the admin port of each process"

@@ -16,6 +16,7 @@ from msgspec import structs
 from seriatim.live.counters import Counters
 from seriatim.live.host import MachineHost
 from seriatim.model import Address, Node
+from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.listener import Listener, ListenerOptions
@@ -92,6 +93,14 @@ class Served(ABC, Generic[AnyHost]):
     @abstractmethod
     def others(self) -> Mapping[Node, str]:
         """The nodes that it should be connected to, and the relation of each to this one."""
+
+    def moves(self) -> tuple[SequencingTree, Moves] | None:
+        """The tree as topics began, and how they have moved since. None: not known, or topics have no homes here."""
+        return None
+
+    def operate(self, question: bytes) -> bytes | None:
+        """Answer an operator. None: this node does not."""
+        return None
 
     @property
     def address(self) -> str:

@@ -30,9 +30,10 @@ from seriatim.runtime.journal.interface import MemoryJournal
 from seriatim.runtime.net.security import load_stamp_key
 from seriatim.server.admin import AdminServer
 from seriatim.server.config import ON_BROKER, ClusterConfig, exposed_without_token, lacks_node_token
-from seriatim.server.description import ClusterDescription, describe_subject, encode_description
+from seriatim.server.description import MOVED, VERSION, ClusterDescription, describe_subject, encode_description
 from seriatim.server.machine_check import check_machine
 from seriatim.server.metrics import Metrics, add_listeners, add_process
+from seriatim.server.moving import admin_subject
 from seriatim.server.schemas import load_security
 from seriatim.server.status import NodeExplanation, ServerStatus, limited, node_subject
 
@@ -106,11 +107,11 @@ class SequencerServer:
             served = kind(self, name)
             self.served[name] = served
             await served.listen()
-        description = encoded_description(self.broker, self.config, self.options, self.served.values())
+        describer = Describer(self.broker, self.config, self.options, self.served.values())
         self._connect_nodes()
         for served in self.served.values():
             await served.start()
-        await answer_questions(self.broker, self.config.cluster, description, self.served.values())
+        await answer_questions(self.broker, self.config.cluster, describer, self.served.values())
         add_process(self.metrics)
         add_listeners(self.metrics, {name: served.listener for name, served in self.served.items()})
         if self._admin is not None:
@@ -312,10 +313,45 @@ def _broker(config: ClusterConfig) -> Broker:
 # the command line asks `_<cluster>.status.<node>` and `_<cluster>.explain.<node>`. Answers hold no secrets.
 
 
-def encoded_description(
-    broker: Broker, config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]
-) -> bytes:
-    """The cluster as clients see it. InputError: it does not fit into a message."""
+class Describer:
+    """The cluster as clients see it: as it is now, as far as the nodes of this process know. InputError: it does not
+    fit into a message."""
+
+    def __init__(
+        self, broker: Broker, config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]
+    ) -> None:
+        self._config = config
+        self._served = list(served)
+        self._described = _described(config, options, self._served)
+        self._encoded = encode_description(self._described)
+        self._moves = 0
+        if len(self._encoded) > broker.payload_bytes_max:
+            problem = f"{len(config.homes)} homes make {len(self._encoded)} bytes, and one message may have "
+            fix = "use default_home or buckets for most of them, or raise the broker's limit (max_payload)"
+            raise InputError("homes", f"{problem}{broker.payload_bytes_max}", fix)
+
+    def encoded(self) -> bytes | None:
+        """None: no node of this process runs, so others know better."""
+        if self._config.order == "atoms":
+            return self._encoded
+        known = [found for each in self._served if (found := each.moves()) is not None]
+        if not known:
+            return None
+        tree, moves = max(known, key=lambda found: found[1].number)
+        if self._described.homes != tree.homes or self._moves != moves.number:
+            self._described = structs.replace(
+                self._described,
+                version=MOVED if moves.places else VERSION,
+                homes=tree.homes,
+                default_home=tree.default_home,
+                moved=dict(moves.places),
+                moves=moves.number,
+            )
+            self._encoded, self._moves = encode_description(self._described), moves.number
+        return self._encoded
+
+
+def _described(config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]) -> ClusterDescription:
     addresses: dict[Node, list[str]] = {name: list(node.addresses) for name, node in config.nodes.items()}
     for node in served:
         addresses[node.node][node.place] = node.address  # with its real port
@@ -337,22 +373,18 @@ def encoded_description(
             coordinator=config.coordinator,
             ingresses=ingresses,
         )
-    description = encode_description(described)
-    if len(description) > broker.payload_bytes_max:
-        problem = f"{len(config.homes)} homes make {len(description)} bytes, and one message may have "
-        fix = "use default_home or buckets for most of them, or raise the broker's limit (max_payload)"
-        raise InputError("homes", f"{problem}{broker.payload_bytes_max}", fix)
-    return description
+    return described
 
 
-async def answer_questions(broker: Broker, cluster: str, description: bytes, served: Iterable[Served[Any]]) -> None:
+async def answer_questions(broker: Broker, cluster: str, describer: Describer, served: Iterable[Served[Any]]) -> None:
     """Answer from now on, until the broker is closed. On brokers without requests, the description is a record."""
     if (requests := broker.requests) is None:
         fix = "use a broker with request and reply, or with records"
         records = required(broker.records, "broker", "has no way for clients to find the sequencers", fix)
-        await records.keep(describe_subject(cluster), description)
+        if (description := describer.encoded()) is not None:
+            await records.keep(describe_subject(cluster), description)
         return
-    await requests.answer(describe_subject(cluster), lambda _: description)
+    await requests.answer(describe_subject(cluster), lambda _: describer.encoded())
     for node in served:
         await _answer_for(requests, cluster, node)
 
@@ -372,3 +404,4 @@ async def _answer_for(broker: Requests, cluster: str, node: Served[Any]) -> None
     await broker.answer(node_subject(cluster, "status", node.node, node.place), status)
     await broker.answer(node_subject(cluster, "status", node.node), status_if_active)
     await broker.answer(node_subject(cluster, "explain", node.node), explain_if_active)
+    await broker.answer(admin_subject(cluster, node.node), node.operate)

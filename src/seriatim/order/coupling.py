@@ -6,7 +6,7 @@ subscriptions hold it together with each other topic. The counts change by what 
 size times the number of subscribers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
 
@@ -99,6 +99,43 @@ class CouplingTable:
             return []
         self.state.forgotten += 1
         return self._shift(holder.topics, frozenset())
+
+    def holding(self, topic: Topic) -> dict[Address, Holder]:
+        """Everybody known who holds a topic. Looks at all of them."""
+        return {name: holder for name, holder in self.state.holders.items() if topic in holder.topics}
+
+    def adopt(self, topic: Topic, handed: Mapping[Address, Holder], now: float) -> list[Shift]:
+        """A topic moves here, and these hold it as its former home knew. To be called before it is homed here.
+
+        Who is known here from a later subscription has left it meanwhile, or joined it, or other topics: then pairs of
+        the topic become coupled or stop being so, against what its former home knew.
+        """
+        shifts: list[Shift] = []
+        for name, holder in sorted(handed.items()):
+            shifts += self.apply(name, holder.version, holder.topics, now, holder.lasting)
+            self._count_each(topic, holder.topics, +1, [])
+        nobody = Holder(0, frozenset(), 0)
+        for name in sorted(handed.keys() | self.holding(topic).keys()):
+            then, now_held = handed.get(name, nobody).topics, self.state.holders[name].topics
+            now_held = now_held if topic in now_held else frozenset()
+            self._count_each(topic, now_held - then, +1, shifts)
+            self._count_each(topic, then - now_held, -1, shifts)
+        return shifts
+
+    def release(self, topic: Topic) -> list[Address]:
+        """A topic has moved away. Forget, and return, those who hold nothing else that is homed here."""
+        self.state.together.pop(topic, None)
+        gone = [
+            name for name, holder in sorted(self.holding(topic).items()) if not any(map(self._homed, holder.topics))
+        ]
+        for name in gone:
+            del self.state.holders[name]
+        self.state.forgotten += bool(gone)
+        return gone
+
+    def _count_each(self, topic: Topic, others: frozenset[Topic], by: int, shifts: list[Shift]) -> None:
+        for other in sorted(others - {topic}):
+            self._count(topic, other, by, shifts)
 
     def newly_coupled(self, threshold: int) -> list[Shift]:
         """The pairs that are coupled now and were not while `threshold` subscriptions were needed."""

@@ -86,6 +86,12 @@ class PassageTable:
                     entries[other] = known.passed
         return entries
 
+    def ungroup(self, topic: Topic) -> None:
+        """The topic collects nothing here any more, until it is coupled again."""
+        group = self.state.groups.get(topic)
+        if group is not None:
+            self._regroup(topic, (), set(group))
+
     def _passage(self, topic: Topic) -> Passage:
         passage = self.state.passages.get(topic)
         if passage is None:

@@ -1,11 +1,39 @@
 """The sequencing tree: which node numbers which topic, and where two topics meet.
 
-Pure arithmetic over a fixed shape. Every role holds the same tree; none of them changes it.
+Pure arithmetic. The shape is fixed, and shared by all roles. Topics move from home to home, and not everybody learns of
+that at the same moment, so every role has a *view* of its own: the tree as it was configured, with the moves that this
+role knows of. They are plain data (`Moves`) and part of the role's state.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec import Struct, field
+
 from seriatim.model import InputError, Node, Topic, TreeError, UnknownTopic
+
+
+class Place(Struct, frozen=True, array_like=True):
+    """Where a topic lives, and the number of the move that brought it there."""
+
+    home: Node
+    move: int
+
+
+class Moves(Struct, array_like=True, omit_defaults=True):
+    """What somebody knows of the moves of topics. Moves are numbered by the root; they happen one after the other.
+
+    `number`: every move up to this one is known. Single later ones may be known, too. `last` and `former`: the topic of
+    the latest of them, and where it lived before: what is under way may still be about that.
+    """
+
+    number: int = 0
+    places: dict[Topic, Place] = field(default_factory=dict)
+    last: Topic = ""
+    former: Node = ""
+
+    def after(self, number: int) -> dict[Topic, Place]:
+        """The topics that were moved after this move."""
+        return {topic: place for topic, place in sorted(self.places.items()) if place.move > number}
 
 
 class SequencingTree:
@@ -13,6 +41,7 @@ class SequencingTree:
 
     `parents` maps each node to its parent and the root to None. A topic that `homes` does not list lives on
     `default_home`; without one it is unknown. One node is the smallest tree.
+    `moves` is what is known of moves since then.
     """
 
     def __init__(
@@ -24,6 +53,8 @@ class SequencingTree:
         self.root = check_shape(self.parents, "parents", "parents[{!r}]".format, TreeError)
         _check_homes(self.parents, self.homes, default_home)
         self.paths: dict[Node, tuple[Node, ...]] = {node: self._climb(node) for node in self.parents}
+        self.moves = Moves()
+        self._shares_homes = False
         self._meets: dict[tuple[Node, Node], Node] = {}
 
     @classmethod
@@ -44,6 +75,51 @@ class SequencingTree:
         _check_size("leaves", leaves)
         parents: dict[Node, Node | None] = {"n0": None} | {f"n{i}": "n0" for i in range(1, leaves + 1)}
         return cls(parents, {topic: f"n{i}" for topic, i in homes.items()})
+
+    def view(self, moves: Moves) -> "SequencingTree":
+        """The tree as somebody sees it who knows of these moves, and of those that this tree knows of.
+
+        `moves` is part of a state: it is changed by `move`, and holds everything that a later view of it needs.
+        """
+        view = object.__new__(SequencingTree)
+        view.parents, view.default_home, view.root = self.parents, self.default_home, self.root
+        view.paths, view._meets = self.paths, self._meets
+        view.homes, view._shares_homes, view.moves = self.homes, True, moves
+        for topic, place in moves.places.items():
+            view._put(topic, place.home)
+        if self.moves.places:
+            view.learn(self.moves.number, self.moves.places)
+        return view
+
+    def learn(self, number: int, places: Mapping[Topic, Place]) -> list[Topic]:
+        """These moves happened, and all up to `number` are known with them. Returns the topics of which it is news."""
+        moves = self.moves
+        news = [topic for topic, place in sorted(places.items()) if place.move > self.moved(topic)]
+        for topic in news:
+            moves.places[topic] = places[topic]
+            self._put(topic, places[topic].home)
+        moves.number = max(moves.number, number)
+        return news
+
+    def move(self, topic: Topic, place: Place) -> None:
+        """This is the next move; every one before it is known."""
+        self.moves.last, self.moves.former = topic, self.home(topic)
+        self.learn(place.move, {topic: place})
+
+    def _put(self, topic: Topic, home: Node) -> None:
+        if self._shares_homes:
+            self.homes, self._shares_homes = dict(self.homes), False
+        self.homes[topic] = home
+
+    def moved(self, topic: Topic) -> int:
+        """The number of the move that brought the topic to its home; 0: it began there."""
+        place = self.moves.places.get(topic)
+        return place.move if place is not None else 0
+
+    def home_at(self, topic: Topic, number: int) -> Node:
+        """The home of a topic when this move was the latest, or the one before the latest that is known here."""
+        moves = self.moves
+        return moves.former if number < moves.number and topic == moves.last else self.home(topic)
 
     def home(self, topic: Topic) -> Node:
         """The node where this topic's numbers are given."""

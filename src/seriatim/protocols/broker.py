@@ -223,6 +223,12 @@ class Broker(Machine):
             effects.send.append((source, say.Begun(epoch, latest)))
         return is_refused
 
+    def _unwatch(self, source: Address, message: say.Unwatch, effects: Effects) -> None:
+        watchers = self._topic(message.topic).watchers
+        if source in watchers:
+            watchers.remove(source)
+        effects.send.append((source, say.Unwatched(message.topic, message.move)))
+
     def _stamped(self, source: Address, message: say.Stamped, effects: Effects) -> None:
         """Keep a stamp once. A home that restarts repeats what it may not have sent; the repeat changes nothing."""
         if self._is_refused(source, message.epoch, effects):
@@ -406,6 +412,7 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Append: Broker._append,
     say.Watch: Broker._watch,
     say.Begin: Broker._begin,
+    say.Unwatch: Broker._unwatch,
     say.Stamped: Broker._stamped,
     say.Staged: Broker._staged,
     say.Attend: Broker._attend,

@@ -4,7 +4,8 @@ brokers/seam.py says what a broker does about each of its messages.
 
     application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, CaughtUp, Rejected, Ended
     a node's life Begin, Begun
-    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo, Unfollow · Voids, Trimmed
+    log mode      Append, Appended · Watch, Grown · Stamped, Kept · Unwatch, Unwatched · Voids, Trimmed
+                  Follow, StampedTo, Unfollow
     stages        Attend, Staged
     order log     Ordered, OrderKept · ReadOrder, OrderRead · Fetch
     ticket mode   Write, Written
@@ -144,9 +145,33 @@ class Appended(Struct, frozen=True, tag=True):
 
 
 class Watch(Struct, frozen=True, tag=True):
-    """Log mode, node → broker: tell me how long these logs are now (also if they are empty), and when they grow."""
+    """Log mode, node → broker: tell me how long these logs are now (also if they are empty), and when they grow.
+
+    `issued`: the last numbers of those that have moved. You may know their stamps of other nodes only.
+    """
 
     topics: frozenset[Topic]
+    issued: dict[Topic, Number] = {}
+
+
+class Unwatch(Struct, frozen=True, tag=True):
+    """Log mode, node → broker: tell me of this log no longer; move `move` has brought the topic to node `to`.
+
+    `last`: the number up to which stamps were given before. You keep all that I gave. Where nodes have channels of
+    their own, say behind them where the stamps go on. Answered by `Unwatched`.
+    """
+
+    topic: Topic
+    to: Node
+    last: Number
+    move: int
+
+
+class Unwatched(Struct, frozen=True, tag=True):
+    """Log mode, broker → node: whoever reads the stamps of this topic finds out that it has moved."""
+
+    topic: Topic
+    move: int
 
 
 class Grown(Struct, frozen=True, tag=True):
@@ -181,7 +206,10 @@ class Stamped(Struct, frozen=True, tag=True):
     """Log mode, home → broker → subscribers, on the topic's stamp channel: the stamp of a range of positions.
 
     The entries belong to `first`; the others of the range follow it and need none. `position`: of `first` in the order
-    of all events; 0: not known.
+    of all events; 0: not known. `moves`: the latest move that the home knew of when it issued the range.
+
+    When a topic has moved, the home that follows stamps on behind the last number of the one before, which stamps no
+    more: the broker had kept all of its stamps (`Kept`) before the topic was handed over.
     """
 
     topic: Topic
@@ -190,13 +218,15 @@ class Stamped(Struct, frozen=True, tag=True):
     entries: Entries
     epoch: int = 0
     position: Position = 0
+    moves: int = 0
 
 
 class Staged(Struct, frozen=True, tag=True):
     """Log mode, node → broker → whoever attends: the stamp of a range as far as it is collected at this node.
 
     A plain message: nobody keeps it, and it may get lost. `final`: the range climbs no higher, so this is all of it.
-    `position`: then the place of `first` in the order of all events, if it is known.
+    `position`: then the place of `first` in the order of all events, if it is known. `moves`: where topics met when the
+    range was issued; who believes that they meet elsewhere cannot use it, unless it is final.
     """
 
     topic: Topic
@@ -207,6 +237,7 @@ class Staged(Struct, frozen=True, tag=True):
     epoch: int = 0
     final: bool = False
     position: Position = 0
+    moves: int = 0
 
 
 class Attend(Struct, frozen=True, tag=True):

@@ -10,12 +10,13 @@ import msgspec
 from msgspec import Struct, field
 
 from seriatim.model import UNREADABLE, Node, RemoteError, Topic
-from seriatim.order import SequencingTree
+from seriatim.order import Moves, Place, SequencingTree
 from seriatim.protocols.tree import TreeOptions
 from seriatim.protocols.tree.options import TreeOrder
 from seriatim.server.orders import Order
 
 VERSION = 1
+MOVED = 2  # topics have moved; earlier versions of clients do not find their stamps
 # The options that a client must know, by their name in `TreeOptions`.
 SHARED = (
     "mode", "full_stamps", "retry_ms", "lease_ms", "patience_ms",
@@ -43,6 +44,9 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     parents: dict[Node, Node | None]
     homes: dict[Topic, Node] = field(default_factory=dict)
     default_home: Node | None = None
+    # Where topics live that do not live where they began (`homes`), and the number of the latest move.
+    moved: dict[Topic, Place] = field(default_factory=dict)
+    moves: int = 0
     # Where each node listens, as "host:port"; more than one: standbys. Empty: it runs in the client's own process.
     addresses: dict[Node, list[str]] = field(default_factory=dict)
     # How topics lie on the broker: 0: each in a log of its own; n: hashed into n logs, each ordered as one.
@@ -73,7 +77,9 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
 
     @property
     def tree(self) -> SequencingTree:
-        return SequencingTree(self.parents, self.homes, self.default_home)
+        tree = SequencingTree(self.parents, self.homes, self.default_home)
+        tree.learn(self.moves, self.moved)
+        return tree
 
     @property
     def options(self) -> TreeOptions:
@@ -83,8 +89,11 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
         return TreeOptions(order=self._tree_order, own_order=own_order, **shared)
 
     @classmethod
-    def of(cls, cluster: str, tree: SequencingTree, options: TreeOptions) -> "ClusterDescription":
-        """The description of a tree that runs with these options in one process."""
+    def of(
+        cls, cluster: str, tree: SequencingTree, options: TreeOptions, moves: Moves | None = None
+    ) -> "ClusterDescription":
+        """The description of a tree that runs with these options. `tree`: as topics began; `moves`: and moved since."""
+        moves = moves if moves is not None else Moves()
         return cls(
             **{name: getattr(options, name) for name in SHARED},
             cluster=cluster,
@@ -94,6 +103,9 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
             parents=tree.parents,
             homes=tree.homes,
             default_home=tree.default_home,
+            moved=dict(moves.places),
+            moves=moves.number,
+            version=MOVED if moves.places else VERSION,
         )
 
 
@@ -115,9 +127,9 @@ def decode_description(data: bytes) -> ClusterDescription:
         raise RemoteError(
             f"the description of the cluster cannot be read: {error}; another program answers there"
         ) from None
-    if description.version != VERSION:
+    if description.version not in (VERSION, MOVED):
         raise RemoteError(
-            f"the sequencers describe their cluster in version {description.version}, this client reads {VERSION}; "
+            f"the sequencers describe their cluster in version {description.version}, this client reads {MOVED}; "
             "install the same release of seriatim on both sides"
         )
     return description

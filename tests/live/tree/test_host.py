@@ -12,7 +12,7 @@ from seriatim.model import Behind, Fenced, InputError, JournalError, RequestRefu
 from seriatim.order import SequencingTree
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import BeginOrder, Granted, Ticket, Update, Updated
+from seriatim.protocols.tree.messages import BeginOrder, Granted, Ticket, Update
 from seriatim.runtime import FileJournal, Recovered
 from seriatim.runtime.journal.interface import MemoryJournal
 from tests.live.tree.nodes import TICKETS, TREE, Site
@@ -209,30 +209,43 @@ async def test_a_journal_is_of_one_node() -> None:
         await Site(tree).host(journal, "leaf").start()
 
 
-async def test_a_topic_that_was_used_keeps_its_home() -> None:
-    wide = {"root": None, "leaf": "root"}
-    journal = await founded_journal(SequencingTree(wide, {"A": "root", "unused": "root"}, default_home="root"))
-    moved = SequencingTree(wide, {"A": "leaf", "unused": "root"}, default_home="root")
-    with pytest.raises(TreeError, match=r"homes\['A'\]: the journal of root knows it on root, not on leaf; configure"):
-        await Site(moved).host(journal).start()
-    removed = SequencingTree(wide, {"unused": "root"})
-    with pytest.raises(TreeError, match=r"homes\['A'\]: the journal of root knows it on root; configure that home"):
-        await Site(removed).host(journal).start()
-    by_default = SequencingTree(wide, {"unused": "leaf", "new": "leaf"}, default_home="root")
-    site = Site(by_default)
-    assert await numbers_of_a_life(journal, site, 1) == [6]
+WIDE: dict[str, str | None] = {"root": None, "leaf": "root"}
 
 
-async def test_a_topic_somebody_subscribed_to_keeps_its_home() -> None:
-    journal, site = MemoryJournal(), Site(SequencingTree({"root": None, "leaf": "root"}, {"A": "root", "B": "leaf"}))
-    host = site.host(journal)
+@pytest.mark.parametrize(
+    ("configured", "told"),
+    [
+        (SequencingTree(WIDE, {"A": "leaf", "B": "root"}, "root"), "topics=1 live=A on root, not leaf"),
+        (SequencingTree(WIDE, {"B": "root"}), "topics=1 live=A on root, not none, all others on root, not None"),
+        (
+            SequencingTree(WIDE, {"B": "root"}, "leaf"),
+            "topics=1 live=A on root, not leaf, all others on root, not leaf",
+        ),
+        (SequencingTree(WIDE, {"B": "root", "new": "leaf"}, "root"), "topics=1 live=new on root, not leaf"),
+        (SequencingTree(WIDE, {"B": "root"}, "root"), ""),
+    ],
+)
+async def test_topics_live_where_they_began_whatever_the_file_says(
+    configured: SequencingTree, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every node says so, also one that has not heard of the topic: else two would disagree where it lives."""
+    journal = await founded_journal(SequencingTree(WIDE, {"A": "root", "B": "root"}, default_home="root"))
+    caplog.clear()
+    assert await numbers_of_a_life(journal, Site(configured), 1) == [6]
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [told in each for each in warnings] == [True] * bool(told), warnings
+
+
+async def test_a_topic_that_had_no_home_may_get_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody can have used it."""
+    journal = await founded_journal(SequencingTree(WIDE, {"A": "root"}))
+    host = Site(SequencingTree(WIDE, {"A": "leaf", "new": "leaf"}, "root")).host(journal)
     await host.start()
-    site.send("s", Update(1, frozenset("AB")))
-    assert isinstance(await site.answer("s"), Updated)
+    tree = host.machine.inner.tree
     await host.stop()
-    tree = SequencingTree({"root": None, "leaf": "root"}, {"A": "root", "B": "root"})
-    with pytest.raises(TreeError, match=r"homes\['B'\]: the journal of root knows it on leaf, not on root"):
-        await Site(tree).host(journal).start()
+    assert (tree.home("A"), tree.home("new"), tree.home("other")) == ("root", "leaf", "root")
+    assert "A on root, not leaf" in caplog.text
+    assert "new on" not in caplog.text
 
 
 async def test_other_options_change_and_records_are_replayed_under_their_own() -> None:

@@ -3,7 +3,8 @@
 A home publishes a stamp when its journal has everything that led to it, and JetStream keeps it a moment later. So a
 stamp that is seen here is final, even if the stream never gets this copy of it: a home that restarts writes the same
 stamp again. Subscriptions without JetStream cost the server little, and may lose messages: a publisher that waits asks
-again, and then the last stamp of the topic is read from the stream.
+again, and then the last stamp of the topic is read from the stream. A topic that moves is stamped on another channel
+from then on, so the subscription is one to all of them, and the furthest stamp counts.
 
 *Which log.* Numbers of a log that was deleted and made anew begin again, and old stamps say nothing about them. So
 stamps count only if they name the log that is there now (`Seriatim-Log`). While that is being looked up, stamps that
@@ -23,8 +24,8 @@ from msgspec import Struct, field
 from nats.aio.msg import Msg
 
 from seriatim.brokers.nats.api import StreamAnswer, StreamNotFound
+from seriatim.brokers.nats.channels import furthest, last_number
 from seriatim.brokers.nats.identity import Sighting, difference, is_another
-from seriatim.brokers.nats.messages import last_stamped
 from seriatim.brokers.nats.stamps import LOG, stamped_log
 from seriatim.brokers.seam import Deliver
 from seriatim.model import ConnectionFailed, Number, RemoteError, RequestRefused, SeriatimError, Topic
@@ -53,6 +54,7 @@ class Followed(Struct, eq=False):
     logs: set[str] = field(default_factory=set)  # what stamps of the present log say when it was created
     asking: bool = False
     is_stale: bool = False  # asked for again while a question was under way
+    is_known: bool = False  # how far it is stamped was told; who asks again misses something
     held: list[tuple[Number, str]] = field(default_factory=list)  # last number and log of stamps that came meanwhile
 
 
@@ -97,15 +99,14 @@ class StampFollowing:
     async def _look_up(self, each: Followed) -> None:
         """Find out which log there is, and how far it is stamped."""
         try:
-            home = await self._broker.home(each.topic)
-            subject = self._broker.names.stamps_subject(home, each.topic)
+            subject = self._broker.names.stamps_subject("", each.topic)
             if not each.subject and each.followers:
                 each.subject = subject
                 self._link.listen(
                     subject, lambda message: self._on_stamps(each, message), lambda error: self._refuse(each, error)
                 )
             log = await self._streams.log(each.topic)
-            last = await self._last(home, subject)
+            last = await self._last(each)
             self._take(each, await self._api.info(log), *last)  # in this order: the log has whatever is stamped
         except StreamNotFound:
             self._streams.forget(each.topic)  # the publisher asks again
@@ -119,13 +120,13 @@ class StampFollowing:
         if each.is_stale and each.followers:
             self._ask(each)
 
-    async def _last(self, home: str, subject: str) -> tuple[Number, Sighting]:
-        """The last number that the stream has a stamp of, and the log it is a number of."""
-        try:
-            stored = await self._api.message(self._broker.names.stamps_stream(home), {"last_by_subj": subject})
-        except StreamNotFound:
-            return 0, Sighting()  # the home has not made its stream yet
-        return (last_stamped(stored.data, subject), stamped_log(stored)) if stored is not None else (0, Sighting())
+    async def _last(self, each: Followed) -> tuple[Number, Sighting]:
+        """The last number that there is a stamp of, and the log it is a number of."""
+        stored = await furthest(self._broker, each.topic, thorough=each.is_known)
+        each.is_known = True
+        return (
+            (last_number(stored.data, stored.subject), stamped_log(stored)) if stored is not None else (0, Sighting())
+        )
 
     def _take(self, each: Followed, answer: StreamAnswer, last: Number, log: Sighting) -> None:
         problem = difference(answer, last, log)
@@ -144,12 +145,13 @@ class StampFollowing:
     # ── hearing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_stamps(self, each: Followed, message: Msg) -> None:
-        if message.subject != each.subject:
+        subject = message.subject
+        if not subject_matches(subject, each.subject):
             return  # delivered by somebody's consumer
         try:
-            number = last_stamped(message.data, each.subject)
+            number = last_number(message.data, subject)
         except RemoteError as error:
-            logger.warning("message ignored, it holds no stamps: subject=%s reason=%s", each.subject, error)
+            logger.warning("message ignored, it holds no stamps: subject=%s reason=%s", subject, error)
             return
         created = (message.headers or {}).get(LOG, "")
         if each.asking:
@@ -172,3 +174,9 @@ class StampFollowing:
         self._forget(each)
         for follower in followers:
             follower.refuse(error)
+
+
+def subject_matches(subject: str, pattern: str) -> bool:
+    """Whether a subject fits a pattern with `*` for whole words."""
+    words, wanted = subject.split("."), pattern.split(".")
+    return len(words) == len(wanted) and all(each in ("*", word) for word, each in zip(words, wanted, strict=True))

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from seriatim.brokers.capabilities import IN_FLIGHT, ReplayPlace
 from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
+from seriatim.brokers.nats.channels import decode_mark, is_mark
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.lives import NatsLives
@@ -126,7 +127,9 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         if last is not None and last.subject == self.names.begun_subject(node):
             return int(last.data) if last.data.isdigit() else 0
         try:
-            return decode_stamps(last.data, "")[-1].epoch if last is not None else 0
+            if last is None:
+                return 0
+            return decode_mark(last.data, "").epoch if is_mark(last.data) else decode_stamps(last.data, "")[-1].epoch
         except RemoteError:
             return 0
 

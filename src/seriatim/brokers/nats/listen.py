@@ -2,9 +2,10 @@
 
 *Log mode.* Two readers: the topic's log, and the topic's subject on the stamp channel of its home. A number is a
 position, so the log is read from `after + 1`. Stamps of a topic are in the order of their numbers, so a binary search
-of 12 to 24 questions finds where they begin. A missing stamp may still come, or may be gone: a stream of somebody else
-may keep its events for longer than the stamps. So the subscriber asks the home first. If the home says that the stamp
-was kept, it is gone, and the subscriber is told `Trimmed`. A missing position of the log was passed by retention
+of 12 to 24 questions finds where they begin. Where the topic has moved they go on on another channel (channels.py); one
+channel is read at a time. A missing stamp may still come, or may be gone: a stream of somebody else may keep its events
+for longer than the stamps. So the subscriber asks the home first. If the home says that the stamp was kept, and no
+channel has it, it is gone, and the subscriber is told `Trimmed`. A missing position of the log was passed by retention
 (`Trimmed`), or its message was deleted (`Voids`).
 
 *Ticket mode.* One reader on the topic's slots. Slots are in the stream in the order in which they were filled, and a
@@ -22,13 +23,14 @@ from typing import TYPE_CHECKING, Any
 from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names
-from seriatim.brokers.nats.api import Stored, StreamAnswer, StreamNotFound, StreamState, patiently
+from seriatim.brokers.nats.api import StreamAnswer, StreamState, patiently
+from seriatim.brokers.nats.channels import Channel, Search, decode_mark, is_mark
 from seriatim.brokers.nats.identity import Sighting, difference
 from seriatim.brokers.nats.messages import decode_slot, decode_stamps, event_of
 from seriatim.brokers.nats.readers import Reader
 from seriatim.brokers.nats.stamps import stamped_log
 from seriatim.brokers.seam import Deliver
-from seriatim.model import Number, RemoteError, RequestRefused, SeriatimError, Topic
+from seriatim.model import Node, Number, RemoteError, RequestRefused, SeriatimError, Topic
 from seriatim.protocols.with_broker import Delivered, Listen, Listening, Trimmed, Voids
 
 if TYPE_CHECKING:
@@ -109,16 +111,18 @@ class LogListening(TopicListening):
     def __init__(self, *arguments: Any) -> None:
         self._after = 0  # where this began
         self._done = 0  # the last number that was delivered, or is known to be gone
+        self._stamped_to = 0  # the last number whose stamp was delivered, or is known to be gone
         self._subject = ""
         self._log = StreamAnswer()  # as it was when this began
         self._held: list[tuple[int, Msg]] | None = None  # what came while a hole is being looked at
         self._hole: asyncio.Task[None] | None = None
+        self._moving: asyncio.Task[None] | None = None  # from one channel to another
         super().__init__(*arguments)
 
     async def _start(self) -> None:
         if not self._readers:
             await self._read_log()
-        await self._read_stamps(self._after)
+        await self._read_stamps()
 
     async def _read_log(self) -> None:
         stream = await self._streams.log(self.topic)
@@ -130,7 +134,7 @@ class LogListening(TopicListening):
         if self._done + 1 < state.first:
             self._deliver(Trimmed(self.topic, state.first))
             self._done = state.first - 1
-        self._after = self._done
+        self._after = self._stamped_to = self._done
         await self._read(stream, None, self._after + 1, self._take, self._log.created).ready()
 
     def _check_log(self, known: Sighting) -> None:
@@ -173,58 +177,68 @@ class LogListening(TopicListening):
         for each_position, message in held:
             self._take(each_position, message)
 
-    async def _read_stamps(self, after: Number) -> None:
-        home = await self._broker.home(self.topic)
-        stream, subject = self._names.stamps_stream(home), self._names.stamps_subject(home, self.topic)
-        position, first = await self._first_stamp_after(stream, subject, after)
-        if self.listen.is_kept and after == self.listen.after and (first is None or first > after + 1):
-            self._deliver(Trimmed(self.topic, first if first is not None else after + 2))
+    async def _read_stamps(self) -> None:
+        channel = await self._search(await self._broker.home(self.topic), self.listen.is_kept)
+        is_missing = channel.first is None or channel.first > self._after + 1
+        if self.listen.is_kept and self._after == self.listen.after and is_missing:
+            self._deliver(Trimmed(self.topic, channel.first if channel.first is not None else self._after + 2))
+        self._go_on_at(channel)
+
+    async def _search(self, begin: Node, thorough: bool) -> Channel:
+        search = Search(self._broker, self.topic, self._stamped_to, lambda stored: self._check_log(stamped_log(stored)))
+        return await search.run(begin, thorough)
+
+    def _go_on_at(self, channel: Channel) -> None:
+        """Read the channel from there on. What is missing before is on no other channel."""
+        if channel.first is not None:
+            self._stamped_to = max(self._stamped_to, channel.first - 1)
 
         def take(_position: int, message: Msg) -> None:
             try:
-                stamps = decode_stamps(message.data, self.topic, self._topic_names)
+                self._take_stamps(reader, channel.node, message)
             except RemoteError as error:
                 self._on_error(error)
+
+        stream, subject = self._names.stamps_stream(channel.node), self._names.stamps_subject(channel.node, self.topic)
+        reader = self._read(stream, subject, channel.position, take)
+
+    def _take_stamps(self, reader: Reader, node: Node, message: Msg) -> None:
+        if reader.closed:
+            return
+        if is_mark(message.data):
+            mark = decode_mark(message.data, self.topic)
+            if mark.last >= self._stamped_to:  # else it is an old one
+                self._leave_channel(reader, mark.next)
+            return
+        for stamp in decode_stamps(message.data, self.topic, self._topic_names):
+            if stamp.last <= self._stamped_to:
+                continue
+            if stamp.first > self._stamped_to + 1:
+                self._leave_channel(reader, node)
                 return
-            for stamp in stamps:
-                if stamp.last > after:
-                    self._deliver(stamp)
+            self._stamped_to = stamp.last
+            self._deliver(stamp)
 
-        self._read(stream, subject, position, take)
+    def _leave_channel(self, reader: Reader, begin: Node) -> None:
+        """The next stamp is on another channel. Begin to look at that of this node."""
+        reader.close()
+        self._readers.remove(reader)
+        self._moving = asyncio.get_running_loop().create_task(self._change_channel(begin))
 
-    async def _first_stamp_after(self, stream: str, subject: str, after: Number) -> tuple[int, Number | None]:
-        """The position of the message with the stamp of `after + 1`, or where it will be at the earliest.
-
-        And the first number after `after` that has a stamp; None: there is none.
-        """
+    async def _change_channel(self, begin: Node) -> None:
         try:
-            last = await self._api.message(stream, {"last_by_subj": subject})
-        except StreamNotFound:
-            return 1, None  # the home has not made its stream yet
-        if last is None:
-            return 1, None
-        self._check_log(stamped_log(last))
-        if self._last_number(last) <= after:
-            return last.seq + 1, None
-        best, low, top = last, 1, last.seq - 1  # `best` is late enough; what is before `low` is too early
-        while low <= top:
-            middle = (low + top) // 2
-            found = await self._api.message(stream, {"seq": middle, "next_by_subj": subject})
-            if found is not None and found.seq < best.seq and self._last_number(found) <= after:
-                low = found.seq + 1
-            else:
-                best = found if found is not None and found.seq < best.seq else best
-                top = middle - 1
-        stamps = decode_stamps(best.data, self.topic)
-        return best.seq, next(each.first for each in stamps if each.last > after)
-
-    def _last_number(self, stored: Stored) -> Number:
-        return decode_stamps(stored.data, self.topic)[-1].last
+            channel = await patiently(lambda: self._search(begin, False))
+        except SeriatimError as error:
+            self._on_error(error)
+            return
+        if not self.closed:
+            self._go_on_at(channel)
 
     def close(self) -> None:
         super().close()
-        if self._hole is not None:
-            self._hole.cancel()
+        for task in (self._hole, self._moving):
+            if task is not None:
+                task.cancel()
 
 
 class SlotListening(TopicListening):

@@ -88,7 +88,7 @@ _Position = Annotated[Position, Meta(ge=0, le=(1 << 63) - 1)]
 _Epoch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class StampRow(Struct, array_like=True, frozen=True):
+class StampRow(Struct, array_like=True, frozen=True, omit_defaults=True):
     """One stamp without its topic, which is the subject."""
 
     first: _Kept
@@ -96,6 +96,7 @@ class StampRow(Struct, array_like=True, frozen=True):
     epoch: _Epoch
     entries: bytes
     position: _Position = 0
+    moves: _Epoch = 0
 
 
 class StampRange(Struct, array_like=True, frozen=True):
@@ -115,7 +116,7 @@ def encode_stamps(stamps: Sequence[Stamped]) -> bytes:
     """The body of one message on a stamp channel."""
     return _encode(
         [
-            StampRow(each.first, each.last, each.epoch, encode_entries(each.entries, _ids), each.position)
+            StampRow(each.first, each.last, each.epoch, encode_entries(each.entries, _ids), each.position, each.moves)
             for each in stamps
         ]
     )
@@ -131,7 +132,8 @@ def decode_stamps(data: bytes, topic: Topic, names: TopicNames | None = None) ->
     if not rows:
         raise RemoteError(f"the stamp channel of {topic} holds a message without stamps")
     return [
-        Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch, row.position) for row in rows
+        Stamped(topic, row.first, row.last, decode_entries(row.entries, names), row.epoch, row.position, row.moves)
+        for row in rows
     ]
 
 
@@ -146,7 +148,7 @@ def last_stamped(data: bytes, subject: str) -> Number:
     return ranges[-1].last
 
 
-class StageRow(Struct, array_like=True, frozen=True):
+class StageRow(Struct, array_like=True, frozen=True, omit_defaults=True):
     """A stamp as far as it is at one node. Node and topic are the subject."""
 
     first: _Kept
@@ -155,6 +157,7 @@ class StageRow(Struct, array_like=True, frozen=True):
     entries: bytes
     final: bool
     position: _Position = 0
+    moves: _Epoch = 0
 
 
 _stage = msgspec.msgpack.Decoder(StageRow)
@@ -163,7 +166,8 @@ _stage = msgspec.msgpack.Decoder(StageRow)
 def encode_stage(staged: Staged) -> bytes:
     """The body of the message in which a node tells a stamp as far as it is."""
     entries = encode_entries(staged.entries, _ids)
-    return _encode(StageRow(staged.first, staged.last, staged.epoch, entries, staged.final, staged.position))
+    row = StageRow(staged.first, staged.last, staged.epoch, entries, staged.final, staged.position, staged.moves)
+    return _encode(row)
 
 
 def decode_stage(data: bytes, topic: Topic, node: Node, names: TopicNames) -> Staged:
@@ -173,7 +177,7 @@ def decode_stage(data: bytes, topic: Topic, node: Node, names: TopicNames) -> St
     except UNREADABLE as error:
         raise RemoteError(f"what {node} tells of {topic} is not a stamp: {error}") from None
     entries = decode_entries(row.entries, names)
-    return Staged(topic, row.first, row.last, entries, node, row.epoch, row.final, row.position)
+    return Staged(topic, row.first, row.last, entries, node, row.epoch, row.final, row.position, row.moves)
 
 
 # ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -54,6 +54,7 @@ from seriatim.protocols.with_broker import (
     Stamped,
     Unfollow,
     Unlisten,
+    Unwatch,
     Watch,
     Write,
     Written,
@@ -134,9 +135,13 @@ class JetStreamPort(Port):
                     fetching.close()
             case Fetch():
                 self._fetch(message)
+            case Unwatch():
+                if self._watcher is not None:
+                    self._watcher.unwatch(message.topic)
+                self.stamps.leave(message)
             case Watch():
                 for topic in sorted(message.topics):
-                    self.watcher.watch(topic)
+                    self.watcher.watch(topic, message.issued.get(topic, 0))
             case _:
                 self._refuse_soon(message, RemoteError(f"unknown message: {type(message).__name__}"))
 

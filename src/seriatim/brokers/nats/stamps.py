@@ -11,6 +11,9 @@ early waits for it, since homes repeat what is not kept.
 writes expects another end of the stream, and is refused: it looks why, finds the later epoch, and is told (`Begun`). So
 what a life reads of its stamps after that message is all there will ever be of those before.
 
+*A topic moves away*: behind all its stamps comes a mark that names its next home (channels.py), which stamps on, on its
+own channel. If the topic comes back, its stamps go on behind the mark, with a hole before them.
+
 Every message also says, in the header `Seriatim-Log`, when the log was created whose events are stamped. So a home that
 starts again, and a subscriber that comes back, knows its numbers from those of another log of the same name.
 """
@@ -18,18 +21,20 @@ starts again, and a subscriber that comes back, knows its numbers from those of 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from msgspec import Struct, field
 
 from seriatim.brokers.naming import unescape
 from seriatim.brokers.nats.api import EXPECTED_IN_STREAM, Stored, StreamNotFound, WrongLastSequence, ack_of, patiently
+from seriatim.brokers.nats.channels import Mark, decode_mark, encode_mark, is_mark, last_number
 from seriatim.brokers.nats.identity import Sighting, earlier
 from seriatim.brokers.nats.link import Reply
-from seriatim.brokers.nats.messages import decode_stamps, encode_stamps, stored_headers
+from seriatim.brokers.nats.messages import encode_stamps, stored_headers
 from seriatim.brokers.nats.streams import Streams
 from seriatim.brokers.seam import Deliver, OnError
 from seriatim.model import ConnectionFailed, Node, Number, RequestRefused, SeriatimError, Topic
-from seriatim.protocols.with_broker import Begun, Kept, Stamped
+from seriatim.protocols.with_broker import Begun, Kept, Stamped, Unwatch, Unwatched
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +54,8 @@ class Lane(Struct):
     log: Sighting = Sighting()  # whose positions the numbers are
     busy: bool = False
     too_early_since: float | None = None
+    left: Unwatch | None = None  # the topic has moved away, and the mark that says so is not kept yet
+    mark: Mark | None = None  # the last thing that is known to be kept
 
 
 class StampChannel:
@@ -114,13 +121,14 @@ class StampChannel:
             )
             for topic, last in zip(some, lasts, strict=True):
                 if last is not None:  # else retention has just removed it
-                    stamped[topic] = decode_stamps(last.data, topic)[-1].last
+                    stamped[topic] = last_number(last.data, last.subject)
         return stamped
 
     def _fenced(self, epoch: int, latest: int) -> Begun:
         self._later = latest
         for lane in self._lanes.values():
             lane.queue.clear()
+            lane.left = None
         return Begun(epoch, latest)
 
     def send(self, stamped: Stamped) -> None:
@@ -133,6 +141,15 @@ class StampChannel:
         lane.queue.setdefault(stamped.first, stamped)
         if not lane.busy:
             self._pump(stamped.topic, lane)
+
+    def leave(self, message: Unwatch) -> None:
+        """Store the mark behind the stamps of a topic that has moved. The answer is `Unwatched`."""
+        if self._later > self._epoch:
+            return
+        lane = self._lanes.setdefault(message.topic, Lane())
+        lane.left = message
+        if not lane.busy:
+            self._pump(message.topic, lane)
 
     async def look_up(self, topic: Topic) -> Number:
         """How far the stamps of a topic are kept; makes the stream if there is none yet."""
@@ -153,7 +170,7 @@ class StampChannel:
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pump(self, topic: Topic, lane: Lane) -> None:
-        if self._closed or not lane.queue:
+        if self._closed or not (lane.queue or lane.left):
             return
         if self._end is None:
             self._find_end()
@@ -167,21 +184,43 @@ class StampChannel:
         for first in [first for first, each in lane.queue.items() if each.last <= lane.kept_to]:
             del lane.queue[first]
             asyncio.get_running_loop().call_soon(self._deliver, Kept(topic, first))
-        batch = self._next_batch(lane)
-        if not batch:
-            return
+        if lane.left is not None and all(first > lane.left.last for first in lane.queue):
+            self._write_mark(topic, lane, lane.left)
+        elif batch := self._next_batch(lane):
+            self._ask(topic, lane, encode_stamps(batch), lambda reply: self._on_reply(topic, lane, batch, reply))
+
+    def _ask(self, topic: Topic, lane: Lane, data: bytes, on_reply: Callable[[Reply], None]) -> None:
+        assert self._end is not None, "known before anything is written"
         lane.busy = True
-        subject = self._streams.names.stamps_subject(self._node, topic)
-
-        def on_reply(reply: Reply) -> None:
-            self._on_reply(topic, lane, batch, reply)
-
         headers = {EXPECTED_IN_STREAM: str(self._end)}
         self._end += 1
         self._under_way += 1
         if lane.log.created:
             headers[LOG] = lane.log.created
-        self._link.ask(subject, encode_stamps(batch), on_reply, headers)
+        self._link.ask(self._streams.names.stamps_subject(self._node, topic), data, on_reply, headers)
+
+    def _write_mark(self, topic: Topic, lane: Lane, left: Unwatch) -> None:
+        is_written = lane.mark is not None and lane.mark.move >= left.move
+        if is_written or (lane.kept_to or 0) > left.last:  # or too late: the topic has come back, and is stamped on
+            self._has_left(topic, lane, left)
+            self._pump(topic, lane)
+            return
+        mark = Mark(left.to, left.last, left.move, self._epoch)
+
+        def on_reply(reply: Reply) -> None:
+            if self._answered(topic, lane, reply, []):
+                lane.mark, lane.kept_to = mark, 0
+                if lane.left is left:
+                    self._has_left(topic, lane, left)
+            self._go_on(topic, lane)
+
+        self._ask(topic, lane, encode_mark(mark), on_reply)
+
+    def _has_left(self, topic: Topic, lane: Lane, left: Unwatch) -> None:
+        lane.left = None
+        if not lane.queue:
+            self._lanes.pop(topic, None)
+        asyncio.get_running_loop().call_soon(self._deliver, Unwatched(topic, left.move))
 
     def _next_batch(self, lane: Lane) -> list[Stamped]:
         """The stamps that follow the last kept one without a hole."""
@@ -210,13 +249,18 @@ class StampChannel:
         return True
 
     def _on_reply(self, topic: Topic, lane: Lane, batch: list[Stamped], reply: Reply) -> None:
+        if self._answered(topic, lane, reply, batch):
+            lane.kept_to, lane.mark = batch[-1].last, None
+        self._go_on(topic, lane)
+
+    def _answered(self, topic: Topic, lane: Lane, reply: Reply, batch: list[Stamped]) -> bool:
+        """Whether a message is kept."""
         lane.busy = False
         self._under_way -= 1
         if self._closed:
-            return
+            return False
         try:
             ack_of(reply, f"keeping stamps of {topic}")
-            lane.kept_to = batch[-1].last
         except (ConnectionFailed, WrongLastSequence):
             self._end = lane.kept_to = None  # it may or may not have arrived; or an earlier attempt, or another's has
         except StreamNotFound:
@@ -225,6 +269,13 @@ class StampChannel:
         except RequestRefused as refused:
             self._end = None
             self._give_up(lane, batch, refused)
+        else:
+            return True
+        return False
+
+    def _go_on(self, topic: Topic, lane: Lane) -> None:
+        if self._closed:
+            return
         if self._end is None:
             self._find_end()
         else:
@@ -243,8 +294,7 @@ class StampChannel:
             self._end, latest = await patiently(self._look_again)
         except SeriatimError as error:
             for lane in list(self._lanes.values()):
-                if batch := list(lane.queue.values()):
-                    self._give_up(lane, batch, error)
+                self._give_up(lane, list(lane.queue.values()), error)
             return
         if latest > self._epoch:
             self._deliver(self._fenced(self._epoch, latest))
@@ -267,7 +317,15 @@ class StampChannel:
         Later stamps are given up too: written without its predecessor, a stamp would make that one seem to be kept.
         """
         lane.queue.clear()
-        self._on_error(batch[0], error)
+        if lane.left is not None:
+            asyncio.get_running_loop().call_later(PREDECESSOR_S, self._pump_again, lane.left.topic, lane)
+        refused: Stamped | Unwatch | None = batch[0] if batch else lane.left
+        if refused is not None:
+            self._on_error(refused, error)
+
+    def _pump_again(self, topic: Topic, lane: Lane) -> None:
+        if not lane.busy:
+            self._pump(topic, lane)
 
     # ── reading back ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -276,9 +334,8 @@ class StampChannel:
         try:
             await patiently(lambda: self._read_back(topic, lane))
         except SeriatimError as error:
-            batch, lane.busy = list(lane.queue.values()), False
-            if batch:
-                self._give_up(lane, batch, error)
+            lane.busy = False
+            self._give_up(lane, list(lane.queue.values()), error)
             return
         lane.busy = False
         self._pump(topic, lane)
@@ -291,10 +348,12 @@ class StampChannel:
         except StreamNotFound:
             self._streams.forget_other(stream)
             raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
-        if last is None:
-            lane.kept_to = 0
-        else:
-            lane.kept_to = decode_stamps(last.data, topic)[-1].last
+        lane.kept_to, lane.mark = 0, None
+        if last is not None:
+            if is_mark(last.data):  # what follows has a hole before it
+                lane.mark = decode_mark(last.data, topic)
+            else:
+                lane.kept_to = last_number(last.data, subject)
             if not lane.log.created:
                 lane.log = stamped_log(last)
 

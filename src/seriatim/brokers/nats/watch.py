@@ -127,17 +127,32 @@ class Watcher:
         for task in self._tasks:
             task.cancel()
 
-    def watch(self, topic: Topic) -> None:
-        """Report the length now, and growth later. A second call reports the length again."""
+    def watch(self, topic: Topic, issued: Number = 0) -> None:
+        """Report the length now, and growth later. A second call reports the length again.
+
+        `issued`: it is known to have been so long, also if its stamps are on other channels.
+        """
         each = self._watched.get(topic)
         if each is None:
             each = self._watched[topic] = Watched(topic)
+        if issued:
+            each.told = max(each.told, issued)
         each.answer_due, each.broken = True, False
         each.state_due = 0.0
         if not each.stream:
             self._begin(each)
         else:
             self._ask(each)
+
+    def unwatch(self, topic: Topic) -> None:
+        """Report no more: the topic has another home."""
+        each = self._watched.pop(topic, None)
+        if each is not None:
+            each.broken = True  # what is under way for it comes to nothing
+            for switch_off in each.alarms.values():
+                switch_off()
+            each.alarms.clear()
+            self._busy.discard(topic)
 
     def stamped(self, topic: Topic, last: Number) -> None:
         """The home has stamped up to `last`, or told the first stage of that stamp."""
@@ -209,7 +224,7 @@ class Watcher:
             self._on_state(each, reply)
             return
         each.asking = False
-        if self._closed:
+        if self._closed or each.broken:
             return
         position = (reply.headers or {}).get("Nats-Sequence", "")
         if len(reply.data) > SMALL_BYTES or no_responders(reply):
@@ -219,7 +234,7 @@ class Watcher:
 
     def _on_state(self, each: Watched, reply: Reply) -> None:
         each.asking = False
-        if self._closed:
+        if self._closed or each.broken:
             return
         if reply is None:
             if self._link.is_up:  # no answer in time; without a connection everything begins anew when there is one
@@ -367,8 +382,8 @@ class Watcher:
         until = time.monotonic() + self._pace_s / 2
         while self._agenda and self._agenda[0][0] <= until:
             due, topic = heapq.heappop(self._agenda)
-            each = self._watched[topic]
-            if each.due != due:
+            each = self._watched.get(topic)
+            if each is None or each.due != due:
                 continue
             each.due = None
             if each.topic not in self._busy:  # the slow round

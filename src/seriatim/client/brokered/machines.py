@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from seriatim.client.events import Event
 from seriatim.client.options import Limits
-from seriatim.model import Notification, Number, Position, Topic
+from seriatim.model import Node, Notification, Number, Position, Topic
 from seriatim.order import Lane
 from seriatim.protocols.machine import Machine, Payload
 from seriatim.protocols.tree import Waiting
@@ -24,7 +24,7 @@ class PublisherView(Struct, frozen=True):
     `given_up`: how many messages it still holds although no caller waits for them. `why_not`: why a topic's events are
     not accepted; empty: no reason is known. `reserve_bytes`: what it adds to each message. `places`: an event is
     confirmed when it has its place in the order (`EventPlaced`), not when it is stored; `why_unplaced`: what that of a
-    topic waits for. `own_order`: events keep their order across topics.
+    topic waits for. `own_order`: events keep their order across topics. `home_of`: where it believes that topics live.
     """
 
     machine: Machine
@@ -35,6 +35,7 @@ class PublisherView(Struct, frozen=True):
     places: bool = False
     why_unplaced: Callable[[Topic], str] | None = None
     own_order: bool = False
+    home_of: Callable[[Topic], Node] | None = None
 
 
 class SubscriberView(ABC):

@@ -107,7 +107,7 @@ class BrokerOutbox(Outbox):
         self._view = view
         self._network = connection.network
         self._early = connection.early
-        self._home_of = description.tree.home  # raises if no node orders a topic
+        self._home_of = view.home_of or description.tree.home  # raises if no node orders a topic
         self._paths = description.tree.paths
         self._broker = broker
         self._switchboard = connection.network.switchboard

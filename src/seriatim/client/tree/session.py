@@ -52,6 +52,7 @@ class TreeSession(BrokerSession):
             why_not=machine.why_held,
             why_unplaced=machine.why_unplaced,
             own_order=options.own_order,
+            home_of=lambda topic: machine.tree.home(topic),
         )
 
     def _source(self, address: Address, wishes: Wishes, log_name: str) -> TreeSource:

@@ -4,9 +4,10 @@ Replaying a journal gives the same node only with the tree and the options it wa
 others, the journal is replayed with the old ones, the change is checked, and another `Founded` record marks where the
 new ones take effect.
 
-Most options may change at any time. The shape of the tree and the homes of topics that have been used may not: numbers
-and stamps already given out would change their meaning. The order may become stronger, from pairwise to global: then
-topics that one subscription holds together are coupled from that record on. It may not become weaker.
+Most options may change at any time. The shape of the tree may not: numbers and stamps already given out would change
+their meaning. Where topics began is what the first record says, whatever the configuration says later; from there they
+move, and the state says where they are. The order may become stronger, from pairwise to global: then topics that one
+subscription holds together are coupled from that record on. It may not become weaker.
 """
 
 from msgspec import Struct, structs
@@ -99,13 +100,15 @@ def rebuild(
 
     JournalError: this is not the journal of a node. InputError: it belongs to another node.
     """
-    now = found(tree, node, options)
     content = JOURNAL.read(node, recovered)
     then, state, records = content.founded, content.state, content.records
     if then is None:
+        now = found(tree, node, options)
         return Rebuilt(SequencerNode(tree, node, options), 0.0, now, now)
     last = next((record for record in reversed(records) if isinstance(record, Founded)), then)
-    _check_promises(last, now)
+    _check_promises(last, found(tree, node, options))
+    tree = where_it_began(last, tree)
+    now = found(tree, node, options)
     steps: list[Stepped[Input] | TookOver] = []
     for record in records:
         if isinstance(record, Founded):
@@ -118,9 +121,28 @@ def rebuild(
     if now == then:
         return Rebuilt(SequencerNode.take_over(tree, node, options, steps, state), content.at_least, now)
     state = _replayed(then, options, steps, state).state
-    _check_homes(then.tree, tree, node, state)
     state = _reordered(then, now, options, state)
     return Rebuilt(SequencerNode.take_over(tree, node, options, [], state), content.at_least, now, now)
+
+
+def where_it_began(founded: Founded, configured: SequencingTree) -> SequencingTree:
+    """The configured tree, with the homes that topics began with.
+
+    A topic that had no home cannot have been used, so it may get one.
+    """
+    homes = founded.homes if founded.default_home is not None else {**configured.homes, **founded.homes}
+    return SequencingTree(configured.parents, homes, founded.default_home or configured.default_home)
+
+
+def differences(configured: SequencingTree, current: SequencingTree) -> dict[Topic, tuple[Node, Node]]:
+    """The topics whose home is another one than the configured one: (where they live, what is configured)."""
+
+    def home(tree: SequencingTree, topic: Topic) -> Node:
+        return tree.home(topic) if tree.knows(topic) else "none"
+
+    topics = sorted({*configured.homes, *current.homes})
+    homes = {topic: (home(current, topic), home(configured, topic)) for topic in topics}
+    return {topic: (lives, said) for topic, (lives, said) in homes.items() if lives != said}
 
 
 def _replayed(
@@ -171,31 +193,6 @@ def _difference(then: dict[Node, Node | None], now: dict[Node, Node | None]) -> 
         if then[node] != now[node]:
             return f"the journal knows {node!r} below {then[node]!r}, not below {now[node]!r}"
     raise AssertionError("there is no difference")
-
-
-def _check_homes(then: SequencingTree, now: SequencingTree, node: Node, state: SequencerNodeState) -> None:
-    for topic in sorted(_known_topics(state)):
-        if not then.knows(topic):
-            continue  # a request for it was refused
-        was = then.home(topic)
-        if not now.knows(topic):
-            raise TreeError(f"homes[{topic!r}]", f"the journal of {node} knows it on {was}", _fix("that home"))
-        if now.home(topic) != was:
-            problem = f"the journal of {node} knows it on {was}, not on {now.home(topic)}"
-            raise TreeError(f"homes[{topic!r}]", problem, _fix("that home"))
-
-
-def _known_topics(state: SequencerNodeState) -> set[Topic]:
-    sequencer = state.sequencer
-    topics = {*sequencer.homes, *sequencer.passages.passages}
-    for holder in sequencer.couplings.holders.values():
-        topics |= holder.topics
-    for topic, regrouping in sequencer.regroupings.items():
-        topics |= {topic} | regrouping.couple | regrouping.uncouple | regrouping.once
-    for joins in sequencer.joins.values():
-        for join in joins.values():
-            topics |= join.topics | join.left
-    return topics
 
 
 def _fix(what: str) -> str:

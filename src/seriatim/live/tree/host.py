@@ -16,9 +16,10 @@ from seriatim.brokers import Broker, Port
 from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
-from seriatim.live.tree.founding import Founded, rebuild, without_journal
+from seriatim.live.tree.founding import Founded, differences, rebuild, without_journal
 from seriatim.live.tree.life import EPOCH, NodeLife, reason_of
-from seriatim.model import BROKER, Address, Node, Number, Topic
+from seriatim.live.tree.operator import Operator
+from seriatim.model import APPLICATION, BROKER, Address, Node, Number, Topic
 from seriatim.order import SequencingTree, count_of
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 CONFIRM_MS = 3_000.0  # a node that comes back waits so long for neighbours that do not answer
 FENCE_S = 30.0
+SHOWN_MAX = 10  # topics that a line of the log names
 SIZE_SAMPLE = 64  # one stamp in this many is encoded to learn its size
 FOLLOWED_MS_MAX = 10_000.0  # a stamp that has not returned after this long is no longer followed
 
@@ -45,6 +47,9 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
     `life`: how the node is registered; None: with nothing said about its journal. `takes_over`: also from a process
     that answers. `heals`: a node that has lost its journal goes on as a new one, as far as that is safe.
     `confirm_ms`: how long a node that comes back waits for neighbours that do not answer.
+
+    `tree` is the configured one, and once the node runs, the tree as topics began; `machine.inner.tree` says where they
+    live now.
     """
 
     kind = "node"
@@ -77,6 +82,11 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._begun: asyncio.Future[Begun] | None = None
         self._port: Port | None = None
         self._deliver: Outlet
+        self.operator = Operator(
+            lambda: self.machine.inner,
+            lambda command: self.driver.deliver(APPLICATION, command),
+            refuses="this broker may lose events, and topics do not move there" if broker.lossy else "",
+        )
         self._climbing: tuple[Topic, Number] | None = None  # the range that is followed up the tree
         self._climbing_since_s = 0.0
 
@@ -95,6 +105,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         else:
             rebuilt = rebuild(self.tree, self.node, self.options, recovered)
         machine = rebuilt.machine
+        self._tell_differences(machine.inner.tree)
+        self.tree = rebuilt.current.tree
         if not is_new:
             self._life.check(machine, machine.epoch - 1)
             machine.confirm_all(self._confirm_ms, with_broker=self._broker.tells_lives)
@@ -102,6 +114,18 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             machine.confirm_all(self._confirm_ms, with_broker=False)
         await self._life.register(machine)
         return rebuilt
+
+    def _tell_differences(self, current: SequencingTree) -> None:
+        """The homes in the file say where topics began. They may have moved, or the file may have changed."""
+        differing = differences(self.tree, current)
+        if not differing and self.tree.default_home == current.default_home:
+            return
+        shown = [f"{topic} on {lives}, not {said}" for topic, (lives, said) in list(differing.items())[:SHOWN_MAX]]
+        if self.tree.default_home != current.default_home:
+            shown.append(f"all others on {current.default_home}, not {self.tree.default_home}")
+        fix = "`seriatim apply` moves topics; or write in the file where they live"
+        text = "homes are not those of the file, and the journal counts: node=%s topics=%d live=%s fix=%s"
+        logger.warning(text, self.node, len(differing), ", ".join(shown), fix)
 
     async def _epoch_known(self, is_new: bool) -> int:
         """The latest epoch in which this node is known to have acted; 0: none. Asked only for an empty journal."""
@@ -179,6 +203,8 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         for each in notices:
             if isinstance(each, Outdated):
                 self.end(reason_of(self._life, each))
+            else:
+                self.operator.told(each)
 
     def end(self, error: BaseException) -> None:
         """Another process runs the node, or its journal must not be used: nothing more leaves."""

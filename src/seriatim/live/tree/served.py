@@ -15,6 +15,7 @@ from seriatim.live.tree.standby import Standby
 from seriatim.live.tree.survey import Surveyor
 from seriatim.live.tree.wire import TREE
 from seriatim.model import JournalError, Node
+from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal
 from seriatim.server.config import ON_BROKER
 
@@ -114,6 +115,18 @@ class ServedNode(Served[NodeHost]):
                 spent_s += time.perf_counter() - began_s
             await asyncio.sleep(max(SURVEY_PAUSE_S, spent_s / SURVEY_SHARE))
 
+    def moves(self) -> tuple[SequencingTree, Moves] | None:
+        host = self.host
+        if host is None or self.role != "active":
+            return None
+        return host.tree, host.machine.state.sequencer.moves
+
+    def operate(self, question: bytes) -> bytes | None:
+        host = self.host
+        if host is None or self.role != "active" or self.node != host.tree.root or not host.machine.is_acting:
+            return None
+        return host.operator.answer(question)
+
     def details(self, host: NodeHost) -> dict[str, Any]:
         """As of the last survey."""
         found = structs.asdict(self.surveyor.last)
@@ -127,8 +140,9 @@ class ServedNode(Served[NodeHost]):
         return found
 
     def waits(self, host: NodeHost) -> list[str]:
+        moving = host.operator.explain()
         ranges = host.machine.state.sequencer.ranges
         count = sum(map(len, ranges.values()))
         if count > EXPLAIN_RANGES_MAX:
-            return [f"{count:,} ranges of {len(ranges):,} topics are open: too many to name them"]
-        return host.machine.explain()
+            return [*moving, f"{count:,} ranges of {len(ranges):,} topics are open: too many to name them"]
+        return moving + host.machine.explain()

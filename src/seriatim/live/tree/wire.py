@@ -8,6 +8,9 @@ from seriatim.protocols.tree.messages import (
     Granted,
     Inquire,
     Joined,
+    Locate,
+    Located,
+    Moved,
     Pass,
     Refresh,
     Refreshed,
@@ -16,14 +19,17 @@ from seriatim.protocols.tree.messages import (
     Settled,
     Subscribe,
     Summary,
+    Switch,
+    Switched,
     Ticket,
     Update,
     Updated,
+    Vouch,
 )
 from seriatim.runtime.net.wire import decoders_for
 
 TREE = decoders_for(
-    between=Frame[Pass | Announce | Cut | Summary | Routed],
-    from_client=Ticket | Settled | Subscribe | Update | Refresh | Inquire,
-    for_client=Granted | Refused | Joined | Updated | Refreshed | Answer,
+    between=Frame[Pass | Announce | Cut | Summary | Vouch | Switched | Switch | Routed],
+    from_client=Ticket | Settled | Subscribe | Update | Refresh | Inquire | Locate,
+    for_client=Granted | Refused | Joined | Updated | Refreshed | Answer | Moved | Located,
 )

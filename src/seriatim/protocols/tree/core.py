@@ -1,17 +1,23 @@
 """What all parts of a sequencer share: its state, its place in the tree, and the way to other nodes.
 
-The sequencer is one machine written in four parts, each of which can be read alone: numbers (numbering.py),
-subscriptions (joining.py), the order log (ordering.py), and the seam to the driver (sequencer.py).
+The sequencer is one machine written in five parts, each of which can be read alone: numbers (numbering.py),
+subscriptions (joining.py), the order log (ordering.py), topics that move (moving.py), and the seam to the driver
+(sequencer.py).
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from seriatim.model import Address, Node, Number, Position, Topic
 from seriatim.order import CouplingTable, LevelTable, OrderedRange, PassageTable, SequencingTree
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.tree.messages import Announced, Climbing, CutDone, Finished, Refused, Routed, Tell
+from seriatim.protocols.tree.estate import Home, KnownAs, Regrouping
+from seriatim.protocols.tree.messages import Body, Climbing, Moved, Refused, Routed, Subscribe, Tell, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Home, Regrouping, SequencerState, new_state
+from seriatim.protocols.tree.state import SequencerState, new_state
+
+Asked: TypeAlias = Ticket | Subscribe | Update | Tell
 
 
 class SequencerCore(ABC):
@@ -20,10 +26,11 @@ class SequencerCore(ABC):
     def __init__(
         self, tree: SequencingTree, node: Node, options: TreeOptions, state: SequencerState | None = None
     ) -> None:
-        self.tree = tree
         self.node = node
         self.options = options
         self.state = state if state is not None else new_state(options)
+        self.tree = tree.view(self.state.moves)
+        self._is_restless = self._topics_move()
         self._passages = PassageTable(self.state.passages, full=options.full_stamps)
         self._couplings = CouplingTable(self.state.couplings, self._is_home, options.threshold)
         self._parent = tree.parents[node]
@@ -44,8 +51,12 @@ class SequencerCore(ABC):
         """Take one input."""
 
     @abstractmethod
-    def _take(self, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
+    def _take(self, body: Body, now: float, effects: Effects) -> None:
         """Handle what was routed to this node."""
+
+    @abstractmethod
+    def _is_elsewhere(self, source: Address, message: Asked, topic: Topic, effects: Effects) -> bool:
+        """Whether this is not for us to answer: the topic has moved, or is about to. Only asked if some topic has."""
 
     @abstractmethod
     def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
@@ -63,7 +74,25 @@ class SequencerCore(ABC):
     def _carried(self, first: Number | None = None) -> tuple[OrderedRange, ...] | None:
         """The order that goes up with a message; with `first`, without the numbers of the pass itself."""
 
-    def _route(self, to: Node, body: Finished | Tell | Announced | CutDone, now: float, effects: Effects) -> None:
+    @abstractmethod
+    def _must_wait(self, source: Address, message: Asked, topic: Topic) -> bool:
+        """Whether the topic is on its way from here or to here. Then whoever asks waits, and is answered later."""
+
+    @abstractmethod
+    def _inherited(self, subscriber: Address, about: dict[Topic, KnownAs]) -> frozenset[Topic]:
+        """Those of these topics at whose former homes the subscriber was known without a break until they moved here,
+        and has been since."""
+
+    @abstractmethod
+    def _forget_inherited(self, topic: Topic, subscriber: Address) -> None:
+        """It is not known without a break any more."""
+
+    def _topics_move(self) -> bool:
+        """Whether there was ever a move that this node knows of."""
+        moving = self.state.moving
+        return bool(self.state.moves.places or moving.leaving or moving.arriving)
+
+    def _route(self, to: Node, body: Body, now: float, effects: Effects) -> None:
         if to == self.node:
             self._take(body, now, effects)
         else:
@@ -71,6 +100,10 @@ class SequencerCore(ABC):
 
     def _refuse(self, target: Address, request: int, topic: Topic, reason: str, effects: Effects) -> None:
         effects.send.append((target, Refused(request, topic, reason)))
+
+    def _send_on(self, source: Address, topic: Topic, effects: Effects) -> None:
+        """To where the topic lives."""
+        effects.send.append((source, Moved(topic, self.tree.home(topic), self.tree.moved(topic))))
 
     def _is_home(self, topic: Topic) -> bool:
         return self.tree.knows(topic) and self.tree.home(topic) == self.node
@@ -95,5 +128,9 @@ class SequencerCore(ABC):
     def _top(self, topic: Topic, others: set[Topic]) -> Node:
         return self.tree.highest({self.tree.meet(topic, other) for other in others}, self.node)
 
-    def _meeting_here(self, topic: Topic, others: frozenset[Topic]) -> list[Topic]:
-        return [other for other in others if self.tree.meet(topic, other) == self.node]
+    def _meeting_here(self, topic: Topic, others: Iterable[Topic], moves: int) -> list[Topic]:
+        """Those that met the topic here when this move was the latest: what climbs is about the map of its home."""
+        tree, home = self.tree, self.tree.home(topic)
+        if moves == tree.moves.number:
+            return [other for other in others if tree.meet_nodes(home, tree.home(other)) == self.node]
+        return [other for other in others if tree.meet_nodes(home, tree.home_at(other, moves)) == self.node]

@@ -22,8 +22,9 @@ from seriatim.order import SequencingTree, Shift
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.core import SequencerCore
+from seriatim.protocols.tree.estate import Home
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Home, Join, SequencerState
+from seriatim.protocols.tree.state import Join, SequencerState
 from seriatim.protocols.with_broker import Watch
 
 PUT_OFF_MAX = 8  # retries for which the question is not repeated while answers come in
@@ -47,6 +48,8 @@ class Joining(SequencerCore):
 
     def _on_subscribe(self, source: Address, message: say.Subscribe, now: float, effects: Effects) -> None:
         topic = message.topic
+        if self._is_restless and self._is_elsewhere(source, message, topic, effects):
+            return
         problem = self._problem_with(message)
         if problem is not None:
             self._refuse(source, message.version, topic, problem, effects)
@@ -92,13 +95,33 @@ class Joining(SequencerCore):
             self._route(node, say.Tell(join_id, join.topics, frozenset(about), lasting), now, effects)
 
     def _on_tell(self, message: say.Tell, now: float, effects: Effects) -> None:
-        join = message.join
-        self._watch(message.about, now, effects)
+        join, about = message.join, message.about
+        if self._is_restless:
+            about = self._told_here(message, now, effects)
+            if not about:
+                return
+        self._watch(about, now, effects)
         self._apply(join.subscriber, join.version, message.topics, message.lasting, now)
-        for topic in sorted(message.about):
+        for topic in sorted(about):
             to = self.tree.meet(join.topic, topic)
             issued = self._home(topic).issued
             self._on_announce(self.node, say.Announce(topic, issued, to, join), now, effects)
+
+    def _told_here(self, message: say.Tell, now: float, effects: Effects) -> frozenset[Topic]:
+        """The topics that are to be announced here and now. The others have moved, or wait until they have."""
+        here: set[Topic] = set()
+        elsewhere: dict[Node, set[Topic]] = {}
+        for topic in sorted(message.about):
+            about_it = structs.replace(message, about=frozenset({topic}))
+            if self._must_wait(self.node, about_it, topic):
+                continue
+            if self._is_home(topic):
+                here.add(topic)
+            else:
+                elsewhere.setdefault(self.tree.home(topic), set()).add(topic)
+        for node, topics in sorted(elsewhere.items()):
+            self._route(node, structs.replace(message, about=frozenset(topics)), now, effects)
+        return frozenset(here)
 
     def _on_announce(self, source: Address, message: say.Announce, now: float, effects: Effects) -> None:
         self._passages.raise_to(message.topic, message.number)
@@ -134,7 +157,8 @@ class Joining(SequencerCore):
             self._regrouping(topic).once |= left
         members = join.topics - {topic}
         to = self.tree.root if join.history else self._top(topic, set(members))
-        message = say.Cut(join_id, self._home(topic).issued, to, {}, members, history=join.history)
+        start, moves = self._home(topic).issued, self.tree.moves.number
+        message = say.Cut(join_id, start, to, {}, members, history=join.history, moves=moves)
         self._on_cut(self.node, message, now, effects)
 
     def _left_topics(self, join: Join) -> frozenset[Topic]:
@@ -144,7 +168,7 @@ class Joining(SequencerCore):
     def _on_cut(self, source: Address, message: say.Cut, now: float, effects: Effects) -> None:
         topic = message.join.topic
         self._passages.raise_to(topic, message.start)
-        floor = {**message.floor, **self._floor(topic, message.members)}
+        floor = {**message.floor, **self._floor(topic, message.members, message.moves)}
         if message.to == self.node:
             position = self.state.order.end if message.history else 0
             done = say.CutDone(message.join, message.start, floor, position)
@@ -154,9 +178,9 @@ class Joining(SequencerCore):
             onwards = structs.replace(message, floor=floor, order=self._carried())
             effects.send.append((self._parent, onwards))
 
-    def _floor(self, topic: Topic, members: frozenset[Topic]) -> Entries:
+    def _floor(self, topic: Topic, members: frozenset[Topic], moves: int) -> Entries:
         """The base of all later differences: what passed here before the cut comes before the first new event."""
-        here = sorted(self._meeting_here(topic, members))
+        here = sorted(self._meeting_here(topic, members, moves))
         return {other: passed for other in here if (passed := self._passages.passed(other))}
 
     def _on_cut_done(self, message: say.CutDone, now: float, effects: Effects) -> None:
@@ -181,8 +205,18 @@ class Joining(SequencerCore):
         if problem is not None:
             self._refuse(source, message.version, "", problem, effects)
             return
+        if self._is_restless and message.about and not self._is_updated_here(source, message, effects):
+            return
         self._apply(source, message.version, message.topics, message.lasting, now)
         effects.send.append((source, say.Updated(message.version, self.node, self.state.epoch)))
+
+    def _is_updated_here(self, source: Address, message: say.Update, effects: Effects) -> bool:
+        """Whether some of the topics that it is about live here, and all that do stay. Else there is no answer yet, or
+        other nodes must be told, too."""
+        if any(self._must_wait(source, message, topic) for topic in sorted(message.about)):
+            return False
+        elsewhere = [topic for topic in sorted(message.about) if self._is_elsewhere(source, message, topic, effects)]
+        return len(elsewhere) < len(message.about)
 
     def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], lasting: bool, now: float) -> None:
         if version > self._couplings.version(subscriber):
@@ -226,10 +260,15 @@ class Joining(SequencerCore):
             if joins is not None and message.version >= holder.version:
                 del self.state.joins[source]
         version, acquaintance = self._couplings.version(source), self._couplings.acquaintance(source)
-        effects.send.append((source, say.Refreshed(version, self.node, message.at, acquaintance)))
+        inherited = self._inherited(source, message.about) if message.about else frozenset()
+        moves = self.tree.moves.number
+        refreshed = say.Refreshed(version, self.node, message.at, acquaintance, inherited, moves)
+        effects.send.append((source, refreshed))
 
     def _on_forget(self, source: Address, message: say.Forget, now: float, effects: Effects) -> None:
         self.state.joins.pop(message.subscriber, None)
+        for topic in [topic for topic, known in self.state.moving.inherited.items() if message.subscriber in known]:
+            self._forget_inherited(topic, message.subscriber)
         if self._levels is not None:
             self._levels.change(self._couplings.topics(message.subscriber), frozenset())
         for shift in self._couplings.forget(message.subscriber):
@@ -252,7 +291,7 @@ class Joining(SequencerCore):
             if self._watch_due is None:
                 self._watched_at = now
                 self._watch_due = now + self.options.retry_ms
-            effects.send.append((BROKER, Watch(new)))
+            effects.send.append((BROKER, self._question(new)))
 
     def _watch_everything(self, now: float, effects: Effects) -> None:
         """A process starts: whatever an earlier one asked or was told, ask for every log."""
@@ -272,4 +311,8 @@ class Joining(SequencerCore):
         if self._watch_due is not None and now >= self._watch_due:
             self._watched_at = now
             self._watch_due = now + self.options.retry_ms
-            effects.send.append((BROKER, Watch(frozenset(self._unanswered))))
+            effects.send.append((BROKER, self._question(frozenset(self._unanswered))))
+
+    def _question(self, topics: frozenset[Topic]) -> Watch:
+        places, homes = self.state.moves.places, self.state.homes
+        return Watch(topics, {topic: homes[topic].issued for topic in sorted(places.keys() & topics & homes.keys())})

@@ -8,9 +8,10 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from seriatim.model import Address, Entries, Node, Number, Position, Topic
-from seriatim.order import OrderedRange
+from seriatim.order import OrderedRange, Place
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Start, Trimmed, Written
+from seriatim.protocols.tree.estate import Estate, KnownAs
+from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Start, Trimmed, Unwatched, Written
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,12 +99,16 @@ class Joined(Struct, frozen=True, tag=True):
     position: Position = 0
 
 
-class Update(Struct, frozen=True, tag=True):
-    """Subscriber → node: from this version on my subscription is `topics`; I only left topics."""
+class Update(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Subscriber → node: from this version on my subscription is `topics`; I only left topics.
+
+    `about`: those that I hold or have left and believe to be homed on you. If one is not, say where it lives.
+    """
 
     version: int
     topics: frozenset[Topic]
     lasting: bool = False
+    about: frozenset[Topic] = frozenset()
 
 
 class Updated(Struct, frozen=True, tag=True):
@@ -114,23 +119,31 @@ class Updated(Struct, frozen=True, tag=True):
     epoch: int = 0
 
 
-class Refresh(Struct, frozen=True, tag=True):
-    """Subscriber → node: I am alive at `at`; changes up to this version are complete, their joins may be forgotten."""
+class Refresh(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Subscriber → node: I am alive at `at`; changes up to this version are complete, their joins may be forgotten.
+
+    `about`: these topics have moved to you since I joined them, where I was known so. Do you know me without a break?
+    """
 
     version: int
     at: float
+    about: dict[Topic, KnownAs] = {}
 
 
-class Refreshed(Struct, frozen=True, tag=True):
+class Refreshed(Struct, frozen=True, tag=True, omit_defaults=True):
     """Node → subscriber: I know you at this version. 0: I do not know you (any more). `at` is the question's.
 
-    The acquaintance is that of `Joined` unless the node has forgotten the subscriber in between.
+    The acquaintance is that of `Joined` unless the node has forgotten the subscriber in between. `inherited`: of the
+    topics that were asked about, those for which this acquaintance goes on with the one at their former home. `moves`:
+    I know of the moves up to this one. Who knows of fewer may have asked the wrong node, and is not confirmed.
     """
 
     version: int
     node: Node
     at: float
     acquaintance: int = 0
+    inherited: frozenset[Topic] = frozenset()
+    moves: int = 0
 
 
 class Inquire(Struct, frozen=True, tag=True):
@@ -161,6 +174,34 @@ class Answer(Struct, frozen=True, tag=True):
     epoch: int = 0
 
 
+# ── where topics live ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Moved(Struct, frozen=True, tag=True):
+    """Node → client: this topic lives on another node. Ask there; nothing was changed here.
+
+    `move`: the number of the move that brought it there. Who knows of a later one of this topic ignores this.
+    """
+
+    topic: Topic
+    home: Node
+    move: int
+
+
+class Locate(Struct, frozen=True, tag=True):
+    """Client → any node: which topics were moved after this move?"""
+
+    after: int
+
+
+class Located(Struct, frozen=True, tag=True):
+    """Node → client: these were moved after move `after`, and these are all, up to move `number`."""
+
+    after: int
+    number: int
+    places: dict[Topic, Place]
+
+
 # ── between nodes, along the tree ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -181,6 +222,9 @@ class Pass(Struct, frozen=True, tag=True, omit_defaults=True):
 
     `order`: what passed the child since it last told its parent, without the numbers of this pass, which come behind
     it. None, here and below: the child does not keep the order.
+
+    `moves`, here and in `Cut`: the latest move that the home knew of. Topics meet where they met then. `former`: these
+    topics were collected where they met this topic when they lived there, and no longer are.
     """
 
     topic: Topic
@@ -193,6 +237,8 @@ class Pass(Struct, frozen=True, tag=True, omit_defaults=True):
     once: frozenset[Topic] = frozenset()
     stages: tuple[Node, ...] = ()
     order: tuple[OrderedRange, ...] | None = None
+    moves: int = 0
+    former: dict[Topic, Node] = {}
 
 
 class Finished(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -244,6 +290,7 @@ class Cut(Struct, frozen=True, tag=True, omit_defaults=True):
     members: frozenset[Topic]
     order: tuple[OrderedRange, ...] | None = None
     history: bool = False
+    moves: int = 0
 
 
 class Summary(Struct, frozen=True, tag=True):
@@ -261,11 +308,130 @@ class CutDone(Struct, frozen=True, tag=True, omit_defaults=True):
     position: Position = 0
 
 
+# ── moving a topic ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Move(Struct, frozen=True, tag=True):
+    """Operator → root: this topic shall live on node `to`. Moves are made one after the other; others wait.
+
+    Answered by `MoveEnded`. May be repeated: a topic that is there already is moved.
+    """
+
+    topic: Topic
+    to: Node
+
+
+class CancelMove(Struct, frozen=True, tag=True):
+    """Operator → root: leave this topic where it is, if its move waits or has not got beyond the announcement.
+
+    Also answered by the `MoveEnded` of the move.
+    """
+
+    topic: Topic
+
+
+class MoveStep(Struct, frozen=True, tag=True):
+    """Root → operator: a move has got so far.
+
+    - `quiesce`: the former home is asked to give out no more numbers, to finish what it has, and to hand over.
+    - `switch`: the new home has everything and has announced the topic's count; all nodes are told. It
+      can no longer be cancelled.
+    """
+
+    topic: Topic
+    to: Node
+    move: int
+    step: Literal["quiesce", "switch"]
+
+
+class MoveEnded(Struct, frozen=True, tag=True):
+    """Root → operator: the topic lives on `to`, since this move. With a `reason` it does not, and this is why.
+
+    A root that crashes may not say so; its `tree` shows where a topic lives.
+    """
+
+    topic: Topic
+    to: Node
+    move: int
+    reason: str = ""
+
+
+class Quiesce(Struct, frozen=True, tag=True):
+    """Root → home, routed: give out no more numbers of this topic. When all is finished, vouch, and hand over to `to`.
+
+    Whoever asks meanwhile waits here.
+    """
+
+    move: int
+    topic: Topic
+    to: Node
+
+
+class Vouch(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Child → parent, up to the root: all `number` events of a topic that is being moved were issued before this.
+
+    First the former home says so, then the new one: its word ends the hand-over. `related`: the topics that are coupled
+    with this one, or were and it still has to name them; with full stamps all that it ever named.
+    """
+
+    move: int
+    topic: Topic
+    number: Number
+    node: Node
+    related: frozenset[Topic] = frozenset()
+    order: tuple[OrderedRange, ...] | None = None
+
+
+class HandOver(Struct, frozen=True, tag=True):
+    """Former home → new home, routed: all that is known of the topic. The former home keeps it until the switch."""
+
+    move: int
+    topic: Topic
+    estate: Estate
+
+
+class Switch(Struct, frozen=True, tag=True):
+    """Parent → child, down to all nodes: the topic lives on `home` from now on."""
+
+    move: int
+    topic: Topic
+    home: Node
+    related: frozenset[Topic] = frozenset()
+
+
+class Switched(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Child → parent, from all nodes: this node and those below know where the topic lives.
+
+    `counts`: how many events of each topic that the moved one is related with were issued before this.
+    """
+
+    move: int
+    counts: dict[Topic, Number] = {}
+    order: tuple[OrderedRange, ...] | None = None
+
+
+class GoOn(Struct, frozen=True, tag=True):
+    """Root → new home, routed: all nodes know. Give out numbers."""
+
+    move: int
+    topic: Topic
+
+
+class Resume(Struct, frozen=True, tag=True):
+    """Root → former and new home, routed: this move was cancelled; the topic stays where it was."""
+
+    move: int
+    topic: Topic
+
+
+Body: TypeAlias = Finished | Tell | Announced | CutDone | Quiesce | HandOver | GoOn | Resume
+
+
 class Routed(Struct, frozen=True, tag=True):
     """Node → neighbour: carry this to node `to` along the tree."""
 
     to: Node
-    body: "Finished | Tell | Announced | CutDone"
+    body: Body
 
 
 # ── what machines keep in their journals ──────────────────────────────────────────────────────────────────────────
@@ -316,9 +482,18 @@ class OrderFound(Struct, frozen=True, tag=True):
     lasts: dict[Topic, Number]
 
 
+class MovesFound(Struct, frozen=True, tag=True):
+    """Host → node: these moves happened, and with them all up to `number` are known. It has lost its journal."""
+
+    number: int
+    places: dict[Topic, Place]
+
+
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
-FromBroker: TypeAlias = Grown | Kept | OrderKept | Trimmed | Written
-Climbing: TypeAlias = Pass | Announce | Cut | Summary
-BetweenNodes: TypeAlias = Pass | Announce | Cut | Summary | Routed
-ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound
-Input: TypeAlias = FromClients | FromBroker | BetweenNodes | ToItself  # what a node takes, and its journal keeps
+FromOperator: TypeAlias = Move | CancelMove
+FromBroker: TypeAlias = Grown | Kept | OrderKept | Trimmed | Unwatched | Written
+Climbing: TypeAlias = Pass | Announce | Cut | Summary | Vouch | Switched
+BetweenNodes: TypeAlias = Climbing | Switch | Routed
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound
+# What a node takes, and its journal keeps.
+Input: TypeAlias = FromClients | FromOperator | FromBroker | BetweenNodes | ToItself

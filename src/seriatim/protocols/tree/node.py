@@ -126,8 +126,10 @@ class SequencerNode(ConfirmedNode):
         return super()._tick(now)
 
     def _issued(self, topic: Topic) -> Number:
-        home = self.state.sequencer.homes.get(topic)
-        return home.issued if home is not None else 0
+        """Also of one that has moved: what was given out for it anywhere before it left, or came, has passed here."""
+        state = self.state.sequencer
+        home, passage = state.homes.get(topic), state.passages.passages.get(topic)
+        return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0)
 
     def _orders(self) -> bool:
         return self.options.keeps_order_log and self.inner.tree.parents[self.inner.node] is None

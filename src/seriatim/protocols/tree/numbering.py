@@ -21,9 +21,10 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.proofs import prove
 from seriatim.protocols.tree.core import SequencerCore
+from seriatim.protocols.tree.estate import Desk, Home, Range
 from seriatim.protocols.tree.messages import Answer, Finished, Granted, Inquire, Pass, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.tree.state import Desk, Home, Range, SequencerState
+from seriatim.protocols.tree.state import SequencerState
 from seriatim.protocols.with_broker import Grown, Kept, Staged, Stamped, Trimmed, Watch, Write, Written
 
 VOIDS_REMEMBERED = 1_024  # per topic; older ones are on the broker
@@ -47,6 +48,8 @@ class Numbering(SequencerCore):
     def _on_ticket(self, source: Address, ticket: Ticket, now: float, effects: Effects) -> None:
         if ticket.settled:
             self._on_settled(source, Settled(ticket.topic, ticket.settled), now, effects)
+        if self._is_restless and self._is_elsewhere(source, ticket, ticket.topic, effects):
+            return
         problem = self._problem_with_ticket(ticket)
         if problem is not None:
             self._refuse(source, ticket.request, ticket.topic, problem, effects)
@@ -89,12 +92,25 @@ class Numbering(SequencerCore):
         return ticket.request <= desk.request
 
     def _on_grown(self, source: Address, message: Grown, now: float, effects: Effects) -> None:
-        if self.options.mode != "log" or not self._is_home(message.topic):
+        if self.options.mode != "log" or not self._is_home(message.topic) or self._rests(message.topic):
             return
         home = self._home(message.topic)
         if message.last > home.issued:
             self._issue(message.topic, home, Range(home.issued + 1, message.last), now, effects)
         self._measure(message.topic, home, now, effects)
+
+    def _rests(self, topic: Topic) -> bool:
+        """Whether a topic is on its way from here or to here, so that its log has to wait.
+
+        Not yet if somebody joins who must know how long the log is: the topic does not leave before.
+        """
+        if not self._is_restless:
+            return False
+        leaving = self.state.moving.leaving.get(topic)
+        if leaving is None or leaving.is_handed_over:
+            return leaving is not None or topic in self.state.moving.arriving
+        joins = (joins[topic] for joins in self.state.joins.values() if topic in joins)
+        return not any(topic in join.unannounced for join in joins)
 
     def _issue(self, topic: Topic, home: Home, range_: Range, now: float, effects: Effects) -> None:
         home.issued = range_.last
@@ -110,11 +126,16 @@ class Numbering(SequencerCore):
         if regrouping is not None:
             group = self._couplings.group(topic)
             top = self._top(topic, group | regrouping.uncouple | regrouping.once)
+            former = dict(regrouping.former)
+            if former:
+                met = {self.tree.meet_nodes(self.node, node) for node in former.values()}
+                top = self.tree.highest({top, *met}, self.node)
             if self.options.full_stamps:  # what was collected once is collected always
                 top = self.tree.highest({top, home.top or self.node}, self.node)
             couple, uncouple, once = map(frozenset, (regrouping.couple, regrouping.uncouple, regrouping.once))
             stages = self._stages(topic, top)
-            message = Pass(topic, range_.first, range_.last, top, {}, couple, uncouple, once, stages)
+            numbers, moves = (topic, range_.first, range_.last), self.tree.moves.number
+            message = Pass(*numbers, top, {}, couple, uncouple, once, stages, moves=moves, former=former)
             lasting = top if self.options.full_stamps else self._top(topic, group)
             home.top = lasting if lasting != self.node else ""
             self._on_pass(self.node, message, now, effects)
@@ -123,11 +144,15 @@ class Numbering(SequencerCore):
             self._passages.raise_to(topic, range_.last)
             self._finish(topic, range_, entries, now, effects)
         else:
-            message = Pass(topic, range_.first, range_.last, home.top, {}, stages=self._stages(topic, home.top))
+            stages, moves = self._stages(topic, home.top), self.tree.moves.number
+            message = Pass(topic, range_.first, range_.last, home.top, {}, stages=stages, moves=moves)
             self._on_pass(self.node, message, now, effects)
 
     def _on_pass(self, source: Address, message: Pass, now: float, effects: Effects) -> None:
-        entries = {**message.entries, **self._collect(message)}
+        collected = self._collect(message)
+        if message.former or self.options.full_stamps:  # a topic that has moved may be collected twice
+            collected = {topic: max(count, message.entries.get(topic, 0)) for topic, count in collected.items()}
+        entries = {**message.entries, **collected}
         self._passages.raise_to(message.topic, message.last)
         if self.node in message.stages:
             self._tell_stage(message, entries, effects)
@@ -158,14 +183,21 @@ class Numbering(SequencerCore):
         if not (final and self._is_home(message.topic)):
             numbers, epoch = (message.topic, message.first, message.last), self.state.epoch
             position = self._passing_at if final else 0
-            effects.send.append((BROKER, Staged(*numbers, entries, self.node, epoch, final, position)))
+            staged = Staged(*numbers, entries, self.node, epoch, final, position, message.moves)
+            effects.send.append((BROKER, staged))
 
     def _collect(self, message: Pass) -> Entries:
         """Entries of the topics that meet here; one that is being uncoupled is collected this last time."""
-        if not (message.couple or message.uncouple or message.once):
-            return self._passages.collect(message.topic)
-        told = (message.couple, message.uncouple, message.once)
-        return self._passages.collect(message.topic, *(self._meeting_here(message.topic, each) for each in told))
+        topic, moves, former = message.topic, message.moves, message.former
+        if not (message.couple or message.uncouple or message.once or former):
+            return self._passages.collect(topic)
+        couple, once = (self._meeting_here(topic, each, moves) for each in (message.couple, message.once))
+        uncouple = self._meeting_here(topic, message.uncouple - former.keys(), moves)
+        if former:
+            meet, home = self.tree.meet_nodes, self.tree.home(topic)
+            left = [each for each, node in former.items() if meet(home, node) == self.node]
+            uncouple += [each for each in left if each not in couple]
+        return self._passages.collect(topic, couple, uncouple, once)
 
     def _next_stop(self, message: Pass) -> Node:
         """Through every node on the way, also those where nothing is collected: no pass may overtake another."""
@@ -203,7 +235,8 @@ class Numbering(SequencerCore):
         """A finished range is not settled: hand its stamp to the broker (again), or void its open slots."""
         assert range_.entries is not None, "only finished ranges are chased"
         if not range_.publisher:
-            stamped = Stamped(topic, range_.first, range_.last, range_.entries, self.state.epoch, range_.position)
+            numbers, moves = (topic, range_.first, range_.last), self.tree.moves.number
+            stamped = Stamped(*numbers, range_.entries, self.state.epoch, range_.position, moves)
             effects.send.append((BROKER, stamped))
         else:
             # From the last one down, while the publisher writes from the first one up: what it loses is the end of
@@ -313,6 +346,9 @@ class Numbering(SequencerCore):
 
     def _on_inquire(self, source: Address, message: Inquire, now: float, effects: Effects) -> None:
         topic, number = message.topic, message.number
+        if self._is_restless and not self._is_home(topic) and self.tree.moved(topic):
+            self._send_on(source, topic, effects)
+            return
         home = self.state.homes.get(topic)
         found: Entries | None = None
         if home is None or number > home.issued:

@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from seriatim.model import APPLICATION, BROKER, Address, Entries, Event, InputError, Node, Number, Position, Topic
-from seriatim.order import SequencingTree
+from seriatim.order import Moves, Place, SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import is_current
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.queue import Queue
-from seriatim.protocols.tree.messages import Answer, Granted, Refused, Settled, Ticket
+from seriatim.protocols.tree.messages import Answer, Granted, Moved, Refused, Settled, Ticket
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.placing import Following, Placing
 from seriatim.protocols.tree.reacting import Reacting, Reactions
@@ -112,6 +112,7 @@ class PublisherState(Struct):
     epochs: dict[Node, int] = field(default_factory=dict)
     following: dict[Topic, Following] = field(default_factory=dict)
     reacting: Reacting = field(default_factory=Reacting)
+    moves: Moves = field(default_factory=Moves)
 
 
 class Publisher:
@@ -123,10 +124,10 @@ class Publisher:
     def __init__(
         self, tree: SequencingTree, name: Address, options: TreeOptions, state: PublisherState | None = None
     ) -> None:
-        self.tree = tree
         self.name = name
         self.options = options
         self.state = state if state is not None else PublisherState()
+        self.tree = tree.view(self.state.moves)
         self._busy = {key: None for key, lane in self.state.lanes.items() if not lane.is_idle()}
         self._under_way = {event.id for lane in self.state.lanes.values() for event in lane.all_events()}
         self._reactions = self.reactions_type(self.state.reacting)
@@ -158,6 +159,8 @@ class Publisher:
             case Answer() if self._is_home(source, message.topic):
                 if is_current(self.state.epochs, source, message.epoch):
                     self._placing.on_answer(message)
+            case Moved() if source in self.tree.parents:
+                self._on_moved(message, effects)
             case Unfollow() if source == APPLICATION:
                 self._placing.forget(message.topic)
                 effects.send.append((BROKER, message))
@@ -396,6 +399,18 @@ class Publisher:
         if self.options.follows_stamps:
             self._placing.stored(event.topic, message.number, self.tree.home(event.topic), effects)
         self._go_on(key, lane, effects)
+
+    def _on_moved(self, message: Moved, effects: Effects) -> None:
+        """The topic lives elsewhere: what was asked of its former home is asked there."""
+        topic = message.topic
+        if not self.tree.learn(self.state.moves.number, {topic: Place(message.home, message.move)}):
+            return
+        lane = self.state.lanes.get(self._key(topic))
+        is_asking = lane is not None and lane.topic == topic and lane.asked and lane.granted is None
+        if lane is not None and is_asking and self.options.mode == "ticket":
+            self._ask(lane, effects)
+        if topic in self._placing.waiting:
+            self._placing.ask_again(topic, message.home, effects)
 
     def _wish(self, effects: Effects, now: float) -> None:
         if not self._busy and not self._placing.waiting and not self.state.reacting.queue:

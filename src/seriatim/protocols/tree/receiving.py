@@ -17,7 +17,7 @@ from seriatim.model import BROKER, Address, Entries, Event, Gap, Node, Notificat
 from seriatim.order import HoldBack, Lane, Released, SequencingTree, level
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.proofs import is_proven
-from seriatim.protocols.tree.messages import Done
+from seriatim.protocols.tree.messages import Done, Locate
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Arrived, Holding, Reading, SubscriberState
 from seriatim.protocols.with_broker import Attend, Delivered, Rejected, Staged, Stamped, StampedTo, Voids
@@ -35,14 +35,15 @@ class Receiving:
     def __init__(
         self, tree: SequencingTree, name: Address, options: TreeOptions, state: SubscriberState | None = None
     ) -> None:
-        self.tree = tree
         self.name = name
         self.options = options
         self.state = state if state is not None else SubscriberState()
+        self.tree = tree.view(self.state.moves)
         bounded = options.buffer_max is not None or options.time_to_live_ms is not None
         self._queue = self.holdback_type(self.state.lanes, bounded)
         self._lease_ms = None if options.durable else options.subscriber_lease_ms  # a durable one is never forgotten
         self._levels: dict[Node, Node] = {}  # by home, of the topics held now
+        self._moved: int | None = None  # the latest move of a topic held now
         self._unstamped = sum(len(holding.unstamped) for holding in self.state.holdings.values())
 
     @property
@@ -148,6 +149,8 @@ class Receiving:
     def _on_staged(self, message: Staged, now: float, effects: Effects) -> None:
         """A stamp as far as it is. It may come twice, late or never: the finished one always comes."""
         holding = self.state.holdings.get(message.topic)
+        if message.moves > self.state.moves.number:
+            self._locate(message.moves, self.tree.home(message.topic), effects)
         if holding is None or not self._is_enough(message):
             return
         if message.final:
@@ -159,9 +162,26 @@ class Receiving:
     def _is_enough(self, message: Staged) -> bool:
         """Whether no topic held here, or just being joined, meets this one above the node that tells.
 
-        Nor need one that is joined later: it begins behind whatever this number still collects of it.
+        Nor need one that is joined later: it begins behind whatever this number still collects of it. Where topics meet
+        is what the home believed when it issued the number. If that may be somewhere else, only the finished stamp is
+        enough.
         """
-        return message.final or message.node in self.tree.paths[self._level(self.tree.home(message.topic))]
+        if message.final:
+            return True
+        level = self._level(self.tree.home(message.topic))
+        return message.node in self.tree.paths[level] and self._is_map_of(message)
+
+    def _is_map_of(self, message: Staged) -> bool:
+        """Whether the topics held here were all homed where they are now."""
+        if self._moved is None:
+            self._moved = max((self.tree.moved(topic) for topic in self.state.holdings), default=0)
+        return self._moved <= message.moves <= self.state.moves.number
+
+    def _locate(self, moves: int, node: Node, effects: Effects) -> None:
+        """Somebody knows of this move: ask what it was, unless that is asked already."""
+        if not self.state.locating:
+            effects.send.append((node, Locate(self.state.moves.number)))
+        self.state.locating = max(self.state.locating, moves)
 
     def _level(self, home: Node) -> Node:
         """The highest node where a topic of this home meets one held here. One that is being joined counts as held."""
@@ -186,6 +206,8 @@ class Receiving:
 
     def _on_stamped(self, message: Stamped, now: float, effects: Effects) -> None:
         holding = self.state.holdings.get(message.topic)
+        if message.moves > self.state.moves.number and self.options.tells_stages:
+            self._locate(message.moves, self.tree.home(message.topic), effects)
         if holding is not None and self.state.lanes[message.topic].open:
             self._finish_to(message.topic, holding, message.last, effects)
             self._take_stamps(message, now)

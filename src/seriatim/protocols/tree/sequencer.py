@@ -2,7 +2,7 @@
 
 It handles one input at a time, and talks to its parent and children over FIFO, exactly-once links (node.py makes
 them). Giving out numbers is described in numbering.py, starting subscriptions in joining.py, the order log in
-ordering.py.
+ordering.py, moving topics in moving.py.
 
 Each correction to paper 000 is one small method, so that the checkers can be checked by replacing it: `_next_stop`
 (hop by hop), `_await_announcements` (two-phase start), `_floor` (floor), `_left_topics` (left topics), `_collect`
@@ -13,20 +13,21 @@ order log: `_on_climbing` (order first), `_carried` (order carried), `_hand_on_o
 from collections.abc import Callable
 from typing import Any
 
-from seriatim.model import BROKER, Address, Node
+from seriatim.model import APPLICATION, BROKER, Address, Node
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import messages as say
-from seriatim.protocols.tree.joining import Joining
-from seriatim.protocols.tree.numbering import Numbering
+from seriatim.protocols.tree.moving import Moving
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.ordering import Ordering
 from seriatim.protocols.tree.state import SequencerState
-from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Trimmed, Written
+from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Trimmed, Unwatched, Written
+
+QUESTIONS = frozenset({say.Inquire, say.Locate})  # they change nothing, so they are not journaled
 
 
-class Sequencer(Numbering, Joining, Ordering):
+class Sequencer(Moving, Ordering):
     """One node. `state` is all it knows; everything else here is derived from it."""
 
     def __init__(
@@ -36,16 +37,20 @@ class Sequencer(Numbering, Joining, Ordering):
         self._started = False
         self._expiry_due = 0.0
         neighbours = frozenset(tree.neighbours(node))
-        broker, itself = frozenset({BROKER}), frozenset({node})
+        broker, itself, operator = frozenset({BROKER}), frozenset({node}), frozenset({APPLICATION})
         # What each message is handled by, and who may send it; None: any client.
         self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], frozenset[Address] | None]] = {
             say.Announce: (self._on_climbing, neighbours),
             say.BeginOrder: (self._on_begin_order, itself),
+            say.CancelMove: (self._on_cancel_move, operator),
             say.Cut: (self._on_climbing, neighbours),
             say.Forget: (self._on_forget, itself),
             Grown: (self._on_grown, broker),
             say.Inquire: (self._on_inquire, None),
             Kept: (self._on_kept, broker),
+            say.Locate: (self._on_locate, None),
+            say.Move: (self._on_move, operator),
+            say.MovesFound: (self._on_moves_found, itself),
             say.OrderFound: (self._on_order_found, itself),
             OrderKept: (self._on_order_kept, broker),
             say.Pass: (self._on_climbing, neighbours),
@@ -55,9 +60,13 @@ class Sequencer(Numbering, Joining, Ordering):
             say.Subscribe: (self._on_subscribe, None),
             say.Summarise: (self._on_summarise, itself),
             say.Summary: (self._on_summary, neighbours),
+            say.Switch: (self._on_switch, neighbours),
+            say.Switched: (self._on_climbing, neighbours),
             say.Ticket: (self._on_ticket, None),
             Trimmed: (self._on_trimmed, broker),
+            Unwatched: (self._on_unwatched, broker),
             say.Update: (self._on_update, None),
+            say.Vouch: (self._on_climbing, neighbours),
             Written: (self._on_written, broker),
         }
 
@@ -66,9 +75,11 @@ class Sequencer(Numbering, Joining, Ordering):
         handler, sources = self._handlers.get(type(message), (None, None))
         if handler is None or (sources is not None and source not in sources):
             return self.idle()  # not for a node, or not for this sender to say
-        if type(message) is not say.Inquire:
+        if type(message) not in QUESTIONS:
             effects.persist.append(Stepped(source, message, now))
         handler(source, message, now, effects)
+        if self.state.moving.leaving:
+            self._leave(now, effects)
         self._wish(effects)
         return effects
 
@@ -105,7 +116,7 @@ class Sequencer(Numbering, Joining, Ordering):
                 owner = f" of {range_.publisher}" if range_.publisher else ""
                 stage = "its stamp" if range_.entries is None else "its slots" if range_.publisher else "the broker"
                 lines.append(f"{topic} {range_.first}..{range_.last}{owner}: waits for {stage}")
-        return lines + self._explain_order()
+        return lines + self._explain_moves() + self._explain_order()
 
     def _start(self, now: float, effects: Effects) -> None:
         self._started = True
@@ -114,6 +125,7 @@ class Sequencer(Numbering, Joining, Ordering):
         for holder in self.state.couplings.holders.values():
             holder.heard_at = now
         if self.options.mode == "log":
+            self._unwatch_again(effects)
             self._watch_everything(now, effects)
 
     def _expire(self, now: float, effects: Effects) -> None:
@@ -123,7 +135,12 @@ class Sequencer(Numbering, Joining, Ordering):
         self._expiry_due = now + lease
         long_ago = now - 2 * lease
         holders = self.state.couplings.holders.items()
-        silent = [name for name, holder in holders if holder.heard_at <= long_ago and not holder.lasts]
+        arriving = self.state.moving.arriving.keys()  # who holds these may still ask their former home
+        silent = [
+            name
+            for name, holder in holders
+            if holder.heard_at <= long_ago and not holder.lasts and not arriving & holder.topics
+        ]
         for subscriber in sorted(silent):
             forgotten = self.step(self.node, say.Forget(subscriber), now)
             effects.persist.extend(forgotten.persist)
@@ -138,6 +155,10 @@ class Sequencer(Numbering, Joining, Ordering):
             wish = self._expiry_due
         effects.wake_at = wish
 
+    def _on_locate(self, source: Address, message: say.Locate, now: float, effects: Effects) -> None:
+        moves = self.state.moves
+        effects.send.append((source, say.Located(message.after, moves.number, moves.after(message.after))))
+
     def _on_routed(self, source: Address, message: say.Routed, now: float, effects: Effects) -> None:
         self._route(message.to, message.body, now, effects)
 
@@ -149,8 +170,12 @@ class Sequencer(Numbering, Joining, Ordering):
                 self._on_announce(source, message, now, effects)
             case say.Cut():
                 self._on_cut(source, message, now, effects)
+            case say.Vouch():
+                self._on_vouch(source, message, now, effects)
+            case say.Switched():
+                self._on_switched(source, message, now, effects)
 
-    def _take(self, body: say.Finished | say.Tell | say.Announced | say.CutDone, now: float, effects: Effects) -> None:
+    def _take(self, body: say.Body, now: float, effects: Effects) -> None:
         match body:
             case say.Finished():
                 self._on_finished(body, now, effects)
@@ -160,3 +185,11 @@ class Sequencer(Numbering, Joining, Ordering):
                 self._wait_no_longer(body.join, body.topic, now, effects)
             case say.CutDone():
                 self._on_cut_done(body, now, effects)
+            case say.Quiesce():
+                self._on_quiesce(body, now, effects)
+            case say.HandOver():
+                self._on_hand_over(body, now, effects)
+            case say.GoOn():
+                self._on_go_on(body, now, effects)
+            case say.Resume():
+                self._on_resume(body, now, effects)

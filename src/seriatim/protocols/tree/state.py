@@ -1,69 +1,17 @@
 """The states of sequencers and subscribers: plain data, so that a snapshot is one encoding and a copy is one decoding.
 
-A node may be home to a million topics of which few have anything under way. So what every topic has is small (`Home`,
-and `Passage` in order/passage.py: four numbers, unknown to the garbage collector), and everything else is kept by
-topic in tables that have a row only while there is something to say.
-
-That of a sequencer is encoded as arrays: fields are added at the end, with a default, so older snapshots can be read.
+What a home knows of a single topic is in estate.py. That of a sequencer is encoded as arrays: fields are added at the
+end, with a default, so older snapshots can be read.
 """
 
 from msgspec import Struct, field
 
 from seriatim.model import Address, Entries, Gap, Node, Notification, Number, Position, Topic
-from seriatim.order import CouplingState, Lane, OrderState, PassageState
+from seriatim.order import CouplingState, Lane, Moves, OrderState, PassageState
+from seriatim.protocols.tree.estate import Desk, Estate, Home, KnownAs, Range, Regrouping
+from seriatim.protocols.tree.messages import Subscribe, Tell, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
-from seriatim.protocols.with_broker import Change, Delivered, Stamped, Start
-
-
-class Home(Struct, array_like=True, omit_defaults=True, gc=False):
-    """A topic whose numbers are given here.
-
-    `top` is the highest node that its passes climb to; empty: they need not leave this one.
-    """
-
-    issued: Number = 0
-    top: Node = ""
-    kept_from: Number = 1
-    measured: int = 0  # log mode: the latest epoch in which the broker told how long the log is
-
-
-class Regrouping(Struct, array_like=True, omit_defaults=True):
-    """What the next pass of a topic tells the nodes above about its group. Never empty."""
-
-    couple: set[Topic] = field(default_factory=set)
-    uncouple: set[Topic] = field(default_factory=set)
-    once: set[Topic] = field(default_factory=set)
-
-    def is_empty(self) -> bool:
-        return not (self.couple or self.uncouple or self.once)
-
-
-class Range(Struct, array_like=True, omit_defaults=True):
-    """Numbers given out in one go, until every one of them is settled.
-
-    Ticket mode: settled when the publisher says so, or when each slot was found taken or voided. Log mode: settled
-    when the broker keeps the stamp.
-    """
-
-    first: Number
-    last: Number
-    publisher: Address = ""
-    request: int = 0
-    entries: Entries | None = None
-    due: float = 0.0
-    open_slots: set[Number] | None = None
-    position: Position = 0  # of the first number in the order of all events; 0: not known here
-
-
-class Desk(Struct, array_like=True, omit_defaults=True, gc=False):
-    """What a home remembers of one publisher: its last request, so that a repeat gets the same answer.
-
-    `forget_at`: the request is settled; later than this no repeat of it can be on its way.
-    """
-
-    request: int = 0
-    first: Number = 0
-    forget_at: float | None = None
+from seriatim.protocols.with_broker import Change, Delivered, Stamped, Start, Unwatch
 
 
 class Join(Struct, array_like=True, omit_defaults=True):
@@ -83,6 +31,67 @@ class Join(Struct, array_like=True, omit_defaults=True):
     position: Position = 0  # then: how long the order was when the cut came there
 
 
+class MoveUnderWay(Struct, array_like=True, omit_defaults=True):
+    """The root: the move that it has granted.
+
+    `related` is what the former home vouched for. `is_switching`: all nodes are told; it can no longer be cancelled.
+    """
+
+    number: int
+    topic: Topic
+    home: Node
+    to: Node
+    related: frozenset[Topic] = frozenset()
+    is_switching: bool = False
+
+
+class Question(Struct, array_like=True, frozen=True):
+    """What somebody said about a topic that is being moved: it waits until it is known who has to answer."""
+
+    source: Address
+    message: Ticket | Subscribe | Update | Tell
+
+
+class Leaving(Struct, array_like=True, omit_defaults=True):
+    """A topic that is on its way from here to node `to`: nothing is given out."""
+
+    move: int
+    to: Node
+    is_handed_over: bool = False
+    waiting: dict[str, Question] = field(default_factory=dict)  # by whose it is and what it is about: no repeats
+
+
+class Arriving(Struct, array_like=True, omit_defaults=True):
+    """A topic that is on its way to this node: what was handed over, until the switch; then only who waits."""
+
+    move: int
+    estate: Estate | None
+    waiting: dict[str, Question] = field(default_factory=dict)  # by whose it is and what it is about: no repeats
+
+
+class Switching(Struct, array_like=True, omit_defaults=True):
+    """A node that tells those below where a topic lives: those that have not reported, and what the others said."""
+
+    move: int
+    children: set[Node]
+    counts: dict[Topic, Number] = field(default_factory=dict)
+
+
+class MovingState(Struct, array_like=True, omit_defaults=True):
+    """What a node knows of moves that are under way."""
+
+    granted: int = 0  # the root: the number of the latest move
+    wanted: list[tuple[Topic, Node]] = field(default_factory=list)  # the root: moves that wait for their turn
+    move: MoveUnderWay | None = None  # the root
+    leaving: dict[Topic, Leaving] = field(default_factory=dict)
+    arriving: dict[Topic, Arriving] = field(default_factory=dict)
+    switching: Switching | None = None
+    cancelled: int = 0  # no move up to this one, if it has not switched, goes on
+    # of topics that have moved here: how each holder is known here, and how it was known where they lived before
+    inherited: dict[Topic, dict[Address, tuple[int, list[KnownAs]]]] = field(default_factory=dict)
+    left: dict[Topic, Unwatch] = field(default_factory=dict)  # log mode: what the broker has not answered
+
+
 class SequencerState(Struct, array_like=True):
     """Everything a node knows."""
 
@@ -98,6 +107,8 @@ class SequencerState(Struct, array_like=True):
     joins: dict[Address, dict[Topic, Join]] = field(default_factory=dict)
     open_tickets: dict[Address, int] = field(default_factory=dict)
     order: OrderState = field(default_factory=OrderState)
+    moves: Moves = field(default_factory=Moves)  # where topics live that do not live where they began
+    moving: MovingState = field(default_factory=MovingState)
 
 
 def new_state(options: TreeOptions) -> SequencerState:
@@ -120,6 +131,8 @@ class Holding(Struct):
     """What a subscriber knows of one topic besides its lane in the hold-back queue."""
 
     acquaintance: int = 0  # with the topic's home, at the time of the start
+    home: Node = ""  # which that was; empty, in a state of an earlier version: the topic has not moved since
+    moved_at: float = 0.0  # when we heard that it moved
     start: Number = 0
     floor: Entries = field(default_factory=dict)
     early: dict[Number, Arrived] = field(default_factory=dict)  # before the start of it, or of what it names, was known
@@ -144,6 +157,7 @@ class Changing(Struct):
     since: float
     interrupted: bool = False  # by a restart: what came before it must be asked for again
     in_past: bool = False  # it begins with the past
+    touched: frozenset[Topic] = frozenset()  # what was held, and what is held then
 
 
 class Run(Struct):
@@ -204,6 +218,8 @@ class SubscriberState(Struct):
     early: dict[Topic, Number] = field(default_factory=dict)  # notified early, and not known to be final
     reading: Reading | None = None  # the past; no topic is open meanwhile
     had_past: bool = False
+    moves: Moves = field(default_factory=Moves)
+    locating: int = 0  # somebody knew of this move, and was asked where topics live; 0: nobody was
 
 
 class Waiting(Struct, frozen=True):

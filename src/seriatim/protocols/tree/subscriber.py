@@ -11,7 +11,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import is_current
 from seriatim.protocols.tree.gaps import Gaps
-from seriatim.protocols.tree.messages import Answer, Began, Done, Joined, Refreshed, Refused, Updated
+from seriatim.protocols.tree.messages import Answer, Began, Done, Joined, Located, Moved, Refreshed, Refused, Updated
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.state import Waiting
 from seriatim.protocols.with_broker import (
@@ -127,6 +127,10 @@ class Subscriber(Gaps):
                 self._on_trimmed(message, now, effects)
             case Refreshed() if source == message.node:
                 self._on_refreshed(message, now, effects)
+            case Moved() if source in self.tree.parents:
+                self._on_moved(message, now, effects)
+            case Located() if source in self.tree.parents:
+                self._on_located(message, now, effects)
             case OrderRead() if source == BROKER:
                 self._on_order_read(message)
         if self.state.reading is not None:
@@ -181,9 +185,14 @@ class Subscriber(Gaps):
                 waits.append(Waiting(topic, number, event_id, (topic, number), each.since, self.tree.home(topic), why))
         return waits
 
+    def _is_owed(self) -> bool:
+        """Whether somebody has still to answer."""
+        state = self.state
+        return state.changing is not None or bool(state.unheard) or state.reading is not None or bool(state.locating)
+
     def _wish(self, now: float, effects: Effects) -> None:
         state, options = self.state, self.options
-        if state.retry_due is None and (state.changing is not None or state.unheard or state.reading is not None):
+        if state.retry_due is None and self._is_owed():
             state.retry_due = now + options.retry_ms
         if state.patience_due is None and (self._queue.size or self._unstamped or state.beyond):
             state.patience_due = now + options.patience_ms

@@ -7,9 +7,13 @@ topic starts and which floor its first event must wait for. Until then whatever 
 A subscriber with a lease has its nodes confirm that they know it, and begins anew with one that has forgotten it.
 """
 
-from seriatim.model import BROKER, Gap, InputError, Number, Topic
+from collections.abc import Mapping, Set
+
+from seriatim.model import BROKER, Gap, InputError, Node, Number, Topic
+from seriatim.order import Place
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import messages as say
+from seriatim.protocols.tree.estate import KnownAs
 from seriatim.protocols.tree.history import History
 from seriatim.protocols.tree.receiving import told, told_from
 from seriatim.protocols.tree.state import Changing, Holding, Reading
@@ -83,12 +87,17 @@ class Subscribing(History):
         for topic in sorted(add):
             self.state.holdings[topic] = Holding(begins_anew_after=told.get(topic))
             self._queue.join(topic)
-        self._levels.clear()
-        self._attend((topic for topic, lane in self.state.lanes.items() if lane.open), effects)
+        self._attend_anew(effects)
         listen = set(add) if self.options.mode == "ticket" and self.state.reading is None else set()
         update = set() if add else {self.tree.home(topic) for topic in touched}
         in_past = began.start is not None
-        self.state.changing = Changing(set(add), listen, set(add), update, now, in_past=in_past)
+        self.state.changing = Changing(set(add), listen, set(add), update, now, in_past=in_past, touched=touched)
+
+    def _attend_anew(self, effects: Effects) -> None:
+        """What is held has changed, or where it lives: other stages may be enough."""
+        self._levels.clear()
+        self._moved = None
+        self._attend((topic for topic, lane in self.state.lanes.items() if lane.open), effects)
 
     def _begins_in_past(self, began: say.Began) -> bool:
         """Whether nothing is missed although topics are joined again: what lies between is read from the order log."""
@@ -106,6 +115,8 @@ class Subscribing(History):
             self.state.attending.pop(topic, None)
         self._attend(self.state.unheard, effects)
         self._ask_for_past(effects)
+        if self.state.locating:
+            effects.send.append((self.tree.root, say.Locate(self.state.moves.number)))
         changing = self.state.changing
         if changing is None:
             return
@@ -113,8 +124,12 @@ class Subscribing(History):
             effects.send.append((BROKER, Listen(topic, None, self.state.version)))
         for topic in sorted(changing.join - changing.listen):
             self._ask_to_join(topic, effects)
-        for node in sorted(changing.update):
-            effects.send.append((node, say.Update(self.state.version, self.topics, self.options.durable)))
+        self._ask_to_update(changing, changing.update, effects)
+
+    def _ask_to_update(self, changing: Changing, nodes: Set[Node], effects: Effects) -> None:
+        for node in sorted(nodes):
+            about = frozenset(topic for topic in changing.touched if self.tree.home(topic) == node)
+            effects.send.append((node, say.Update(self.state.version, self.topics, self.options.durable, about)))
 
     def _ask_to_join(self, topic: Topic, effects: Effects) -> None:
         left, lasting, history = frozenset(self.state.left), self.options.durable, self.state.had_past
@@ -140,7 +155,7 @@ class Subscribing(History):
         changing.listen.discard(topic)
         holding = self.state.holdings[topic]
         holding.start = holding.stamped_to = holding.final_to = message.start
-        holding.floor, holding.acquaintance = message.floor, message.acquaintance
+        holding.floor, holding.acquaintance, holding.home = message.floor, message.acquaintance, self.tree.home(topic)
         self.state.confirmed.setdefault(self.tree.home(topic), changing.since)
         if self.state.reading is not None:
             self._join_in_past(self.state.reading, message)
@@ -179,9 +194,9 @@ class Subscribing(History):
         self.state.changing = self.state.retry_due = None
         effects.notify.append(Changed(self.state.version, self.topics, self._starts(changing), changing.in_past))
         nodes = {self.tree.home(topic) for topic in self.topics}
-        self.state.confirmed = {node: self.state.confirmed[node] for node in sorted(nodes)}
+        self.state.confirmed = {node: at for node, at in sorted(self.state.confirmed.items()) if node in nodes}
         for node in sorted({self.tree.home(topic) for topic in changing.add}):
-            effects.send.append((node, say.Refresh(self.state.version, now)))
+            effects.send.append((node, self._refreshing(node, self.state.version, now)))
         self._next_change(now, effects)
 
     def _starts(self, changing: Changing) -> dict[Topic, Number]:
@@ -200,6 +215,61 @@ class Subscribing(History):
             self.state.waiting.insert(0, change)
         self._next_change(now, effects)
 
+    # ── topics that have moved ────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_moved(self, message: say.Moved, now: float, effects: Effects) -> None:
+        """A node that was asked about a topic says where it lives now."""
+        place = {message.topic: Place(message.home, message.move)}
+        self._learn(self.state.moves.number, place, now, effects)
+
+    def _on_located(self, message: say.Located, now: float, effects: Effects) -> None:
+        number = self.state.moves.number
+        self._learn(message.number if message.after <= number else number, message.places, now, effects)
+        if self.state.locating and self.state.locating <= self.state.moves.number:
+            self.state.locating = 0
+            if self._lease_ms is not None and self.state.confirmed:
+                self.state.refresh_due = now
+                self._refresh(now, effects)
+
+    def _learn(self, number: int, places: Mapping[Topic, Place], now: float, effects: Effects) -> None:
+        """Topics live elsewhere: what was asked of their former homes is asked there, and whether we are known."""
+        former = {topic: self.tree.home(topic) for topic in places if self.tree.knows(topic)}
+        knew, news = self.state.moves.number, self.tree.learn(number, places)
+        if not news and knew == self.state.moves.number:
+            return
+        self._attend_anew(effects)
+        for topic in sorted(self.state.holdings.keys() & news):
+            self._follow_home(topic, former[topic], now, effects)
+        changing = self.state.changing
+        if changing is not None and changing.update:
+            homes = {self.tree.home(topic) for topic in changing.touched}
+            new = {self.tree.home(topic) for topic in changing.touched & set(news)}
+            changing.update = (changing.update & homes) | new
+            self._ask_to_update(changing, new, effects)
+            self._finish_change(now, effects)
+
+    def _follow_home(self, topic: Topic, former: Node, now: float, effects: Effects) -> None:
+        changing, home, holding = self.state.changing, self.tree.home(topic), self.state.holdings[topic]
+        if changing is not None and topic in changing.join - changing.listen:
+            self._ask_to_join(topic, effects)
+        elif changing is None or topic not in changing.join:
+            holding.moved_at = now
+            self._confirm_at(home, former, now, effects)
+        if holding.missing_since is not None:
+            number = self.state.lanes[topic].done + 1
+            effects.send.append((home, say.Inquire(topic, number, rejected=holding.forged == number)))
+
+    def _confirm_at(self, home: Node, former: Node, now: float, effects: Effects) -> None:
+        """The new home counts as confirmed for as long as the former one did."""
+        confirmed = self.state.confirmed
+        if former in confirmed:
+            confirmed[home] = min(confirmed[former], confirmed.get(home, now))
+        if former not in {self.tree.home(topic) for topic in self.topics}:
+            confirmed.pop(former, None)
+        if self._lease_ms is not None:
+            complete = self.state.version - (self.state.changing is not None)
+            effects.send.append((home, self._refreshing(home, complete, now)))
+
     # ── being known ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _refresh(self, now: float, effects: Effects) -> None:
@@ -207,16 +277,31 @@ class Subscribing(History):
             self.state.refresh_due = None
             complete = self.state.version - (self.state.changing is not None)
             for node in self.state.confirmed:
-                effects.send.append((node, say.Refresh(complete, now)))
+                effects.send.append((node, self._refreshing(node, complete, now)))
+
+    def _refreshing(self, node: Node, complete: int, now: float) -> say.Refresh:
+        """The question to a node. Of topics that have moved to it: whether it knows us as their former homes did."""
+        moved = ((topic, each) for topic, each in self.state.holdings.items() if each.home not in ("", node))
+        about = {topic: KnownAs(each.home, each.acquaintance) for topic, each in moved if self.tree.home(topic) == node}
+        return say.Refresh(complete, now, about)
 
     def _on_refreshed(self, message: say.Refreshed, now: float, effects: Effects) -> None:
         confirmed = self.state.confirmed
         if self._lease_ms is None or message.at <= confirmed.get(message.node, message.at):
             return  # nobody asked, or an old answer
+        if message.moves > self.state.moves.number:  # a topic of ours may have moved, to a node that may forget us
+            self._locate(message.moves, message.node, effects)
+            return
         holdings, lanes = self.state.holdings.items(), self.state.lanes
         known = [topic for topic, lane in lanes.items() if lane.open or self.state.reading is not None]
         here = [each for topic, each in holdings if topic in known and self.tree.home(topic) == message.node]
-        if all(each.acquaintance == message.acquaintance for each in here):
+        if message.acquaintance:
+            for topic, each in holdings:
+                if topic in message.inherited and each.home != message.node:
+                    each.home, each.acquaintance = message.node, message.acquaintance
+        if any(each.home not in ("", message.node) and message.at < each.moved_at for each in here):
+            return  # asked before we knew that the topic lives there
+        if all(each.acquaintance == message.acquaintance and each.home in ("", message.node) for each in here):
             confirmed[message.node] = message.at
         elif self.state.changing is None:  # the node has forgotten us: what is ready may be wrongly ordered
             self._rejoin(self.topics, now, effects)

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from seriatim.brokers.bulk import Catalogue, Head, Kind, Messages, Stream, patterns
-from seriatim.brokers.naming import BUCKETS_MAX, Names, is_bucket, unescape
+from seriatim.brokers.naming import BEGUN, BUCKETS_MAX, Names, is_bucket, unescape
 from seriatim.brokers.nats.api import Answer, StreamAnswer, SubjectsAnswer
 from seriatim.brokers.nats.bulk.ranges import ask_api, read_range
 from seriatim.brokers.nats.bulk.socket import NatsSocket
+from seriatim.brokers.nats.channels import is_mark
 from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.messages import MESSAGE_ID, PUBLISHER, decode_slot, decode_stamps
 from seriatim.brokers.nats.order import decode_order
@@ -71,7 +72,8 @@ class NatsReader(Struct, frozen=True):
         return decode_slot(body, topic, None, names)
 
     def stamps(self, body: bytes, topic: Topic, names: TopicNames) -> list[Stamped]:
-        return decode_stamps(body, topic, names)
+        is_about_home = topic == BEGUN or is_mark(body)  # that it begins, or that the topic has moved
+        return [] if is_about_home else decode_stamps(body, topic, names)
 
     def order(self, body: bytes) -> Ordered:
         return decode_order(body)
@@ -171,4 +173,4 @@ def _stamped_topics(connection: NatsSocket, prefix: str, stream: str) -> set[Top
         topics |= {unescape(subject.rpartition(".")[2]) for subject in found}
         offset += len(found)
         if not found or offset >= page.total:
-            return {topic for topic in topics if not topic.startswith(OPAQUE)}
+            return {topic for topic in topics if not topic.startswith(OPAQUE) and topic != BEGUN}

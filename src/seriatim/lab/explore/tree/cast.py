@@ -5,7 +5,7 @@ The search explores the inner `Sequencer`, which is given the perfect links it a
 nothing in common, and the search then need not order what happens on different ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,12 +16,12 @@ from seriatim.lab.explore.engine.plan import Plan, instances_of
 from seriatim.lab.explore.engine.world import TIMER, Channel, Role, World
 from seriatim.lab.explore.tree.checks import TreeChecks
 from seriatim.lab.explore.tree.order_checks import ORDER_BROKER
-from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notification, Topic
+from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Node, Notification, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker, KeepOrder
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Refresh, Subscribe, Ticket, Update
+from seriatim.protocols.tree.messages import CancelMove, Move, MoveEnded, Refresh, Subscribe, Ticket, Update
 from seriatim.protocols.with_broker import (
     Append,
     Begun,
@@ -92,7 +92,7 @@ class TreeWorld(Plan[Cast]):
             lane=lane_of_reconnecting if self.reconnecting else lane,
             may_lose=self.may_lose,
             answers=answers,
-            is_answer=instances_of(Changed, EventPlaced if self.options.follows_stamps else EventStored),
+            is_answer=instances_of(Changed, EventPlaced if self.options.follows_stamps else EventStored, MoveEnded),
             influence=parts.influence,
             passive=is_passive,
             normalise=wipe_timers if self.is_timeless() else leave,
@@ -143,8 +143,8 @@ def change(add: str = "", remove: str = "", start: Start | None = None) -> Chang
 
 
 def answers(command: Payload) -> int:
-    """One answer per change, and one per event. Nobody answers the broker's operator."""
-    if type(command) is KeepOrder:
+    """One answer per change, per move, and per event. Nobody answers the broker's operator, or who cancels a move."""
+    if type(command) in (KeepOrder, CancelMove):
         return 0
     return len(command.events) if type(command) is Publish else 1
 
@@ -236,6 +236,7 @@ class Parts:
     def __init__(self, plan: TreeWorld, cast: Cast) -> None:
         self.plan, self.cast, self.tree = plan, cast, plan.tree
         commands = [*plan.setup, *((address, each) for address, script in plan.scripts.items() for each in script)]
+        self.homes: dict[Topic, set[Node]] = {}  # of topics that move: all that they ever have
         self.wants: dict[Address, set[Topic]] = {}  # topics each client ever publishes to or subscribes to
         self.moves: dict[Address, set[Topic]] = {  # topics each subscriber still adds or removes
             address: {topic for each in script if isinstance(each, Change) for topic in each.add | each.remove}
@@ -244,7 +245,9 @@ class Parts:
         self.past = pasts_of(plan.scripts)  # who reads the past, and asks brokers for it
         self.publishers: list[Address] = []
         for address, command in commands:
-            if address == BROKER:
+            if isinstance(command, Move):
+                self.homes.setdefault(command.topic, {self.tree.home(command.topic)}).add(command.to)
+            if address == BROKER or address in self.tree.parents:
                 continue
             wanted = self.wants.setdefault(address, set())
             if isinstance(command, Publish):
@@ -304,11 +307,11 @@ class Parts:
         if source == TIMER:
             return None
         if target in self.tree.parents:
-            return frozenset(self._influence_at_node(target, source))
+            return frozenset(self._influence_at_node(target, source)) if not self.homes else None
         if target in self.brokers:
             if source in self.subscribers:
                 return frozenset({source})
-            homes = {self.tree.home(topic) for topic in self._topics_of(target)}
+            homes = self._homes_of(self._topics_of(target))
             listeners = {each for each in self.subscribers if self._topics_of(target) & self.wants[each]}
             if self.plan.options.follows_stamps:
                 listeners |= {each for each in self.publishers if self._topics_of(target) & self.wants[each]}
@@ -316,17 +319,23 @@ class Parts:
             return frozenset({source} | listeners | homes)
         topics = self.wants[target]
         if target in self.subscribers:
-            moves, homes = self.moves.get(target, set()), {self.tree.home(topic) for topic in topics}
+            moves, homes = self.moves.get(target, set()), self._homes_of(topics)
+            if self.homes and source not in self.brokers:
+                homes |= {self.tree.root}
             if target in self.past:
                 return frozenset({self.broker(topic) for topic in topics} | homes | {ORDER_BROKER} & set(self.brokers))
             if source not in self.brokers:
                 heard = topics if self.plan.options.tells_stages and moves else moves
                 return frozenset({self.broker(topic) for topic in heard} | homes)
             joining = self._topics_of(source) & moves if self.plan.options.mode == "ticket" else set()
-            return frozenset(self.tree.home(topic) for topic in joining)
+            return frozenset(self._homes_of(joining))
         if target in self.publishers and not self.plan.options.own_order and source != APPLICATION:
-            topics = {topic for topic in topics if source in (self.broker(topic), self.tree.home(topic))}
-        return frozenset({self.broker(topic) for topic in topics} | {self.tree.home(topic) for topic in topics})
+            topics = {topic for topic in topics if source in {self.broker(topic), *self._homes_of({topic})}}
+        return frozenset({self.broker(topic) for topic in topics} | self._homes_of(topics))
+
+    def _homes_of(self, topics: Iterable[Topic]) -> set[Node]:
+        """All homes that these topics ever have."""
+        return {home for topic in topics for home in self.homes.get(topic, {self.tree.home(topic)})}
 
     def _influence_at_node(self, node: Address, source: Address) -> set[Address]:
         if source in self.publishers and self.plan.options.follows_stamps:  # it asks: the node looks at the log

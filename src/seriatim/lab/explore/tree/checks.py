@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, stuck
+from seriatim.lab.explore.engine.checks import Fact, OrderChecks, Stopped, Violation, ids_of, inner, stuck
 from seriatim.lab.explore.tree.order_checks import history_violations, order_violations
 from seriatim.model import BROKER, Address, Notification, Number, Topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Payload
-from seriatim.protocols.tree import SequencerNode, Subscriber, TreeOptions
+from seriatim.protocols.tree import Subscriber, TreeOptions
 from seriatim.protocols.tree.messages import Granted
 from seriatim.protocols.with_broker import Change, Publish, Staged, Stamped
 
@@ -117,15 +117,15 @@ class TreeChecks(OrderChecks):
     def _on_broker(self, world: Stopped, topic: Topic) -> tuple[list[Number], Number]:
         """The numbers of the topic's events, and the last number that was given out."""
         broker = world.machine(f"{BROKER} {topic}" if BROKER not in world.addresses else BROKER)
-        node = world.machine(self.tree.home(topic))
-        sequencer = node.inner if isinstance(node, SequencerNode) else node
-        home = sequencer.state.homes.get(topic) if sequencer is not None else None
+        nodes = [inner(world.machine(node)) for node in self.tree.parents]
+        homes = [node.state.homes[topic].issued for node in nodes if node is not None and topic in node.state.homes]
+        issued = max(homes, default=0)
         kept = broker.state.topics.get(topic) if broker is not None else None
         if kept is None:
-            return [], home.issued if home is not None else 0
+            return [], issued
         events = [number for number, event in enumerate(kept.log, 1) if event is not None]
         events += [slot.number for slot in kept.slots if slot.event is not None]
-        return events, max(len(kept.log), home.issued if home is not None else 0)
+        return events, max(len(kept.log), issued)
 
 
 def explained(machine: Any) -> list[str]:

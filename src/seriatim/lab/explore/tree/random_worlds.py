@@ -13,7 +13,7 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.broker import KeepOrder
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.tree.messages import Pass
+from seriatim.protocols.tree.messages import CancelMove, Move, Pass
 from seriatim.protocols.with_broker import (
     Change,
     Delivered,
@@ -64,6 +64,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         scripts[publisher] = _publications(random, publisher, topics, random.randint(2, 8 if busy else 5))
     options = _with_history(scripts, subscribers, options, name)
     is_cut = _cut_order(scripts, options, name)
+    _move_topics(scripts, tree, topics, name)
     return TreeWorld(
         name=name,
         tree=tree,
@@ -99,12 +100,14 @@ def random_story(random: Random, name: str) -> TreeWorld:
         scripts["s3"] = [both] if random.random() < 0.5 else _wanderings(random, topics)
     for publisher in ("p1", "p2"):
         scripts[publisher] = _publications(random, publisher, topics, random.randint(2, 5))
+    tree = _tree(random, topics)
+    _move_topics(scripts, tree, topics, name)
     return TreeWorld(
         name=name,
-        tree=_tree(random, topics),
+        tree=tree,
         options=options,
         scripts=scripts,
-        one_at_a_time=frozenset(scripts),
+        one_at_a_time=frozenset(scripts) - {tree.root},
         with_links=True,
         broker_per_topic=False,
         patience=PATIENCE,
@@ -154,6 +157,22 @@ def _cut_order(scripts: dict[Address, list[Payload]], options: TreeOptions, name
     first, last = random.choice([(0, 0), (1, random.randint(1, 6)), (random.randint(2, 6), 1_000)])
     scripts[BROKER] = [KeepOrder(first, last)]
     return True
+
+
+def _move_topics(scripts: dict[Address, list[Payload]], tree: SequencingTree, topics: list[Topic], name: str) -> None:
+    """In most worlds with several nodes topics move, and sometimes a move is cancelled. Changes the scripts."""
+    random = Random(f"moves {name}")
+    if len(tree.parents) == 1 or random.random() < 0.3:
+        return
+    nodes = sorted(tree.parents)
+    script: list[Payload] = []
+    favourite = random.choice(topics)
+    for _ in range(random.choice([1, 1, 2, 3, 5])):
+        topic = favourite if random.random() < 0.5 else random.choice(topics)
+        script.append(Move(topic, random.choice(nodes)))
+        if random.random() < 0.15:
+            script.append(CancelMove(topic))
+    scripts[tree.root] = script
 
 
 def _tree(random: Random, topics: list[Topic]) -> SequencingTree:

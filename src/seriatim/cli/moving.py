@@ -1,0 +1,214 @@
+"""Moving topics of a running cluster: what the commands `move`, `apply` and `plan --apply` share."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from seriatim.brokers.capabilities import required
+from seriatim.brokers.naming import bucket_of, check_topic, is_bucket
+from seriatim.brokers.urls import kind_of, shown
+from seriatim.cli.cluster import Cluster
+from seriatim.cli.common import check_outlives, is_direct, write_whole
+from seriatim.model import ConnectionFailed, InputError, Node, RequestRefused, TimedOut, Topic
+from seriatim.order import SequencingTree
+from seriatim.server.config import read_plan
+from seriatim.server.description import ClusterDescription
+from seriatim.server.moving import AskMove, Question, StartMove, StopMove, TopicMove, admin_subject, decode_answer
+
+ANSWER_S = 2.0  # one answer of the root; then it is asked again
+LOOK_S = 0.005
+LOOK_S_MAX = 0.1
+UNDO_S = 5.0  # how long a move that took too long may take to be undone
+SHOWN_MAX = 10
+
+STEPS = {
+    "waiting": "waits for its turn",
+    "quiesce": "its home finishes what it has, and hands it over",
+    "switch": "every node is told",
+}
+
+
+class Moved(NamedTuple):
+    """A topic that has moved. `waited_ms` None: nobody has taken the time."""
+
+    topic: Topic
+    source: Node
+    to: Node
+    waited_ms: float | None
+
+    @property
+    def text(self) -> str:
+        took = f"{self.waited_ms:,.0f} ms" if self.waited_ms is not None else "for an unknown time"
+        return f"{self.topic}: {self.source} → {self.to}, waited {took}"
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {"topic": self.topic, "from": self.source, "to": self.to, "waited_ms": self.waited_ms}
+
+
+class Mover:
+    """Asks the root of one cluster, over the broker."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.description = cluster.description
+        self.tree = cluster.description.tree
+        self._requests = required(cluster.requests, "url", "has no request and reply", "use a broker that has them")
+        self._subject = admin_subject(cluster.description.cluster, self.tree.root)
+
+    async def move(
+        self, topic: Topic, to: Node, timeout_s: float, on_step: Callable[[str], None] = lambda step: None
+    ) -> Moved:
+        """Move a topic, and wait until it is there. RequestRefused: it stays where it is, and why.
+
+        TimedOut: it took too long; it was undone if it still could be, and the error says where the topic is.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        before = await self._ask(AskMove(topic), deadline_s)
+        answer = await self._ask(StartMove(topic, to), deadline_s)
+        told, pause_s = "", LOOK_S
+        while answer.step:
+            if answer.step != told:
+                told = answer.step
+                on_step(told)
+            if time.monotonic() > deadline_s:
+                return await self._give_up(before, to, timeout_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_S_MAX)
+            answer = await self._ask(AskMove(topic), deadline_s)
+        return self._ended(before, answer, to)
+
+    async def _give_up(self, before: TopicMove, to: Node, timeout_s: float) -> Moved:
+        deadline_s = time.monotonic() + UNDO_S
+        answer = await self._ask(StopMove(before.topic), deadline_s)
+        while answer.step and time.monotonic() < deadline_s:
+            await asyncio.sleep(LOOK_S_MAX)
+            answer = await self._ask(AskMove(before.topic), deadline_s)
+        if answer.step:
+            where = f"it goes on by itself ({STEPS[answer.step]}): `seriatim explain` says what it waits for"
+        elif answer.home == to:
+            return self._ended(before, answer, to)
+        else:
+            where = f"it was undone, and {before.topic} lives on {answer.home} as before"
+        raise TimedOut(f"the move of {before.topic} to {to} took longer than {timeout_s:g} s; {where}")
+
+    def _ended(self, before: TopicMove, answer: TopicMove, to: Node) -> Moved:
+        if answer.home != to:
+            reason = answer.reason or "the root was started again, and has undone it; try again"
+            raise RequestRefused(f"{answer.topic} lives on {answer.home} as before: {reason}")
+        return Moved(answer.topic, before.home, to, answer.waited_ms)
+
+    async def _ask(self, question: Question, deadline_s: float) -> TopicMove:
+        """Ask until the root answers: it may just be starting, or be taken over by its standby."""
+        body = msgspec.json.encode(question)
+        while True:
+            left_s = deadline_s - time.monotonic()
+            data = await self._requests.request(self._subject, body, max(0.1, min(ANSWER_S, left_s)))
+            if data is not None:
+                answer = decode_answer(data)
+                if answer.refused:
+                    raise RequestRefused(f"the root {self.tree.root} refused: {answer.refused}")
+                return answer
+            if time.monotonic() > deadline_s:
+                fix = "start it, and ask again: the command goes on where it was"
+                raise ConnectionFailed(f"the root {self.tree.root} does not answer on {self._subject}; {fix}")
+            await asyncio.sleep(LOOK_S_MAX)
+
+
+# ── what is refused before anything changes ───────────────────────────────────────────────────────────────────────
+
+
+def check_url(url: str) -> None:
+    """InputError: topics do not move there."""
+    if is_direct(url):
+        raise InputError("--url", "peers and overlays have no homes of topics", "use the URL of a broker")
+    check_outlives(url, "--url")
+    if kind_of(url).lossy:
+        problem = f"{shown(url)} may lose events, and topics do not move on such a broker"
+        raise InputError("--url", problem, "use nats:// with JetStream")
+
+
+def check_cluster(description: ClusterDescription) -> None:
+    if description.order == "atoms":
+        problem = f"cluster {description.cluster} orders by atoms, which have no homes of topics"
+        raise InputError("--cluster", problem, "use a cluster with a tree")
+
+
+def check_move(description: ClusterDescription, tree: SequencingTree, topic: Topic, to: Node) -> None:
+    """InputError: there is no such topic or node."""
+    if to not in tree.parents:
+        raise InputError("--to", f"there is no node {to!r}", f"use one of {', '.join(sorted(tree.parents))}")
+    if description.buckets and not is_bucket(topic, description.buckets):
+        bucket = bucket_of(topic, description.buckets)
+        problem = f"{topic!r} shares bucket {bucket!r} with other topics, and they move together"
+        raise InputError("TOPIC", problem, f"move {bucket}")
+    check_topic(topic)
+    tree.home(topic)  # raises if unknown
+
+
+# ── plans ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def homes_of_plan(plan: Mapping[str, Any], description: ClusterDescription, name: str) -> dict[Topic, Node]:
+    """The homes that a plan gives. InputError: this cluster cannot get there."""
+    tree = description.tree
+    for node, shape in plan["nodes"].items():
+        if node not in tree.parents:
+            fix = "plan with the nodes that run (`seriatim plan --nodes cluster.toml`)"
+            raise InputError(f"nodes.{node}", f"{name} lists this node, and the cluster does not have it", fix)
+        if shape.get("parent") != tree.parents[node]:
+            problem = f"{name} wants it below {shape.get('parent')}, and it runs below {tree.parents[node]}"
+            fix = "plan for the tree as it is (`seriatim plan --nodes cluster.toml --keep-tree`)"
+            raise InputError(f"nodes.{node}", f"{problem}; topics move, nodes do not", fix)
+    for topic, node in plan["homes"].items():
+        check_move(description, tree, topic, node)
+    return dict(plan["homes"])
+
+
+def undo_path(plan: Path) -> Path:
+    """Where it is written down what a plan has moved away from."""
+    return plan.with_name(f"{plan.stem}.undo.toml")
+
+
+def keep_undo(path: Path, homes: Mapping[Topic, Node], left: Mapping[Topic, Node]) -> None:
+    """Write down where topics lived before they move. `homes`: what the plan wants; `left`: where the rest lives.
+
+    If the file is of the same plan, begun and not finished, what it says stays.
+    """
+    known: dict[Topic, Node] = read_plan(path)["homes"] if path.exists() else {}
+    is_begun = known and known.keys() <= homes.keys() and any(topic in left for topic in known)
+    lines = toml_homes({**left, **(known if is_begun else {})})
+    try:
+        write_whole(path, "\n".join(["# where these topics lived before they moved", "[homes]", *lines, ""]))
+    except OSError as error:
+        problem = f"{path} cannot be written ({error.strerror}), and nothing could be undone without it"
+        raise InputError("--undo-file", problem, "name another file") from None
+
+
+def toml_homes(homes: Mapping[Topic, Node]) -> list[str]:
+    """JSON's strings are TOML's too."""
+    return [f"{json.dumps(topic)} = {json.dumps(node)}" for topic, node in homes.items()]
+
+
+async def apply_homes(
+    mover: Mover, homes: Mapping[Topic, Node], undo: Path | None, timeout_s: float, on_moved: Callable[[Moved], None]
+) -> list[Moved]:
+    """Move what does not live where it should, one topic after the other, in this order.
+
+    `undo`: where to write down, before anything moves, where the topics lived. Stops at the first that does not move.
+    """
+    left = {topic: mover.tree.home(topic) for topic, node in homes.items() if mover.tree.home(topic) != node}
+    if undo is not None and left:
+        keep_undo(undo, homes, left)
+    moved: list[Moved] = []
+    for topic in left:
+        try:
+            moved.append(await mover.move(topic, homes[topic], timeout_s))
+        except (RequestRefused, ConnectionFailed, TimedOut) as error:
+            raise type(error)(f"stopped after {len(moved):,} of {len(left):,} topics: {error}") from None
+        on_moved(moved[-1])
+    return moved
