@@ -74,7 +74,8 @@ class Joining(SequencerCore):
             return self._why_not_home(message.topic)
         if message.topic not in message.topics:
             return "topics must include the topic that is added"
-        return self._problem_with_topics(message.topics | message.left)
+        problem = self._problem_with_topics(message.topics | message.left)
+        return problem if problem is not None or not self.state.removed else self._problem_with_removed(message.topic)
 
     def _problem_with_topics(self, topics: frozenset[Topic]) -> str | None:
         unknown = sorted(topic for topic in topics if not self.tree.knows(topic))
@@ -246,7 +247,10 @@ class Joining(SequencerCore):
 
     def _watch(self, topics: Iterable[Topic], now: float, effects: Effects) -> None:
         """Have these logs watched, unless that is known, or asked already."""
-        new = frozenset(topic for topic in topics if topic not in self._unanswered and not self._is_measured(topic))
+        asked, removed = self._unanswered, self.state.removed
+        new = frozenset(
+            topic for topic in topics if topic not in asked and topic not in removed and not self._is_measured(topic)
+        )
         if new:
             self._unanswered |= new
             if self._watch_due is None:
@@ -260,6 +264,12 @@ class Joining(SequencerCore):
         self._watch_due = None
         listed = (topic for topic, node in self.tree.homes.items() if node == self.node)
         self._watch((*listed, *self.state.homes, *self._unmeasured_joins), now, effects)
+
+    def _forget_measure(self, topic: Topic) -> None:
+        """The topic was removed: ask no more, or its log would be made again."""
+        self._unmeasured_joins.pop(topic, None)
+        if topic in self._unanswered:
+            self._answered(topic, self._watched_at)
 
     def _answered(self, topic: Topic, now: float) -> None:
         """One answer less to wait for. Others may be on their way, so there is no hurry to ask again."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import OrderedRange
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Start, Trimmed, Written
+from seriatim.protocols.with_broker import Discarded, Grown, Kept, OrderKept, Start, Trimmed, Written
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -316,9 +316,16 @@ class OrderFound(Struct, frozen=True, tag=True):
     lasts: dict[Topic, Number]
 
 
+class Remove(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Operator → home: give up this topic; `is_forced`: also if somebody holds it."""
+
+    topic: Topic
+    is_forced: bool = False
+
+
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
-FromBroker: TypeAlias = Grown | Kept | OrderKept | Trimmed | Written
+FromBroker: TypeAlias = Discarded | Grown | Kept | OrderKept | Trimmed | Written
 Climbing: TypeAlias = Pass | Announce | Cut | Summary
 BetweenNodes: TypeAlias = Pass | Announce | Cut | Summary | Routed
-ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | Remove
 Input: TypeAlias = FromClients | FromBroker | BetweenNodes | ToItself  # what a node takes, and its journal keeps

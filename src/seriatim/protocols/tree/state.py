@@ -98,6 +98,7 @@ class SequencerState(Struct, array_like=True):
     joins: dict[Address, dict[Topic, Join]] = field(default_factory=dict)
     open_tickets: dict[Address, int] = field(default_factory=dict)
     order: OrderState = field(default_factory=OrderState)
+    removed: dict[Topic, bool] = field(default_factory=dict)  # False: it is under way
 
 
 def new_state(options: TreeOptions) -> SequencerState:
