@@ -13,6 +13,7 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Unfollow(topic)      stop
     Ordered(…)           append it to the order log, once                  OrderKept
     ReadOrder(after)     read the order log                                OrderRead, when something follows
+    Discard(topic, last) remove a topic, and go on behind last         Discarded, or Grown if the log is longer
     Write(…)             fill the slot if it is empty                      Written (what it holds)
     Listen(topic, after) deliver from there on, in order, with stamps      Listening, Delivered, Stamped, Trimmed
     Unlisten(topic)      stop
@@ -193,6 +194,7 @@ class Broker:
 
     knows_repeats: bool = False  # an event that is appended again is known by its id and kept once
     has_stages: bool = False  # `Staged` is handed on to whoever attends. If not, stamps are told when they are finished
+    removes_topics: bool = False  # `Discard` is carried out
     is_dense: bool = True  # each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual
 
     @property

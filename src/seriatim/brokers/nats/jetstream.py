@@ -23,10 +23,11 @@ from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stages import Stages
+from seriatim.brokers.nats.stamps import is_end
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS
 from seriatim.brokers.seam import Deliver, OnError
-from seriatim.model import Address, InputError, Node, RemoteError, RequestRefused, Topic
+from seriatim.model import Address, InputError, Node, Number, RemoteError, RequestRefused, Topic
 
 PACE_MS_MAX = 60_000.0
 
@@ -39,6 +40,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
 
     knows_repeats = True
     has_stages = True
+    removes_topics = True
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         super().__init__(url, buckets=0 if streams == "topic" else streams, **connection)
         self.api = Api(self.link, domain)
         self.streams = Streams(self.api, self.names, options if options is not None else StreamOptions())
+        self.streams.numbered_to = self._numbered_to
         self.readers = Readers(self.api, self.names.cluster)
         self.following = StampFollowing(self)
         self.stages = Stages(self.link, self.names, self.topic_names)
@@ -106,6 +109,18 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         if len(streams) == 1:
             return streams[0].removeprefix(self.names.stamps_stream(""))
         raise RequestRefused(f"which of {len(streams)} nodes is home to {topic} is not known; call configure first")
+
+    async def _numbered_to(self, topic: Topic) -> Number:
+        """The last number of a removed topic: a log that is made anew begins behind it. 0: it was never removed."""
+        if self.mode != "log" or self.home_of is None:
+            return 0
+        node = self.home_of(topic)
+        subject = self.names.stamps_subject(node, topic)
+        try:
+            last = await self.api.message(self.names.stamps_stream(node), {"last_by_subj": subject})
+        except StreamNotFound:
+            return 0
+        return decode_stamps(last.data, topic)[-1].last if last is not None and is_end(last) else 0
 
     async def stamped_epoch(self, node: Node) -> int | None:
         stream = self.names.stamps_stream(node)

@@ -31,6 +31,7 @@ STAMPS_PER_MESSAGE = 1_000
 ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 LOG = "Seriatim-Log"
+END = "Seriatim-Removed"  # the topic was removed: a log that is made anew begins behind the number of this stamp
 NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
 
 
@@ -85,6 +86,27 @@ class StampChannel:
     def name_log(self, topic: Topic, log: Sighting) -> None:
         """The log that the next stamps are of."""
         self._lanes.setdefault(topic, Lane()).log = log
+
+    async def end(self, topic: Topic, last: Number, epoch: int) -> None:
+        """Forget the stamps of a topic, except how far they went: a log that is made anew goes on behind that.
+
+        Call it when all of them are kept. ConnectionFailed: try again; it may be done already, or in part.
+        """
+        lane = self._lanes.setdefault(topic, Lane())
+        await self._read_back(topic, lane)
+        stream = self._streams.names.stamps_stream(self._node)
+        subject = self._streams.names.stamps_subject(self._node, topic)
+        if last:
+            body = encode_stamps([Stamped(topic, last, last, {}, epoch)])
+            await self._streams.api.publish(subject, body, {EXPECTED: str(lane.position), END: str(last)})
+        await self._streams.api.purge_subject(stream, subject, keep=1 if last else 0)
+        self._lanes.pop(topic, None)
+
+    async def is_ended(self, topic: Topic) -> bool:
+        """Whether the last that was written of this topic is that it was removed."""
+        subject = self._streams.names.stamps_subject(self._node, topic)
+        last = await self._streams.api.message(await self._streams.stamps(self._node), {"last_by_subj": subject})
+        return last is not None and is_end(last)
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -196,3 +218,8 @@ class StampChannel:
 def stamped_log(stored: Stored) -> Sighting:
     """The log that a message of stamps belongs to. Stamps written before a home looks again prove nothing."""
     return Sighting(stored_headers(stored.hdrs).get(LOG, ""), earlier(stored.time, NOTICED_S))
+
+
+def is_end(stored: Stored) -> bool:
+    """Whether a message of stamps says that its topic was removed."""
+    return END in stored_headers(stored.hdrs)

@@ -11,7 +11,7 @@ The subjects of a bucket's stream are the names in use; members.py adds them.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -80,6 +80,7 @@ class Streams:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.members = Members(api, names)
         self._later: set[asyncio.Task[None]] = set()
+        self.numbered_to: Callable[[Topic], Awaitable[int]] | None = None  # of a topic that was removed; else 0
 
     def close(self) -> None:
         for task in self._later:
@@ -133,8 +134,11 @@ class Streams:
         if found is not None:
             self._check_usable(found, topic)
             return stream
+        config = self._log_config(stream, [topic])
+        if self.numbered_to is not None and (numbered_to := await self.numbered_to(topic)):
+            config["first_seq"] = numbered_to + 1
         try:
-            await self.api.create_stream(self._log_config(stream, [topic]))
+            await self.api.create_stream(config)
         except StreamNameInUse:
             self._check_usable((await self.api.info(stream)).config, topic)
         except SubjectsOverlap:

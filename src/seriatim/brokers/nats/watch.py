@@ -145,6 +145,12 @@ class Watcher:
         if each is not None and each.waits_for and last >= each.waits_for:
             self._go_on(each)
 
+    def forget(self, topic: Topic) -> None:
+        """Watch no longer: the topic is removed."""
+        each = self._watched.pop(topic, None)
+        if each is not None:
+            self._silence(each)
+
     def _begin(self, each: Watched) -> None:
         if not each.asking:
             each.asking = True
@@ -209,7 +215,7 @@ class Watcher:
             self._on_state(each, reply)
             return
         each.asking = False
-        if self._closed:
+        if self._closed or each.broken:
             return
         position = (reply.headers or {}).get("Nats-Sequence", "")
         if len(reply.data) > SMALL_BYTES or no_responders(reply):
@@ -219,7 +225,7 @@ class Watcher:
 
     def _on_state(self, each: Watched, reply: Reply) -> None:
         each.asking = False
-        if self._closed:
+        if self._closed or each.broken:
             return
         if reply is None:
             if self._link.is_up:  # no answer in time; without a connection everything begins anew when there is one
@@ -367,8 +373,8 @@ class Watcher:
         until = time.monotonic() + self._pace_s / 2
         while self._agenda and self._agenda[0][0] <= until:
             due, topic = heapq.heappop(self._agenda)
-            each = self._watched[topic]
-            if each.due != due:
+            each = self._watched.get(topic)
+            if each is None or each.due != due:
                 continue
             each.due = None
             if each.topic not in self._busy:  # the slow round
@@ -390,12 +396,15 @@ class Watcher:
 
     def _break(self, each: Watched, error: SeriatimError) -> None:
         """Stop watching and remove the alarms: a publisher hears that its stream is gone only if nobody listens."""
-        each.broken = True
+        self._silence(each)
+        self._refuse(each, error)
+
+    def _silence(self, each: Watched) -> None:
+        each.broken, each.due = True, None
         for switch_off in each.alarms.values():
             switch_off()
         each.alarms.clear()
         self._busy.discard(each.topic)
-        self._refuse(each, error)
 
     def _refuse(self, each: Watched, error: SeriatimError) -> None:
         self._on_error(Watch(frozenset({each.topic})), error)

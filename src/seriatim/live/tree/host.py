@@ -63,6 +63,11 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
     def epoch(self) -> int:
         return self.machine.epoch
 
+    @property
+    def removes_topics(self) -> bool:
+        """Whether the broker can drop what there is of a topic."""
+        return self._broker.removes_topics
+
     async def rebuild(self, recovered: Recovered) -> Rebuilt[SequencerNode, Founded]:
         is_new = recovered.snapshot is None and not recovered.records
         if is_new and self.options.mode == "log" and (epoch := await self._epoch_on_broker()) is not None:

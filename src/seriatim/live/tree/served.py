@@ -3,18 +3,21 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from seriatim.live.served import Served
 from seriatim.live.tree.host import NodeHost
+from seriatim.live.tree.inventory import Inventory
 from seriatim.live.tree.standby import Standby
 from seriatim.live.tree.survey import Surveyor
 from seriatim.live.tree.wire import TREE
-from seriatim.model import JournalError, Node
+from seriatim.model import Address, JournalError, Node
 from seriatim.runtime import Journal
+from seriatim.server.status import INVENTORY
 
 if TYPE_CHECKING:
     from seriatim.live.server import SequencerServer
@@ -55,6 +58,19 @@ class ServedNode(Served[NodeHost]):
         tree = self._config.tree
         parent = tree.parents[self.node]
         return {each: "parent" if each == parent else "child" for each in tree.neighbours(self.node)}
+
+    def answers(self) -> Mapping[str, Callable[[bytes], bytes | None]]:
+        def answer(word: str, data: bytes) -> bytes | None:
+            host = self.host
+            if host is None or self.role != "active":
+                return None
+            return Inventory(host, time.monotonic() - self._started_s, self._where).answers()[word](data)
+
+        return {word: partial(answer, word) for word in INVENTORY}
+
+    def _where(self, client: Address) -> str | None:
+        guest = self.listener.owners.get(client)
+        return guest.peer if guest is not None else None
 
     async def start(self) -> None:
         """Start like any node. A node with standbys waits for its turn instead, and this returns at once."""

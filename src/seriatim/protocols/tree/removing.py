@@ -2,8 +2,8 @@
 
 The operator asks (`Remove`). The home refuses while somebody holds the topic, unless it is forced. From then on it
 takes no tickets and no joins for it. When every number that it gave out is settled, it has the broker drop the events,
-stamps and slots (`Discard`), and repeats that until the broker has done so (`Discarded`). A log that has grown meanwhile
-is numbered and stamped first, so no number is ever without its place in the order log.
+stamps and slots (`Discard`), and repeats that until the broker has done so (`Discarded`). A log that has grown
+meanwhile is numbered and stamped first, so no number is ever without its place in the order log.
 
 *Numbers go on.* The count stays, here and wherever it has passed: a topic of the same name that is made anew begins
 behind it. Order log, archives, stamps of other topics and durable subscribers name events by topic and number; a number
