@@ -37,6 +37,7 @@ from seriatim.brokers.capabilities import (
     BrokerServer,
     FencedJournal,
     FencedJournals,
+    LogFacts,
     OrderLog,
     Records,
     ReplayPlace,
@@ -218,8 +219,18 @@ class Broker:
         The subscription can then go on on another machine, and a second process with its name fences the first.
         """
         journals = self.journals(f"{cluster}-durable", replicas)  # another name than the nodes' journals have
-        name = re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found.group()):02x}", durable)
-        return journals.journal(name, connects=True) if journals is not None else None
+        return journals.journal(_journal_name(durable), connects=True) if journals is not None else None
+
+    async def remove_durable_journal(self, durable: str, *, cluster: str) -> bool:
+        """Delete the journal of a durable subscription that is kept on the broker. False: there was none."""
+        journals = self.journals(f"{cluster}-durable", 1)
+        if journals is None:
+            return False
+        await journals.open()
+        try:
+            return await journals.remove(_journal_name(durable))
+        finally:
+            await journals.close()
 
     @property
     def lives(self) -> Lives | None:
@@ -228,6 +239,10 @@ class Broker:
 
     def order_log(self) -> OrderLog | None:
         """The order of all events, to be read."""
+        return None
+
+    async def topic_logs(self) -> dict[Topic, LogFacts] | None:
+        """The logs of topics (or buckets) that there are. Makes none. None: this broker keeps no logs."""
         return None
 
     def row_channel(self, table: str, client: str) -> RowChannel | None:
@@ -247,6 +262,10 @@ class Broker:
         `on_stored` is told the last place that is stored, and the count.
         """
         return None
+
+
+def _journal_name(durable: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found.group()):02x}", durable)
 
 
 class Kind:

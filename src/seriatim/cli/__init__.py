@@ -32,6 +32,8 @@ GROUPS = {
         "broker": "Run one broker of an overlay that filters by content.",
         "status": "Show the nodes of a running cluster.",
         "explain": "Say what waits for what in a running cluster.",
+        "topics": "List the topics of a cluster; add and remove them.",
+        "durables": "List durable subscriptions and how far they are; remove them.",
         "order": "Print the order log: one order of all events.",
         "bench": "Load a broker: events per second, and how late they are notified.",
     },

@@ -218,11 +218,11 @@ class Client(Struct, frozen=True, kw_only=True):
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, timeout_s: float) -> "AsyncIterator[Broker]":
+async def opened(url: str, timeout_s: float, **options: Any) -> "AsyncIterator[Broker]":
     """The broker at this URL. ConnectionFailed: it does not answer in time."""
     from seriatim.brokers.urls import open_broker, shown
 
-    broker = open_broker(url)
+    broker = open_broker(url, **options)
     try:
         try:
             async with asyncio.timeout(timeout_s):

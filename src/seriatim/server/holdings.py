@@ -56,7 +56,7 @@ class DurablesPage(Struct, frozen=True, kw_only=True):
 
 
 class GiveUp(Struct, frozen=True):
-    """A request: remove this topic, or forget this durable subscriber. `force`: also if it is in use."""
+    """A request: add or remove this topic, or forget this durable subscriber. `force`: also if it is in use."""
 
     name: str
     force: bool = False

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from seriatim.model import Node
 
 Role = Literal["active", "standby", "starting", "failed", "stopped"]
-INVENTORY = ("topics", "durables", "remove", "forget")  # what else a node of a tree answers: holdings.py
+INVENTORY = ("topics", "durables", "add", "remove", "forget")  # what else a node of a tree answers: holdings.py
 EXPLAIN_LINES_MAX = 1_000  # an answer must fit into one message of the broker
 
 
@@ -81,8 +81,10 @@ class NodeExplanation(Struct, frozen=True, kw_only=True):
 
 
 def node_subject(cluster: str, what: str, node: Node, place: int | None = None) -> str:
-    """Where on the broker to ask: "status", "explain", or one of INVENTORY. Without a place the active process answers; with one, the process at that address of
-    the node, active or not."""
+    """Where on the broker to ask: "status", "explain", or one of INVENTORY.
+
+    Without a place the active process answers; with one, the process at that address of the node, active or not.
+    """
     return f"_{cluster}.{what}.{node}" + (f".{place}" if place is not None else "")
 
 

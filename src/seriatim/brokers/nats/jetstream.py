@@ -11,9 +11,10 @@ publisher that repeats it later, because the server was away for longer, may app
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from seriatim.brokers.capabilities import IN_FLIGHT, ReplayPlace
+from seriatim.brokers.capabilities import IN_FLIGHT, LogFacts, ReplayPlace
 from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
+from seriatim.brokers.nats.facts import logs_among
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.lives import NatsLives
@@ -76,6 +77,9 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
     @property
     def lives(self) -> NatsLives:
         return self._lives
+
+    async def topic_logs(self) -> dict[Topic, LogFacts]:
+        return logs_among(await self.api.all_streams(), self.names)
 
     def order_log(self) -> NatsOrderLog:
         return NatsOrderLog(self.streams)

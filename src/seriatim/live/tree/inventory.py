@@ -13,14 +13,15 @@ import msgspec
 
 from seriatim.live.tree.host import NodeHost
 from seriatim.model import UNREADABLE, Address, Topic
-from seriatim.protocols.tree.messages import Forget, Remove
+from seriatim.protocols.tree.messages import Add, Forget, Remove, Subscribe
+from seriatim.protocols.tree.node import refusal
 from seriatim.protocols.tree.state import SequencerState
 from seriatim.server.holdings import (
     PAGE,
     DurableRow,
     DurablesPage,
-    GiveUp,
     GivenUp,
+    GiveUp,
     Page,
     TopicRow,
     TopicsPage,
@@ -89,6 +90,19 @@ class Inventory:
             more=more,
         )
 
+    def add(self, question: GiveUp) -> GivenUp:
+        """Begin to use a topic. When its log is there, it is done."""
+        topic, state = question.name, self._state
+        refused = refusal(Subscribe(0, topic, frozenset({topic})), state.homes)
+        if refused is not None:
+            return GivenUp(refused.reason)
+        if state.removed.get(topic) is False:
+            return GivenUp("it is being removed; ask again when that is done")
+        if not self._host.tree.knows(topic) or self._host.tree.home(topic) != self._host.node:
+            return GivenUp(f"{self._host.node} is not its home")
+        self._host.driver.deliver(self._host.node, Add(topic))
+        return GivenUp()
+
     def remove(self, question: GiveUp) -> GivenUp:
         """Begin to remove a topic. When it is no longer listed, it is done."""
         if not self._host.removes_topics:
@@ -116,6 +130,7 @@ class Inventory:
         return {
             "topics": _answering(Page, self.topics),
             "durables": _answering(Page, self.durables),
+            "add": _answering(GiveUp, self.add),
             "remove": _answering(GiveUp, self.remove),
             "forget": _answering(GiveUp, self.forget),
         }

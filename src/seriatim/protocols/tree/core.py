@@ -6,6 +6,7 @@ subscriptions (joining.py), the order log (ordering.py), removing topics (removi
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from seriatim.model import Address, Node, Number, Position, Topic
 from seriatim.order import CouplingTable, LevelTable, OrderedRange, PassageTable, SequencingTree
@@ -51,6 +52,10 @@ class SequencerCore(ABC):
     @abstractmethod
     def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
         """The broker told how long the log of a topic homed here is."""
+
+    @abstractmethod
+    def _watch(self, topics: Iterable[Topic], now: float, effects: Effects) -> None:
+        """Have these logs watched, unless that is known, or asked already."""
 
     @abstractmethod
     def _forget_measure(self, topic: Topic) -> None:

@@ -316,6 +316,12 @@ class OrderFound(Struct, frozen=True, tag=True):
     lasts: dict[Topic, Number]
 
 
+class Add(Struct, frozen=True, tag=True):
+    """Operator → home: this topic is in use from now on; have its log watched, and made if there is none."""
+
+    topic: Topic
+
+
 class Remove(Struct, frozen=True, tag=True, omit_defaults=True):
     """Operator → home: give up this topic; `is_forced`: also if somebody holds it."""
 
@@ -327,5 +333,5 @@ FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
 FromBroker: TypeAlias = Discarded | Grown | Kept | OrderKept | Trimmed | Written
 Climbing: TypeAlias = Pass | Announce | Cut | Summary
 BetweenNodes: TypeAlias = Pass | Announce | Cut | Summary | Routed
-ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | Remove
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | Add | Remove
 Input: TypeAlias = FromClients | FromBroker | BetweenNodes | ToItself  # what a node takes, and its journal keeps

@@ -51,6 +51,14 @@ class Removing(SequencerCore):
         """Who holds the topic, or is just joining it."""
         return sorted(name for name, holder in self.state.couplings.holders.items() if topic in holder.topics)
 
+    def _on_add(self, source: Address, message: say.Add, now: float, effects: Effects) -> None:
+        """A topic begins to be used before anybody publishes or subscribes: a plain client may publish to it."""
+        topic = message.topic
+        if self._is_home(topic) and self._problem_with_removed(topic) is None:
+            self._home(topic)
+            if self.options.mode == "log":
+                self._watch([topic], now, effects)
+
     def _on_remove(self, source: Address, message: say.Remove, now: float, effects: Effects) -> None:
         topic = message.topic
         if self._why_not_removable(message) is not None:

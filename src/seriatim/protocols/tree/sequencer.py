@@ -40,6 +40,7 @@ class Sequencer(Numbering, Joining, Ordering, Removing):
         broker, itself = frozenset({BROKER}), frozenset({node})
         # What each message is handled by, and who may send it; None: any client.
         self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], frozenset[Address] | None]] = {
+            say.Add: (self._on_add, itself),
             say.Announce: (self._on_climbing, neighbours),
             say.BeginOrder: (self._on_begin_order, itself),
             say.Cut: (self._on_climbing, neighbours),
