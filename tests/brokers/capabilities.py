@@ -1,5 +1,6 @@
 """What not every broker can do, as a part of the suite: whoever says that it can is held to it."""
 
+import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
@@ -8,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import OrderBounds, Reached, ReplayedEvent, ReplayPlace
-from seriatim.model import Address, InputError, JournalError
+from seriatim.brokers.lives import new_life, refuse_if_taken
+from seriatim.model import Address, Closed, Fenced, InputError, JournalError, Taken
 from seriatim.order import OrderedRange, from_position
 from seriatim.protocols.with_broker import (
     Attend,
@@ -54,6 +57,7 @@ class Capabilities:
     has_rows = False
     has_replay = False
     has_order_log = False
+    has_lives = False
 
     @abstractmethod
     def world(self) -> "AbstractAsyncContextManager[World]":
@@ -75,6 +79,7 @@ class Capabilities:
             assert (broker.row_channel("deliveries", "me") is not None) == self.has_rows
             assert (broker.replay("digest", "replay") is not None) == self.has_replay
             assert (broker.order_log() is not None) == self.has_order_log
+            assert (broker.lives is not None) == self.has_lives
 
     async def test_the_order_log_is_kept_once_and_read_from_any_position(self) -> None:
         self.needs(self.has_order_log, "keeps no order log")
@@ -112,6 +117,49 @@ class Capabilities:
             root.send(Ordered(40, (), 1))
             await root.until(lambda: root.of(OrderKept) == [OrderKept(34), OrderKept(40)], "what is lost, and noted")
             assert await log.read(34) == OrderRead(40, ())
+
+    async def test_of_two_lives_one_has_the_name_and_the_other_is_told(self) -> None:
+        self.needs(self.has_lives, "registers no lives")
+
+        async with self.world() as world:
+            one, two = (await world.connect()).lives, (await world.connect()).lives
+            assert one is not None and two is not None
+            first, second, third = one.claim("node", "eu.1"), two.claim("node", "eu.1"), two.claim("durable", "eu.1")
+            assert [await each.look() for each in (first, second, third)] == [None, None, None]
+            assert not await first.answers()
+            mine = new_life(1, "journal a")
+            await first.register(mine)
+            with pytest.raises(Fenced, match=r"another process has taken over node eu.1: process .*, journal a, epoch"):
+                await second.register(new_life(1, "journal b"))
+            with pytest.raises(Closed, match="no life is registered"):
+                await second.say({})
+            await third.register(new_life(1, "another kind"))
+            await first.say({"orders": 17, "prices.eu": 4})
+            assert await second.look() == structs.replace(mine, numbers={"orders": 17, "prices.eu": 4})
+            with pytest.raises(Taken, match=r"node eu.1 is run by another process .*, which answers; stop it first"):
+                await refuse_if_taken(second, "node eu.1", "stop it first")
+            with pytest.raises(Fenced):
+                await second.register(new_life(1, "an epoch that is not later"))
+            await second.look()
+            await second.register(later := new_life(2, "journal b"))
+            assert isinstance(await asyncio.wait_for(first.lost, WRITTEN_S), Fenced)
+            for refused in (first.say({"orders": 18}), first.check()):
+                with pytest.raises(Fenced, match="journal b, epoch 2"):
+                    await refused
+            await second.check()
+            assert await third.look() is not None and not third.lost.done()
+            fourth = one.claim("node", "eu.1")
+            assert await fourth.look() == later and await fourth.answers()
+            await second.say({"orders": 20}, is_ended=True)
+            await second.close()
+            await second.close()
+            ended = await fourth.look()
+            assert ended is not None and ended.is_ended and ended.numbers == {"orders": 20}
+            assert not await fourth.answers(0.5)
+            await refuse_if_taken(fourth, "node eu.1", "stop it first")
+            await fourth.register(new_life(7, "journal c"))
+            for each in (first, third, fourth):
+                await each.close()
 
     async def test_records_are_read_by_everybody_and_replaced(self) -> None:
         self.needs(self.has_records, "keeps no records")

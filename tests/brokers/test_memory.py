@@ -42,27 +42,28 @@ async def memory_world(**options: float) -> AsyncIterator[World]:
 
 
 class TestMemory(Conformance):
-    has_order_log = True
+    has_order_log = has_lives = True
 
     def world(self):  # type: ignore[no-untyped-def]
         return memory_world()
 
 
 class TestMemoryInBuckets(Conformance):
-    has_order_log = True
+    has_order_log = has_lives = True
 
     def world(self):  # type: ignore[no-untyped-def]
         return memory_world(buckets=16)
 
 
 class TestMemorySlots(SlotConformance):
-    has_order_log = True
+    has_order_log = has_lives = True
 
     def world(self):  # type: ignore[no-untyped-def]
         return memory_world()
 
 
 class TestMemoryWithoutLog(SlotConformance):
+    has_lives = True
     keeps_log = False
     replays = False
 

@@ -127,6 +127,19 @@ class Names:
         """What the root publishes ranges of the order log as."""
         return f"{self.prefix}.order"
 
+    @property
+    def lives_stream(self) -> str:
+        """The stream of registered lives."""
+        return f"{self.cluster}-lives"
+
+    def lives_subject(self, kind: str, name: str) -> str:
+        """Where the lives of whoever has this name are registered."""
+        return f"{self.prefix}.lives.{kind}.{escape(name)}"
+
+    def alive_subject(self, kind: str, name: str) -> str:
+        """Where whoever has this name is asked whether it lives."""
+        return f"{self.prefix}.alive.{kind}.{escape(name)}"
+
     def logs_stream(self, table: str) -> str:
         """The stream of one table of clients' logs: deliveries, publications, subscriptions."""
         return self._stream("logs", table)

@@ -43,6 +43,7 @@ from seriatim.brokers.capabilities import (
     Requests,
     RowChannel,
 )
+from seriatim.brokers.lives import Lives
 from seriatim.brokers.naming import check_topic
 from seriatim.model import Address, Node, SeriatimError, Topic
 from seriatim.protocols.machine import Payload
@@ -217,6 +218,11 @@ class Broker:
         journals = self.journals(f"{cluster}-durable", replicas)  # another name than the nodes' journals have
         name = re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found.group()):02x}", durable)
         return journals.journal(name, connects=True) if journals is not None else None
+
+    @property
+    def lives(self) -> Lives | None:
+        """Where lives are registered, so that nobody acts on old state and no two processes run the same thing."""
+        return None
 
     def order_log(self) -> OrderLog | None:
         """The order of all events, to be read."""

@@ -2,6 +2,7 @@
 
 from seriatim.model.errors import (
     UNREADABLE,
+    Behind,
     Closed,
     ConnectionFailed,
     Fenced,
@@ -13,6 +14,7 @@ from seriatim.model.errors import (
     RemoteError,
     RequestRefused,
     SeriatimError,
+    Taken,
     TimedOut,
     TreeError,
     UnknownTopic,
@@ -28,6 +30,7 @@ __all__ = [
     "BROKER",
     "UNREADABLE",
     "Address",
+    "Behind",
     "Closed",
     "ConnectionFailed",
     "Delivery",
@@ -52,6 +55,7 @@ __all__ = [
     "RequestRefused",
     "SeriatimError",
     "Subscription",
+    "Taken",
     "TimedOut",
     "Topic",
     "TreeError",

@@ -14,6 +14,8 @@ SeriatimError
 ├── GapError             numbers of a topic will never come, and the gap policy says to raise
 ├── JournalError         the journal cannot be written or read: disk full, damaged, held by another process
 │   ├── Fenced           another process has taken over: this one must stop
+│   ├── Taken            another process, which answers, runs this node or has this durable subscription
+│   ├── Behind           the journal is older than what others have seen of it, or belongs to another life
 │   └── Unreachable      the server of the journal does not answer; it may answer later
 └── Closed               used after it was closed
 """
@@ -95,6 +97,14 @@ class JournalError(SeriatimError):
 
 class Fenced(JournalError):
     """Another process has taken over."""
+
+
+class Taken(JournalError):
+    """Another process, which answers, runs what this one was to run. Nothing was changed."""
+
+
+class Behind(JournalError):
+    """The journal is older than what others have seen, or belongs to another life. What it says must not be used."""
 
 
 class Unreachable(JournalError):

@@ -9,21 +9,21 @@ from tests.brokers.nats.world import jetstream_world
 
 
 class TestTopics(Conformance):
-    has_journals = has_rows = has_replay = has_order_log = True
+    has_journals = has_rows = has_replay = has_order_log = has_lives = True
 
     def world(self):  # type: ignore[no-untyped-def]
         return jetstream_world()
 
 
 class TestBuckets(Conformance):
-    has_journals = has_rows = has_replay = has_order_log = True
+    has_journals = has_rows = has_replay = has_order_log = has_lives = True
 
     def world(self):  # type: ignore[no-untyped-def]
         return jetstream_world(streams=16)
 
 
 class TestSlots(SlotConformance):
-    has_journals = has_rows = has_replay = has_order_log = True
+    has_journals = has_rows = has_replay = has_order_log = has_lives = True
 
     def world(self):  # type: ignore[no-untyped-def]
         return jetstream_world(mode="ticket")

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from itertools import count
 
 from seriatim.brokers.capabilities import OrderBounds, Requests, check_after
+from seriatim.brokers.memory.lives import MemoryLives
 from seriatim.brokers.naming import check_buckets, ordered_topic
 from seriatim.brokers.seam import Broker, BufferingPort, Deliver, OnError
 from seriatim.model import (
@@ -116,6 +117,10 @@ class MemoryBroker(Broker):
 
     def ordered_topic(self, name: Topic) -> Topic:
         return ordered_topic(name, self._buckets)
+
+    @property
+    def lives(self) -> MemoryLives:
+        return self._hub.lives
 
     def order_log(self) -> "MemoryOrderLog | None":
         return MemoryOrderLog(self._hub) if self.keeps_log and not self.lossy else None
@@ -300,6 +305,7 @@ class _Hub:
         self._timer: asyncio.TimerHandle | None = None
         self.order_ends: list[tuple[datetime, Position]] = []  # when the order log came how far
         self.order_growth = asyncio.Event()
+        self.lives = MemoryLives()
 
     @property
     def order(self) -> OrderLogState:

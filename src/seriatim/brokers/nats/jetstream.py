@@ -16,6 +16,7 @@ from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
+from seriatim.brokers.nats.lives import NatsLives
 from seriatim.brokers.nats.messages import decode_stamps
 from seriatim.brokers.nats.order import NatsOrderLog
 from seriatim.brokers.nats.port import JetStreamPort
@@ -64,9 +65,14 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         self.following = StampFollowing(self)
         self.stages = Stages(self.link, self.names, self.topic_names)
         self.pace_ms = pace_ms
+        self._lives = NatsLives(self.streams)
 
     def journals(self, cluster: str, replicas: int) -> NatsJournals:
         return NatsJournals(self.link.servers, self.link.credentials, cluster=cluster, replicas=replicas)
+
+    @property
+    def lives(self) -> NatsLives:
+        return self._lives
 
     def order_log(self) -> NatsOrderLog:
         return NatsOrderLog(self.streams)

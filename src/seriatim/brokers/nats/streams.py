@@ -222,6 +222,10 @@ class Streams:
             age["duplicate_window"] = int(min(age_s, DUPLICATES_S) * NANOSECONDS)
         return await self._other(self.names.order_stream, self.names.order_subject, {}, age)
 
+    async def lives(self) -> str:
+        """The stream of registered lives: the last message of each name is kept for ever."""
+        return await self._other(self.names.lives_stream, f"{self.names.prefix}.lives.>", LAST_ONLY)
+
     async def logs(self, table: str) -> str:
         return await self._other(self.names.logs_stream(table), self.names.logs_subject(table), {})
 
