@@ -33,6 +33,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
     topics: frozenset[Topic]
     durable: str | None = None
+    accept: bool = False
     ordered: bool = True
     gaps: GapPolicy = GapPolicy()
     show_gaps: bool = False
