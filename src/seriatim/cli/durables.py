@@ -1,19 +1,19 @@
 """`seriatim durables`: durable subscriptions of a running cluster, how far they are, and removing one."""
 
-import asyncio
+import time
 from collections.abc import Iterable
 
 import click
 from msgspec import Struct, structs
 
-from seriatim.brokers.lives import Life, new_life
 from seriatim.cli.cluster import Cluster, find_cluster
 from seriatim.cli.common import is_direct, json_option, run_until_interrupted, show_json, table, url_option
 from seriatim.cli.topics import confirm, force_option, list_topics, yes_option
-from seriatim.model import Address, InputError, Number, RequestRefused, SeriatimError, Topic
+from seriatim.client.tree.life import DurableRecord, registered_durable, registered_durables, remove_registered
+from seriatim.model import Address, InputError, Number, RequestRefused, Topic
 from seriatim.server.holdings import DurableRow, DurablesPage, GivenUp, GiveUp, Page
 
-REMOVED = "removed by an operator"
+PREFIX = "durable/"  # nodes know a durable subscription by this and its name
 
 
 class Durable(Struct, frozen=True, kw_only=True):
@@ -22,12 +22,13 @@ class Durable(Struct, frozen=True, kw_only=True):
     `behind`: events of its topics that it has not acknowledged, by what it last told the broker; None: not known.
     """
 
-    name: Address
+    name: str
     topics: list[Topic]
     is_connected: bool
     where: str
     heard_s: float | None  # None: not since the nodes were started
     node_s: float
+    told_s: float | None  # so long ago it told how far it is
     behind: int | None
     acknowledged: dict[Topic, Number]
 
@@ -92,11 +93,12 @@ def remove(name: str, yes: bool, force: bool, url: str, cluster: str, timeout_s:
 
     async def work() -> None:
         async with find_cluster(url, cluster, timeout_s) as found:
-            rows = [row for row in await _known(found) if row.name == name]
-            life = await _life(found, name)
-            if not rows and (life is None or life.where == REMOVED):
-                problem = f"there is no durable subscription {name!r}"
-                raise InputError("NAME", problem, "see `seriatim durables`")
+            address = PREFIX + name
+            rows = [row for row in await _known(found) if row.name == address]
+            lives = found.broker.lives
+            record = await registered_durable(lives, name) if lives is not None else None
+            if not rows and record is None:
+                raise InputError("NAME", f"there is no durable subscription {name!r}", "see `seriatim durables`")
             connected = next((row.address for row in rows if row.is_connected), None)
             if connected is not None and not force:
                 problem = f"{name} is connected from {connected}; stop it, or add --force"
@@ -104,9 +106,10 @@ def remove(name: str, yes: bool, force: bool, url: str, cluster: str, timeout_s:
             if not yes:
                 topics = sorted({topic for row in rows for topic in row.topics})
                 confirm(f"Remove {name}, which holds {', '.join(topics) or 'nothing'}?")
-            await _end_life(found, name)
+            if lives is not None:
+                await remove_registered(lives, name)
             for node in found.description.parents:
-                answer = await found.ask_node(node, "forget", GiveUp(name, force), GivenUp)
+                answer = await found.ask_node(node, "forget", GiveUp(address, force), GivenUp)
                 if answer.problem:
                     raise RequestRefused(f"{node}: {answer.problem}; stop it, or add --force")
             await found.broker.remove_durable_journal(name, cluster=found.description.cluster)
@@ -116,35 +119,31 @@ def remove(name: str, yes: bool, force: bool, url: str, cluster: str, timeout_s:
 
 
 async def list_durables(found: Cluster, url: str, timeout_s: float) -> list[Durable]:
-    """All durable subscriptions that any node knows, by name."""
-    by_name: dict[Address, list[DurableRow]] = {}
+    """All durable subscriptions that any node or the broker knows, by name."""
+    rows: dict[str, list[DurableRow]] = {}
     for row in await _known(found):
-        by_name.setdefault(row.name, []).append(row)
-    ends = {each.row.topic: each.last for each in await list_topics(found, url, timeout_s)} if by_name else {}
-    lives = await asyncio.gather(*(_life(found, name) for name in by_name))
-    return [
-        _durable(name, by_name[name], life, ends) for name, life in sorted(zip(by_name, lives, strict=True), key=_first)
-    ]
+        rows.setdefault(row.name.removeprefix(PREFIX), []).append(row)
+    lives = found.broker.lives
+    records = {each.name: each for each in await registered_durables(lives)} if lives is not None else {}
+    names = sorted({*rows, *records})
+    ends = {each.row.topic: each.last for each in await list_topics(found, url, timeout_s)} if names else {}
+    return [_durable(name, rows.get(name, []), records.get(name), ends) for name in names]
 
 
-def _first(pair: tuple[Address, Life | None]) -> Address:
-    return pair[0]
-
-
-def _durable(name: Address, rows: list[DurableRow], life: Life | None, ends: dict[Topic, Number]) -> Durable:
-    topics = sorted({topic for row in rows for topic in row.topics})
+def _durable(name: str, rows: list[DurableRow], record: DurableRecord | None, ends: dict[Topic, Number]) -> Durable:
+    acknowledged = record.acknowledged if record is not None else {}
     connected = next((row.address for row in rows if row.is_connected), "")
-    newest = min(rows, key=lambda row: row.heard_s)
-    acknowledged = {topic: number for topic, number in (life.numbers if life else {}).items() if topic in topics}
-    is_known = life is not None and bool(acknowledged)
+    newest = min(rows, key=lambda row: row.heard_s, default=None)
+    is_recent = newest is not None and newest.heard_s < newest.node_s - 1.0
     return Durable(
         name=name,
-        topics=topics,
+        topics=sorted({topic for row in rows for topic in row.topics} | acknowledged.keys()),
         is_connected=bool(connected),
-        where=connected or (f"{life.where}, since {life.since}" if life is not None else ""),
-        heard_s=newest.heard_s if newest.heard_s < newest.node_s - 1.0 else None,
-        node_s=newest.node_s,
-        behind=_behind(acknowledged, ends) if is_known else None,
+        where=f"{record.where}, since {record.since}" if record is not None else connected,
+        heard_s=newest.heard_s if newest is not None and is_recent else None,
+        node_s=newest.node_s if newest is not None else 0.0,
+        told_s=max(0.0, time.time() - record.told_at) if record is not None and record.told_at else None,
+        behind=_behind(acknowledged, ends) if acknowledged else None,
         acknowledged=acknowledged,
     )
 
@@ -169,40 +168,14 @@ async def _known(found: Cluster) -> Iterable[DurableRow]:
     return rows
 
 
-async def _life(found: Cluster, name: Address) -> Life | None:
-    """What the subscription has registered on the broker. None: nothing, or the broker keeps no such thing."""
-    if (lives := found.broker.lives) is None:
-        return None
-    claim = lives.claim("durable", name)
-    try:
-        return await claim.look()
-    finally:
-        await claim.close()
-
-
-async def _end_life(found: Cluster, name: Address) -> None:
-    """Register a later life that has ended: whoever comes back with a journal of an earlier one is refused."""
-    if (lives := found.broker.lives) is None:
-        return
-    claim = lives.claim("durable", name)
-    try:
-        last = await claim.look()
-        if last is not None:
-            life = structs.replace(new_life(last.epoch + 1, ""), where=REMOVED, is_ended=True)
-            await claim.register(life)
-    except SeriatimError as error:
-        raise RequestRefused(f"{name}: {error}; try again") from None
-    finally:
-        await claim.close()
-
-
 def _check_url(url: str) -> None:
     if is_direct(url):
         raise InputError("--url", "peers and overlays have no durable subscriptions", "use the URL of a broker")
 
 
 def _row(each: Durable) -> tuple[str, ...]:
-    heard = f"{_ago(each.heard_s)} ago" if each.heard_s is not None else f"not in {_ago(each.node_s)}"
+    newest = min((at for at in (each.heard_s, each.told_s) if at is not None), default=None)
+    heard = f"{_ago(newest)} ago" if newest is not None else f"not in {_ago(each.node_s)}"
     return (
         each.name,
         ", ".join(each.topics),

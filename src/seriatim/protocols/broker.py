@@ -76,6 +76,7 @@ class TopicState(Struct):
     listeners: list[Address] = field(default_factory=list)
     attendance: dict[Address, Node] = field(default_factory=dict)  # listener → the node whose stages it wants
     followers: list[Address] = field(default_factory=list)  # publishers that want to know how far the stamps are
+    home: Address = ""  # the node that stamps it
 
 
 class OrderLogState(Struct):
@@ -135,6 +136,7 @@ class BrokerState(Struct):
     markers: int = 0  # voids that follow each event in a log, as where the broker itself writes into it
     echoes: int = 0  # how often a plain message is repeated to each who wants it
     order: OrderLogState = field(default_factory=OrderLogState)
+    begun: dict[Address, int] = field(default_factory=dict)  # node → the epoch of the last life that began
 
 
 class Broker(Machine):
@@ -202,6 +204,8 @@ class Broker(Machine):
 
     def _discard(self, source: Address, message: say.Discard, effects: Effects) -> None:
         """Drop what there is of a topic, once: what comes after a repeat belongs to the topic that follows."""
+        if self._is_refused(source, message.epoch, effects):
+            return
         topic, last = message.topic, message.last
         state = self._topic(topic)
         if state.discarded_to is None or state.discarded_to < last:
@@ -225,9 +229,26 @@ class Broker(Machine):
                 effects.send.append((source, say.Trimmed(topic, state.first_available)))
             effects.send.append((source, say.Grown(topic, len(state.log))))  # also 0: a home waits for the answer
 
+    def _begin(self, source: Address, message: say.Begin, effects: Effects) -> None:
+        latest = self.state.begun[source] = max(message.epoch, self.state.begun.get(source, 0))
+        order, topics = self.state.order, sorted(self.state.topics.items())
+        stamped = {topic: each.stamps[-1].last for topic, each in topics if each.stamps and each.home == source}
+        ordered = order.end if order.writer == source else 0
+        effects.send.append((source, say.Begun(message.epoch, latest, stamped, ordered)))
+
+    def _is_refused(self, source: Address, epoch: int, effects: Effects) -> bool:
+        """Whether a later life of this node has begun. The earlier one is told."""
+        latest = self.state.begun.get(source, 0)
+        if is_refused := epoch < latest:
+            effects.send.append((source, say.Begun(epoch, latest)))
+        return is_refused
+
     def _stamped(self, source: Address, message: say.Stamped, effects: Effects) -> None:
         """Keep a stamp once. A home that restarts repeats what it may not have sent; the repeat changes nothing."""
+        if self._is_refused(source, message.epoch, effects):
+            return
         state = self._topic(message.topic)
+        state.home = source
         if not 1 <= message.first <= message.last <= len(state.log):
             raise RemoteError(
                 f"{source} stamped {message.topic} {message.first}…{message.last}, but the log has 1…{len(state.log)}"
@@ -348,6 +369,8 @@ class Broker(Machine):
         The root continues behind what was kept. If the log ends before that, it was deleted or is an older copy: what
         is missing between is lost, and whoever reads is told.
         """
+        if self._is_refused(source, message.epoch, effects):
+            return
         order = self.state.order
         order.writer = source
         if message.after > order.end:
@@ -403,6 +426,7 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Append: Broker._append,
     say.Watch: Broker._watch,
     say.Discard: Broker._discard,
+    say.Begin: Broker._begin,
     say.Stamped: Broker._stamped,
     say.Staged: Broker._staged,
     say.Attend: Broker._attend,

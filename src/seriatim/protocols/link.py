@@ -16,13 +16,20 @@ Body = TypeVar("Body")
 RESENT_AT_ONCE = 256
 
 
-class Frame(Struct, Generic[Body], frozen=True, tag=True):
-    """One message on a link, or (number 0, no body) only an acknowledgement. `received` is the sender's own count."""
+class Frame(Struct, Generic[Body], frozen=True, tag=True, omit_defaults=True):
+    """One message on a link, or (number 0, no body) only an acknowledgement. `received` is the sender's own count.
+
+    A body without a number is a greeting: it is not taken, but answered. An acknowledgement also says the latest epoch
+    of the other side that was `heard` (-1: an earlier version of this program does not say), and how many messages the
+    other side has acknowledged.
+    """
 
     epoch: int
     number: int
     received: int
     body: Body | None = None
+    heard: int = -1
+    acknowledged: int = 0
 
 
 class Link(Struct, Generic[Body], array_like=True):
@@ -63,7 +70,7 @@ class Link(Struct, Generic[Body], array_like=True):
 
     def acknowledgement(self, epoch: int) -> "Frame[Body]":
         """A frame that only tells how far we are."""
-        return Frame(epoch, 0, self.received)
+        return Frame(epoch, 0, self.received, None, self.peer_epoch, self.acknowledged)
 
     def resend(self, epoch: int, now: float, retry_ms: float) -> "list[Frame[Body]]":
         """If it is time: the oldest unacknowledged messages, in order.

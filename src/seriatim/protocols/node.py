@@ -137,11 +137,11 @@ class LinkedNode:
                 lines.append(f"{len(link.unacknowledged)} messages to {address}: wait for its acknowledgement")
         return lines
 
-    def replay(self, journal: Iterable[Payload]) -> None:
+    def replay(self, journal: Iterable[Payload], at_least: int = 0) -> None:
         """Step through a journal and begin a new epoch, which is recorded before anything leaves."""
         for record in journal:
             self._replay(record)
-        self.epoch += 1
+        self.epoch = max(self.epoch + 1, at_least)
         self._to_persist.append(TookOver(self.epoch))
         self._resends.clear()
         for address, link in self.state.links.items():

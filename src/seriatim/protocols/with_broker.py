@@ -3,6 +3,7 @@
 brokers/seam.py says what a broker does about each of its messages.
 
     application   Publish, EventStored, EventPlaced, Withdraw, NotTaken · Change, Changed, CaughtUp, Rejected, Ended
+    a node's life Begin, Begun
     log mode      Append, Appended · Watch, Grown · Stamped, Kept · Follow, StampedTo, Unfollow · Voids, Trimmed
     stages        Attend, Staged
     order log     Ordered, OrderKept · ReadOrder, OrderRead · Fetch
@@ -154,6 +155,26 @@ class Grown(Struct, frozen=True, tag=True):
 
     topic: Topic
     last: Number
+
+
+class Begin(Struct, frozen=True, tag=True):
+    """Node → broker: another life of this node begins. Refuse from now on what earlier epochs stamp and order, and say
+    what you keep of this node."""
+
+    epoch: int
+
+
+class Begun(Struct, frozen=True, tag=True):
+    """Broker → node: earlier epochs than `latest` are refused from here on.
+
+    `stamped`: how far the stamps of each topic go that this node has stamped. `ordered`: how many positions the order
+    log has, if this node has written it. Also sent to a life whose stamp is refused.
+    """
+
+    epoch: int
+    latest: int
+    stamped: dict[Topic, Number] = {}
+    ordered: Position = 0
 
 
 class Stamped(Struct, frozen=True, tag=True):

@@ -12,6 +12,7 @@ import pytest
 from seriatim import Bus, connect
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.live.server import SequencerServer
+from seriatim.model import Behind
 from seriatim.server.config import ClusterConfig, parse_config
 from tests.cli.processes import run
 from tests.waiting import until
@@ -152,6 +153,8 @@ async def test_a_durable_subscription_is_listed_and_removed(server: NatsServer, 
             assert code == 1
             assert "billing is connected from 127.0.0.1:" in err
         await publish(bus, "orders", 2)
+        row = (await listed(url, "durables", "name"))["billing"]
+        assert row["behind"] == 2, row
 
         async def is_away() -> bool:
             return not (await listed(url, "durables", "name"))["billing"]["is_connected"]
@@ -166,3 +169,9 @@ async def test_a_durable_subscription_is_listed_and_removed(server: NatsServer, 
         assert (await listed(url))["orders"]["subscribers"] == 0
         code, _, err = await seriatim("durables", "remove", "billing", "--yes", url=url)
         assert (code, "there is no durable subscription 'billing'" in err) == (2, True)
+        with pytest.raises(Behind, match="an operator has removed the subscription"):
+            async with bus.subscribe("orders", durable="billing") as events:
+                await events.next()
+        async with bus.subscribe("orders", durable="billing", accept=True) as events:
+            await publish(bus, "orders", 1)
+            assert (await events.next()).number == 4

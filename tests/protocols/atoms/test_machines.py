@@ -242,7 +242,7 @@ def test_a_host_that_crashed_is_rebuilt_from_its_journal() -> None:
     assert resent.persist == [TookOver(2)]
     assert [(target, sent.number) for target, sent in resent.send if isinstance(sent, Frame)] == [("r", 1), ("s", 1)]
     repeat = again.step("A", Frame(1, 1, 0, Carry("A.1&B.1", "A.1", item("A.1", 1, "a1"))), 0.0)
-    assert repeat.persist == [] and repeat.send == [("A", Frame(2, 0, 1))]
+    assert repeat.persist == [] and repeat.send == [("A", Frame(2, 0, 1, heard=1))]
     assert again.inner.state.atoms["A.1&B.1"].count == 1
 
 

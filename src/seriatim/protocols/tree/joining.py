@@ -52,6 +52,7 @@ class Joining(SequencerCore):
             self._refuse(source, message.version, topic, problem, effects)
             return
         if message.version < self._couplings.version(source):
+            self._refuse(source, message.version, topic, self._why_older(source, message.version), effects)
             return
         known = self.state.joins.get(source, {}).get(topic)
         if known is not None and known.version == message.version:
@@ -182,8 +183,20 @@ class Joining(SequencerCore):
         if problem is not None:
             self._refuse(source, message.version, "", problem, effects)
             return
+        if message.version < self._couplings.version(source):
+            self._refuse(source, message.version, "", self._why_older(source, message.version), effects)
+            return
         self._apply(source, message.version, message.topics, message.lasting, now)
         effects.send.append((source, say.Updated(message.version, self.node, self.state.epoch)))
+
+    def _why_older(self, subscriber: Address, version: int) -> str:
+        """A subscriber that has made a later change itself does not listen to this."""
+        known = self._couplings.version(subscriber)
+        return (
+            f"{subscriber} asks for change {version}, and has made change {known} already: two processes have this "
+            "name, or its journal is older than what it has done. Stop the other process, or subscribe under another "
+            "name"
+        )
 
     def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], lasting: bool, now: float) -> None:
         if version > self._couplings.version(subscriber):

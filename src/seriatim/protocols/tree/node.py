@@ -9,16 +9,18 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from seriatim.model import Address, InputError, Node, Topic
+from seriatim.model import Address, InputError, Node, Number, Position, Topic
 from seriatim.model.topics import check_topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.node import LinkedNode, Stepped
+from seriatim.protocols.node import Stepped
+from seriatim.protocols.tree.confirming import ConfirmedNode
 from seriatim.protocols.tree.messages import BetweenNodes, Refused, Subscribe, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.sequencer import Sequencer
 from seriatim.protocols.tree.state import SequencerState, new_state
+from seriatim.protocols.with_broker import Begun
 
 LAG = 64  # messages that the parent has not acknowledged, from which on it is told less often what passed here
 
@@ -30,7 +32,7 @@ class SequencerNodeState(Struct, array_like=True):
     links: dict[Node, Link[BetweenNodes]] = field(default_factory=dict)
 
 
-class SequencerNode(LinkedNode):
+class SequencerNode(ConfirmedNode):
     """The machine a driver runs for one node of the tree."""
 
     sequencer_type: type[Sequencer] = Sequencer
@@ -58,14 +60,30 @@ class SequencerNode(LinkedNode):
         options: TreeOptions,
         journal: Iterable[Payload],
         snapshot: SequencerNodeState | None = None,
+        epoch: int = 0,
     ) -> "SequencerNode":
-        """Rebuild the node from its journal under a new epoch.
+        """Rebuild the node from its journal under a new epoch, which is at least `epoch`.
 
         `snapshot` stands for everything before the journal's first record.
         """
         machine = cls(tree, node, options, snapshot)
-        machine.replay(journal)
+        machine.replay(journal, epoch)
         return machine
+
+    @classmethod
+    def come_back(
+        cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Payload]
+    ) -> "SequencerNode":
+        """Take over, and act when everybody has confirmed that the journal is the last one."""
+        machine = cls.take_over(tree, node, options, journal)
+        machine.confirm_all(None)
+        return machine
+
+    def confirm_all(self, patience_ms: float | None) -> None:
+        """See `confirm`. The broker keeps what was stamped (log mode) and the root's order log."""
+        is_root = self.inner.tree.parents[self.inner.node] is None
+        with_broker = self.options.mode == "log" or (is_root and self.options.keeps_order_log)
+        self.confirm(patience_ms, with_broker=with_broker)
 
     @property
     def epoch(self) -> int:
@@ -78,6 +96,8 @@ class SequencerNode(LinkedNode):
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         links = self.state.links
+        if self._waits_for or self.outdated is not None or type(message) is Begun:
+            return super().step(source, message, now)
         if type(message) is Frame and source in links:
             return super().step(source, message, now)
         if type(message) is Frame or source in links:  # neighbours send frames, and nobody else does
@@ -94,6 +114,13 @@ class SequencerNode(LinkedNode):
         if parent is not None:
             self.inner.parent_lags = len(self.state.links[parent].unacknowledged) >= LAG
         return super().tick(now)
+
+    def _issued(self, topic: Topic) -> Number:
+        home = self.state.sequencer.homes.get(topic)
+        return home.issued if home is not None else 0
+
+    def _ordered_to(self) -> Position:
+        return self.state.sequencer.order.end
 
     def _idle(self) -> Effects:
         return self.inner.idle()

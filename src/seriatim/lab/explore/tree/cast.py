@@ -24,6 +24,7 @@ from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscri
 from seriatim.protocols.tree.messages import Refresh, Subscribe, Ticket, Update
 from seriatim.protocols.with_broker import (
     Append,
+    Begun,
     Change,
     Changed,
     EventPlaced,
@@ -201,6 +202,8 @@ def lane(source: Address, target: Address, message: Payload) -> str:
         return f"{message.topic} {message.first} of {message.node}"
     if isinstance(message, ORDER_LOG):
         return "order log"
+    if type(message) is Begun:
+        return "begun"
     return f"{topic_of(message)} stamps" if isinstance(message, Stamped | StampedTo) else topic_of(message)
 
 
@@ -269,7 +272,8 @@ class Parts:
             if self.plan.with_links:
                 node_type = node_with(cast.sequencer)
                 machine = partial(node_type, tree, node, options)
-                restore = partial(node_type.take_over, tree, node, options)
+                comes_back = node_type.take_over if self.plan.broker_per_topic else node_type.come_back
+                restore = partial(comes_back, tree, node, options)
             roles[node] = Role(machine, machine, restore)
         for broker in self.brokers:
             roles[broker] = Role(

@@ -1,0 +1,196 @@
+"""A node that comes back from its journal acts only when those around it confirm that the journal is the last one.
+
+A journal may be an old copy, or another process may go on with another one. Then the node must not act: it would give
+numbers a second time, and stamp without what it has forgotten. Nobody can tell that from the journal alone. So whoever
+comes back asks first, and takes no other input meanwhile:
+
+- the *broker* (`Begin`), which from then on refuses what earlier epochs of this node stamp and order, and tells how far
+  the stamps of the node's topics and the order log go (`Begun`);
+- each *neighbour* (a greeting: a frame without number, with a body that nobody takes), which answers how many messages
+  it has received and how many of its own it knows to be received.
+
+If somebody has seen more than the journal knows, or a later epoch, the node says so (`Outdated`) and is mute for ever.
+Everything that was refused meanwhile is repeated by whoever sent it. The record of the new epoch is written when the
+node begins to act: a journal that is behind is never written to.
+
+A neighbour may be away for long. After `patience_ms` the node acts without it. The link to it stays *unsure*: nothing
+new is sent or taken on it before its other end has answered, and compared it is then.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from seriatim.model import BROKER, Address, Node
+from seriatim.protocols.link import Frame, Link
+from seriatim.protocols.machine import Effects, Payload
+from seriatim.protocols.node import LinkedNode
+from seriatim.protocols.tree.messages import Summary
+from seriatim.protocols.with_broker import Begin, Begun
+
+
+class Outdated(Struct, frozen=True, tag=True):
+    """To the operator: this node must not act. `later`: the epoch of another process that runs it; 0: the journal is
+    older than what `source` has seen."""
+
+    source: Address
+    reason: str
+    later: int = 0
+
+
+class ConfirmedNode(LinkedNode):
+    """A linked node that can be told to `confirm` before it acts."""
+
+    outdated: Outdated | None = None
+
+    def __init__(self, inner: Any, retry_ms: float, state: Any) -> None:
+        super().__init__(inner, retry_ms, state)
+        self._waits_for: set[Address] = set()  # before it acts
+        self._unsure: dict[Node, tuple[int, int]] = {}  # links with what was sent and received according to the journal
+        self._patience_ms: float | None = None
+        self._acts_at: float | None = None  # without the neighbours that have not answered
+        self._ask_due = 0.0
+
+    def confirm(self, patience_ms: float | None, *, with_broker: bool) -> None:
+        """Before anything else, ask everybody. `patience_ms`: for neighbours; None: without a limit."""
+        self._unsure = {name: (link.sent, link.received) for name, link in self.state.links.items()}
+        self._waits_for = {*self._unsure, *([BROKER] if with_broker else [])}
+        self._patience_ms = patience_ms
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it acts."""
+        return not self._waits_for and self.outdated is None
+
+    @property
+    def unconfirmed(self) -> list[Address]:
+        """Who has not answered yet."""
+        return sorted(self._waits_for | self._unsure.keys())
+
+    def ask_broker_again(self) -> Begin:
+        """What to send the broker to compare with it once more, for example when it was away."""
+        return Begin(self.epoch)
+
+    def step(self, source: Address, message: Payload, now: float) -> Effects:
+        if self.outdated is not None:
+            return Effects()
+        if type(message) is Begun:
+            if source != BROKER:
+                return self._idle_or_asking()
+            return self._outdate_or(self._compare_broker(message), BROKER, now)
+        if type(message) is Frame and source in self.state.links:
+            return self._take_frame(source, message, now)
+        if self._waits_for:
+            return self._idle_or_asking()
+        return super().step(source, message, now)
+
+    def tick(self, now: float) -> Effects:
+        if self.outdated is not None:
+            return Effects()
+        if self._waits_for and self._patience_ms is not None:
+            self._acts_at = self._acts_at if self._acts_at is not None else now + self._patience_ms
+            if now >= self._acts_at:
+                self._waits_for &= {BROKER}
+        return self._ask(now) if self._waits_for else super().tick(now)
+
+    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask(self, now: float) -> Effects:
+        effects = Effects()
+        if now >= self._ask_due:
+            self._ask_due = now + self.retry_ms
+            for name in sorted(self._waits_for):
+                effects.send.append((name, Begin(self.epoch) if name == BROKER else self._greeting(name)))
+        effects.wake_at = self._ask_due if self._acts_at is None else min(self._ask_due, max(now, self._acts_at))
+        return effects
+
+    def _greeting(self, name: Node) -> "Frame[Any]":
+        """Every version of the other end answers a body, and takes none without a number."""
+        return Frame(self.epoch, 0, self.state.links[name].received, Summary(()))
+
+    def _idle_or_asking(self) -> Effects:
+        if not self._waits_for:
+            return self._idle()
+        return Effects(wake_at=self._ask_due)
+
+    def _send(self, target: Address, message: Payload, now: float) -> Payload:
+        frame = super()._send(target, message, now)
+        return self._greeting(target) if target in self._unsure else frame
+
+    def _resend(self, address: Address, link: Link[Any], now: float) -> "list[Frame[Any]]":
+        frames = super()._resend(address, link, now)
+        return [self._greeting(address)] if frames and address in self._unsure else frames
+
+    # ── comparing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_frame(self, source: Node, frame: "Frame[Any]", now: float) -> Effects:
+        is_answer = frame.number == 0 and frame.body is None
+        if is_answer and frame.heard > self.epoch:
+            return self._outdate_or(Outdated(source, "it has heard of a later epoch", frame.heard), source, now)
+        link = self.state.links[source]
+        if source in self._unsure:
+            # An answer to a later or an earlier life says nothing; earlier versions do not say which they answer.
+            if is_answer and frame.heard in (self.epoch, -1):
+                found = self._compare_link(source, frame, *self._unsure[source])
+                if found is None:
+                    del self._unsure[source]
+                    link.receive(frame)
+                    if link.unacknowledged:
+                        link.resend_due = now
+                        self._plan_resend(source, link)
+                return self._outdate_or(found, source, now)
+            effects = self._idle_or_asking()
+            if frame.number == 0 and frame.body is not None:
+                link.receive(frame)
+                effects.send.append((source, link.acknowledgement(self.epoch)))
+            elif not self._waits_for:
+                effects.send.append((source, self._greeting(source)))
+            return effects
+        if self._waits_for:
+            effects = self._idle_or_asking()
+            if frame.number == 0 and frame.body is not None:
+                link.receive(frame)
+                effects.send.append((source, link.acknowledgement(self.epoch)))
+            return effects
+        return super().step(source, frame, now)
+
+    def _compare_link(self, source: Node, frame: "Frame[Any]", sent: int, received: int) -> Outdated | None:
+        """Whether the neighbour has seen more of this node than its journal knows."""
+        if frame.received > sent:
+            return Outdated(source, f"it has received {frame.received} messages; the journal knows of {sent}")
+        if frame.acknowledged > received:
+            known = f"the journal knows of {received}"
+            return Outdated(source, f"{frame.acknowledged} of its messages were received; {known}")
+        return None
+
+    def _compare_broker(self, begun: Begun) -> Outdated | None:
+        """Whether the broker has seen more of this node than its journal knows."""
+        if begun.latest > self.epoch:
+            return Outdated(BROKER, "it has heard of a later epoch", begun.latest)
+        for topic, last in sorted(begun.stamped.items()):
+            if last > (issued := self._issued(topic)):
+                return Outdated(BROKER, f"it keeps stamps of {topic} up to {last}; the journal knows of {issued}")
+        if begun.ordered > (position := self._ordered_to()):
+            known = f"the journal knows of {position}"
+            return Outdated(BROKER, f"its order log has {begun.ordered} positions; {known}")
+        return None
+
+    def _issued(self, topic: str) -> int:
+        """The last number of a topic that was given out here."""
+        raise NotImplementedError
+
+    def _ordered_to(self) -> int:
+        """How many positions of the order log this node knows of."""
+        raise NotImplementedError
+
+    def _outdate_or(self, found: Outdated | None, source: Address, now: float) -> Effects:
+        """Stop, or go on if this was the last answer that was waited for."""
+        if found is not None:
+            self.outdated = found
+            self._waits_for.clear()
+            self._to_persist.clear()
+            return Effects(notify=[found])
+        if source not in self._waits_for:
+            return self._idle_or_asking() if self._waits_for else self.tick(now)
+        self._waits_for.discard(source)
+        return self._idle_or_asking() if self._waits_for else self.tick(now)
