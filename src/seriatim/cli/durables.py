@@ -10,7 +10,7 @@ from seriatim.cli.cluster import Cluster, find_cluster
 from seriatim.cli.common import is_direct, json_option, run_until_interrupted, show_json, table, url_option
 from seriatim.cli.topics import confirm, force_option, list_topics, yes_option
 from seriatim.client.tree.life import DurableRecord, registered_durable, registered_durables, remove_registered
-from seriatim.model import Address, InputError, Number, RequestRefused, Topic
+from seriatim.model import InputError, Number, RequestRefused, Topic
 from seriatim.server.holdings import DurableRow, DurablesPage, GivenUp, GiveUp, Page
 
 PREFIX = "durable/"  # nodes know a durable subscription by this and its name

@@ -278,6 +278,7 @@ class Discard(Struct, frozen=True, tag=True):
 
     topic: Topic
     last: Number
+    epoch: int = 0
 
 
 class Discarded(Struct, frozen=True, tag=True):

@@ -52,7 +52,7 @@ async def remove_topic(
                 return Grown(topic, state.last_seq)
         watcher.forget(topic)
         if not ended:
-            await stamps.end(topic, last, 0)
+            await stamps.end(topic, last, message.epoch)
         if not is_new:
             await api.remove_stream(stream)
         broker.streams.forget(topic)

@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from seriatim.brokers.lives import Claim, Life, Lives, new_life, refuse_if_taken
 from seriatim.client.tree.durable import Lived, Past
@@ -44,6 +44,7 @@ ASK_AGAIN_S = 0.2
 LAST_WORD_S = 2.0  # how long closing waits for the broker to hear how far it is
 
 COUNT, TIME, FOLDER, TOPIC = "count", "time", "folder", "topic/"  # keys of the numbers in a registered life
+REMOVED = "removed"  # the same: an operator has removed the subscription
 
 
 class DurableRecord(Struct, frozen=True):
@@ -76,6 +77,17 @@ async def registered_durable(lives: Lives, name: str) -> DurableRecord | None:
     finally:
         await claim.close()
     return _record(name, life) if life is not None and _has_topics(life) else None
+
+
+async def remove_registered(lives: Lives, name: str) -> None:
+    """Register a life that has ended and holds nothing. Who runs is fenced, and an earlier journal is refused."""
+    claim = lives.claim("durable", name)
+    try:
+        last = await claim.look()
+        if last is not None:
+            await claim.register(structs.replace(new_life(last.epoch + 1, "", {REMOVED: 1}), is_ended=True))
+    finally:
+        await claim.close()
 
 
 def _record(name: str, life: Life) -> DurableRecord:
@@ -251,6 +263,8 @@ class DurableLife:
         return {COUNT: self._count, TIME: int(time.time() * 1000), FOLDER: self._place.number, **topics}
 
     def _why_behind(self, past: Past, last: Life) -> str | None:
+        if REMOVED in last.numbers and not past.is_empty:
+            return "an operator has removed the subscription since, and the nodes have forgotten it"
         if not _has_topics(last):
             return None
         if all(each.holder != last.holder for each in past.lives):

@@ -105,7 +105,7 @@ class Removing(SequencerCore):
         under_way = sorted(topic for topic, is_done in self.state.removed.items() if not is_done)
         for topic in under_way:
             if topic not in self.state.ranges:
-                effects.send.append((BROKER, Discard(topic, self.state.homes[topic].issued)))
+                effects.send.append((BROKER, Discard(topic, self.state.homes[topic].issued, self.state.epoch)))
         self._removal_due = now + self.options.retry_ms if under_way else None
 
     def _explain_removals(self) -> list[str]:
