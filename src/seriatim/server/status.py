@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from seriatim.model import Node
+from seriatim.server.health import Problem
 
 Role = Literal["active", "standby", "starting", "failed", "stopped"]
 EXPLAIN_LINES_MAX = 1_000  # an answer must fit into one message of the broker
@@ -56,6 +57,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     order_position: int = 0  # of a root that keeps the order log: positions given, and those that the broker keeps
     order_kept: int = 0
     order_lost: int = 0  # the order log was found cut short: some positions up to this one are lost
+    problems: list[Problem] = field(default_factory=list)  # what does not work now; programs of before tell none
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):
