@@ -21,7 +21,7 @@ from seriatim.server.health import Kind, Problem
 from tests.brokers.nats.servers import running_server
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.live.test_server import free_port, get
-from tests.waiting import until
+from tests.waiting import a_moment, until
 
 TREE: dict[str, dict[str, Any]] = {"root": {}, "eu": {"parent": "root"}}
 HOMES = {"orders": "root", "prices": "eu"}
@@ -158,7 +158,8 @@ async def test_a_home_that_may_not_write(tmp_path: Path, denied: str, kind: Kind
 
 async def test_a_full_stream_of_stamps(tmp_path: Path) -> None:
     async with running_server(tmp_path / "nats") as nats_server:
-        config = configured(tmp_path, nats_server.url, {"root": {}}, homes={"orders": "root"})
+        times = {"patience_ms": 300.0}
+        config = configured(tmp_path, nats_server.url, {"root": {}}, homes={"orders": "root"}, times=times)
         async with (
             serving(config) as server,
             connect(nats_server.url, cluster=config.cluster, confirm="stored") as bus,
@@ -174,9 +175,15 @@ async def test_a_full_stream_of_stamps(tmp_path: Path) -> None:
             await bus.publish("orders", b"two")
             problem = await unhealthy(server, "stamps", "orders")
             assert "maximum messages exceeded" in problem.reason
+            told = "has waited for orders 2 for "
+            await until(
+                lambda: any(told in line for line in server.explain()[0].waits), "what the subscriber waits for"
+            )
+            assert server.status().nodes[0].waiting == 1
             await jetstream.update_stream(full.evolve(max_msgs=-1))
             assert (await events.next(60)).data == b"two"
             await healthy(server)
+            await until(lambda: server.status().nodes[0].waiting == 0, "who waits no more to be forgotten")
 
 
 async def test_stamps_that_come_back_from_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +263,7 @@ async def test_a_standby_of_a_process_that_writes_its_journal_and_does_not_answe
         async def beat() -> None:
             while True:
                 await client.publish(subject, b"\x00")
-                await asyncio.sleep(0.05)
+                await a_moment(0.05)
 
         beating = asyncio.ensure_future(beat())
         async with serving(config, place=1) as standby:

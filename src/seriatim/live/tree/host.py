@@ -16,6 +16,7 @@ from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.tree.founding import Founded, rebuild, without_journal
 from seriatim.live.tree.troubles import Refusals
+from seriatim.live.tree.waiters import Waiters
 from seriatim.model import (
     BROKER,
     Address,
@@ -68,6 +69,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         self._port: Port | None = None
         self._deliver: Outlet
         self.refusals = Refusals()
+        self.waiters = Waiters(options.patience_ms)
         self._climbing: tuple[Topic, Number] | None = None  # the range that is followed up the tree
         self._climbing_since_s = 0.0
 
@@ -161,6 +163,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
                 self._returned(message.body)
         elif type(message) is Inquire and self._counters is not None:
             self._counters.inquiries += 1
+            self.waiters.heard(source, message)
         self._deliver(source, message)
 
     def send(self, source: Address, target: Address, message: Payload) -> None:

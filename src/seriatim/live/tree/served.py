@@ -140,6 +140,7 @@ class ServedNode(Served[NodeHost]):
         """As of the last survey."""
         last = self.surveyor.last
         found: dict[str, Any] = {name: getattr(last, name) for name in SURVEYED}
+        found |= {"waiting": host.waiters.count, "longest_wait_s": host.waiters.oldest_s}
         if self.node == self._config.tree.root:
             inner = host.machine.inner
             found |= {
@@ -153,5 +154,7 @@ class ServedNode(Served[NodeHost]):
         ranges = host.machine.state.sequencer.ranges
         count = sum(map(len, ranges.values()))
         if count > EXPLAIN_RANGES_MAX:
-            return [f"{count:,} ranges of {len(ranges):,} topics are open: too many to name them"]
-        return host.machine.explain()
+            own = [f"{count:,} ranges of {len(ranges):,} topics are open: too many to name them"]
+        else:
+            own = host.machine.explain()
+        return own + host.waiters.lines()
