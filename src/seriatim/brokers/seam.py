@@ -192,6 +192,11 @@ class Broker:
         """Disconnect. May be called twice."""
         raise NotImplementedError
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be asked now, in words. None: it can."""
+        return None
+
     # ── capabilities: what not every broker can do ────────────────────────────────────────────────────────────────
 
     knows_repeats: bool = False  # an event that is appended again is known by its id and kept once

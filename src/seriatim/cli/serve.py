@@ -28,7 +28,9 @@ from seriatim.server.config_text import config_text
     metavar="[NUMBER]",
     help="Wait, and take over when the active process falls silent; listens on the node's second address (2: third).",
 )
-@click.option("--admin", metavar="HOST:PORT", help="Listen here for /metrics, /status, /explain and /health.")
+@click.option(
+    "--admin", metavar="HOST:PORT", help="Listen here for /health, /ready, /live, /metrics, /status and /explain."
+)
 @service_options("info", "addresses", check="Only check the file, and show it with all defaults.")
 def command(
     path: Path,

@@ -92,7 +92,7 @@ class Security(SecurityFiles, frozen=True, kw_only=True):
 
 
 class Admin(Struct, frozen=True, kw_only=True):
-    """The HTTP port for /metrics, /status, /explain and /health."""
+    """The HTTP port for /health, /ready, /live, /metrics, /status and /explain."""
 
     address: Annotated[str, about('"host:port" to listen on, or "" for no admin port')] = ""
     token_file: Annotated[str, about("the file with the bearer token that requests must carry")] = ""

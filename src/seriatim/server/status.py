@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from seriatim.model import Node
+from seriatim.server.health import Problem
 
 Role = Literal["active", "standby", "starting", "failed", "stopped"]
 INVENTORY = ("topics", "durables", "add", "remove", "forget")  # what else a node of a tree answers: holdings.py
@@ -57,6 +58,9 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     order_position: int = 0  # of a root that keeps the order log: positions given, and those that the broker keeps
     order_kept: int = 0
     order_lost: int = 0  # the order log was found cut short: some positions up to this one are lost
+    waiting: int = 0  # subscribers that have told this home that they wait for longer than `patience_ms`
+    longest_wait_s: float = 0.0
+    problems: list[Problem] = field(default_factory=list)  # what does not work now; programs of before tell none
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):

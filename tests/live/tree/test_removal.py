@@ -136,7 +136,7 @@ async def test_a_topic_can_be_made_before_a_plain_client_publishes(server: NatsS
         await client.drain()
 
         async def stamped() -> bool:
-            return (await listed(url))["plain"]["settled"] == 1
+            return bool((await listed(url))["plain"]["settled"] == 1)
 
         await until(stamped, "the event of a plain client is stamped")
 

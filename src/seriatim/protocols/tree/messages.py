@@ -133,15 +133,19 @@ class Refreshed(Struct, frozen=True, tag=True):
     acquaintance: int = 0
 
 
-class Inquire(Struct, frozen=True, tag=True):
+class Inquire(Struct, frozen=True, tag=True, omit_defaults=True):
     """Subscriber → home: I have long been waiting for this number. What about it?
 
-    `rejected`: something came under it whose stamp is not proven.
+    `rejected`: something came under it whose stamp is not proven. `held`: so many events are here and wait for it; 0:
+    somebody else asks, such as a publisher. `waits_for`: the number itself is here, and held back for this one of
+    another home; told so that the home can say what its subscribers wait for.
     """
 
     topic: Topic
     number: Number
     rejected: bool = False
+    held: int = 0
+    waits_for: tuple[Topic, Number] | None = None
 
 
 class Answer(Struct, frozen=True, tag=True):
