@@ -32,7 +32,7 @@ from seriatim.server.admin import AdminServer
 from seriatim.server.config import ON_BROKER, ClusterConfig, exposed_without_token, lacks_node_token
 from seriatim.server.description import ClusterDescription, describe_subject, encode_description
 from seriatim.server.health import Ledger, Problem, Trouble
-from seriatim.server.machine_check import check_machine
+from seriatim.server.machine_check import check_machine, room_for_connections
 from seriatim.server.metrics import Metrics, add_listeners, add_process
 from seriatim.server.schemas import load_security
 from seriatim.server.status import NodeExplanation, ServerStatus, limited, node_subject
@@ -82,6 +82,9 @@ class SequencerServer:
         for node in exposed_without_token(self.config):
             fix = "set security.token_file, or listen on 127.0.0.1"
             logger.warning("port is open to every machine: node=%s fix=%s", node, fix)
+        if (lack := room_for_connections(self.config, self.nodes)) is not None:
+            fix = "raise the limit of open files (ulimit -n, LimitNOFILE), or lower limits.connections_max"
+            logger.warning("fewer clients can connect than limits.connections_max says: reason=%s fix=%s", lack, fix)
         try:
             await self._start()
         except (SeriatimError, OSError, asyncio.CancelledError):
