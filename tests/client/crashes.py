@@ -63,6 +63,10 @@ async def kill(events: Subscription) -> None:
     driver.end(JournalError("killed"))
     if driver._task is not None:
         driver._task.cancel()
+    if source._life is not None:  # nobody answers for it any more; what it has registered stays
+        if source._life._task is not None:
+            source._life._task.cancel()
+        await source._life._claim.close()
     feed._network.switchboard.unplug(feed.address)
     await feed._port.close()
     events._state = "closed"

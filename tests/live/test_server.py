@@ -152,8 +152,9 @@ async def test_the_admin_port_says_the_same(tmp_path: Path) -> None:
         assert samples["seriatim_stamp_entries_count", "root"] == 0
         assert samples["seriatim_hop_ms_count", "eu"] == 0
         await server.fill("eu")
-        reason = "eu is failed: no space left on the device; make room and start again"
+        reason = "eu: is failed: no space left on the device; make room and start again (for 0 s)"
         assert await get(server, "/health") == (503, f"{reason}\n")
+        assert (await get(server, "/live"))[0] == (await get(server, "/ready"))[0] == 503
     finally:
         await server.stop()
 
@@ -166,6 +167,7 @@ async def get(server: SequencerServer, path: str) -> tuple[int, str]:
     writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
     answer = (await asyncio.wait_for(reader.read(), WAIT_S)).decode()
     writer.close()
+    await writer.wait_closed()
     head, _, body = answer.partition("\r\n\r\n")
     return int(head.split()[1]), body
 

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from seriatim.model import ConnectionFailed, InputError
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.server.admin import CONNECTIONS_MAX, HEAD_BYTES_MAX, AdminServer
+from seriatim.server.health import PROBLEMS_MAX, Kind, Ledger, Problem, Trouble
 from seriatim.server.metrics import Metrics, add_listeners
 from tests.certificates import Certificates
 from tests.runtime.net.hosts import dialing, serving, until
@@ -21,7 +22,7 @@ TOKEN = "a-token-of-some-length"
 
 @asynccontextmanager
 async def admin(
-    problems: Callable[[], list[str]] = list,
+    problems: Callable[[], list[Problem]] = list,
     explain: Callable[[], list[Any]] = lambda: ["orders 5: waits for prices 3"],
     **more: Any,
 ) -> AsyncIterator[AdminServer]:
@@ -79,11 +80,49 @@ async def test_the_four_paths() -> None:
         assert (await get(server, "/"))[0] == 404
 
 
+def problem(kind: Kind) -> list[Problem]:
+    return [Problem(node="eu", kind=kind, what="root", reason="something is away", seconds=12.3)]
+
+
 async def test_health_says_what_is_wrong() -> None:
-    async with admin(problems=lambda: ["node root is not active"]) as server:
-        assert (await get(server, "/health"))[0::2] == (503, b"node root is not active\n")
-    async with admin(problems=lambda: ["node root is not active"], token=TOKEN) as server:
+    async with admin(problems=lambda: problem("link")) as server:
+        assert (await get(server, "/health"))[0::2] == (503, b"eu: something is away (for 12 s)\n")
+        status, fields, body = await get(server, "/health", "Accept: application/json")
+        assert (status, fields["Content-Type"]) == (503, "application/json")
+        assert [json.loads(line) for line in body.splitlines()] == [
+            {"node": "eu", "kind": "link", "what": "root", "reason": "something is away", "seconds": 12.3}
+        ]
+    async with admin(problems=lambda: problem("link"), token=TOKEN) as server:
         assert (await get(server, "/health"))[0::2] == (503, b"not healthy\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "ready", "live"), [("link", 200, 200), ("broker", 503, 200), ("starting", 503, 200), ("failed", 503, 503)]
+)
+async def test_not_everything_that_is_wrong_keeps_clients_away_or_is_cured_by_a_restart(
+    kind: Kind, ready: int, live: int
+) -> None:
+    async with admin(problems=lambda: problem(kind), token=TOKEN) as server:
+        probes = [(await get(server, path))[0::2] for path in ("/health", "/ready", "/live")]
+        no = {"/ready": b"not ready\n", "/live": b"not live\n"}
+        assert probes == [
+            (503, b"not healthy\n"),
+            (ready, no["/ready"] if ready == 503 else b"ok\n"),
+            (live, no["/live"] if live == 503 else b"ok\n"),
+        ]
+
+
+def test_it_is_known_how_long_a_problem_has_lasted() -> None:
+    now_s = 100.0
+    ledger = Ledger("eu", lambda: now_s)
+    away, late = Trouble("link", "root", "root is away"), Trouble("stamps", "climbing", "stamps are late", 5.0)
+    assert [each.seconds for each in ledger.update([away, late])] == [0.0, 5.0]
+    now_s = 107.0
+    assert [each.seconds for each in ledger.update([Trouble("link", "root", "it is still away")])] == [7.0]
+    assert ledger.update([]) == []
+    assert [each.seconds for each in ledger.update([away])] == [0.0]
+    many = ledger.update(Trouble("log", str(each), "is gone") for each in range(PROBLEMS_MAX + 5))
+    assert (len(many), many[-1].reason) == (PROBLEMS_MAX + 1, "5 more problems are left out")
 
 
 async def test_a_token_is_asked_for() -> None:

@@ -49,6 +49,19 @@ class Records(Protocol):
         """The last record under this name. None: there is none."""
 
 
+class LogFacts(Struct, frozen=True, kw_only=True):
+    """The log of one topic, as the broker describes it. `limits`: what bounds it, in words; empty: nothing does."""
+
+    stream: str
+    first: Number
+    last: Number
+    last_at: str = ""  # when the last event was stored; empty: there is none
+    events: int = 0
+    bytes: int = 0
+    limits: str = ""
+    is_ours: bool = True  # made by this cluster, and not by somebody else
+
+
 class FencedJournal(Journal, Protocol):
     """A journal that other processes can look at. It refuses every writer but the last one that opened it."""
 
@@ -70,6 +83,9 @@ class FencedJournals(Protocol):
 
         `connects`: the connection is opened and closed with this journal.
         """
+
+    async def remove(self, name: str) -> bool:
+        """Delete a journal with all that it holds. False: there was none."""
 
     async def close(self) -> None:
         """Disconnect, after the journals are closed. May be called twice."""

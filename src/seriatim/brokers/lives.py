@@ -104,6 +104,9 @@ class Lives(Protocol):
     def claim(self, kind: LifeKind, name: str) -> Claim:
         """A claim to this name; nothing is registered yet."""
 
+    async def registered(self, kind: LifeKind) -> dict[str, Life]:
+        """The last life of every name. ConnectionFailed: the broker does not answer."""
+
 
 async def refuse_if_taken(claim: Claim, what: str, fix: str) -> None:
     """Taken: the process of the last life still answers. To be asked before `register`, where nobody takes over.

@@ -14,6 +14,7 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     Unfollow(topic)      stop
     Ordered(…)           append it to the order log, once                  OrderKept
     ReadOrder(after)     read the order log                                OrderRead, when something follows
+    Discard(topic, last) remove a topic, and go on behind last         Discarded, or Grown if the log is longer
     Write(…)             fill the slot if it is empty                      Written (what it holds)
     Listen(topic, after) deliver from there on, in order, with stamps      Listening, Delivered, Stamped, Trimmed
     Unlisten(topic)      stop
@@ -37,6 +38,7 @@ from seriatim.brokers.capabilities import (
     BrokerServer,
     FencedJournal,
     FencedJournals,
+    LogFacts,
     OrderLog,
     Records,
     ReplayPlace,
@@ -191,11 +193,17 @@ class Broker:
         """Disconnect. May be called twice."""
         raise NotImplementedError
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be asked now, in words. None: it can."""
+        return None
+
     # ── capabilities: what not every broker can do ────────────────────────────────────────────────────────────────
 
     knows_repeats: bool = False  # an event that is appended again is known by its id and kept once
     tells_lives: bool = False  # `Begin` is answered, and what earlier epochs of the node stamp and order is refused
     has_stages: bool = False  # `Staged` is handed on to whoever attends. If not, stamps are told when they are finished
+    removes_topics: bool = False  # `Discard` is carried out
     is_dense: bool = True  # each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual
 
     @property
@@ -218,8 +226,18 @@ class Broker:
         The subscription can then go on on another machine, and a second process with its name fences the first.
         """
         journals = self.journals(f"{cluster}-durable", replicas)  # another name than the nodes' journals have
-        name = re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found.group()):02x}", durable)
-        return journals.journal(name, connects=True) if journals is not None else None
+        return journals.journal(_journal_name(durable), connects=True) if journals is not None else None
+
+    async def remove_durable_journal(self, durable: str, *, cluster: str) -> bool:
+        """Delete the journal of a durable subscription that is kept on the broker. False: there was none."""
+        journals = self.journals(f"{cluster}-durable", 1)
+        if journals is None:
+            return False
+        await journals.open()
+        try:
+            return await journals.remove(_journal_name(durable))
+        finally:
+            await journals.close()
 
     @property
     def lives(self) -> Lives | None:
@@ -228,6 +246,10 @@ class Broker:
 
     def order_log(self) -> OrderLog | None:
         """The order of all events, to be read."""
+        return None
+
+    async def topic_logs(self) -> dict[Topic, LogFacts] | None:
+        """The logs of topics (or buckets) that there are. Makes none. None: this broker keeps no logs."""
         return None
 
     def row_channel(self, table: str, client: str) -> RowChannel | None:
@@ -247,6 +269,10 @@ class Broker:
         `on_stored` is told the last place that is stored, and the count.
         """
         return None
+
+
+def _journal_name(durable: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found.group()):02x}", durable)
 
 
 class Kind:

@@ -34,6 +34,8 @@ GROUPS = {
         "explain": "Say what waits for what in a running cluster.",
         "move": "Move a topic to another node, while events flow.",
         "apply": "Bring a running cluster to a plan, while events flow.",
+        "topics": "List the topics of a cluster; add and remove them.",
+        "durables": "List durable subscriptions and how far they are; remove them.",
         "order": "Print the order log: one order of all events.",
         "bench": "Load a broker: events per second, and how late they are notified.",
     },

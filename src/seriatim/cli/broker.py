@@ -11,7 +11,9 @@ from seriatim.cli.common import run_service, service_options, show_json, write_r
 @click.command
 @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="The overlay's file.")
 @click.option("--id", "id", required=True, metavar="NAME", help="Which broker this process is.")
-@click.option("--admin", metavar="HOST:PORT", help="Listen here for /metrics, /status, /explain and /health.")
+@click.option(
+    "--admin", metavar="HOST:PORT", help="Listen here for /health, /ready, /live, /metrics, /status and /explain."
+)
 @service_options("warning", "address", check="Only check the file.")
 def command(
     path: Path, id: str, admin: str | None, ready_file: Path | None, check: bool, log_level: str, as_json: bool

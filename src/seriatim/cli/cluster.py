@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import Requests, required
-from seriatim.brokers.urls import shown
+from seriatim.brokers.urls import kind_of, shown
 from seriatim.cli.common import check_outlives, opened
 from seriatim.client.brokered.discovery import ask_for_description
 from seriatim.model import ConnectionFailed, Node
@@ -41,7 +41,7 @@ class Cluster:
             for node in description.parents
             for place, address in enumerate(description.addresses.get(node) or [""])
         ]
-        self._broker = broker
+        self.broker = broker
         self._timeout_s = timeout_s
 
     async def status(self) -> list[tuple[Place, NodeStatus | None]]:
@@ -58,12 +58,20 @@ class Cluster:
     @property
     def requests(self) -> Requests | None:
         """How to ask on the broker."""
-        return self._broker.requests
+        return self.broker.requests
 
-    async def _ask(self, subjects: list[str], type_: type[_Answer]) -> list[_Answer | None]:
+    async def ask_node(self, node: Node, what: str, question: Struct, type_: type[_Answer]) -> _Answer:
+        """What the process that runs a node answers to one of INVENTORY. ConnectionFailed: nobody does."""
+        subject, data = node_subject(self.description.cluster, what, node), msgspec.json.encode(question)
+        (answer,) = await self._ask([subject], type_, data)
+        if answer is None:
+            raise ConnectionFailed(f"node {node} does not answer; is it running, and of this version?")
+        return answer
+
+    async def _ask(self, subjects: list[str], type_: type[_Answer], data: bytes = b"") -> list[_Answer | None]:
         fix = "ask the admin port of each process"
-        requests = required(self._broker.requests, "url", "has no request and reply", fix)
-        answers = await asyncio.gather(*(requests.request(each, b"", self._timeout_s) for each in subjects))
+        requests = required(self.broker.requests, "url", "has no request and reply", fix)
+        answers = await asyncio.gather(*(requests.request(each, data, self._timeout_s) for each in subjects))
         return [msgspec.json.decode(answer, type=type_) if answer is not None else None for answer in answers]
 
 
@@ -71,8 +79,9 @@ class Cluster:
 async def find_cluster(url: str, name: str, timeout_s: float) -> AsyncIterator[Cluster]:
     """Connect to the broker and ask who sequences there. All that is asked shares one time."""
     check_outlives(url)
+    options = kind_of(url).cluster_options(name, None, {})
     deadline_s = time.monotonic() + timeout_s
-    async with opened(url, timeout_s) as broker:
+    async with opened(url, timeout_s, **options) as broker:
         answer = await ask_for_description(broker, name, max(LEAST_S, deadline_s - time.monotonic()))
         if answer is None:
             fix = "start one with `seriatim serve` or `seriatim up`"

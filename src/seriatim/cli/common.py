@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from msgspec import Struct
 
+from seriatim.cli.supervision import beat_forever, tell_manager
 from seriatim.model import ConnectionFailed, InputError
 from seriatim.server.orders import OLD_WORD, TREE_IS_GLOBAL, Order
 
@@ -218,11 +219,11 @@ class Client(Struct, frozen=True, kw_only=True):
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, timeout_s: float) -> "AsyncIterator[Broker]":
+async def opened(url: str, timeout_s: float, **options: Any) -> "AsyncIterator[Broker]":
     """The broker at this URL. ConnectionFailed: it does not answer in time."""
     from seriatim.brokers.urls import open_broker, shown
 
-    broker = open_broker(url)
+    broker = open_broker(url, **options)
     try:
         try:
             async with asyncio.timeout(timeout_s):
@@ -317,9 +318,13 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_ready(path: Path | None, row: Mapping[str, Any]) -> None:
-    """Write to --ready-file, if it is given, that a service is ready; before anything is printed about it."""
+    """Write to --ready-file, if it is given, that a service is ready; before anything is printed about it.
+
+    The service manager is told, too.
+    """
     if path is not None:
         write_whole(path, json.dumps({**row, "pid": os.getpid()}))
+    tell_manager("READY=1")
 
 
 # ── running ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -352,8 +357,16 @@ def run_until_interrupted(
 
 def run_service(work: Callable[[], Coroutine[Any, Any, None]], at_once: Callable[[], object] | None = None) -> None:
     """The same for a service. It runs until a signal ends it, without a KeyboardInterrupt."""
+
+    async def watched() -> None:
+        beats = asyncio.create_task(beat_forever())
+        try:
+            await work()
+        finally:
+            beats.cancel()
+
     with contextlib.suppress(KeyboardInterrupt):
-        run_until_interrupted(work, at_once)
+        run_until_interrupted(watched, at_once)
 
 
 def _stop_on_signals(stop: Callable[[], object], at_once: Callable[[], object] | None) -> asyncio.Event:
@@ -366,6 +379,7 @@ def _stop_on_signals(stop: Callable[[], object], at_once: Callable[[], object] |
                 at_once()
             os._exit(128 + number)
         seen.set()
+        tell_manager("STOPPING=1")
         stop()
 
     loop = asyncio.get_running_loop()

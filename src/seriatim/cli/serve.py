@@ -33,7 +33,9 @@ from seriatim.server.config_text import config_text
     is_flag=True,
     help="A node that has lost its journal goes on as a new one; its live subscribers begin again, with a gap.",
 )
-@click.option("--admin", metavar="HOST:PORT", help="Listen here for /metrics, /status, /explain and /health.")
+@click.option(
+    "--admin", metavar="HOST:PORT", help="Listen here for /health, /ready, /live, /metrics, /status and /explain."
+)
 @service_options("info", "addresses", check="Only check the file, and show it with all defaults.")
 def command(
     path: Path,

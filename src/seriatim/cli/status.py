@@ -12,6 +12,7 @@ from seriatim.cli.common import (
     check_no_files,
     is_direct,
     json_option,
+    many,
     peer_options,
     run_until_interrupted,
     show_json,
@@ -22,7 +23,7 @@ from seriatim.server.description import ClusterDescription
 from seriatim.server.status import NodeStatus
 
 EXIT_SILENT = 1
-COLOURS = dict.fromkeys(("active", "alive"), "green") | dict.fromkeys(("failed", "silent", "dead"), "red")
+COLOURS = dict.fromkeys(("active", "alive", "ok"), "green") | dict.fromkeys(("failed", "silent", "dead"), "red")
 COLOURS |= {"standby": "cyan", "starting": "yellow"}
 
 Columns = dict[str, Callable[[NodeStatus], str]]
@@ -50,7 +51,8 @@ ATOMS: Columns = {
 def command(url: str, cluster: str, timeout_s: float, as_json: bool, **files: str | None) -> None:
     """Show the nodes of a running cluster.
 
-    Each node answers over the broker. `stamps/s` is the mean since the node started; `open` counts the ranges of
+    Each node answers over the broker. `health` is `ok` while everything that a process is for works now; a line below
+    says what does not, and for how long. `stamps/s` is the mean since the node started; `open` counts the ranges of
     numbers that are not settled yet, and `oldest` is the age of the oldest. For sequencing atoms, `plays` lists the
     roles of a node, `events` counts what entered there, and `strays` counts messages for atoms that are not there: it
     should be 0.
@@ -64,7 +66,7 @@ def command(url: str, cluster: str, timeout_s: float, as_json: bool, **files: st
       seriatim status --url vcube://127.0.0.1:7500 --token-file token
 
     \b
-    Exit code: 0 every node is active, 1 a node does not answer or has failed, 2 wrong options, 130 interrupted.
+    Exit code: 0 everything is healthy, 1 something is not, or does not answer, 2 wrong options, 130 interrupted.
     """
     if is_direct(url):
         is_fine = _show_processes(url, files, timeout_s, as_json)
@@ -75,7 +77,7 @@ def command(url: str, cluster: str, timeout_s: float, as_json: bool, **files: st
 
 
 def _show_processes(url: str, files: Files, timeout_s: float, as_json: bool) -> bool:
-    """Show each peer or broker. Whether all have answered."""
+    """Show each peer or broker. Whether all have answered, and are healthy."""
     from seriatim.cli.direct import ask_processes
 
     kind, answers = ask_processes(url, files, timeout_s)
@@ -85,11 +87,14 @@ def _show_processes(url: str, files: Files, timeout_s: float, as_json: bool) -> 
             show_json(dict(zip(kind.headings, row, strict=True)))
     else:
         click.echo(table(kind.headings, rows, COLOURS))
-    return not any(isinstance(answer.report, str) for answer in answers)
+        for answer in answers:
+            for problem in getattr(answer.report, "problems", []):
+                click.echo(problem)
+    return all(not isinstance(answer.report, str) and not answer.report.problems for answer in answers)
 
 
 def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool:
-    """Show each place of each node. Whether every node has an active process."""
+    """Show each place of each node. Whether all answer and are healthy, and every node has an active process."""
 
     async def ask() -> tuple[str, list[tuple[Place, NodeStatus | None]]]:
         async with find_cluster(url, cluster, timeout_s) as found:
@@ -105,13 +110,14 @@ def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool
     else:
         click.echo(title)
         columns = ATOMS if any(status is not None and status.roles for _, status in answers) else TREE
-        headings = ("node", "role", "epoch", "address", *columns, "journal")
+        headings = ("node", "role", "health", "epoch", "address", *columns, "journal")
         click.echo(table(headings, [_row(place, status, columns) for place, status in answers], COLOURS))
         for place, status in answers:
             if status is None:
                 click.echo(f"{place.node} at {place.address} does not answer: is it running?")
-            elif status.reason:
-                click.echo(f"{place.node} at {place.address}: {status.reason}")
+            else:
+                for problem in status.problems:
+                    click.echo(problem.sentence)
             if status is not None and status.order_position:
                 lag = status.order_position - status.order_kept
                 click.echo(f"order log: {status.order_position:,} positions, {lag:,} of them not on the broker yet")
@@ -119,7 +125,8 @@ def _show_nodes(url: str, cluster: str, timeout_s: float, as_json: bool) -> bool
                     lost = f"it was deleted, or an older copy restored, when it had {status.order_lost:,} positions"
                     click.echo(f"order log: {lost}; history has gaps there, and `seriatim order` tells them")
     served = {status.node for _, status in answers if status is not None and status.role == "active"}
-    return served == {place.node for place, _ in answers}
+    is_well = all(status is not None and not status.problems for _, status in answers)
+    return is_well and served == {place.node for place, _ in answers}
 
 
 def _order(description: ClusterDescription) -> str:
@@ -132,12 +139,13 @@ def _order(description: ClusterDescription) -> str:
 
 def _row(place: Place, status: NodeStatus | None, columns: Columns) -> tuple[str, ...]:
     if status is None:
-        return (place.node, "silent", "", place.address, *[""] * len(columns), "")
+        return (place.node, "silent", "", "", place.address, *[""] * len(columns), "")
+    health = many(len(status.problems), "problem") if status.problems else "ok"
     if status.role != "active":
-        return (place.node, status.role, "", status.address, *[""] * len(columns), status.journal)
+        return (place.node, status.role, health, "", status.address, *[""] * len(columns), status.journal)
     journal = f"{status.journal}, {_bytes(status.journal_bytes)} since the snapshot"
     cells = (cell(status) for cell in columns.values())
-    return (place.node, status.role, str(status.epoch), status.address, *cells, journal)
+    return (place.node, status.role, health, str(status.epoch), status.address, *cells, journal)
 
 
 def _bytes(count: float) -> str:

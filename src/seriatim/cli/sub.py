@@ -40,6 +40,7 @@ from seriatim.runtime.net.security import load_stamp_key
     show_default="~/.local/state/seriatim",
     help="Where durable subscribers remember what they have seen.",
 )
+@click.option("--accept", is_flag=True, help="With --durable: begin anew if the journal is lost or too old.")
 @click.option(
     "--start",
     metavar="PLACE",
@@ -74,6 +75,7 @@ def command(
     idle_s: float | None,
     durable: str | None,
     journals: Path,
+    accept: bool,
     start: str | None,
     seek: bool,
     folder: str | None,
@@ -135,7 +137,14 @@ def command(
                 server = await stack.enter_async_context(serve_metrics(bus, address))
                 notice(f"metrics at {server.url}/metrics")
             joining = bus.subscribe(
-                *topics, where=where, durable=durable, gaps=policy, show_gaps=True, log=folder, start=begin
+                *topics,
+                where=where,
+                durable=durable,
+                accept=accept,
+                gaps=policy,
+                show_gaps=True,
+                log=folder,
+                start=begin,
             )
             events = await stack.enter_async_context(joining)
             if seek:

@@ -164,6 +164,7 @@ class Bus(UsedOnce):
         log: str | Path | None = None,
         start: Start = "now",
         where: str | Filter | None = None,
+        accept: bool = False,
     ) -> Subscription:
         """A subscription to these topics; enter it to join them. (On overlay:// `where` alone is enough.)
 
@@ -172,9 +173,10 @@ class Bus(UsedOnce):
         an event of a durable subscription counts as dealt with: when the next one is asked for, or when told. `log`: a
         folder (or deliveries file) for `seriatim audit`, or "broker:" for `seriatim archive`. `start`: begin with the
         past, in the order of all events: "first", a position, a time, or a number of some topics; then live, without
-        a gap. A durable subscription that exists goes on where it was. `where`: a filter over the attributes of events,
-        such as 'price > 100' (docs/filters.md); the order of what matches is the same. refusals.py lists which of these
-        atoms, peers and overlays do not have.
+        a gap. A durable subscription that exists goes on where it was. `accept`: if its journal is lost, or older than
+        what it has acknowledged, it begins anew under its name (else: `Behind`). `where`: a filter over the attributes
+        of events, such as 'price > 100' (docs/filters.md); the order of what matches is the same. refusals.py lists
+        which of these atoms, peers and overlays do not have.
         """
         self._opened()
         options = {"topics": topics, "durable": durable, "ordered": ordered, "gaps": gaps, "acknowledge": acknowledge}
@@ -189,12 +191,18 @@ class Bus(UsedOnce):
             raise InputError("start", "events that are not ordered have no position", 'use "now" or "first"')
         if durable is not None and not ordered:
             raise InputError("durable", "unordered subscriptions are not durable", "leave out ordered=False")
+        if accept not in (True, False):
+            raise InputError("accept", f"expected a bool, got {accept!r}", "use True or False")
+        if accept and durable is None:
+            problem = "only a durable subscription has a journal to begin anew"
+            raise InputError("accept", problem, 'leave it out, or give durable="name"')
         if gaps is not None:
             check_gaps(gaps)
         settings = self._session.settings
         wishes = Wishes(
             topics=names,
             durable=check_name("durable", durable) if durable is not None else None,
+            accept=accept,
             ordered=ordered,
             gaps=gaps if gaps is not None else settings.gaps,
             show_gaps=show_gaps,

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from seriatim.runtime.net.addresses import split_address
 from seriatim.server.admin import AdminServer
+from seriatim.server.health import Ledger, Problem, Trouble
 from seriatim.server.metrics import Metrics, add_process
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ FAMILIES = {
 
 @asynccontextmanager
 async def serve_metrics(bus: "Bus", address: str) -> AsyncIterator[AdminServer]:
-    """Answer over HTTP at "host:port" while the block runs: /metrics, /status, /explain and /health.
+    """Answer over HTTP at "host:port" while the block runs: /metrics, /status, /explain, /health, /ready and /live.
+
+    It is healthy while every connection that it needs is there.
 
     InputError: it is not an address. ConnectionFailed: it cannot be used.
     """
@@ -85,8 +88,13 @@ async def serve_metrics(bus: "Bus", address: str) -> AsyncIterator[AdminServer]:
     def status() -> dict[str, Any]:
         return {"name": bus.name, **msgspec.to_builtins(bus.metrics())}
 
+    ledger = Ledger(bus.name)
+
+    def problems() -> list[Problem]:
+        return ledger.update(Trouble("link", line, line) for line in bus.explain().down)
+
     split_address("address", address)
-    server = AdminServer(address, text, status, lambda: list(bus.explain().sentences), list)
+    server = AdminServer(address, text, status, lambda: list(bus.explain().sentences), problems)
     await server.start()
     try:
         yield server

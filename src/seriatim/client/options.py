@@ -73,7 +73,10 @@ class GapPolicy(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How much may wait inside the client before somebody has to slow down."""
+    """How much may wait inside the client before somebody has to slow down.
+
+    Limits of bytes let one event pass that is larger than what is left, so that an event of any size gets through.
+    """
 
     queue_events: int = 100_000
     """Events published and not yet confirmed: `publish` waits, `publish_nowait` raises QueueFull."""
@@ -82,8 +85,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same in bytes."""
 
     unread_events: int = 65_536
-    """Events that a subscription was notified of and the application has not taken: the broker is asked to pause. And
-    events that wait for others: topics that are ahead are not read on."""
+    """Events that a subscription was notified of and the application has not taken. With more than that the broker is
+    asked to pause (what is on its way still comes), and with half of it to go on. And events that wait for others:
+    topics that are ahead are not read on."""
 
     unread_bytes: int = 32 * 1024 * 1024
     """The same in bytes; what waits for others is counted in bytes with atoms only."""
@@ -94,7 +98,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if not isinstance(value, int):
+            if not isinstance(value, int) or isinstance(value, bool):
                 raise InputError(f"limits.{name}", f"{value!r} is not a whole number", "give a number above 0")
             if value <= 0:
                 raise InputError(f"limits.{name}", f"{value} is not positive", "give a number above 0")

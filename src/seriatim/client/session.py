@@ -5,11 +5,13 @@ what a kind cannot do, and why.
 """
 
 import asyncio
+import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
+from weakref import WeakSet
 
 from msgspec import Struct
 
@@ -31,6 +33,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
     topics: frozenset[Topic]
     durable: str | None = None
+    accept: bool = False
     ordered: bool = True
     gaps: GapPolicy = GapPolicy()
     show_gaps: bool = False
@@ -189,10 +192,19 @@ class Session(ABC):
         """What waits, apart from the subscriptions and the outbox."""
 
 
+AFTER_FORK = (
+    "was opened before this process was forked, and belongs to its parent; connect in the child "
+    "(gunicorn: in post_fork; Celery: in worker_process_init; multiprocessing: in the function that it runs)"
+)
+
+
 class UsedOnce(ABC):
     """A bus or a subscription: opened by `async with`, closed at its end or by `close`, and never opened again.
 
     If `_open` fails, `_close` runs before the error is raised, so it must cope with any stage of opening.
+
+    What is open when the process forks stays the parent's. In the child it hands out nothing, refuses every call, and
+    does nothing when it is closed: its connections, its journal and its event loop are those of the parent.
     """
 
     _kind: ClassVar[str]  # in messages
@@ -200,12 +212,15 @@ class UsedOnce(ABC):
     _entered_as: ClassVar[str]  # the variable in the example that a message shows
 
     def __init__(self) -> None:
-        self._state: Literal["new", "open", "closed"] = "new"
+        self._state: Literal["new", "open", "closed", "forked"] = "new"
 
     async def __aenter__(self) -> Self:
+        if self._state == "forked":
+            self._check_open()
         if self._state != "new":
             raise Closed(f"a {self._kind} is used once; call {self._made_by}() again")
         self._state = "open"
+        _opened.add(self)
         try:
             await self._open()
         except BaseException:
@@ -218,8 +233,9 @@ class UsedOnce(ABC):
 
     async def close(self) -> None:
         """Close it, like the end of `async with`. May be called twice."""
-        if self._state != "closed":
+        if self._state not in ("closed", "forked"):
             self._state = "closed"
+            _opened.discard(self)
             await self._close()
 
     @abstractmethod
@@ -228,9 +244,33 @@ class UsedOnce(ABC):
     @abstractmethod
     async def _close(self) -> None: ...
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is the copy that a forked process has of its parent's."""
+        return self._state == "forked"
+
+    def _forked(self) -> None:
+        """This process is a child that has just been forked."""
+        self._state = "forked"
+
     def _check_open(self) -> None:
+        if self._state == "forked":
+            raise Closed(f"the {self._kind} {AFTER_FORK}")
         if self._state == "new":
             example = f"async with {self._made_by}(...) as {self._entered_as}"
             raise Closed(f"enter the {self._kind} first: {example}")
         if self._state == "closed":
             raise Closed(f"the {self._kind} is closed")
+
+
+_opened: WeakSet[UsedOnce] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a child that has just been forked."""
+    for each in list(_opened):
+        each._forked()
+    _opened.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

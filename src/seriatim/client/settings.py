@@ -91,6 +91,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
         return FileJournal(Path(self.journals) / name)
 
+    def journal_folder(self, name: str) -> Path | None:
+        """Where that journal is, if it is a folder here."""
+        return Path(self.journals) / name if isinstance(self.journals, str | Path) else None
+
     @property
     def security(self) -> SecurityOptions | None:
         """Token and TLS as the application gave them. None: it gave neither."""

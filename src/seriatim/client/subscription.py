@@ -91,6 +91,10 @@ class Subscription(UsedOnce):
             self._source.arrived.set()  # wake iterators, which find it closed
             self._on_close(self)
 
+    def _forked(self) -> None:
+        super()._forked()
+        self._is_quick = False
+
     async def add(self, *topics: Topic) -> None:
         """Hold these topics too, from now on. Returns when they have begun."""
         self._check_can_change("add")

@@ -9,10 +9,14 @@
 
 A `Facade` wraps an object of the asynchronous client, which runs in an event loop in its own thread. The facade passes
 every call on to it and waits for the result. `publish_nowait` returns a `concurrent.futures.Future`.
+
+A forked process has no such thread. What its parent opened says so at once, instead of waiting for ever; a bus that the
+child opens itself works.
 """
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -20,6 +24,7 @@ from typing import Any, TypeVar
 
 from seriatim.client import connect as connect_async
 from seriatim.client.bus import Bus
+from seriatim.client.session import AFTER_FORK, UsedOnce
 from seriatim.client.subscription import Subscription
 from seriatim.model import Closed, TimedOut
 
@@ -34,6 +39,20 @@ class _LoopThread:
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._of_parent: list[asyncio.AbstractEventLoop] = []  # never to be collected: that would close its sockets
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child whose parent had opened something."""
+        return bool(self._of_parent)
+
+    def after_fork(self) -> None:
+        """In a child: its parent's thread does not exist here, and the lock may be held for ever."""
+        self._lock = threading.Lock()
+        if self._loop is not None:
+            self._of_parent.append(self._loop)
+        self._loop = self._thread = None
+        self._users = 0
 
     def enter(self) -> None:
         with self._lock:
@@ -56,6 +75,8 @@ class _LoopThread:
         """Run it in the loop; the future is done when it is."""
         if self._loop is None:
             coroutine.close()
+            if self.is_forked:
+                raise Closed(f"this {AFTER_FORK}")
             raise Closed("enter the bus first, and use it inside: with connect(...) as bus")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
@@ -70,6 +91,42 @@ class _LoopThread:
 
 
 _thread = _LoopThread()
+os.register_at_fork(after_in_child=_thread.after_fork)
+
+
+class Confirmation(Future[Result]):
+    """What `publish_nowait` gives: done when `inner` is. A forked child does not wait for what its parent publishes."""
+
+    def __init__(self, inner: "Future[Result]") -> None:
+        super().__init__()
+        self._inner = inner
+        self._process = os.getpid()
+        inner.add_done_callback(self._settle)
+
+    def _settle(self, inner: "Future[Result]") -> None:
+        if inner.cancelled():
+            super().cancel()
+        elif self.set_running_or_notify_cancel():
+            if (error := inner.exception()) is not None:
+                self.set_exception(error)
+            else:
+                self.set_result(inner.result())
+
+    def cancel(self) -> bool:
+        self._inner.cancel()
+        return super().cancel()
+
+    def result(self, timeout: float | None = None) -> Result:
+        self._check_process()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_process()
+        return super().exception(timeout)
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise Closed(f"the bus that publishes this {AFTER_FORK}")
 
 
 class Facade:
@@ -99,6 +156,8 @@ class Facade:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if isinstance(self._target, UsedOnce) and self._target.is_forked:
+            return  # the parent closes it
         try:
             _thread.run(self._target.__aexit__(*error))
         finally:
@@ -134,7 +193,7 @@ async def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) 
     """In the loop's thread: call, and wait if there is something to wait for."""
     result = function(*arguments, **keywords)
     if isinstance(result, asyncio.Future):
-        return _thread.begin(_wait_for(result))
+        return Confirmation(_thread.begin(_wait_for(result)))
     if inspect.isawaitable(result):
         result = await result
     if isinstance(result, Subscription) or inspect.isasyncgen(result):

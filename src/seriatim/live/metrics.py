@@ -38,6 +38,12 @@ NUMBERS: dict[str, tuple[str, Callable[[Served[Any]], float]]] = {
         "How long the oldest open range has been open.",
         lambda node: node.status().oldest_open_s,
     ),
+    "problems": ("What does not work now.", lambda node: len(node.problems())),
+    "waiting_subscribers": (
+        "Subscribers that have told this home that they wait for longer than their patience.",
+        lambda node: node.status().waiting,
+    ),
+    "longest_wait_seconds": ("How long one of these has waited.", lambda node: node.status().longest_wait_s),
     "order_position": ("Positions given in the order of all events (root).", lambda node: node.status().order_position),
     "order_lag": (
         "Positions that the order log on the broker is not known to hold yet (root).",

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from msgspec import structs
@@ -21,6 +21,7 @@ from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.listener import Listener, ListenerOptions
 from seriatim.runtime.net.wire import Decoders
+from seriatim.server.health import Ledger, Problem, Trouble
 from seriatim.server.status import LinkStatus, NodeStatus, Role
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG_NOTED = 1_000  # a backlog of this many steps is worth a line in explain
+APPEND_S = 5.0  # a journal that takes longer for one append is a trouble
+LOOK_S = 1.0
 
 AnyHost = TypeVar("AnyHost", bound=MachineHost[Any, Any])
 
@@ -52,6 +55,8 @@ class Served(ABC, Generic[AnyHost]):
         self._process = process
         self._config = process.config
         self._dialed: list[Peer] = []
+        self._joined: dict[Node, Served[Any]] = {}
+        self._ledger = Ledger(node)
         self._journal: Journal | None = None
         self._started_s = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
@@ -81,6 +86,10 @@ class Served(ABC, Generic[AnyHost]):
     @abstractmethod
     def waits(self, host: AnyHost) -> list[str]:
         """What is unfinished at the machine."""
+
+    def answers(self) -> Mapping[str, Callable[[bytes], bytes | None]]:
+        """What else this node answers on the broker while it is active, under which word."""
+        return {}
 
     def neighbours(self) -> Mapping[Node, frozenset[Node]] | None:
         """Which nodes may talk to each other; None: along the tree."""
@@ -117,6 +126,7 @@ class Served(ABC, Generic[AnyHost]):
 
     def join(self, other: "Served[Any]") -> None:
         """The other node runs in this process too: hand messages over directly, in both directions."""
+        self._joined[other.node], other._joined[self.node] = other, self
         self.switchboard.plug(
             other.node, lambda source, message: other.switchboard.deliver(source, other.node, message)
         )
@@ -135,6 +145,7 @@ class Served(ABC, Generic[AnyHost]):
         host.failed.add_done_callback(self._on_failed)
         await host.start()
         self._on_change(host, "started")
+        self._tasks.append(asyncio.get_running_loop().create_task(self._look_forever()))
 
     def _make_host(self, journal: Journal) -> AnyHost:
         self._journal = journal
@@ -202,6 +213,7 @@ class Served(ABC, Generic[AnyHost]):
             reason=self.reason,
             uptime_s=uptime_s,
             journal=self._config.journal(self.node),
+            problems=self.problems(),
         )
         host, counters = self.host, self.counters
         if host is None or self.role != "active":
@@ -232,6 +244,58 @@ class Served(ABC, Generic[AnyHost]):
             **self.details(host),
         )
 
+    # ── health ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def problems(self) -> list[Problem]:
+        """What does not work at this node now, and for how long."""
+        return self._ledger.update(self.troubles())
+
+    async def _look_forever(self) -> None:
+        """So that it is known how long a problem lasts, also if nobody asks."""
+        while True:
+            self.problems()
+            await asyncio.sleep(LOOK_S)
+
+    @abstractmethod
+    def needed(self) -> list[Node]:
+        """The nodes without which this one cannot do its work."""
+
+    def troubles(self) -> Iterator[Trouble]:
+        """What does not work now."""
+        if self.role == "standby":
+            yield from self.standing_by()
+        elif self.role == "active" and self.host is not None:
+            yield from self._links_missing(self.host)
+            if (age_s := self.host.driver.appending_s) > APPEND_S:
+                reason = f"the journal does not take what is appended: {self.host.driver.backlog:,} steps wait for it"
+                yield Trouble("journal", "", reason, age_s)
+            yield from self.at_work(self.host)
+        elif self.role in ("starting", "stopped", "failed"):
+            yield Trouble(self.role, "", f"is {self.role}{': ' if self.reason else ''}{self.reason}")
+
+    def standing_by(self) -> Iterator[Trouble]:
+        """What keeps this process from taking the node over when it should."""
+        if self.reason:
+            yield Trouble("standby", "", f"cannot take over: {self.reason}")
+
+    def at_work(self, host: AnyHost) -> Iterator[Trouble]:
+        """What does not work at the machine itself."""
+        yield from ()
+
+    def _links_missing(self, host: AnyHost) -> Iterator[Trouble]:
+        others, problems = self.others(), self.dialer.problems() if self.dialer is not None else {}
+        for node in self.needed():
+            if self._reaches(node):
+                continue
+            here = self._joined.get(node)
+            why = f"it is {here.role}" if here is not None else f"tried {problems.get(node, 'nothing yet')}"
+            if here is None and all(peer.node != node for peer in self._dialed):
+                why = "it has not dialed"
+            link = host.machine.state.links.get(node)
+            waiting = len(link.unacknowledged) if link is not None else 0
+            reason = f"{others[node]} {node} is not connected: {why}; {waiting:,} messages wait for it"
+            yield Trouble("link", node, reason)
+
     def explain(self) -> list[str]:
         """What is unfinished here, and what each item waits for."""
         host = self.host
@@ -249,6 +313,8 @@ class Served(ABC, Generic[AnyHost]):
         return lines + self.waits(host)
 
     def _reaches(self, neighbour: Node) -> bool:
+        if (here := self._joined.get(neighbour)) is not None:
+            return here.role == "active"
         if self.dialer is not None and any(peer.node == neighbour for peer in self._dialed):
             return self.dialer.connected(neighbour)
         return self.switchboard.reaches(neighbour)

@@ -1,15 +1,15 @@
 """A process of a cluster: runs some or all of its nodes, until it is told to stop or no node is left.
 
-Everything is checked before anything is opened. Then it opens, in this order: the broker, the ports, the nodes, the
-answers on the broker, the admin port. It stops in the reverse order.
+Everything is checked before anything is opened. Then it opens, in this order: the admin port, which says that the
+process is starting; the broker, the ports, the nodes, the answers on the broker.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -31,7 +31,8 @@ from seriatim.runtime.net.security import load_stamp_key
 from seriatim.server.admin import AdminServer
 from seriatim.server.config import ON_BROKER, ClusterConfig, exposed_without_token, lacks_node_token
 from seriatim.server.description import MOVED, VERSION, ClusterDescription, describe_subject, encode_description
-from seriatim.server.machine_check import check_machine
+from seriatim.server.health import Ledger, Problem, Trouble
+from seriatim.server.machine_check import check_machine, room_for_connections
 from seriatim.server.metrics import Metrics, add_listeners, add_process
 from seriatim.server.moving import admin_subject
 from seriatim.server.schemas import load_security
@@ -68,6 +69,8 @@ class SequencerServer:
         self.broker: Broker = _broker(config)
         self.metrics = Metrics()
         add_nodes(self.metrics, self.served)
+        self._ledger = Ledger()
+        self._stage: Literal["starting", "serving", "stopped"] = "starting"
         self._admin: AdminServer | None = self._make_admin()
         self._journals: FencedJournals | None = None
         self._started_s = time.monotonic()
@@ -82,6 +85,9 @@ class SequencerServer:
         for node in exposed_without_token(self.config):
             fix = "set security.token_file, or listen on 127.0.0.1"
             logger.warning("port is open to every machine: node=%s fix=%s", node, fix)
+        if (lack := room_for_connections(self.config, self.nodes)) is not None:
+            fix = "raise the limit of open files (ulimit -n, LimitNOFILE), or lower limits.connections_max"
+            logger.warning("fewer clients can connect than limits.connections_max says: reason=%s fix=%s", lack, fix)
         try:
             await self._start()
         except (SeriatimError, OSError, asyncio.CancelledError):
@@ -97,6 +103,8 @@ class SequencerServer:
 
     async def _start(self) -> None:
         self.broker.configure(self.options.mode, self.config.tree.home)
+        if self._admin is not None:  # first: it says that the process starts
+            await self._admin.start()
         await self.broker.open()
         if self.options.mode == "log" and not self.broker.knows_repeats:
             consequence = "an event that is sent again may be in the log twice"
@@ -114,8 +122,7 @@ class SequencerServer:
         await answer_questions(self.broker, self.config.cluster, describer, self.served.values())
         add_process(self.metrics)
         add_listeners(self.metrics, {name: served.listener for name, served in self.served.items()})
-        if self._admin is not None:
-            await self._admin.start()
+        self._stage = "serving"
         nodes, broker = ",".join(self.nodes), shown(self.config.broker)
         logger.info("serving: cluster=%s nodes=%s broker=%s", self.config.cluster, nodes, broker)
 
@@ -165,6 +172,7 @@ class SequencerServer:
     async def stop(self) -> None:
         """Stop the nodes, children before parents, then the rest. May be called twice."""
         logger.info("stopping: cluster=%s nodes=%s", self.config.cluster, ",".join(self.nodes))
+        self._stage = "stopped"
         if self._admin is not None:
             await self._admin.stop()
         paths = self.config.tree.paths
@@ -223,13 +231,16 @@ class SequencerServer:
     def admin_url(self) -> str | None:
         return self._admin.url if self._admin is not None else None
 
-    def problems(self) -> list[str]:
-        """Why this process is not healthy: the nodes that neither serve nor stand by."""
-        return [
-            f"{name} is {served.role}{': ' if served.reason else ''}{served.reason}"
-            for name, served in self.served.items()
-            if served.role not in ("active", "standby")
-        ]
+    def problems(self) -> list[Problem]:
+        """What this process is for, and does not work now."""
+        own = self._ledger.update(self._troubles())
+        return own + [problem for served in self.served.values() for problem in served.problems()]
+
+    def _troubles(self) -> Iterator[Trouble]:
+        if self._stage != "serving":
+            yield Trouble("starting" if self._stage == "starting" else "stopped", "", f"the process is {self._stage}")
+        elif (problem := self.broker.problem) is not None:
+            yield Trouble("broker", "", problem)
 
     def status(self) -> ServerStatus:
         return ServerStatus(
@@ -405,3 +416,5 @@ async def _answer_for(broker: Requests, cluster: str, node: Served[Any]) -> None
     await broker.answer(node_subject(cluster, "status", node.node), status_if_active)
     await broker.answer(node_subject(cluster, "explain", node.node), explain_if_active)
     await broker.answer(admin_subject(cluster, node.node), node.operate)
+    for word, answer in node.answers().items():
+        await broker.answer(node_subject(cluster, word, node.node), answer)

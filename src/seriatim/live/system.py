@@ -7,6 +7,7 @@ that peers and brokers share.
 import logging
 import secrets
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal
 
 from seriatim.live.founding import AnyFounded, AnyMachine
@@ -20,6 +21,8 @@ from seriatim.runtime.net.door import Problem
 from seriatim.runtime.net.system import explain_refusal
 from seriatim.runtime.net.system_door import SHOWN_MAX, SystemDoor, SystemVisitor
 from seriatim.runtime.net.wire import FRAME_BYTES_MAX, VERSION, Decoders, Envelope, Hello, Ping, Refusal, Welcome
+from seriatim.server import health
+from seriatim.server.health import Ledger, Trouble
 from seriatim.server.schemas import SystemFile
 
 logger = logging.getLogger(__name__)
@@ -27,6 +30,7 @@ logger = logging.getLogger(__name__)
 # Retry soon, because a process that comes back cannot always connect to the others itself.
 DIALING = DialerOptions(retry_max_s=1.0, refused_s=5.0)
 WAITS_SHOWN_MAX = 100
+APPEND_S = 5.0  # a journal that takes longer for one append is a trouble
 
 
 class SystemHost(MachineHost[AnyMachine, AnyFounded]):
@@ -52,6 +56,7 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
         self.security = config.load_security()
         self.at = config.places[name]
         self._shown = f"{config.kind} {name}"
+        self._ledger = Ledger(node)
         self._listener: SystemListener | None = None
         self._dialer: SystemDialer | None = None
 
@@ -121,10 +126,37 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
     def explain(self) -> list[str]:
         """What waits for what, and which processes cannot be reached."""
 
+    @abstractmethod
+    def missing(self) -> Iterable[Address]:
+        """The processes without which this one cannot do its work, and which are not connected."""
+
+    def problems(self) -> list[health.Problem]:
+        """What does not work now, and for how long."""
+        return self._ledger.update(self.troubles())
+
+    def troubles(self) -> Iterator[Trouble]:
+        if self.failed.done():
+            yield Trouble("failed", "", f"has failed: {self.failed.result()}")
+            return
+        if self._driver is None or self._dialer is None:
+            yield Trouble("starting", "", "is starting")
+            return
+        if (age_s := self._driver.appending_s) > APPEND_S:
+            reason = f"the journal does not take what is appended: {self._driver.backlog:,} steps wait for it"
+            yield Trouble("journal", "", reason, age_s)
+        tried = self._dialer.problems()
+        for name in self.missing():
+            why = f"tried {tried[name]}" if name in tried else "it has not dialed"
+            yield Trouble("link", name, f"{name} is not connected: {why}")
+
     def waits(self) -> dict[str, Any]:
         """The same for a report, cut to its size."""
         waits = self.explain()
-        return {"waits": waits[:WAITS_SHOWN_MAX], "left_out": max(0, len(waits) - WAITS_SHOWN_MAX)}
+        return {
+            "waits": waits[:WAITS_SHOWN_MAX],
+            "left_out": max(0, len(waits) - WAITS_SHOWN_MAX),
+            "problems": [each.sentence for each in self.problems()],
+        }
 
 
 class SystemListener(SystemDoor):

@@ -10,7 +10,7 @@ joining it) blocks everything that names it.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
 
@@ -123,6 +123,13 @@ class HoldBack:
         for topic, lane in self.lanes.items():
             if lane.open and lane.done + 1 not in lane.held and (lane.held or self._waiting.get(topic)):
                 yield topic, lane.done + 1
+
+    def waiters(self, topic: Topic) -> Iterator[tuple[Topic, Number]]:
+        """Held events of other topics that wait for this one, or did lately."""
+        for waiting in self._waiting.get(topic, {}).values():
+            for other, number in waiting:
+                if other != topic and (lane := self.lanes.get(other)) is not None and number in lane.held:
+                    yield other, number
 
     def _blocks(self, lane: Lane, needed: Number) -> bool:
         """Whether a condition is not met yet. Not a test of equality: a stamp may name less than what is done."""

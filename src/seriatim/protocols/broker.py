@@ -71,6 +71,7 @@ class TopicState(Struct):
     stamps: list[say.Stamped] = field(default_factory=list)  # the stamp channel, by first number; ranges do not overlap
     slots: list[Slot] = field(default_factory=list)  # by number
     first_available: Number = 1  # retention: lower numbers are no longer replayed
+    discarded_to: Number | None = None  # the topic was removed when its numbers ended here
     watchers: list[Address] = field(default_factory=list)  # all kept sorted, so that equal states look equal
     listeners: list[Address] = field(default_factory=list)
     attendance: dict[Address, Node] = field(default_factory=dict)  # listener → the node whose stages it wants
@@ -200,6 +201,25 @@ class Broker(Machine):
             effects.send.extend([(watcher, say.Grown(topic, len(state.log))) for watcher in state.watchers])
             voids = say.Voids(topic, first, len(state.log))
             effects.send.extend([(listener, voids) for listener in state.listeners])
+
+    def _discard(self, source: Address, message: say.Discard, effects: Effects) -> None:
+        """Drop what there is of a topic, once: what comes after a repeat belongs to the topic that follows."""
+        if self._is_refused(source, message.epoch, effects):
+            return
+        topic, last = message.topic, message.last
+        state = self._topic(topic)
+        if state.discarded_to is None or state.discarded_to < last:
+            if len(state.log) > last:
+                effects.send.append((source, say.Grown(topic, len(state.log))))
+                return
+            state.discarded_to = last
+            state.first_available = last + 1
+            state.log[:] = [None] * len(state.log)
+            state.numbers.clear()
+            state.slots = [slot for slot in state.slots if slot.number > last]
+            state.watchers = [address for address in state.watchers if address != source]
+            effects.send.extend([(address, say.Trimmed(topic, last + 1)) for address in state.listeners])
+        effects.send.append((source, say.Discarded(topic, last)))
 
     def _watch(self, source: Address, message: say.Watch, effects: Effects) -> None:
         for topic in sorted(message.topics):
@@ -411,6 +431,7 @@ _last, _number = attrgetter("last"), attrgetter("number")
 _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Append: Broker._append,
     say.Watch: Broker._watch,
+    say.Discard: Broker._discard,
     say.Begin: Broker._begin,
     say.Unwatch: Broker._unwatch,
     say.Stamped: Broker._stamped,

@@ -9,6 +9,7 @@ brokers/seam.py says what a broker does about each of its messages.
     stages        Attend, Staged
     order log     Ordered, OrderKept · ReadOrder, OrderRead · Fetch
     ticket mode   Write, Written
+    removal       Discard, Discarded
     both          Listen, Listening, Unlisten · Delivered
 
 Frozen, and free of behaviour: a message is what was said, not what to do about it.
@@ -298,6 +299,25 @@ class Trimmed(Struct, frozen=True, tag=True):
 
     topic: Topic
     first: Number
+
+
+class Discard(Struct, frozen=True, tag=True):
+    """Home → broker: somebody removes this topic, whose numbers end at `last`. Drop its events, stamps and slots.
+
+    If the log has grown beyond `last`, nothing is dropped, and the answer is `Grown`. Else the topic is empty from then
+    on, and what is published later goes on behind `last`. Repeated until it is answered with `Discarded`.
+    """
+
+    topic: Topic
+    last: Number
+    epoch: int = 0
+
+
+class Discarded(Struct, frozen=True, tag=True):
+    """Broker → home: nothing of these numbers is left, and the log is watched no longer."""
+
+    topic: Topic
+    last: Number
 
 
 class Write(Struct, frozen=True, tag=True):

@@ -85,6 +85,7 @@ class Driver:
         self._outbox: list[tuple[Address | None, Any]] = []  # (target, message), or (None, notifications)
         self._gathered = 0  # steps whose records are in `_records`, or that wait behind such
         self._under_way = 0  # steps of the append that is under way
+        self._appending_since: float | None = None  # that append
         self._released = 0
         self._releasing = False
         self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits until so many were released
@@ -101,6 +102,11 @@ class Driver:
     def backlog(self) -> int:
         """Steps whose effects wait for the journal: what back-pressure looks at."""
         return self._gathered + self._under_way
+
+    @property
+    def appending_s(self) -> float:
+        """How long the journal has been taking the append that is under way; 0: none is."""
+        return self._loop.time() - self._appending_since if self._appending_since is not None else 0.0
 
     def start(self) -> None:
         """Tick the machine once, then accept inputs."""
@@ -240,7 +246,9 @@ class Driver:
             state = self._encode_state()
         if records:
             self.appends += 1
+            self._appending_since = self._loop.time()
             await journal.append(records)
+            self._appending_since = None
         if self.failed.done():
             return
         self._release(outbox)

@@ -1,10 +1,12 @@
-"""The admin port: what a server is doing, over HTTP. Read-only, four paths, everything bounded.
+"""The admin port: what a server is doing, over HTTP. Read-only, a few paths, everything bounded.
 
-    /metrics   for Prometheus           /status    JSON: nodes, epochs, connections
-    /health    200 or 503, and why      /explain   JSON: what waits for what
+    /metrics   for Prometheus           /health    200 or 503: does everything work?
+    /status    JSON: nodes, epochs      /ready     200 or 503: can it serve those that connect?
+    /explain   JSON: what waits         /live      200 or 503: would it not help to start it again?
 
-With a token every path but `/health` asks for it (`Authorization: Bearer …`); without one, listen on this machine only.
-Without the token `/health` says only whether the server is healthy, so that probes need no secret.
+With a token the first three ask for it (`Authorization: Bearer …`); without one, listen on this machine only. The
+others say why they are 503, a sentence per line, or with `Accept: application/json` an object per line (health.py).
+Without the token they say only yes or no, so that probes need no secret.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ import hmac
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +22,7 @@ import msgspec
 
 from seriatim.model import InputError
 from seriatim.runtime.net.addresses import bound_address, listen_on, split_address
+from seriatim.server.health import DEAD, UNREADY, Kind, Problem
 from seriatim.server.metrics import CONTENT_TYPE
 
 logger = logging.getLogger(__name__)
@@ -29,6 +32,12 @@ REQUEST_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 CONNECTIONS_MAX = 64
 JSON = "application/json"
+# The paths that answer yes or no: what no is called, and which problems make it so (None: any).
+PROBES: dict[str, tuple[str, Collection[Kind] | None]] = {
+    "/health": ("not healthy", None),
+    "/ready": ("not ready", UNREADY),
+    "/live": ("not live", DEAD),
+}
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -59,7 +68,7 @@ def plain(status: HTTPStatus, text: str, *headers: str) -> Reply:
 
 
 class AdminServer:
-    """Answers on one address. `metrics`: the text for Prometheus. `problems`: why the server is not healthy."""
+    """Answers on one address. `metrics`: the text for Prometheus. `problems`: what does not work now."""
 
     def __init__(
         self,
@@ -67,7 +76,7 @@ class AdminServer:
         metrics: Callable[[], str],
         status: Callable[[], dict[str, Any]],
         explain: Callable[[], list[Any]],
-        problems: Callable[[], list[str]],
+        problems: Callable[[], Sequence[Problem]],
         *,
         token: str = "",
         context: ssl.SSLContext | None = None,
@@ -166,8 +175,8 @@ class AdminServer:
             return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is supported", "Allow: GET")
         path = target.partition("?")[0]
         known = self._knows(fields)
-        if path == "/health":
-            return self._health(in_detail=known)
+        if path in PROBES:
+            return self._probe(path, in_detail=known, as_json=any(map(_accepts_json, fields)))
         if not known:
             return plain(HTTPStatus.UNAUTHORIZED, "send the token: Authorization: Bearer …", "WWW-Authenticate: Bearer")
         if path == "/metrics":
@@ -176,7 +185,7 @@ class AdminServer:
             return _json(self._status())
         if path == "/explain":
             return _json(self._explain())
-        return plain(HTTPStatus.NOT_FOUND, "unknown path; use /metrics, /status, /explain or /health")
+        return plain(HTTPStatus.NOT_FOUND, "unknown path; use /metrics, /status, /explain, /health, /ready or /live")
 
     def _knows(self, fields: list[str]) -> bool:
         """Whether one of the header fields is the token."""
@@ -189,11 +198,22 @@ class AdminServer:
                 return hmac.compare_digest(token.strip().encode("latin-1"), self._token.encode())
         return False
 
-    def _health(self, *, in_detail: bool) -> Reply:
-        problems = self._problems()
+    def _probe(self, path: str, *, in_detail: bool, as_json: bool) -> Reply:
+        no, kinds = PROBES[path]
+        problems = [each for each in self._problems() if kinds is None or each.kind in kinds]
         if not problems:
             return plain(HTTPStatus.OK, "ok")
-        return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(problems) if in_detail else "not healthy")
+        if not in_detail:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, no)
+        if as_json:
+            lines = b"".join(msgspec.json.encode(each) + b"\n" for each in problems)
+            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, lines, JSON)
+        return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(each.sentence for each in problems))
+
+
+def _accepts_json(field: str) -> bool:
+    name, _, value = field.partition(":")
+    return name.strip().lower() == "accept" and JSON in value.lower()
 
 
 def _json(value: object) -> Reply:

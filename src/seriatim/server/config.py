@@ -11,7 +11,7 @@ docs/serving.md. A mistake is reported with the path of its key, its value and w
 is opened. Relative paths start at the file's folder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -51,10 +51,13 @@ class Times(Struct, frozen=True, kw_only=True):
     )
 
 
+TICKET_LIMITS = ("ticket_count_max", "open_tickets_max")
+
+
 class Limits(Struct, frozen=True, kw_only=True):
     """What one client may ask for."""
 
-    connections_max: Annotated[Count, about("the largest number of connections to one node")] = 10_000
+    connections_max: Annotated[Count, about("the largest number of clients connected to one node")] = 10_000
     ticket_count_max: Annotated[Count, about("the most numbers one ticket may ask for")] = 65_536
     open_tickets_max: Annotated[Count, about("the most unsettled tickets one publisher may have at one node")] = 1_024
     jump_max: Annotated[
@@ -92,7 +95,7 @@ class Security(SecurityFiles, frozen=True, kw_only=True):
 
 
 class Admin(Struct, frozen=True, kw_only=True):
-    """The HTTP port for /metrics, /status, /explain and /health."""
+    """The HTTP port for /health, /ready, /live, /metrics, /status and /explain."""
 
     address: Annotated[str, about('"host:port" to listen on, or "" for no admin port')] = ""
     token_file: Annotated[str, about("the file with the bearer token that requests must carry")] = ""
@@ -285,6 +288,12 @@ def _tree(config: ClusterConfig) -> SequencingTree:
     return SequencingTree(parents, config.homes, None if default == "none" else default)
 
 
+def _check_no_effect(config: ClusterConfig, limits: Iterable[str], where: str, fix: str) -> None:
+    for limit in limits:
+        if getattr(config.limits, limit) != getattr(Limits(), limit):
+            raise InputError(f"limits.{limit}", f"has no effect {where}", f"leave it out, or set {fix}")
+
+
 def _check_order(config: ClusterConfig) -> None:
     """Refuse options that have no effect with this order."""
     read_order(config.order, config.causal)
@@ -292,10 +301,11 @@ def _check_order(config: ClusterConfig) -> None:
         for name, node in config.nodes.items():
             if node.roles:
                 raise InputError(f"nodes.{name}.roles", "only atoms have roles", 'leave it out, or set order = "atoms"')
-        for limit in ("kept_events_max", "kept_bytes_max"):
-            if getattr(config.limits, limit) != getattr(Limits(), limit):
-                raise InputError(f"limits.{limit}", "has no effect in a tree", 'leave it out, or set order = "atoms"')
+        _check_no_effect(config, ("kept_events_max", "kept_bytes_max"), "in a tree", 'order = "atoms"')
+        if config.mode == "log":
+            _check_no_effect(config, TICKET_LIMITS, "in log mode, which has no tickets", 'mode = "ticket"')
         return
+    _check_no_effect(config, TICKET_LIMITS, "with atoms", 'order = "global" and mode = "ticket"')
     if config.kind.lossy:
         raise InputError("broker", "atoms need a broker that loses nothing", "use nats:// with JetStream, or tls://")
     for path, given in (

@@ -1,6 +1,7 @@
 """Checks of a configuration that need the machine the nodes run on: folders and files that must exist."""
 
-from collections.abc import Iterable, Iterator
+import resource
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,6 +9,23 @@ from seriatim.model import InputError, Node
 from seriatim.server.config import ClusterConfig
 
 SECURITY_FILES = ("token_file", "node_token_file", "certificate", "key", "authority", "stamp_key_file")
+
+
+FILES_BESIDE = 512  # sockets of strangers and nodes, the broker, journals, logs
+
+
+def room_for_connections(config: ClusterConfig, nodes: Collection[Node]) -> str | None:
+    """Let this process open as many files as its limits promise connections. Returns what is missing; None: nothing."""
+    wanted = len(nodes) * config.limits.connections_max + FILES_BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return None
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError):
+        allowed = soft
+    return f"{wanted} files are needed, and {allowed} are allowed" if allowed < wanted else None
 
 
 def check_machine(config: ClusterConfig, nodes: Iterable[Node]) -> None:

@@ -5,8 +5,10 @@ from typing import Literal
 from msgspec import Struct, field
 
 from seriatim.model import Node
+from seriatim.server.health import Problem
 
 Role = Literal["active", "standby", "starting", "failed", "stopped"]
+INVENTORY = ("topics", "durables", "add", "remove", "forget")  # what else a node of a tree answers: holdings.py
 EXPLAIN_LINES_MAX = 1_000  # an answer must fit into one message of the broker
 
 
@@ -56,6 +58,9 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     order_position: int = 0  # of a root that keeps the order log: positions given, and those that the broker keeps
     order_kept: int = 0
     order_lost: int = 0  # the order log was found cut short: some positions up to this one are lost
+    waiting: int = 0  # subscribers that have told this home that they wait for longer than `patience_ms`
+    longest_wait_s: float = 0.0
+    problems: list[Problem] = field(default_factory=list)  # what does not work now; programs of before tell none
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):
@@ -79,9 +84,11 @@ class NodeExplanation(Struct, frozen=True, kw_only=True):
     left_out: int = 0
 
 
-def node_subject(cluster: str, what: Literal["status", "explain"], node: Node, place: int | None = None) -> str:
-    """Where on the broker to ask. Without a place the active process answers; with one, the process at that address of
-    the node, active or not."""
+def node_subject(cluster: str, what: str, node: Node, place: int | None = None) -> str:
+    """Where on the broker to ask: "status", "explain", or one of INVENTORY.
+
+    Without a place the active process answers; with one, the process at that address of the node, active or not.
+    """
     return f"_{cluster}.{what}.{node}" + (f".{place}" if place is not None else "")
 
 

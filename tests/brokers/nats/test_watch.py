@@ -27,7 +27,10 @@ class Asking:
         self.at_once: list[str] = []
         link = SimpleNamespace(on_up=[], on_down=[], ask=self._ask)
         streams: Any = SimpleNamespace(
-            api=SimpleNamespace(link=link, prefix="$JS.API"), names=SimpleNamespace(buckets=None, prefix="test")
+            api=SimpleNamespace(link=link, prefix="$JS.API"),
+            names=SimpleNamespace(buckets=None, prefix="test"),
+            hear_of_deleted=lambda tell: None,
+            hear_no_more=lambda tell: None,
         )
         stamps: Any = None
         self.watcher = Watcher(streams, stamps, lambda message: None, lambda message, error: None)

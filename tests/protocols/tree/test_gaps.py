@@ -65,16 +65,38 @@ def test_a_number_that_does_not_come_is_asked_for_at_its_home_once_patience_is_o
     give(subscriber, "A", 2)
     give(subscriber, "B", 1, {"A": 2})
     assert subscriber.tick(50.0).send == [], "now it is known to be missing"
-    assert subscriber.tick(100.0).send == [("root", Inquire("A", 1))]
+    assert subscriber.tick(100.0).send == [("root", Inquire("A", 1, held=2))]
     assert subscriber.tick(149.0).send == []
-    assert subscriber.tick(150.0).send == [("root", Inquire("A", 1))], "and again, while it does not come"
+    assert subscriber.tick(150.0).send == [("root", Inquire("A", 1, held=2))], "and again, while it does not come"
 
 
 def test_a_number_that_only_a_stamp_names_is_asked_for_too() -> None:
     subscriber = holder()
     give(subscriber, "B", 1, {"A": 3})
     subscriber.tick(50.0)
-    assert messages(subscriber.tick(100.0), Inquire) == [Inquire("A", 1)]
+    assert messages(subscriber.tick(100.0), Inquire) == [Inquire("A", 1, held=1)]
+
+
+def test_the_home_of_what_is_held_back_is_told_for_what() -> None:
+    """So that it can say what its subscribers wait for. Its answer changes nothing."""
+    tree = SequencingTree({"root": None, "eu": "root", "us": "root"}, {"A": "eu", "B": "us", "C": "us"})
+    subscriber = Subscriber(tree, "s", options_for())
+    subscriber.step(APPLICATION, Change(frozenset("ABC")), 0.0)
+    for topic in "ABC":
+        subscriber.step(BROKER, Listening(topic, version=1), 0.0)
+        subscriber.step(tree.home(topic), Joined(1, topic, 0, {}), 0.0)
+    give(subscriber, "B", 1, {"A": 1})
+    give(subscriber, "B", 2)
+    give(subscriber, "C", 1, {"A": 1})
+    subscriber.tick(50.0)
+    assert subscriber.tick(100.0).send == [
+        ("eu", Inquire("A", 1, held=2)),
+        ("us", Inquire("B", 1, held=2, waits_for=("A", 1))),
+    ]
+    for state in ("published", "coming", "void", "lost"):
+        effects = subscriber.step("us", Answer("B", 1, state, {}, epoch=1), 110.0)  # type: ignore[arg-type]
+        assert (effects.send, effects.notify) == ([], [])
+    assert names(give(subscriber, "A", 1, now=120.0)) == ["A1", "B1", "C1", "B2"]
 
 
 def test_what_is_coming_is_waited_for() -> None:
@@ -195,7 +217,7 @@ def test_an_event_whose_stamp_the_broker_has_dropped_is_lost_though_its_home_cal
         subscriber.step(BROKER, Delivered("A", 1, None, event("a1", "A")), 0.0)
         assert subscriber.step(BROKER, Trimmed("A", 2), 0.0).send == [], "its stamp may be on its way"
         subscriber.tick(50.0)
-        assert messages(subscriber.tick(100.0), Inquire) == [Inquire("A", 1)]
+        assert messages(subscriber.tick(100.0), Inquire) == [Inquire("A", 1, held=1)]
         assert messages(answer(subscriber, "published"), Listen)[0].is_kept
         return subscriber
 

@@ -243,14 +243,34 @@ def test_the_nodes_of_all_topics_are_told_also_of_the_one_that_was_left() -> Non
     assert told == ["n1", "n2"]
 
 
-def test_old_news_is_confirmed_and_ignored() -> None:
+def test_old_news_is_refused_and_ignored() -> None:
     sequencer = Sequencer(SequencingTree.single("AB"), "root", options_for(order="global"))
     sequencer.step("s", Update(2, frozenset("A")), 0.0)
     before = snapshot(sequencer.state)
     effects = sequencer.step("s", Update(1, frozenset("AB")), 0.0)
-    assert messages(effects, Updated) == [Updated(1, "root", epoch=1)]
-    assert sequencer.step("s", Subscribe(1, "B", frozenset("AB")), 0.0).send == []
+    assert messages(effects, Updated) == []
+    [refused] = messages(effects, Refused)
+    assert "s asks for change 1, and has made change 2 already: two processes have this name" in refused.reason
+    asked = sequencer.step("s", Subscribe(1, "B", frozenset("AB")), 0.0)
+    assert [(message.request, message.topic) for message in messages(asked, Refused)] == [(1, "B")]
     assert snapshot(sequencer.state) == before
+
+
+def test_a_refusal_of_an_earlier_change_is_no_news() -> None:
+    net = Net(STAR, options_for())
+    net.change("s", "A")
+    machine = net.machines["s"]
+    assert isinstance(machine, Subscriber)
+    assert machine.step("n1", Refused(machine.state.version - 1, "A", "late"), 0.0).notify == []
+    now = Refused(machine.state.version, "A", "now")
+    assert machine.step("n1", now, 0.0).notify == [now]
+
+
+def test_changes_of_a_later_life_come_after_all_of_the_ones_before() -> None:
+    lives = [Subscriber(STAR, "s", options_for()) for _ in range(3)]
+    for epoch, life in enumerate(lives):
+        life.begin_life(epoch)
+    assert [life.state.version for life in lives] == [0, 1 << 20, 2 << 20]
 
 
 # ── being known ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -68,6 +68,7 @@ class MemoryBroker(Broker):
 
     knows_repeats = True
     tells_lives = True
+    removes_topics = True
     payload_bytes_max = PAYLOAD_BYTES_MAX
 
     def __init__(

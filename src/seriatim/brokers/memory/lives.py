@@ -19,6 +19,9 @@ class MemoryLives:
     def claim(self, kind: LifeKind, name: str) -> "MemoryClaim":
         return MemoryClaim(self, kind, name)
 
+    async def registered(self, kind: LifeKind) -> dict[str, Life]:
+        return {name: life for (each, name), life in self.lasts.items() if each == kind}
+
 
 class MemoryClaim:
     """See `Claim`."""

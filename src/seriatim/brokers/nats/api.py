@@ -5,6 +5,7 @@ A question ends in one of three ways: an answer, `ApiRefused` (the server refuse
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -103,6 +104,8 @@ class StreamConfig(Struct):
     discard: str = "old"
     max_msgs_per_subject: int = -1
     max_age: int = 0
+    max_bytes: int = -1
+    max_msgs: int = -1
     discard_new_per_subject: bool = False
     allow_rollup_hdrs: bool = False
     mirror: dict[str, Any] | None = None
@@ -115,6 +118,13 @@ class StreamAnswer(Answer):
     config: StreamConfig = field(default_factory=StreamConfig)
     created: str = ""
     state: StreamState = field(default_factory=StreamState)
+
+
+class StreamsAnswer(Answer):
+    """One page of the answer to STREAM.LIST."""
+
+    total: int = 0
+    streams: list[StreamAnswer] | None = None
 
 
 class RawStreamAnswer(Answer):
@@ -203,6 +213,11 @@ class Api:
         name = config["name"]
         return await self._ask(StreamAnswer, f"STREAM.UPDATE.{name}", f"changing stream {name}", config)
 
+    async def purge_subject(self, stream: str, subject: str, keep: int = 0) -> None:
+        """Remove all messages of a subject but the last `keep`."""
+        question = {"filter": subject, "keep": keep} if keep else {"filter": subject}
+        await self._ask(Answer, f"STREAM.PURGE.{stream}", f"purging {subject}", question)
+
     async def purge_stream(self, stream: str, first: int) -> None:
         """Remove everything before this position."""
         await self._ask(Answer, f"STREAM.PURGE.{stream}", f"purging stream {stream}", {"seq": first})
@@ -225,6 +240,21 @@ class Api:
     def delete_stream(self, stream: str) -> None:
         """Delete a stream, without waiting for an answer."""
         self.link.publish(f"{self.prefix}.STREAM.DELETE.{stream}", b"")
+
+    async def remove_stream(self, stream: str) -> None:
+        """Delete a stream with all that it holds. One that is not there counts as deleted."""
+        with contextlib.suppress(StreamNotFound):
+            await self._ask(Answer, f"STREAM.DELETE.{stream}", f"deleting stream {stream}")
+
+    async def all_streams(self) -> "list[StreamAnswer]":
+        """Every stream of the account, with its state."""
+        found: list[StreamAnswer] = []
+        while True:
+            answer = await self._ask(StreamsAnswer, "STREAM.LIST", "the list of streams", {"offset": len(found)})
+            page = answer.streams or []
+            found += page
+            if not page or len(found) >= answer.total:
+                return found
 
     async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> PubAck:
         """Store a message. StreamNotFound: no stream captures the subject."""

@@ -72,6 +72,10 @@ class NatsBroker(Broker, Generic[P]):
         self._ports.discard(port)
 
     @property
+    def problem(self) -> str | None:
+        return self.link.problem
+
+    @property
     def requests(self) -> Requests:
         return self
 

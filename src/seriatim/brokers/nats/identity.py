@@ -16,7 +16,9 @@ from msgspec import Struct
 
 from seriatim.brokers.nats.api import StreamAnswer
 
-ADVICE = "it was deleted and made anew; restore it, or use another topic"
+INSTEAD = "restore it, accept that it is another one (`seriatim topics accept`), or use another topic"
+ADVICE = f"it was deleted and made anew; {INSTEAD}"
+GONE = f"was deleted; {INSTEAD}"
 
 
 class Sighting(Struct, frozen=True):

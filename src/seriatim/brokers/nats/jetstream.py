@@ -11,10 +11,11 @@ publisher that repeats it later, because the server was away for longer, may app
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from seriatim.brokers.capabilities import IN_FLIGHT, ReplayPlace
+from seriatim.brokers.capabilities import IN_FLIGHT, LogFacts, ReplayPlace
 from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.base import NatsBroker
 from seriatim.brokers.nats.channels import decode_mark, is_mark
+from seriatim.brokers.nats.facts import logs_among
 from seriatim.brokers.nats.follow import StampFollowing
 from seriatim.brokers.nats.journal.journal import NatsJournals
 from seriatim.brokers.nats.lives import NatsLives
@@ -25,10 +26,11 @@ from seriatim.brokers.nats.readers import Readers
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stages import Stages
+from seriatim.brokers.nats.stamps import is_end
 from seriatim.brokers.nats.streams import StreamOptions, Streams
 from seriatim.brokers.nats.watch import PACE_MS
 from seriatim.brokers.seam import Deliver, OnError
-from seriatim.model import Address, InputError, Node, RemoteError, RequestRefused, Topic
+from seriatim.model import Address, InputError, Node, Number, RemoteError, RequestRefused, Topic
 
 PACE_MS_MAX = 60_000.0
 
@@ -42,6 +44,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
     knows_repeats = True
     has_stages = True
     tells_lives = True
+    removes_topics = True
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         super().__init__(url, buckets=0 if streams == "topic" else streams, **connection)
         self.api = Api(self.link, domain)
         self.streams = Streams(self.api, self.names, options if options is not None else StreamOptions())
+        self.streams.numbered_to = self._numbered_to
         self.readers = Readers(self.api, self.names.cluster)
         self.following = StampFollowing(self)
         self.stages = Stages(self.link, self.names, self.topic_names)
@@ -75,6 +79,9 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
     @property
     def lives(self) -> NatsLives:
         return self._lives
+
+    async def topic_logs(self) -> dict[Topic, LogFacts]:
+        return logs_among(await self.api.all_streams(), self.names)
 
     def order_log(self) -> NatsOrderLog:
         return NatsOrderLog(self.streams)
@@ -114,6 +121,18 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         if len(streams) == 1:
             return streams[0].removeprefix(self.names.stamps_stream(""))
         raise RequestRefused(f"which of {len(streams)} nodes is home to {topic} is not known; call configure first")
+
+    async def _numbered_to(self, topic: Topic) -> Number:
+        """The last number of a removed topic: a log that is made anew begins behind it. 0: it was never removed."""
+        if self.mode != "log" or self.home_of is None:
+            return 0
+        node = self.home_of(topic)
+        subject = self.names.stamps_subject(node, topic)
+        try:
+            last = await self.api.message(self.names.stamps_stream(node), {"last_by_subj": subject})
+        except StreamNotFound:
+            return 0
+        return decode_stamps(last.data, topic)[-1].last if last is not None and is_end(last) else 0
 
     async def stamped_epoch(self, node: Node) -> int | None:
         stream = self.names.stamps_stream(node)

@@ -98,6 +98,14 @@ class NatsLink:
     def is_up(self) -> bool:
         return self._client is not None
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be sent now. None: there is a connection."""
+        if self.is_up:
+            return None
+        why = f" ({self._last_problem})" if self._last_problem else ""
+        return f"no NATS server answers at {self._where()}{why}"
+
     async def open(self) -> None:
         """Connect to one of the servers, in the time given. ConnectionFailed says what was tried."""
         if self.is_closed:

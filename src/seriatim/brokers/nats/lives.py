@@ -18,6 +18,7 @@ from msgspec import structs
 from nats.aio.msg import Msg
 
 from seriatim.brokers.lives import ANSWER_S, Life, LifeKind, decode_life, encode_life, fenced_by
+from seriatim.brokers.naming import unescape
 from seriatim.brokers.nats.api import EXPECTED, StreamNotFound, WrongLastSequence
 from seriatim.brokers.nats.link import no_responders
 from seriatim.brokers.nats.streams import Streams
@@ -38,6 +39,19 @@ class NatsLives:
 
     def claim(self, kind: LifeKind, name: str) -> "NatsClaim":
         return NatsClaim(self, self._streams, kind, name)
+
+    async def registered(self, kind: LifeKind) -> dict[str, Life]:
+        names, stream = self._streams.names, self._streams.names.lives_stream
+        found: dict[str, Life] = {}
+        try:
+            for subject in sorted(await self._streams.api.subjects(stream, f"{names.prefix}.lives.{kind}.*")):
+                stored = await self._streams.api.message(stream, {"last_by_subj": subject})
+                if stored is not None:
+                    name = unescape(subject.rpartition(".")[2])
+                    found[name] = decode_life(stored.data, name)
+        except StreamNotFound:
+            self._streams.forget_other(stream)
+        return found
 
     def listen(self, subject: str, handler: Callable[[Msg], None]) -> None:
         """Several claims of one connection may hear the same subject."""

@@ -6,7 +6,7 @@ Appending, slots, listening and the rest each have a file of their own; this one
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
 from seriatim.brokers.naming import check_topic, ordered_topic
@@ -26,6 +26,7 @@ from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.listen import LogListening, SlotListening, TopicListening, slot_subject
 from seriatim.brokers.nats.messages import decode_slot, encode_slot, event_headers, written
 from seriatim.brokers.nats.order import OrderChannel, OrderReading
+from seriatim.brokers.nats.removal import remove_topic
 from seriatim.brokers.nats.stamps import StampChannel
 from seriatim.brokers.nats.watch import Watcher
 from seriatim.brokers.seam import Deliver, OnError, Port
@@ -45,6 +46,7 @@ from seriatim.protocols.with_broker import (
     Attend,
     Begin,
     Begun,
+    Discard,
     Fetch,
     Follow,
     Listen,
@@ -82,6 +84,7 @@ class JetStreamPort(Port):
         self._listening: dict[Topic, TopicListening] = {}
         self._followed: set[Topic] = set()
         self._fetching: dict[Topic, Fetching] = {}
+        self._removing: set[Topic] = set()
         self._paused = False
         self._held: set[Topic] = set()  # topics whose events are paused
         self._preparing: dict[tuple[str, Topic], list[Append | Write]] = {}  # what waits for a stream, in order
@@ -137,8 +140,10 @@ class JetStreamPort(Port):
                 self._fetch(message)
             case Unwatch():
                 if self._watcher is not None:
-                    self._watcher.unwatch(message.topic)
+                    self._watcher.forget(message.topic)
                 self.stamps.leave(message)
+            case Discard():
+                self._removal(message)
             case Watch():
                 for topic in sorted(message.topics):
                     self.watcher.watch(topic, message.issued.get(topic, 0))
@@ -254,6 +259,23 @@ class JetStreamPort(Port):
         listening = kind(message, self._broker, self._deliver, lambda error: self._refuse(message, error))
         listening.pause(self._paused, message.topic in self._held)
         self._listening[message.topic] = listening
+
+    def _removal(self, message: Discard) -> None:
+        """One at a time for each topic: the machine repeats what is not answered."""
+        if message.topic not in self._removing:
+            self._removing.add(message.topic)
+            removal = remove_topic(message, self._broker, self.stamps, self.watcher)
+            self._streams.in_background(self._remove(message, removal))
+
+    async def _remove(self, message: Discard, removal: Awaitable[Payload]) -> None:
+        try:
+            self._deliver(await removal)
+        except ConnectionFailed:
+            pass  # asked again
+        except SeriatimError as error:
+            self._refuse(message, error)
+        finally:
+            self._removing.discard(message.topic)
 
     def _on_staged(self, message: Payload) -> None:
         """What comes while nothing is read is left out: the finished stamp is read when it goes on."""

@@ -43,6 +43,7 @@ ENTRIES_PER_MESSAGE = 20_000  # roughly half a megabyte
 PREDECESSOR_S = 5.0  # then the stamps before were lost with an earlier stream, and nothing is gained by waiting
 READ_TOGETHER = 256  # topics whose last stamps are asked for at once
 LOG = "Seriatim-Log"
+END = "Seriatim-Removed"  # the topic was removed: a log that is made anew begins behind the number of this stamp
 NOTICED_S = 60.0  # within this time a home has noticed that a log was made anew, and stamps no more
 
 
@@ -167,6 +168,36 @@ class StampChannel:
         """The log that the next stamps are of."""
         self._lanes.setdefault(topic, Lane()).log = log
 
+    async def end(self, topic: Topic, last: Number, epoch: int) -> None:
+        """Forget the stamps of a topic, except how far they went: a log that is made anew goes on behind that.
+
+        Call it when all of them are kept. ConnectionFailed: try again; it may be done already, or in part.
+        """
+        stream = self._streams.names.stamps_stream(self._node)
+        subject = self._streams.names.stamps_subject(self._node, topic)
+        if last:
+            await self._write_end(topic, encode_stamps([Stamped(topic, last, last, {}, epoch)]), last)
+        await self._streams.api.purge_subject(stream, subject, keep=1 if last else 0)
+        self._lanes.pop(topic, None)
+
+    async def _write_end(self, topic: Topic, body: bytes, last: Number) -> None:
+        if self._end is None:
+            self._find_end()
+            raise ConnectionFailed(f"it is not known yet where the stamps of {self._node} end")
+        lane = self._lanes.setdefault(topic, Lane())
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._ask(topic, lane, body, answered.set_result, {END: str(last)})
+        is_kept = self._answered(topic, lane, await answered, [])
+        self._go_on(topic, lane)
+        if not is_kept:
+            raise ConnectionFailed(f"it is not known whether the end of {topic} was kept")
+
+    async def is_ended(self, topic: Topic) -> bool:
+        """Whether the last that was written of this topic is that it was removed."""
+        subject = self._streams.names.stamps_subject(self._node, topic)
+        last = await self._streams.api.message(await self._streams.stamps(self._node), {"last_by_subj": subject})
+        return last is not None and is_end(last)
+
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pump(self, topic: Topic, lane: Lane) -> None:
@@ -189,10 +220,17 @@ class StampChannel:
         elif batch := self._next_batch(lane):
             self._ask(topic, lane, encode_stamps(batch), lambda reply: self._on_reply(topic, lane, batch, reply))
 
-    def _ask(self, topic: Topic, lane: Lane, data: bytes, on_reply: Callable[[Reply], None]) -> None:
+    def _ask(
+        self,
+        topic: Topic,
+        lane: Lane,
+        data: bytes,
+        on_reply: Callable[[Reply], None],
+        more: dict[str, str] | None = None,
+    ) -> None:
         assert self._end is not None, "known before anything is written"
         lane.busy = True
-        headers = {EXPECTED_IN_STREAM: str(self._end)}
+        headers = {EXPECTED_IN_STREAM: str(self._end), **(more or {})}
         self._end += 1
         self._under_way += 1
         if lane.log.created:
@@ -361,3 +399,8 @@ class StampChannel:
 def stamped_log(stored: Stored) -> Sighting:
     """The log that a message of stamps belongs to. Stamps written before a home looks again prove nothing."""
     return Sighting(stored_headers(stored.hdrs).get(LOG, ""), earlier(stored.time, NOTICED_S))
+
+
+def is_end(stored: Stored) -> bool:
+    """Whether a message of stamps says that its topic was removed."""
+    return END in stored_headers(stored.hdrs)

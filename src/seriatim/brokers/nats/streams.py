@@ -11,10 +11,11 @@ The subjects of a bucket's stream are the names in use; members.py adds them.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
+from nats.aio.msg import Msg
 
 from seriatim.brokers.naming import Names, check_topic, is_bucket
 from seriatim.brokers.nats.api import NANOSECONDS, Api, StreamConfig, StreamNameInUse, StreamNotFound, SubjectsOverlap
@@ -27,6 +28,7 @@ RETRY_S = 0.05
 DUPLICATES_S = 120.0
 SECONDS_MAX = 1e9  # the server counts nanoseconds in 64 bits
 BYTES_MAX = 2**63 - 1
+DELETED = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"  # where the server tells of streams
 
 LAST_ONLY = {"max_msgs_per_subject": 1, "max_age": 0}  # names in use, and who adds them: kept for ever
 # A slot is filled once: the second message for its subject is refused, and no header may take the first one away.
@@ -80,6 +82,23 @@ class Streams:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.members = Members(api, names)
         self._later: set[asyncio.Task[None]] = set()
+        self.numbered_to: Callable[[Topic], Awaitable[int]] | None = None  # of a topic that was removed; else 0
+        self._told_of_deleted: list[Callable[[str], None]] = []
+
+    def hear_of_deleted(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with the name of each stream that somebody deletes, as long as the server says so."""
+        if not self._told_of_deleted:
+            self.api.link.listen(DELETED, self._on_deleted, lambda _: None)  # who may not hear it looks now and then
+        self._told_of_deleted.append(tell)
+
+    def hear_no_more(self, tell: Callable[[str], None]) -> None:
+        self._told_of_deleted.remove(tell)
+        if not self._told_of_deleted:
+            self.api.link.unlisten(DELETED)
+
+    def _on_deleted(self, message: Msg) -> None:
+        for tell in list(self._told_of_deleted):
+            tell(message.subject.rpartition(".")[2])
 
     def close(self) -> None:
         for task in self._later:
@@ -133,8 +152,11 @@ class Streams:
         if found is not None:
             self._check_usable(found, topic)
             return stream
+        config = self._log_config(stream, [topic])
+        if self.numbered_to is not None and (numbered_to := await self.numbered_to(topic)):
+            config["first_seq"] = numbered_to + 1
         try:
-            await self.api.create_stream(self._log_config(stream, [topic]))
+            await self.api.create_stream(config)
         except StreamNameInUse:
             self._check_usable((await self.api.info(stream)).config, topic)
         except SubjectsOverlap:

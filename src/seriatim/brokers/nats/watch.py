@@ -22,8 +22,8 @@ then.
 
 An alarm rings when a message is *published*, which can be a moment before it is in the log. So a question that finds
 nothing after an alarm is repeated a few times. What gets lost on the way is found by a slow round of questions. A log
-that was deleted and made anew is reported and watched no longer (identity.py); while it grows this is noticed within a
-second.
+that was deleted and made anew is reported and not numbered (identity.py), until it is the old one again or is accepted;
+while it grows this is noticed within a second, and at rest when the server tells of it.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from msgspec import Struct, field
 from nats.aio.msg import Msg
 
 from seriatim.brokers.nats.api import RETRY_S, STREAM_NOT_FOUND, StreamAnswer, decode_info, failure, patiently
-from seriatim.brokers.nats.identity import Sighting, difference
+from seriatim.brokers.nats.identity import GONE, Sighting, difference
 from seriatim.brokers.nats.link import Reply, no_responders
 from seriatim.brokers.nats.stamps import StampChannel
 from seriatim.brokers.nats.streams import Streams
@@ -60,6 +60,7 @@ AFTER_ALARM_S = (0.001, 0.003, 0.01, 0.05)  # when to ask again if an alarm rang
 UNSTAMPED_S = 0.5  # the home does not answer: ask anyway
 ROUND_S = 1.0
 SLOWEST_ROUND_S = 32.0
+BROKEN_ROUND_S = 2.0  # how often a log is looked at that is not the one it was
 SMALL_BYTES = 4_096  # a last message of this size may come along with the answer
 BYTES_PER_S = 4_000_000  # of answers about one topic: a stream with thousands of subjects has long ones
 
@@ -85,7 +86,8 @@ class Watched(Struct):
     pace_s: float = 0.0
     round_s: float = ROUND_S
     due: float | None = None  # when something happens by itself
-    broken: bool = False  # the log is not the one it was: told once, left alone
+    dropped: bool = False  # the topic was removed, or has another home
+    broken: str = ""  # why the log is not the one it was: told once, and looked at now and then
 
 
 class Watcher:
@@ -112,6 +114,7 @@ class Watcher:
         self._closed = False
         self._link.on_up.append(self._on_up)
         self._link.on_down.append(self._on_down)
+        streams.hear_of_deleted(self._on_deleted)
         if streams.names.buckets:
             self._link.listen(streams.members.changes("*"), self._on_changed)
 
@@ -119,6 +122,7 @@ class Watcher:
         self._closed = True
         self._link.on_up.remove(self._on_up)
         self._link.on_down.remove(self._on_down)
+        self._streams.hear_no_more(self._on_deleted)
         if self._timer is not None:
             self._timer.cancel()
         for each in self._watched.values():
@@ -137,28 +141,25 @@ class Watcher:
             each = self._watched[topic] = Watched(topic)
         if issued:
             each.told = max(each.told, issued)
-        each.answer_due, each.broken = True, False
+        each.answer_due, each.broken = True, ""
         each.state_due = 0.0
         if not each.stream:
             self._begin(each)
         else:
             self._ask(each)
 
-    def unwatch(self, topic: Topic) -> None:
-        """Report no more: the topic has another home."""
-        each = self._watched.pop(topic, None)
-        if each is not None:
-            each.broken = True  # what is under way for it comes to nothing
-            for switch_off in each.alarms.values():
-                switch_off()
-            each.alarms.clear()
-            self._busy.discard(topic)
-
     def stamped(self, topic: Topic, last: Number) -> None:
         """The home has stamped up to `last`, or told the first stage of that stamp."""
         each = self._watched.get(topic)
         if each is not None and each.waits_for and last >= each.waits_for:
             self._go_on(each)
+
+    def forget(self, topic: Topic) -> None:
+        """Watch no longer: the topic is removed, or has another home."""
+        each = self._watched.pop(topic, None)
+        if each is not None:
+            each.dropped, each.due = True, None
+            self._silence(each)
 
     def _begin(self, each: Watched) -> None:
         if not each.asking:
@@ -186,7 +187,7 @@ class Watcher:
 
     def _ask(self, each: Watched) -> None:
         """Ask now. The answer decides what is next."""
-        if self._closed or each.asking or each.broken:
+        if self._closed or each.asking or each.dropped:
             return
         now = time.monotonic()
         each.due = None
@@ -224,7 +225,7 @@ class Watcher:
             self._on_state(each, reply)
             return
         each.asking = False
-        if self._closed or each.broken:
+        if self._closed or each.dropped:
             return
         position = (reply.headers or {}).get("Nats-Sequence", "")
         if len(reply.data) > SMALL_BYTES or no_responders(reply):
@@ -234,7 +235,7 @@ class Watcher:
 
     def _on_state(self, each: Watched, reply: Reply) -> None:
         each.asking = False
-        if self._closed or each.broken:
+        if self._closed or each.dropped:
             return
         if reply is None:
             if self._link.is_up:  # no answer in time; without a connection everything begins anew when there is one
@@ -252,6 +253,8 @@ class Watcher:
                 self._streams.forget(each.topic)
                 each.stream = ""
                 self._begin(each)
+            elif answer.error.err_code == STREAM_NOT_FOUND:
+                self._break(each, RequestRefused(f"the log of {each.topic} (stream {each.stream}) {GONE}"))
             elif isinstance(problem := failure(f"the log of {each.topic}", answer.error), ConnectionFailed):
                 self._ask_soon(each, RETRY_S)
             else:
@@ -267,6 +270,9 @@ class Watcher:
         if (problem := difference(answer, max(0, each.told), each.known)) is not None:
             self._break(each, RequestRefused(f"the log of {each.topic} (stream {each.stream}) {problem}"))
             return
+        if each.broken:
+            logger.info("log is the one it was again: topic=%s stream=%s", each.topic, each.stream)
+            each.broken, each.answer_due = "", True
         each.known = Sighting(answer.created, state.last_ts)
         self._stamps.name_log(each.topic, each.known)
         if state.first > each.first:
@@ -338,6 +344,12 @@ class Watcher:
             self._set_alarms(each)  # it comes in drops: then one question each is enough
         self._ask_soon(each)
 
+    def _on_deleted(self, stream: str) -> None:
+        for each in self._watched.values():
+            if each.stream == stream:
+                each.state_due = 0.0
+                self._ask_soon(each)
+
     def _on_changed(self, message: Msg) -> None:
         """Somebody has added a name to a bucket."""
         each = self._watched.get(message.subject.rpartition(".")[2])
@@ -404,13 +416,22 @@ class Watcher:
                 self._ask(each)
 
     def _break(self, each: Watched, error: SeriatimError) -> None:
-        """Stop watching and remove the alarms: a publisher hears that its stream is gone only if nobody listens."""
-        each.broken = True
+        """Number no more of it, but look again: it may be restored.
+
+        Without the alarms, because a publisher hears that its stream is gone only if nobody listens.
+        """
+        is_new, each.broken = str(error) != each.broken, str(error)
+        self._silence(each)
+        each.rang, each.state_due = 0, 0.0
+        self._plan(each, BROKEN_ROUND_S)
+        if is_new:
+            self._refuse(each, error)
+
+    def _silence(self, each: Watched) -> None:
         for switch_off in each.alarms.values():
             switch_off()
         each.alarms.clear()
         self._busy.discard(each.topic)
-        self._refuse(each, error)
 
     def _refuse(self, each: Watched, error: SeriatimError) -> None:
         self._on_error(Watch(frozenset({each.topic})), error)

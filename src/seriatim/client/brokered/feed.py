@@ -121,6 +121,11 @@ class Feed:
         self._network.switchboard.attach(self.address, self._from_network)
         self._driver.start()
 
+    def end(self, error: BaseException) -> None:
+        """End at once: what was given and not taken is not handed out any more."""
+        self._driver.end(error)
+        self._fail(error)
+
     async def stop(self) -> None:
         """Stop where it is. May be called twice."""
         if self._is_running:

@@ -51,6 +51,13 @@ class Resumed(Struct, frozen=True, tag=True):
     """A later process continues here."""
 
 
+class Lived(Struct, frozen=True, tag=True):
+    """A life of the subscription that has this journal, or was about to (tree/life.py)."""
+
+    holder: str
+    epoch: int
+
+
 class Within(Struct):
     """Messages that were partly processed before a restart, each with the index of the first event that was not."""
 
@@ -67,6 +74,7 @@ class Snapshot(Struct, frozen=True):
     taken: Place
     within: Within
     where: str | None = None
+    lived: Lived | None = None
 
 
 class Past(Struct):
@@ -77,6 +85,7 @@ class Past(Struct):
     acknowledged: dict[Key, int] = field(default_factory=dict)
     taken: dict[Key, int] = field(default_factory=dict)
     where: str | None = None  # its filter
+    lives: list[Lived] = field(default_factory=list)  # since the last snapshot
 
     @property
     def is_empty(self) -> bool:
@@ -96,7 +105,7 @@ class Past(Struct):
         ]
 
 
-_record = msgspec.msgpack.Decoder(Began | Joined | Done | CaughtUp | Mark | Resumed | Filtered)
+_record = msgspec.msgpack.Decoder(Began | Joined | Done | CaughtUp | Mark | Resumed | Filtered | Lived)
 _snapshot = msgspec.msgpack.Decoder(Snapshot)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -111,6 +120,21 @@ def read_past(name: str, recovered: Recovered) -> Past:
     return _Reading(snapshot).read(records)
 
 
+def encode_record(record: Lived) -> bytes:
+    """A record of the journal that no machine writes."""
+    return _encoder.encode(record)
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """A snapshot as the journal keeps it."""
+    return _encoder.encode(snapshot)
+
+
+def empty_snapshot(lived: Lived) -> bytes:
+    """The journal of a subscription that begins anew."""
+    return encode_snapshot(Snapshot([], [], 0, (0, 0), Within(), None, lived))
+
+
 class _Reading:
     """Walks through a journal. `open` are the places in `kept` of the `Done`s that are not acknowledged."""
 
@@ -122,12 +146,13 @@ class _Reading:
         if snapshot is not None:
             self.past.count, self.taken = snapshot.count, snapshot.taken
             self.past.where = snapshot.where
+            self.past.lives += [snapshot.lived] if snapshot.lived is not None else []
             self.past.acknowledged = {(topic, number): index for topic, number, index in snapshot.within.acknowledged}
             self.past.taken = {(topic, number): index for topic, number, index in snapshot.within.taken}
             self.kept += snapshot.records
             self._add(snapshot.open)
 
-    def read(self, records: Iterable[Record | Mark | Resumed | Filtered]) -> Past:
+    def read(self, records: Iterable[Record | Mark | Resumed | Filtered | Lived]) -> Past:
         for record in records:
             match record:
                 case Mark():
@@ -137,6 +162,8 @@ class _Reading:
                     self._end_process()
                 case Filtered():
                     self.past.where = record.where
+                case Lived():
+                    self.past.lives.append(record)
                 case Done():
                     self._add([record])
                 case _:
@@ -188,9 +215,16 @@ class DurableSubscriber:
     """A subscriber's machine together with how far the application is."""
 
     def __init__(
-        self, tree: SequencingTree, name: Address, options: TreeOptions, past: Past, where: str | None = None
+        self,
+        tree: SequencingTree,
+        name: Address,
+        options: TreeOptions,
+        past: Past,
+        where: str | None = None,
+        lived: Lived | None = None,
     ) -> None:
         self._where = where
+        self._lived = lived
         self._first: list[Payload] = []  # for the journal, with the first tick
         if past.is_empty:
             self.subscriber = Subscriber(tree, name, options)
@@ -199,6 +233,8 @@ class DurableSubscriber:
         else:
             self.subscriber = Subscriber.resume(tree, name, options, past.records)
             self._first = [Resumed()]
+        if lived is not None:
+            self.subscriber.begin_life(lived.epoch)
         self._count = past.count
         self._taken: Place = (past.count, 0)
         self._open: deque[Done] = deque()  # persisted and not acknowledged
@@ -209,6 +245,16 @@ class DurableSubscriber:
         if state.reading is not None:
             self._done, self._position = dict(state.reading.read_to), state.reading.told
         self._earlier = 0  # of `_open`, so many are from before the latest beginning in the past
+
+    @property
+    def acknowledged(self) -> dict[Topic, Number]:
+        """Of every topic held, the last number that is acknowledged."""
+        state = self.subscriber.state
+        return {
+            topic: self._done.get(topic, holding.start)
+            for topic, holding in state.holdings.items()
+            if state.reading is not None or state.lanes[topic].open
+        }
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if source == APPLICATION and isinstance(message, Mark):
@@ -271,4 +317,6 @@ class DurableSubscriber:
             [(*key, index) for key, index in self._within.acknowledged.items()],
             [(*key, index) for key, index in self._within.taken.items()],
         )
-        return _encoder.encode(Snapshot([*records], list(self._open), self._count, self._taken, within, self._where))
+        return encode_snapshot(
+            Snapshot([*records], list(self._open), self._count, self._taken, within, self._where, self._lived)
+        )

@@ -59,7 +59,8 @@ class TreeSession(BrokerSession):
         key, durable = self.settings.stamp_key, wishes.durable
         if durable is None:
             return TreeSource(self.connection, address, wishes, log_name, key)
-        return DurableSource(self.connection, address, wishes, log_name, key, lambda: self._journal(durable))
+        folder = self.settings.journal_folder(durable)
+        return DurableSource(self.connection, address, wishes, log_name, key, lambda: self._journal(durable), folder)
 
     def _journal(self, durable: str) -> Journal:
         journal = self.settings.journal(durable)

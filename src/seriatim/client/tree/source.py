@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from msgspec import structs
 
@@ -12,11 +13,20 @@ from seriatim.client.explain import Explanation
 from seriatim.client.history import Start
 from seriatim.client.inbox import Item
 from seriatim.client.session import Wishes
-from seriatim.client.tree.durable import DurableSubscriber, Mark, Past, read_past
+from seriatim.client.tree.durable import (
+    DurableSubscriber,
+    Lived,
+    Mark,
+    Past,
+    empty_snapshot,
+    encode_record,
+    read_past,
+)
+from seriatim.client.tree.life import DurableLife, JournalPlace
 from seriatim.client.tree.past import check_has_past, past_start
 from seriatim.client.tree.unordered import UnorderedSubscriber
 from seriatim.filters import Filter, parse
-from seriatim.model import Address, Gap, InputError, Number, Position, TimedOut, Topic
+from seriatim.model import Address, Fenced, Gap, InputError, Number, Position, TimedOut, Topic
 from seriatim.order import Lane
 from seriatim.protocols.tree import Subscriber, TreeOptions, Waiting
 from seriatim.protocols.with_broker import Start as PastStart
@@ -139,10 +149,14 @@ class DurableSource(TreeSource):
         log_name: str,
         stamp_key: bytes | None,
         open_journal: Callable[[], Journal],
+        folder: Path | None = None,
     ) -> None:
         super().__init__(connection, name, wishes, log_name, stamp_key)
         self._open_journal = open_journal
+        self._folder = folder
         self._journal: Journal | None = None
+        self._life: DurableLife | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._network: Network | None = None
         self._ready: list[Item] = []  # taken from the inbox, not yet recorded as taken
         self._given = self._acknowledged = self.inbox.handed  # places: handed out, and acknowledged
@@ -152,11 +166,12 @@ class DurableSource(TreeSource):
         name, description = self.wishes.durable or "", self.connection.cluster.description
         self._journal = self._open_journal()
         past = read_past(name, await self._journal.open())
+        past, lived = await self._begin_life(name, past)
         self._network = self.connection.cluster.network(self.name)
         await self._network.open()
         self.where = remembered(name, self.wishes.where, past)
         where = None if self.where is None else str(self.where)
-        machine = DurableSubscriber(description.tree, self.name, self._options(), past, where)
+        machine = DurableSubscriber(description.tree, self.name, self._options(), past, where, lived)
         view = TreeView(machine.subscriber, machine)
         view.encode = machine.encode
         if past.acknowledged or past.taken:
@@ -169,6 +184,36 @@ class DurableSource(TreeSource):
         self._given = self._acknowledged = (past.count, 0)
         self._marked = (self._acknowledged, self._given)
         await self._run(view, past.count, self._journal, self._network)
+        if self._life is not None:
+            self._life.start(machine, self._on_lost)
+
+    async def _begin_life(self, name: str, past: Past) -> tuple[Past, Lived | None]:
+        """Register this life before it acts. Returns what of the past it may use. (Not every broker keeps lives.)"""
+        lives, journal = self.connection.cluster.broker.lives, self._journal
+        if lives is None or journal is None:
+            return past, None
+        place = JournalPlace.of(self._folder) if self._folder is not None else JournalPlace()
+        is_anew = False
+
+        async def keep(lived: Lived, anew: bool) -> None:
+            nonlocal is_anew
+            is_anew = anew
+            await (journal.snapshot(empty_snapshot(lived)) if anew else journal.append([encode_record(lived)]))
+
+        self._life = DurableLife(lives.claim("durable", name), name, place, self.wishes.timeout_s)
+        await self._life.begin(past, self.wishes.accept, keep)
+        return Past() if is_anew else past, self._life.lived
+
+    def _on_lost(self, error: Fenced) -> None:
+        """Another process has taken over. It has the same address, so its nodes are left to it."""
+        self.feed.end(error)
+        if self._network is not None:
+            self._leaving = asyncio.get_running_loop().create_task(self._network.close())
+
+    async def leave(self) -> None:
+        await super().leave()
+        if self._life is not None:
+            self._life.ends_for_good()
 
     async def _depart(self) -> None:
         """Do nothing: a durable subscription keeps its topics."""
@@ -177,6 +222,8 @@ class DurableSource(TreeSource):
         try:
             await super()._stop()
         finally:
+            if self._life is not None:
+                await self._life.end()
             if self._journal is not None:
                 await self._journal.close()
             if self._network is not None:
@@ -188,6 +235,8 @@ class DurableSource(TreeSource):
 
     async def take(self, count: int) -> list[Item]:
         """Acknowledge what was handed out, take what is there, record both, and only then return it."""
+        if self._life is not None:
+            await self._life.confirm()
         if self.wishes.acknowledge == "next":
             self._acknowledged = self._given
         if not self._ready:
@@ -198,6 +247,8 @@ class DurableSource(TreeSource):
         return items
 
     async def acknowledge(self) -> None:
+        if self._life is not None:
+            await self._life.confirm(self.wishes.timeout_s)
         self._acknowledged = self._given
         await self._write_mark()
 
@@ -208,6 +259,8 @@ class DurableSource(TreeSource):
                 await self._log.written(self.wishes.timeout_s)
             await self.feed.ask(Mark(*mark))
             self._marked = mark
+            if self._life is not None:
+                self._life.reached(mark[0][0])
 
     def _drop(self, names: frozenset[Topic]) -> None:
         super()._drop(names)

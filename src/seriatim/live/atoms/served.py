@@ -51,6 +51,9 @@ class ServedStation(Served[LiveStation]):
         nodes = list(self._config.nodes)
         return nodes[: nodes.index(self.node)]
 
+    def needed(self) -> list[Node]:
+        return list(self.others())
+
     def others(self) -> Mapping[Node, str]:
         return {node: "node" for node in self._config.nodes if node != self.node}
 

@@ -1,4 +1,4 @@
-"""The admin port of `seriatim broker`: what /metrics, /status, /explain and /health say."""
+"""The admin port of `seriatim broker`: what /health, /metrics, /status and /explain say."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def open_admin(broker: LiveBroker, bind: str, security: SecurityOptions) -> Admi
         _metrics(broker).text,
         status,
         explain=lambda: list(broker.explain()),
-        problems=lambda: [str(broker.failed.result())] if broker.failed.done() else [],
+        problems=broker.problems,
         token=security.token,
         context=security.server_context(),
     )

@@ -14,7 +14,7 @@ connection carries frames between its two ends; a frame in another name closes i
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 from seriatim.live.founding import Rebuilt
@@ -35,6 +35,7 @@ from seriatim.runtime.net.door import Problem
 from seriatim.runtime.net.system import encode_report
 from seriatim.runtime.net.system_door import SHOWN_MAX
 from seriatim.runtime.net.wire import Envelope, Hello, Refusal
+from seriatim.server.health import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +119,15 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
                 waits.append(f"{child} is not connected: it must connect to this broker")
         return waits
 
+    def missing(self) -> list[Address]:
+        return [each for each in self.place.neighbours if not self._is_connected(each)]
+
+    def troubles(self) -> Iterator[Trouble]:
+        yield from super().troubles()
+        if self._driver is not None:
+            for source in sorted(self.machine.amnesiacs):
+                yield Trouble("link", f"journal of {source}", f"{source} has lost its journal; restore it")
+
     def report(self) -> bytes:
         state = self.machine.inner.state
         return encode_report(
@@ -163,6 +173,7 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
         pause_s = min(options.suspect_after_ms / 1000.0, options.remember_s) / LOOKS
         while True:
             await asyncio.sleep(pause_s)
+            self.problems()
             self._look(asyncio.get_running_loop().time())
 
     def _look(self, now: float) -> None:

@@ -106,6 +106,11 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     def explain(self) -> list[str]:
         return [*self.machine.peer.explain(), *self.unreached()]
 
+    def missing(self) -> list[Address]:
+        """The others, but for those that are presumed dead: they are routed around."""
+        others = (id for id in self.cube.ids if id != self.id and self._status(id) and not self._status(id) % 2)
+        return [address_of(id) for id in others if not self.switchboard.reaches(address_of(id))]
+
     def report(self) -> bytes:
         return encode_report(
             PeerReport(

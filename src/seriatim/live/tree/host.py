@@ -19,7 +19,9 @@ from seriatim.live.host import MachineHost
 from seriatim.live.tree.founding import Founded, differences, rebuild, without_journal
 from seriatim.live.tree.life import EPOCH, NodeLife, reason_of
 from seriatim.live.tree.operator import Operator
-from seriatim.model import APPLICATION, BROKER, Address, Node, Number, Topic
+from seriatim.live.tree.troubles import Refusals
+from seriatim.live.tree.waiters import Waiters
+from seriatim.model import APPLICATION, BROKER, Address, Node, Number, SeriatimError, Topic
 from seriatim.order import SequencingTree, count_of
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
@@ -87,12 +89,19 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             lambda command: self.driver.deliver(APPLICATION, command),
             refuses="this broker may lose events, and topics do not move there" if broker.lossy else "",
         )
+        self.refusals = Refusals()
+        self.waiters = Waiters(options.patience_ms)
         self._climbing: tuple[Topic, Number] | None = None  # the range that is followed up the tree
         self._climbing_since_s = 0.0
 
     @property
     def epoch(self) -> int:
         return self.machine.epoch
+
+    @property
+    def removes_topics(self) -> bool:
+        """Whether the broker can drop what there is of a topic."""
+        return self._broker.removes_topics
 
     async def prepare(self) -> None:
         await self._life.look(takes_over=self._takes_over)
@@ -152,7 +161,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
 
     async def serve(self, driver: Driver) -> None:
         self._deliver = driver.deliver
-        self._port = self._broker.attach(self.node, self._from_broker)
+        self._port = self._broker.attach(self.node, self._from_broker, self._on_refused)
         self.switchboard.attach(self.node, self._from_network if self._counters is not None else driver.deliver)
         found = await self._found_order_log() if self._is_new else None
         if self._is_new and self.epoch > 1:
@@ -218,7 +227,13 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         if self._port is not None:
             await self._port.close()
 
+    def _on_refused(self, message: Payload, error: SeriatimError) -> None:
+        """The broker does not carry something out. It is asked again; health says so until it does."""
+        if self.refusals.add(message, str(error)):
+            logger.error("request refused by the broker: at=%s reason=%s", self.node, error)
+
     def _from_broker(self, message: Payload) -> None:
+        self.refusals.heard(message)
         if type(message) is Written and message.event_id is None and self._counters is not None:
             self._counters.voids += 1
         elif type(message) is OrderKept and message.position < (kept := self.machine.inner.order_kept):
@@ -237,6 +252,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
                 self._returned(message.body)
         elif type(message) is Inquire and self._counters is not None:
             self._counters.inquiries += 1
+            self.waiters.heard(source, message)
         self._deliver(source, message)
 
     def send(self, source: Address, target: Address, message: Payload) -> None:

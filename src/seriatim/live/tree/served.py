@@ -3,21 +3,25 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from seriatim.live.served import Served
+from seriatim.live.tree.active import ActiveProcess
 from seriatim.live.tree.host import NodeHost
+from seriatim.live.tree.inventory import Inventory
 from seriatim.live.tree.life import NodeLife
 from seriatim.live.tree.standby import Standby
 from seriatim.live.tree.survey import Surveyor
+from seriatim.live.tree.troubles import Lag, late
 from seriatim.live.tree.wire import TREE
-from seriatim.model import JournalError, Node
+from seriatim.model import Address, JournalError, Node
 from seriatim.order import Moves, SequencingTree
 from seriatim.runtime import Journal
 from seriatim.server.config import ON_BROKER
+from seriatim.server.health import Trouble
+from seriatim.server.status import INVENTORY, node_subject
 
 if TYPE_CHECKING:
     from seriatim.live.server import SequencerServer
@@ -26,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 SURVEY_PAUSE_S = 1.0
 SURVEY_SHARE = 0.02  # at most this much of the time is spent on surveys
+SURVEYED = ("topics", "issued", "open_ranges", "unstamped_ranges", "oldest_open_s", "subscribers", "joins")
 EXPLAIN_RANGES_MAX = 20_000  # explaining more of them one by one would keep the node from its work
 
 
@@ -38,6 +43,8 @@ class ServedNode(Served[NodeHost]):
         super().__init__(process, node)
         self.surveyor = Surveyor()
         self._standby: Standby | None = None
+        self._lag = Lag()
+        self._active = ActiveProcess(self)
 
     def make_host(self, journal: Journal) -> NodeHost:
         return NodeHost(
@@ -48,12 +55,12 @@ class ServedNode(Served[NodeHost]):
             switchboard=self.switchboard,
             journal=journal,
             counters=self.counters,
-            life=NodeLife(self.node, self._process.broker, f"journal {self._where()}", self._config.cluster),
+            life=NodeLife(self.node, self._process.broker, f"journal {self._journal_place()}", self._config.cluster),
             takes_over=self._config.nodes[self.node].journal in ON_BROKER,
             heals=self._process.heals or self._config.nodes[self.node].journal == "memory",
         )
 
-    def _where(self) -> str:
+    def _journal_place(self) -> str:
         folder = self._config.journal_folder(self.node)
         return str(folder) if folder is not None else self._config.journal(self.node)
 
@@ -66,12 +73,27 @@ class ServedNode(Served[NodeHost]):
         parent = tree.parents[self.node]
         return {each: "parent" if each == parent else "child" for each in tree.neighbours(self.node)}
 
+    def answers(self) -> Mapping[str, Callable[[bytes], bytes | None]]:
+        def answer(word: str, data: bytes) -> bytes | None:
+            host = self.host
+            if host is None or self.role != "active":
+                return None
+            return Inventory(host, time.monotonic() - self._started_s, self._where).answers()[word](data)
+
+        return {word: partial(answer, word) for word in INVENTORY}
+
+    def _where(self, client: Address) -> str | None:
+        guest = self.listener.owners.get(client)
+        return guest.peer if guest is not None else None
+
     async def start(self) -> None:
         """Start like any node. A node with standbys waits for its turn instead, and this returns at once."""
         loop = asyncio.get_running_loop()
         if len(self._config.nodes[self.node].addresses) > 1:
             self.role = "standby"
             self._tasks.append(loop.create_task(self._stand_by()))
+            self._tasks.append(loop.create_task(self._look_forever()))
+            self._tasks.append(loop.create_task(self._active.look_forever()))
         else:
             await super().start()
         self._tasks.append(loop.create_task(self._survey_forever()))
@@ -82,9 +104,19 @@ class ServedNode(Served[NodeHost]):
             await self._standby.stop()
         await super().stop()
 
+    @property
+    def takeover_s(self) -> float:
+        return self._config.times.takeover_ms / 1000.0
+
+    async def ask_active(self, timeout_s: float) -> bytes | None:
+        """The status of the process that runs the node. None: there is none, or it does not answer."""
+        requests = self._process.broker.requests
+        assert requests is not None, "a broker with journals has requests"
+        return await requests.request(node_subject(self._config.cluster, "status", self.node), b"", timeout_s)
+
     async def _stand_by(self) -> None:
         """Run the node whenever no other process does."""
-        pause_s = self._config.times.takeover_ms / 1000.0
+        pause_s = self.takeover_s
         while True:
             self._standby = standby = Standby(
                 self.node,
@@ -127,9 +159,25 @@ class ServedNode(Served[NodeHost]):
             return None
         return host.operator.answer(question)
 
+    def needed(self) -> list[Node]:
+        return self.dials()
+
+    def standing_by(self) -> Iterator[Trouble]:
+        yield from super().standing_by()
+        yield from self._active.troubles()
+
+    def at_work(self, host: NodeHost) -> Iterator[Trouble]:
+        yield from host.refusals.troubles()
+        yield from late(self.surveyor.last)
+        inner = host.machine.inner
+        if self.node == self._config.tree.root and ("order log", "") not in host.refusals:
+            yield from self._lag.troubles(inner.order_position, inner.order_kept, time.monotonic())
+
     def details(self, host: NodeHost) -> dict[str, Any]:
         """As of the last survey."""
-        found = structs.asdict(self.surveyor.last)
+        last = self.surveyor.last
+        found: dict[str, Any] = {name: getattr(last, name) for name in SURVEYED}
+        found |= {"waiting": host.waiters.count, "longest_wait_s": host.waiters.oldest_s}
         if self.node == self._config.tree.root:
             inner = host.machine.inner
             found |= {
@@ -144,5 +192,7 @@ class ServedNode(Served[NodeHost]):
         ranges = host.machine.state.sequencer.ranges
         count = sum(map(len, ranges.values()))
         if count > EXPLAIN_RANGES_MAX:
-            return [*moving, f"{count:,} ranges of {len(ranges):,} topics are open: too many to name them"]
-        return moving + host.machine.explain()
+            own = [f"{count:,} ranges of {len(ranges):,} topics are open: too many to name them"]
+        else:
+            own = host.machine.explain()
+        return moving + own + host.waiters.lines()

@@ -1,8 +1,8 @@
 """What all parts of a sequencer share: its state, its place in the tree, and the way to other nodes.
 
-The sequencer is one machine written in five parts, each of which can be read alone: numbers (numbering.py),
-subscriptions (joining.py), the order log (ordering.py), topics that move (moving.py), and the seam to the driver
-(sequencer.py).
+The sequencer is one machine written in six parts, each of which can be read alone: numbers (numbering.py),
+subscriptions (joining.py), the order log (ordering.py), topics that move (moving.py) or are removed (removing.py), and
+the seam to the driver (sequencer.py).
 """
 
 from abc import ABC, abstractmethod
@@ -61,6 +61,18 @@ class SequencerCore(ABC):
     @abstractmethod
     def _measure(self, topic: Topic, home: Home, now: float, effects: Effects) -> None:
         """The broker told how long the log of a topic homed here is."""
+
+    @abstractmethod
+    def _watch(self, topics: Iterable[Topic], now: float, effects: Effects) -> None:
+        """Have these logs watched, unless that is known, or asked already."""
+
+    @abstractmethod
+    def _forget_measure(self, topic: Topic) -> None:
+        """The length of this log is asked for no longer."""
+
+    @abstractmethod
+    def _problem_with_removed(self, topic: Topic) -> str | None:
+        """Why a topic takes no requests because of its removal. One that is removed is in use again from now on."""
 
     @abstractmethod
     def _handle_climbing(self, source: Address, message: Climbing, now: float, effects: Effects) -> None:

@@ -7,11 +7,15 @@ events are held for a bounded time and in a bounded number. What comes too late 
 `out_of_order`.
 """
 
+from itertools import islice
+
 from seriatim.model import BROKER, Number, Topic
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree.messages import Answer, Inquire
 from seriatim.protocols.tree.subscribing import Subscribing
 from seriatim.protocols.with_broker import Listen, Trimmed
+
+WAITERS_MAX = 1_000  # held events of other topics that are looked at, to tell their homes
 
 
 class Gaps(Subscribing):
@@ -24,8 +28,22 @@ class Gaps(Subscribing):
                 holding.missing_since = now
             elif now - holding.missing_since >= self.options.patience_ms:
                 holding.missing_since = now
-                inquiry = Inquire(topic, number, rejected=holding.forged == number)
+                waiting = list(islice(self._queue.waiters(topic), WAITERS_MAX))
+                held = len(self.state.lanes[topic].held) + len(holding.unstamped) + len(waiting)
+                inquiry = Inquire(topic, number, rejected=holding.forged == number, held=max(1, held))
                 effects.send.append((self.tree.home(topic), inquiry))
+                self._tell_others((topic, number), waiting, effects)
+
+    def _tell_others(
+        self, missing: tuple[Topic, Number], waiting: list[tuple[Topic, Number]], effects: Effects
+    ) -> None:
+        """Each other home of what waits learns of one event that does. Its answer is not needed: the event is here."""
+        told = {self.tree.home(missing[0])}
+        for topic, number in waiting:
+            if (home := self.tree.home(topic)) not in told:
+                told.add(home)
+                held = len(self.state.lanes[topic].held)
+                effects.send.append((home, Inquire(topic, number, held=held, waits_for=missing)))
 
     def _missing(self) -> list[tuple[Topic, Number]]:
         missing = dict(self._queue.missing())

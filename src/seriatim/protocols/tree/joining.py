@@ -55,6 +55,7 @@ class Joining(SequencerCore):
             self._refuse(source, message.version, topic, problem, effects)
             return
         if message.version < self._couplings.version(source):
+            self._refuse(source, message.version, topic, self._why_older(source, message.version), effects)
             return
         known = self.state.joins.get(source, {}).get(topic)
         if known is not None and known.version == message.version:
@@ -77,7 +78,8 @@ class Joining(SequencerCore):
             return self._why_not_home(message.topic)
         if message.topic not in message.topics:
             return "topics must include the topic that is added"
-        return self._problem_with_topics(message.topics | message.left)
+        problem = self._problem_with_topics(message.topics | message.left)
+        return problem if problem is not None or not self.state.removed else self._problem_with_removed(message.topic)
 
     def _problem_with_topics(self, topics: frozenset[Topic]) -> str | None:
         unknown = sorted(topic for topic in topics if not self.tree.knows(topic))
@@ -205,6 +207,9 @@ class Joining(SequencerCore):
         if problem is not None:
             self._refuse(source, message.version, "", problem, effects)
             return
+        if message.version < self._couplings.version(source):
+            self._refuse(source, message.version, "", self._why_older(source, message.version), effects)
+            return
         if self._is_restless and message.about and not self._is_updated_here(source, message, effects):
             return
         self._apply(source, message.version, message.topics, message.lasting, now)
@@ -217,6 +222,15 @@ class Joining(SequencerCore):
             return False
         elsewhere = [topic for topic in sorted(message.about) if self._is_elsewhere(source, message, topic, effects)]
         return len(elsewhere) < len(message.about)
+
+    def _why_older(self, subscriber: Address, version: int) -> str:
+        """A subscriber that has made a later change itself does not listen to this."""
+        known = self._couplings.version(subscriber)
+        return (
+            f"{subscriber} asks for change {version}, and has made change {known} already: two processes have this "
+            "name, or its journal is older than what it has done. Stop the other process, or subscribe under another "
+            "name"
+        )
 
     def _apply(self, subscriber: Address, version: int, topics: frozenset[Topic], lasting: bool, now: float) -> None:
         if version > self._couplings.version(subscriber):
@@ -285,7 +299,10 @@ class Joining(SequencerCore):
 
     def _watch(self, topics: Iterable[Topic], now: float, effects: Effects) -> None:
         """Have these logs watched, unless that is known, or asked already."""
-        new = frozenset(topic for topic in topics if topic not in self._unanswered and not self._is_measured(topic))
+        asked, removed = self._unanswered, self.state.removed
+        new = frozenset(
+            topic for topic in topics if topic not in asked and topic not in removed and not self._is_measured(topic)
+        )
         if new:
             self._unanswered |= new
             if self._watch_due is None:
@@ -299,6 +316,12 @@ class Joining(SequencerCore):
         self._watch_due = None
         listed = (topic for topic, node in self.tree.homes.items() if node == self.node)
         self._watch((*listed, *self.state.homes, *self._unmeasured_joins), now, effects)
+
+    def _forget_measure(self, topic: Topic) -> None:
+        """The topic was removed: ask no more, or its log would be made again."""
+        self._unmeasured_joins.pop(topic, None)
+        if topic in self._unanswered:
+            self._answered(topic, self._watched_at)
 
     def _answered(self, topic: Topic, now: float) -> None:
         """One answer less to wait for. Others may be on their way, so there is no hurry to ask again."""

@@ -11,7 +11,7 @@ from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import OrderedRange, Place
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.tree.estate import Estate, KnownAs
-from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Start, Trimmed, Unwatched, Written
+from seriatim.protocols.with_broker import Discarded, Grown, Kept, OrderKept, Start, Trimmed, Unwatched, Written
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,15 +146,19 @@ class Refreshed(Struct, frozen=True, tag=True, omit_defaults=True):
     moves: int = 0
 
 
-class Inquire(Struct, frozen=True, tag=True):
+class Inquire(Struct, frozen=True, tag=True, omit_defaults=True):
     """Subscriber → home: I have long been waiting for this number. What about it?
 
-    `rejected`: something came under it whose stamp is not proven.
+    `rejected`: something came under it whose stamp is not proven. `held`: so many events are here and wait for it; 0:
+    somebody else asks, such as a publisher. `waits_for`: the number itself is here, and held back for this one of
+    another home; told so that the home can say what its subscribers wait for.
     """
 
     topic: Topic
     number: Number
     rejected: bool = False
+    held: int = 0
+    waits_for: tuple[Topic, Number] | None = None
 
 
 class Answer(Struct, frozen=True, tag=True):
@@ -489,11 +493,24 @@ class MovesFound(Struct, frozen=True, tag=True):
     places: dict[Topic, Place]
 
 
+class Add(Struct, frozen=True, tag=True):
+    """Operator → home: this topic is in use from now on; have its log watched, and made if there is none."""
+
+    topic: Topic
+
+
+class Remove(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Operator → home: give up this topic; `is_forced`: also if somebody holds it."""
+
+    topic: Topic
+    is_forced: bool = False
+
+
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
 FromOperator: TypeAlias = Move | CancelMove
-FromBroker: TypeAlias = Grown | Kept | OrderKept | Trimmed | Unwatched | Written
+FromBroker: TypeAlias = Discarded | Grown | Kept | OrderKept | Trimmed | Unwatched | Written
 Climbing: TypeAlias = Pass | Announce | Cut | Summary | Vouch | Switched
 BetweenNodes: TypeAlias = Climbing | Switch | Routed
-ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound | Add | Remove
 # What a node takes, and its journal keeps.
 Input: TypeAlias = FromClients | FromOperator | FromBroker | BetweenNodes | ToItself

@@ -85,7 +85,7 @@ class Numbering(SequencerCore):
             return f"requests are numbered from 1, not {ticket.request}"
         if not 1 <= ticket.count <= self.options.ticket_count_max:
             return f"count {ticket.count} is not between 1 and {self.options.ticket_count_max}"
-        return None
+        return self._problem_with_removed(ticket.topic) if self.state.removed else None
 
     def _is_repeat(self, desk: Desk, ticket: Ticket) -> bool:
         """A publisher numbers its requests for a topic upwards, and has one at a time under way."""
@@ -96,6 +96,8 @@ class Numbering(SequencerCore):
             return
         home = self._home(message.topic)
         if message.last > home.issued:
+            if self.state.removed.get(message.topic):
+                del self.state.removed[message.topic]
             self._issue(message.topic, home, Range(home.issued + 1, message.last), now, effects)
         self._measure(message.topic, home, now, effects)
 
@@ -353,7 +355,7 @@ class Numbering(SequencerCore):
         found: Entries | None = None
         if home is None or number > home.issued:
             state = "unissued"
-            if self.options.mode == "log" and self._is_home(topic):
+            if self.options.mode == "log" and self._is_home(topic) and self.state.removed.get(topic) is not False:
                 effects.send.append((BROKER, Watch(frozenset({topic}))))  # it may have grown without our notice
         elif (found := self._void_of(message)) is not None:
             state = "void"

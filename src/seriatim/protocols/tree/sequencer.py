@@ -2,7 +2,7 @@
 
 It handles one input at a time, and talks to its parent and children over FIFO, exactly-once links (node.py makes
 them). Giving out numbers is described in numbering.py, starting subscriptions in joining.py, the order log in
-ordering.py, moving topics in moving.py.
+ordering.py, moving topics in moving.py, removing them in removing.py.
 
 Each correction to paper 000 is one small method, so that the checkers can be checked by replacing it: `_next_stop`
 (hop by hop), `_await_announcements` (two-phase start), `_floor` (floor), `_left_topics` (left topics), `_collect`
@@ -21,13 +21,14 @@ from seriatim.protocols.tree import messages as say
 from seriatim.protocols.tree.moving import Moving
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.ordering import Ordering
+from seriatim.protocols.tree.removing import Removing
 from seriatim.protocols.tree.state import SequencerState
-from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Trimmed, Unwatched, Written
+from seriatim.protocols.with_broker import Discarded, Grown, Kept, OrderKept, Trimmed, Unwatched, Written
 
 QUESTIONS = frozenset({say.Inquire, say.Locate})  # they change nothing, so they are not journaled
 
 
-class Sequencer(Moving, Ordering):
+class Sequencer(Moving, Ordering, Removing):
     """One node. `state` is all it knows; everything else here is derived from it."""
 
     def __init__(
@@ -40,10 +41,12 @@ class Sequencer(Moving, Ordering):
         broker, itself, operator = frozenset({BROKER}), frozenset({node}), frozenset({APPLICATION})
         # What each message is handled by, and who may send it; None: any client.
         self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], frozenset[Address] | None]] = {
+            say.Add: (self._on_add, itself),
             say.Announce: (self._on_climbing, neighbours),
             say.BeginOrder: (self._on_begin_order, itself),
             say.CancelMove: (self._on_cancel_move, operator),
             say.Cut: (self._on_climbing, neighbours),
+            Discarded: (self._on_discarded, broker),
             say.Forget: (self._on_forget, itself),
             Grown: (self._on_grown, broker),
             say.Inquire: (self._on_inquire, None),
@@ -55,6 +58,7 @@ class Sequencer(Moving, Ordering):
             OrderKept: (self._on_order_kept, broker),
             say.Pass: (self._on_climbing, neighbours),
             say.Refresh: (self._on_refresh, None),
+            say.Remove: (self._on_remove, itself),
             say.Routed: (self._on_routed, neighbours),
             say.Settled: (self._on_settled, None),
             say.Subscribe: (self._on_subscribe, None),
@@ -92,6 +96,7 @@ class Sequencer(Moving, Ordering):
         self._watch_again(now, effects)
         self._expire(now, effects)
         self._hand_on_order(now, effects)
+        self._remove_due(now, effects)
         self._wish(effects)
         return effects
 
@@ -116,12 +121,13 @@ class Sequencer(Moving, Ordering):
                 owner = f" of {range_.publisher}" if range_.publisher else ""
                 stage = "its stamp" if range_.entries is None else "its slots" if range_.publisher else "the broker"
                 lines.append(f"{topic} {range_.first}..{range_.last}{owner}: waits for {stage}")
-        return lines + self._explain_moves() + self._explain_order()
+        return lines + self._explain_moves() + self._explain_removals() + self._explain_order()
 
     def _start(self, now: float, effects: Effects) -> None:
         self._started = True
         self._start_order(now, effects)
         self._settle_again(now, effects)
+        self._start_removals(now)
         for holder in self.state.couplings.holders.values():
             holder.heard_at = now
         if self.options.mode == "log":
@@ -151,6 +157,8 @@ class Sequencer(Moving, Ordering):
             wish = self._watch_due
         if self._order_due is not None and (wish is None or self._order_due < wish):
             wish = self._order_due
+        if self._removal_due is not None and (wish is None or self._removal_due < wish):
+            wish = self._removal_due
         if self.options.subscriber_lease_ms is not None and (wish is None or self._expiry_due < wish):
             wish = self._expiry_due
         effects.wake_at = wish

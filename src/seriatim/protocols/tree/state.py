@@ -109,6 +109,7 @@ class SequencerState(Struct, array_like=True):
     order: OrderState = field(default_factory=OrderState)
     moves: Moves = field(default_factory=Moves)  # where topics live that do not live where they began
     moving: MovingState = field(default_factory=MovingState)
+    removed: dict[Topic, bool] = field(default_factory=dict)  # False: it is under way
 
 
 def new_state(options: TreeOptions) -> SequencerState:

@@ -26,6 +26,8 @@ from seriatim.protocols.with_broker import (
     Voids,
 )
 
+CHANGES_OF_A_LIFE = 1 << 20  # more than any life makes
+
 
 class Subscriber(Gaps):
     """The machine of one subscriber. Its name must not be used again by one that has forgotten what this one saw."""
@@ -62,6 +64,11 @@ class Subscriber(Gaps):
         if machine.state.changing is not None:
             machine.state.changing.interrupted = True
         return machine
+
+    def begin_life(self, epoch: int) -> None:
+        """Number changes behind those of every earlier life, whatever this one remembers of them."""
+        if self.state.changing is None:
+            self.state.version = max(self.state.version, epoch * CHANGES_OF_A_LIFE)
 
     def compact(
         self, done: Mapping[Topic, Number] | None = None, position: Position | None = None
@@ -118,7 +125,7 @@ class Subscriber(Gaps):
             case Updated() if source == message.node:
                 if is_current(self.state.epochs, source, message.epoch):
                     self._on_updated(message, now, effects)
-            case Refused() if source in self.tree.parents:
+            case Refused() if source in self.tree.parents and message.request == self.state.version:
                 effects.notify.append(message)
             case Answer() if self._is_home(source, message.topic):
                 if is_current(self.state.epochs, source, message.epoch):

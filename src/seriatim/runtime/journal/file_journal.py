@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakSet
 
 from seriatim.model import Closed, JournalError
 from seriatim.runtime.journal.interface import Recovered
@@ -47,6 +48,9 @@ _SUFFIXES = {"segment": "log", "snapshot": "bin"}
 _NOT_OURS = {"lost+found"}  # what may be in a folder before a journal begins there
 
 Result = TypeVar("Result")
+
+
+_locked: "WeakSet[FileJournal]" = WeakSet()
 
 
 class FileJournal:
@@ -228,6 +232,7 @@ class FileJournal:
             self._segment.close()
         if self._lock is not None:
             os.close(self._lock)  # the lock goes with it
+            _locked.discard(self)
         self._segment = self._lock = None
 
     # ── opening, in the writer's thread ───────────────────────────────────────────────────────────────────────────
@@ -253,6 +258,7 @@ class FileJournal:
             raise JournalError(
                 f"{self.folder}: in use by process {holder}; stop that process, or give this node a folder of its own"
             ) from None
+        _locked.add(self)
         os.ftruncate(self._lock, 0)
         os.write(self._lock, f"{os.getpid()}\n".encode())
 
@@ -344,3 +350,15 @@ class FileJournal:
     def _numbered(self, kind: str) -> list[int]:
         matches = [_NAME.fullmatch(path.name) for path in self.folder.iterdir()]
         return sorted(int(match[2]) for match in matches if match is not None and match[1] == kind)
+
+
+def _leave_locks_to_parent() -> None:
+    """In a child that has just been forked: else its copies would hold the locks after the parent has ended."""
+    for journal in list(_locked):
+        if journal._lock is not None:
+            os.close(journal._lock)
+            journal._lock = None
+    _locked.clear()
+
+
+os.register_at_fork(after_in_child=_leave_locks_to_parent)

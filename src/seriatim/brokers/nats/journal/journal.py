@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Sequence
 
 from seriatim.brokers.naming import escape
+from seriatim.brokers.nats.api import Api, StreamNotFound
 from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.journal.messages import (
     Beat,
@@ -298,6 +299,16 @@ class NatsJournals:
             beat_s=beat_s,
             connection=self if connects else None,
         )
+
+    async def remove(self, node: Node) -> bool:
+        """Delete a journal with all that it holds. False: there was none."""
+        api, stream = Api(self._link), f"{self._cluster}-journal-{escape(node)}"
+        try:
+            await api.info(stream)
+        except StreamNotFound:
+            return False
+        await api.remove_stream(stream)
+        return True
 
     async def close(self) -> None:
         self._is_open = False

@@ -1,0 +1,177 @@
+"""Topics and durable subscriptions of a running cluster on a real NATS server: listed, removed, made anew."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from seriatim import Bus, connect
+from seriatim.brokers.nats.server import NatsServer
+from seriatim.live.server import SequencerServer
+from seriatim.model import Behind
+from seriatim.server.config import ClusterConfig, parse_config
+from tests.cli.processes import run
+from tests.waiting import until
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[NatsServer]:
+    async with NatsServer() as server:
+        yield server
+
+
+def config(server: NatsServer, folder: Path, **more: Any) -> ClusterConfig:
+    nodes = {
+        "root": {"address": "127.0.0.1:0", "journal": f"file:{folder}/root"},
+        "eu": {"address": "127.0.0.1:0", "journal": f"file:{folder}/eu", "parent": "root"},
+    }
+    return parse_config({"broker": server.url, "nodes": nodes, "homes": {"orders": "eu"}, **more})
+
+
+async def seriatim(*words: str, url: str) -> tuple[int, str, str]:
+    done = await asyncio.to_thread(run, *words, "--url", url, "--timeout", "20")
+    return done.returncode, done.stdout, done.stderr
+
+
+async def listed(url: str, what: str = "topics", key: str = "topic") -> dict[str, dict[str, Any]]:
+    code, out, err = await seriatim(what, "--json", url=url)
+    assert code == 0, err
+    return {row[key]: row for row in map(json.loads, out.splitlines())}
+
+
+async def publish(bus: Bus, topic: str, count: int) -> list[int]:
+    receipts = [await bus.publish(topic, b"event %d" % n) for n in range(count)]
+    return [receipt.number for receipt in receipts]
+
+
+async def test_a_removed_topic_leaves_nothing_and_goes_on_behind_its_last_number(
+    server: NatsServer, tmp_path: Path
+) -> None:
+    url, cluster = server.url, config(server, tmp_path)
+    async with SequencerServer(cluster), connect(url) as bus:
+        async with bus.subscribe("orders", "prices") as events:
+            assert await publish(bus, "orders", 3) == [1, 2, 3]
+            await publish(bus, "prices", 1)
+            async with asyncio.timeout(30):
+                assert [(await events.next()).topic for _ in range(4)] == ["orders"] * 3 + ["prices"]
+            row = (await listed(url))["orders"]
+            assert (row["home"], row["issued"], row["subscribers"], row["behind"]) == ("eu", 3, 1, 0)
+            assert row["log"]["stream"] == "seriatim-topic-orders"
+            code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+            assert code == 1
+            assert "it is held by" in err
+        code, out, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert (code, out) == (0, "orders: removed\n"), err
+        assert list(await listed(url)) == ["prices"]
+        streams = {each.config.name: each async for each in jetstream_streams(url)}
+        assert "seriatim-topic-orders" not in streams
+        assert streams["seriatim-stamps-eu"].state.messages == 1  # how far the stamps went
+    async with SequencerServer(cluster):  # nothing makes it again by itself, though the file lists it
+        assert list(await listed(url)) == ["prices"]
+        code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert (code, "there is no topic 'orders'" in err) == (2, True)
+        async with connect(url) as bus, bus.subscribe("orders", "prices") as events:
+            assert await publish(bus, "orders", 2) == [4, 5]
+            async with asyncio.timeout(30):
+                assert [(await events.next()).number for _ in range(2)] == [4, 5]
+        code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert code == 0, err
+        async with connect(url) as bus:
+            assert await publish(bus, "orders", 1) == [6]
+
+
+async def jetstream_streams(url: str) -> AsyncIterator[Any]:
+    client = await nats.connect(url)
+    try:
+        for each in await client.jetstream().streams_info():
+            yield each
+    finally:
+        await client.close()
+
+
+async def test_what_was_published_and_not_numbered_is_numbered_first(server: NatsServer, tmp_path: Path) -> None:
+    """Plain events on a topic that nobody watches: the home hears of them from the broker, and asks again."""
+    cluster = config(server, tmp_path)
+    async with SequencerServer(cluster), connect(server.url, confirm="stored") as bus:
+        await publish(bus, "unwatched", 3)
+        code, _, err = await seriatim("topics", "remove", "unwatched", "--yes", url=server.url)
+        assert code == 0, err
+        order = await seriatim("order", "--json", url=server.url)
+        rows = [json.loads(line) for line in order[1].splitlines()]
+        assert ("unwatched", 1, 3) in [(row["topic"], row["first"], row["last"]) for row in rows]
+
+
+async def test_a_stream_deleted_by_hand_is_accepted_and_one_of_somebody_else_is_not_touched(
+    server: NatsServer, tmp_path: Path
+) -> None:
+    url = server.url
+    client = await nats.connect(url)
+    await client.jetstream().add_stream(name="THEIRS", subjects=["theirs"])
+    async with SequencerServer(config(server, tmp_path)), connect(url) as bus:
+        await publish(bus, "theirs", 2)
+        await publish(bus, "orders", 2)
+        code, _, err = await seriatim("topics", "remove", "theirs", "--yes", url=url)
+        assert code == 2
+        assert "nats stream rm THEIRS" in err
+        await client.jetstream().delete_stream("seriatim-topic-orders")
+        code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert code == 0, err
+        async with bus.subscribe("orders") as events:
+            assert await publish(bus, "orders", 1) == [3]
+            assert (await events.next()).number == 3
+    await client.close()
+
+
+async def test_a_topic_can_be_made_before_a_plain_client_publishes(server: NatsServer, tmp_path: Path) -> None:
+    url = server.url
+    async with SequencerServer(config(server, tmp_path)):
+        code, out, err = await seriatim("topics", "add", "plain", url=url)
+        assert (code, out) == (0, "plain: ready\n"), err
+        client = await nats.connect(url)
+        await client.publish("plain", b"kept")
+        await client.drain()
+
+        async def stamped() -> bool:
+            return bool((await listed(url))["plain"]["settled"] == 1)
+
+        await until(stamped, "the event of a plain client is stamped")
+
+
+async def test_a_durable_subscription_is_listed_and_removed(server: NatsServer, tmp_path: Path) -> None:
+    url = server.url
+    async with SequencerServer(config(server, tmp_path)), connect(url, journals=tmp_path / "durables") as bus:
+        async with bus.subscribe("orders", "prices", durable="billing") as events:
+            await publish(bus, "orders", 1)
+            await events.next()
+            row = (await listed(url, "durables", "name"))["billing"]
+            assert (row["topics"], row["is_connected"]) == (["orders", "prices"], True)
+            code, _, err = await seriatim("durables", "remove", "billing", "--yes", url=url)
+            assert code == 1
+            assert "billing is connected from 127.0.0.1:" in err
+        await publish(bus, "orders", 2)
+        row = (await listed(url, "durables", "name"))["billing"]
+        assert row["behind"] == 3, row  # nothing is acknowledged: the next one was not asked for
+
+        async def is_away() -> bool:
+            return not (await listed(url, "durables", "name"))["billing"]["is_connected"]
+
+        await until(is_away, "its connection is closed")
+        assert (await listed(url))["orders"]["durables"] == 1
+        code, _, err = await seriatim("topics", "remove", "orders", "--yes", url=url)
+        assert (code, "held by durable/billing" in err) == (1, True)
+        code, out, err = await seriatim("durables", "remove", "billing", "--yes", url=url)
+        assert (code, out) == (0, "billing: removed\n"), err
+        assert await listed(url, "durables", "name") == {}
+        assert (await listed(url))["orders"]["subscribers"] == 0
+        code, _, err = await seriatim("durables", "remove", "billing", "--yes", url=url)
+        assert (code, "there is no durable subscription 'billing'" in err) == (2, True)
+        with pytest.raises(Behind, match="an operator has removed the subscription"):
+            async with bus.subscribe("orders", durable="billing") as events:
+                await events.next()
+        async with bus.subscribe("orders", durable="billing", accept=True) as events:
+            await publish(bus, "orders", 1)
+            assert (await events.next()).number == 4
