@@ -90,3 +90,4 @@ class Estate(Struct, array_like=True, omit_defaults=True):
     voids: dict[Number, Entries] = field(default_factory=dict)
     disputed: dict[Number, Entries] = field(default_factory=dict)
     known_as: dict[Address, list[KnownAs]] = field(default_factory=dict)  # the holders: here, and at earlier homes
+    is_removed: bool = False  # nobody has used it since it was removed

@@ -136,7 +136,10 @@ class Moving(Numbering, Joining):
             self._route(leaving.to, say.HandOver(leaving.move, topic, estate), now, effects)
 
     def _is_quiet(self, topic: Topic) -> bool:
-        """Nothing of it climbs; in log mode the broker has all stamps; nobody is just joining it."""
+        """Nothing of it climbs; in log mode the broker has all stamps; nobody is just joining it; it is not just being
+        removed."""
+        if self.state.removed.get(topic) is False:
+            return False
         ranges = self.state.ranges.get(topic, {}).values()
         if ranges and (self.options.mode == "log" or any(range_.entries is None for range_ in ranges)):
             return False
@@ -167,6 +170,7 @@ class Moving(Numbering, Joining):
             dict(state.voids.get(topic, {})),
             dict(state.disputed.get(topic, {})),
             {name: self._known_as(topic, name) for name, _ in holders},
+            state.removed.get(topic, False),
         )
 
     def _known_as(self, topic: Topic, subscriber: Address) -> list[KnownAs]:
@@ -180,6 +184,7 @@ class Moving(Numbering, Joining):
         state, issued = self.state, self.state.homes[topic].issued if topic in self.state.homes else 0
         for range_ in state.ranges.pop(topic, {}).values():
             self._count_open_ticket(range_.publisher, -1)
+        state.removed.pop(topic, None)
         for table in (state.homes, state.desks, state.voids, state.disputed, state.regroupings, self._firsts):
             table.pop(topic, None)
         state.moving.inherited.pop(topic, None)
@@ -234,6 +239,8 @@ class Moving(Numbering, Joining):
         """Be its home. To be called before the switch, and followed by `_begin_collecting` after it."""
         state = self.state
         state.homes[topic] = Home(estate.issued, kept_from=estate.kept_from)
+        if estate.is_removed:
+            state.removed[topic] = True
         state.regroupings[topic] = _without_places(estate.regrouping)
         for shift in self._couplings.adopt(topic, estate.holders, now):
             self._shift(shift)
@@ -278,8 +285,8 @@ class Moving(Numbering, Joining):
         self._answer_all(arriving.waiting, now, effects)
 
     def _look_at_log(self, topic: Topic, now: float, effects: Effects) -> None:
-        """What was appended while nobody looked?"""
-        if self.options.mode == "log":
+        """What was appended while nobody looked? A topic that was removed stays unwatched."""
+        if self.options.mode == "log" and not self.state.removed.get(topic):
             self._home(topic).measured = 0
             self._watch([topic], now, effects)
 

@@ -40,6 +40,9 @@ class Removing(SequencerCore):
             return self._why_not_home(topic)
         if (is_done := self.state.removed.get(topic)) is not None:
             return "it is removed already" if is_done else "it is being removed already"
+        moving = self.state.moving
+        if topic in moving.leaving or topic in moving.arriving:
+            return "it is just being moved to another node; try again when that is done"
         holders = self.holders(topic) if not is_forced else []
         if holders:
             more = len(holders) - NAMED_MAX
