@@ -216,7 +216,7 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
     "no-stamp-comparison": (COPIES_OF_ONE, {"stuck", "contradiction", "failure", "inversion", "order-log"}),
     "no-link-comparison": (COPIES_OF_A_ROOT, {"stuck", "contradiction", "failure", "inversion"}),
     "no-confirmation": (COPIES_OF_A_LEAF, {"stuck", "contradiction", "failure", "inversion"}),
-    "no-stamp-fence": (COPIES_OF_ONE, {"stuck", "contradiction", "failure", "inversion"}),
+    "no-stamp-fence": (COPIES_OF_A_ROOT, {"order-log", "inversion"}),
     "no-global-coupling, a reaction": (
         story(
             {"p": events("p", "A"), "q": events("q", "B")},
