@@ -123,7 +123,7 @@ WORLDS |= by_name(
         TreeWorld(
             name=name + suffix,
             tree=TWO,
-            options=TreeOptions(mode=mode),
+            options=options,
             scripts={"n1": [Move("A", "n2")], **scripts},
             setup=setup,
             about=f"2 topics on a chain of 2 nodes; A moves to the node of B{also}; 2 events{in_mode}",
@@ -132,7 +132,8 @@ WORLDS |= by_name(
             ("moving", BOTH, {each: PAIR[each] for each in "pq"}, ", y and z hold both"),
             ("moving-pair", UNEVEN, PAIR, ", y joins B while z leaves it"),
         )
-        for suffix, mode, in_mode in (("", "log", ""), ("-ticket", "ticket", "; ticket mode"))
+        for suffix, (options, in_mode) in MODES.items()
+        if options.order == "global"
     ]
 )
 
