@@ -57,7 +57,7 @@ def test_a_topic_moves_and_events_go_on(cluster: dict[str, Any]) -> None:
             assert code == 0
             assert (row["topic"], row["to"], row["waited_ms"] >= 0) == ("orders", to, True)
         assert one.wait() == 0
-        assert [row["data"] for row in one.rows] == [f"order {i} {n}" for i in range(4) for n in range(1, 6)]
+        assert [row["data"] for row in one.rows()] == [f"order {i} {n}" for i in range(4) for n in range(1, 6)]
     assert run("move", "orders", "--to", "eu", "--url", url)[1] == "orders lives on eu\n"
     assert homes_now(url)["orders"] == "eu"
 
