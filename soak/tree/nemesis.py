@@ -95,7 +95,7 @@ class Nemesis:
         if fault.kind == "kill-everything":
             return {f"{name} process" for name in ["nats", *self._cluster.processes]}
         if fault.kind == "move":
-            return {f"topic {fault.target}"}
+            return {f"topic {fault.target.partition('>')[0]}"}
         link = fault.kind.startswith(("partition", "cut", "delay"))
         return {f"{fault.target} {'network' if link else 'process'}"}
 
@@ -106,7 +106,8 @@ class Nemesis:
             topics = shape.topics_of(target, self._cluster.homes)
             subscribers = shape.holders_of(topics)
         elif fault.kind == "move":
-            topics, subscribers = [target], shape.holders_of([target])
+            topics = [target.partition(">")[0]]
+            subscribers = shape.holders_of(topics)
         elif target in shape.subscribers:
             topics, subscribers = list(shape.subscribers[target]), [target]
         elif target in self._cluster.publishers:
@@ -248,13 +249,13 @@ class Nemesis:
     # ── moves ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def move(self, fault: Fault, _: None) -> Times:
-        """The topic gets another home, whoever is dead or frozen meanwhile."""
-        cluster, topic, began_at = self._cluster, fault.target, now()
+        """The topic gets another home, whoever is dead or frozen meanwhile. `orders>west`: this one."""
+        cluster, began_at = self._cluster, now()
+        topic, _arrow, to = fault.target.partition(">")
         try:
             async with find_cluster(cluster.nats.url, CLUSTER_NAME, MOVE_S) as found:
                 mover = Mover(found)
-                others = sorted(set(cluster.shape.parents) - {mover.tree.home(topic)})
-                to = self._random.choice(others)
+                to = to or self._random.choice(sorted(set(cluster.shape.parents) - {mover.tree.home(topic)}))
                 await mover.move(topic, to, MOVE_S)
         except SeriatimError as error:
             raise NotMoved(str(error)) from None
