@@ -52,6 +52,8 @@ READY_SECONDS_MAX = 120
 LINE_WIDTH_MAX = 120
 ROW_WIDTH_MAX = 140  # of a row of a table, without the targets of its links
 
+TREE_PAGES = {"docs/serving.md"}  # run against a tree: the one in their block with the nodes' parents
+
 # Their commands start Spark, each anew.
 SPARK_PAGES = {"docs/pipeline.md", "docs/archive.md"}
 
@@ -173,8 +175,15 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def live_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real NATS server and sequencer for the pages that need one."""
-    ready = tmp_path_factory.mktemp("up") / "ready.json"
-    command = ["seriatim", "up", "--port", "0", "--ready-file", str(ready)]
+    with up(tmp_path_factory.mktemp("up")) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def up(folder: Path, *words: str) -> Iterator[str]:
+    """The URL of a NATS server and sequencers that are ready."""
+    ready = folder / "ready.json"
+    command = ["seriatim", "up", "--port", "0", "--ready-file", str(ready), *words]
     process = subprocess.Popen(
         command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -247,8 +256,21 @@ def test_examples_do_what_the_page_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     blocks = blocks_of(str(page.relative_to(REPOSITORY)), page.read_text(encoding="utf-8"))
-    if any(is_live(block) for block in blocks):
-        url = request.getfixturevalue("live_url")
+    with contextlib.ExitStack() as stack:
+        if name_of(page) in TREE_PAGES:
+            tree = tmp_path / "tree.toml"
+            tree.write_text(next(block.text for block in blocks if "nodes.eu.parent" in block.text), encoding="utf-8")
+            url = stack.enter_context(up(tmp_path, "--tree", str(tree)))
+        elif any(is_live(block) for block in blocks):
+            url = request.getfixturevalue("live_url")
+        else:
+            url = ""
+        check_page(blocks, url, tmp_path, monkeypatch)
+
+
+def check_page(blocks: list[Block], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the blocks from top to bottom. `url`: of what stands for the live server."""
+    if url:
         monkeypatch.setenv("SERIATIM_URL", url)
         blocks = [block._replace(text=block.text.replace(LIVE_URL, url)) for block in blocks]
     module = ModuleType("page")

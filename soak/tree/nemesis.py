@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import random
+import shutil
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -94,7 +95,7 @@ class Nemesis:
         if fault.kind == "kill-everything":
             return {f"{name} process" for name in ["nats", *self._cluster.processes]}
         if fault.kind == "move":
-            return {f"topic {fault.target}"}
+            return {f"topic {fault.target.partition('>')[0]}"}
         link = fault.kind.startswith(("partition", "cut", "delay"))
         return {f"{fault.target} {'network' if link else 'process'}"}
 
@@ -105,7 +106,8 @@ class Nemesis:
             topics = shape.topics_of(target, self._cluster.homes)
             subscribers = shape.holders_of(topics)
         elif fault.kind == "move":
-            topics, subscribers = [target], shape.holders_of([target])
+            topics = [target.partition(">")[0]]
+            subscribers = shape.holders_of(topics)
         elif target in shape.subscribers:
             topics, subscribers = list(shape.subscribers[target]), [target]
         elif target in self._cluster.publishers:
@@ -191,11 +193,20 @@ class Nemesis:
 
     async def claim(self, fault: Fault, child: Child) -> Times:
         """A second process claims a node that runs. It must be refused and say why; the first one goes on."""
+        return await self._claim(fault, None)
+
+    async def claim_elsewhere(self, fault: Fault, child: Child) -> Times:
+        """The same with journals in another folder: an older copy of the node's own."""
+        journals = self._cluster.folder / "elsewhere"
+        _copy_journal(self._cluster.journal_folder(fault.target), journals / f"node-{fault.target}")
+        return await self._claim(fault, journals)
+
+    async def _claim(self, fault: Fault, journals: Path | None) -> Times:
         node, began_at = fault.target, now()
         config = self._cluster.folder / "config" / f"{node}-claim.toml"
         proxy = self._cluster.proxies[f"{node}>nats"].address
         own, admin = self._cluster.unused_address(), self._cluster.unused_address()
-        config.write_text(self._cluster.configuration(node, node, proxy, admin, own), encoding="utf-8")
+        config.write_text(self._cluster.configuration(node, node, proxy, admin, own, journals), encoding="utf-8")
         arguments = ["serve", "--config", str(config), "--node", node, "--json"]
         second = Child(f"{node}-claim", "soak.launch", arguments, self._cluster.folder / "logs" / f"{node}-claim.log")
         first_pid = self._cluster.nodes[node].pid
@@ -210,16 +221,41 @@ class Nemesis:
             raise FaultFailed(f"a second process claimed {node} and ended with code {second.code}, saying:\n{said}")
         return began_at, now()
 
+    async def age_journal(self, fault: Fault, child: Child) -> Times:
+        """kill -9, and somebody restores an older copy of the journal. The node must end and say so; the newest heals
+        it, as it says."""
+        journal = self._cluster.journal_folder(fault.target)
+        copy, newest = journal.with_name(f"{journal.name}-copy"), journal.with_name(f"{journal.name}-newest")
+        _copy_journal(journal, copy)
+        await asyncio.sleep(fault.for_s)
+        child.kill()
+        killed_at = now()
+        journal.rename(newest)
+        _copy_journal(copy, journal)
+        child.start()
+        child.wanted = False
+        try:
+            await wait_for(lambda: not child.running, ENDS_S, f"{child.name} to refuse an older copy of its journal")
+            said = child.last_lines()
+            if child.code == 0 or "Put the newest journal back" not in said:
+                raise FaultFailed(f"{child.name} on an older journal ended with code {child.code}, saying:\n{said}")
+        finally:
+            child.kill()
+            shutil.rmtree(journal)
+            newest.rename(journal)
+        child.start()
+        return killed_at, child.started_at
+
     # ── moves ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def move(self, fault: Fault, _: None) -> Times:
-        """The topic gets another home, whoever is dead or frozen meanwhile."""
-        cluster, topic, began_at = self._cluster, fault.target, now()
+        """The topic gets another home, whoever is dead or frozen meanwhile. `orders>west`: this one."""
+        cluster, began_at = self._cluster, now()
+        topic, _arrow, to = fault.target.partition(">")
         try:
             async with find_cluster(cluster.nats.url, CLUSTER_NAME, MOVE_S) as found:
                 mover = Mover(found)
-                others = sorted(set(cluster.shape.parents) - {mover.tree.home(topic)})
-                to = self._random.choice(others)
+                to = to or self._random.choice(sorted(set(cluster.shape.parents) - {mover.tree.home(topic)}))
                 await mover.move(topic, to, MOVE_S)
         except SeriatimError as error:
             raise NotMoved(str(error)) from None
@@ -336,11 +372,19 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "partition-sequencer": Nemesis.partition,
     "partition-subscriber": Nemesis.partition,
     "claim-node": Nemesis.claim,
+    "second-process": Nemesis.claim_elsewhere,
+    "stale-journal": Nemesis.age_journal,
     "tear-journal": Nemesis.tear_journal,
     "fill-disk": Nemesis.fill_disk,
     "jump-clock": Nemesis.jump_clock,
     "move": Nemesis.move,
 }
+
+
+def _copy_journal(journal: Path, copy: Path) -> None:
+    """As an operator copies a folder while the node runs."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(journal, copy, ignore=shutil.ignore_patterns("lock"))
 
 
 def _nearly_full(folder: Path) -> int:

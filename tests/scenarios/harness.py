@@ -15,6 +15,7 @@ from seriatim.audit import Verdict, audit
 from seriatim.lab.sim.recorder import Recorder
 from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, InputError, Notification, Number, Topic
 from seriatim.protocols.machine import Effects, Machine, Payload
+from seriatim.protocols.tree.messages import Move
 from tests.scenarios.show import show, show_value
 from tests.scenarios.systems import Declaration, System, build
 from tests.scenarios.transcript import Transcript
@@ -133,6 +134,8 @@ class Scenario:
             case ["fail", "over", address]:
                 self.system.machines[address] = self.copies.pop(address)
                 self.output.append(f"the standby answers for {address}")
+            case ["move", root, topic, home]:
+                self._tell(root, [Move(topic, home)])
             case ["crash", address]:
                 self.down.add(address)
                 self.wake_at.pop(address, None)

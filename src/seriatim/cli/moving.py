@@ -12,8 +12,8 @@ import msgspec
 from seriatim.brokers.capabilities import required
 from seriatim.brokers.naming import bucket_of, check_topic, is_bucket
 from seriatim.brokers.urls import kind_of, shown
-from seriatim.cli.cluster import Cluster
-from seriatim.cli.common import check_outlives, is_direct, write_whole
+from seriatim.cli.cluster import Cluster, find_cluster
+from seriatim.cli.common import check_outlives, is_direct, run_until_interrupted, write_whole
 from seriatim.model import ConnectionFailed, InputError, Node, RequestRefused, TimedOut, Topic
 from seriatim.order import SequencingTree
 from seriatim.server.config import read_plan
@@ -117,6 +117,16 @@ class Mover:
                 fix = "start it, and ask again: the command goes on where it was"
                 raise ConnectionFailed(f"the root {self.tree.root} does not answer on {self._subject}; {fix}")
             await asyncio.sleep(LOOK_S_MAX)
+
+
+def describe(url: str, name: str, timeout_s: float) -> ClusterDescription:
+    """The cluster as it is now."""
+
+    async def ask() -> ClusterDescription:
+        async with find_cluster(url, name, timeout_s) as found:
+            return found.description
+
+    return run_until_interrupted(ask)
 
 
 # ── what is refused before anything changes ───────────────────────────────────────────────────────────────────────

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from seriatim.cli.common import OrderChoice, json_option, show_json, show_progress, table
+from seriatim.cli.common import OrderChoice, json_option, show_json, show_progress, table, url_option
+from seriatim.cli.moving import undo_path
 from seriatim.cli.spark import session_of, spark_options
 from seriatim.model import InputError
 from seriatim.protocols.atoms.written import differences, graph_of, parse
@@ -47,6 +48,9 @@ SHOWN_MAX = 10
 @click.option("--compare", is_flag=True, help="Show other placements, too.")
 @click.option("--advice", "advice_count", type=click.IntRange(min=0), default=5, help="Sentences of advice.")
 @click.option("--check", metavar="PLAN", help="Only say whether this plan.toml is for the topics of SUBSCRIPTIONS.")
+@click.option("--keep-tree", is_flag=True, help="Only topics may move: keep the tree of the file (--nodes) as it is.")
+@click.option("--apply", "applies", is_flag=True, help="Plan for the running cluster (--url), and move its topics.")
+@url_option
 @json_option
 @spark_options
 def command(subscriptions: str, out: str | None, check: str | None, **given: Any) -> None:
@@ -61,7 +65,7 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
 
     \b
     OUT gets
-      plan.toml   the tree and the home of every topic: `seriatim serve --plan OUT/plan.toml`
+      plan.toml   the tree and the home of every topic: `seriatim serve --plan`, or `seriatim apply` while it runs
       plan.json   the plan beside other placements and the lower bound; what `seriatim report OUT` shows
       topics/     one row per topic: its stamps, its home, its hops        (Parquet)
       pairs/      one row per coupled pair: who causes it, what it costs   (Parquet)
@@ -79,6 +83,7 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
       seriatim plan work/subscriptions --node eu=europe --node us=america --load-max 5000 --out plan/
       seriatim plan work/subscriptions --out plan/ --what-if subscriber=monitor,topics=t1+t7
       seriatim plan work/subscriptions --check plan/plan.toml
+      seriatim plan lake/shop --sites sites.csv --nodes cluster.toml --out plan/ --apply
       seriatim plan work/subscriptions --order atoms --node eu=europe --node us=america --out plan/
 
     \b
@@ -87,10 +92,14 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
     """
     if (out is None) == (check is None):
         raise click.UsageError("Give --out, or --check.")
+    if given["applies"] and (out is None or "://" in out):
+        raise InputError("--apply", "the plan must be in a folder of this machine", "give --out FOLDER")
     if given["rates"] and given["publications"]:
         raise click.UsageError("Give --rates or --publications, not both.")
     questions = [_question(text) for text in given["questions"]]
     nodes = _nodes(given)
+    if given["applies"]:
+        nodes = _running(nodes, given)
     order = given["order"] or nodes["order"]
     chosen = read_order(order, given["causal"])
     for notice in chosen.notices:
@@ -143,6 +152,12 @@ def command(subscriptions: str, out: str | None, check: str | None, **given: Any
         _show_atoms(summary, path)
     else:
         _show_tree(summary, given["compare"], path)
+    if given["applies"]:
+        from seriatim.cli.apply import apply_file
+
+        file = Path(path)
+        where = (given["url"], given["cluster"], given["timeout_s"])
+        apply_file(file, undo_path(file), *where, False, given["as_json"], again=f"seriatim apply {path}")
 
 
 def _inputs(spark: Any, planning: Any, subscriptions: str, given: dict[str, Any]) -> Any:
@@ -166,12 +181,13 @@ def _network(planning: Any, nodes: dict[str, Any], sites: tuple[str, ...], load_
         problem = f"no node is where clients are ({', '.join(strange[:SHOWN_MAX])})"
         fix = "give nodes the sites of the clients: site = … in the file, or --node NAME=SITE"
         raise InputError("nodes", problem, fix)
-    return planning.Network(nodes["sites"], nodes["now"], load_max)
+    return planning.Network(nodes["sites"], nodes["now"], load_max, nodes["keeps_tree"])
 
 
 def _nodes(given: dict[str, Any]) -> dict[str, Any]:
     """Nodes with their sites, the tree they form now, and what else the cluster's file says."""
     found: dict[str, Any] = {"sites": {}, "now": None, "buckets": 0, "causal": False, "order": None}
+    found["keeps_tree"] = given["keep_tree"]
     if given["nodes"]:
         found |= _read_nodes(Path(given["nodes"]))
     for text in given["named"]:
@@ -182,6 +198,22 @@ def _nodes(given: dict[str, Any]) -> dict[str, Any]:
             raise InputError("--node", f"{name!r} is not in {given['nodes']}", "name nodes in one place")
         found["sites"][name] = site or name
     return found
+
+
+def _running(nodes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The same for the cluster that runs: its tree, with its topics where they are now."""
+    from seriatim.cli.moving import check_cluster, check_url, describe
+
+    check_url(given["url"])
+    description = describe(given["url"], given["cluster"], given["timeout_s"])
+    check_cluster(description)
+    tree = description.tree
+    sites = nodes["sites"] or {node: node for node in tree.parents}
+    if sites.keys() != tree.parents.keys():
+        problem = f"they are not those that run: {', '.join(tree.parents)}"
+        raise InputError("--nodes", problem, "name the nodes of the running cluster, with their sites")
+    more = {"sites": sites, "now": tree, "buckets": description.buckets, "order": description.order}
+    return nodes | more | {"keeps_tree": True}
 
 
 def _read_nodes(path: Path) -> dict[str, Any]:

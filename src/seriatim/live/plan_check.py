@@ -1,6 +1,6 @@
 """Check that a plan lists the topics that are in use, not those of an older or another cluster.
 
-Topics that the plan does not list live on its `default_home`, and stay there once they are used. So `seriatim serve`
+Topics that the plan does not list begin on its `default_home`, and stay there until they are moved. So `seriatim serve`
 warns before a node starts. It does not refuse: a cluster that already runs with this plan must be able to continue.
 """
 
@@ -79,7 +79,7 @@ def _topics_on_broker(reader: BulkReader) -> set[Topic]:
 
 
 def _tell(check: PlanCheck, config: ClusterConfig) -> None:
-    fix = "give the plan of this cluster's topics (`seriatim plan --check` compares), or a new cluster name"
+    fix = "plan again (`seriatim plan --check` compares), and move topics that run (`seriatim apply`)"
     missing, unused = listed(check.homeless), listed(check.unknown)
     if check.is_for_other_topics:
         text = "the plan is for other topics: none of %d topics in use is in it: plan=%s cluster=%s topics=%s fix=%s"

@@ -3,33 +3,30 @@
 `docs/explorer.md` has the numbers of random worlds that it takes without such help.
 """
 
-from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
 
 from seriatim.lab.explore.engine.plan import Journey, walk_plan
-from seriatim.lab.explore.engine.walk import PATIENCE
 from seriatim.lab.explore.engine.world import Budget
 from seriatim.lab.explore.registry import TREE
-from seriatim.lab.explore.tree.cast import TreeWorld, change, publish
-from seriatim.lab.explore.tree.random_worlds import TreeWalk, may_lose
-from seriatim.model import BROKER, Address, InputError
+from seriatim.lab.explore.tree.cast import TreeWorld, change
+from seriatim.lab.explore.tree.random_worlds import TreeWalk
+from seriatim.model import BROKER, InputError
 from seriatim.order import SequencingTree
 from seriatim.protocols.broker import KeepOrder
-from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import TreeOptions
-from seriatim.protocols.with_broker import Change, Publish, Start
+from seriatim.protocols.with_broker import Start
+from tests.lab.explore.moving_stories import MOVING_STORIES
+from tests.lab.explore.stories import ONE, events, story
 
 WALKS_MAX = 3_000
 SEED = 20
 
-ONE = SequencingTree.single("AB")
 TWO_LEAVES = SequencingTree.star({"A": 1, "B": 2}, 2)
 THREE_LEAVES = SequencingTree.star({"A": 1, "B": 2, "C": 3}, 3)
 ABOVE = SequencingTree({"n1": None, "n2": "n1"}, {"A": "n2", "B": "n1", "C": "n2"})
 
-TICKET = TreeOptions(mode="ticket")
 PAIRWISE = TreeOptions(mode="ticket", order="pairwise")
 OWN_ORDER = TreeOptions(mode="ticket", own_order=True)
 STAGES = TreeOptions(mode="log", stages=True)
@@ -37,39 +34,6 @@ AWAITED = TreeOptions(mode="log", confirm="placed")
 
 GLOBAL = TreeOptions(mode="ticket", order="global")
 CHAIN = SequencingTree.chain({"A": 1, "B": 2, "C": 3, "D": 3}, 3)
-
-Commands = Mapping[Address, Sequence[Payload]]
-
-
-def story(
-    scripts: Commands,
-    options: TreeOptions = TICKET,
-    tree: SequencingTree = ONE,
-    setup: dict[Address, str] | None = None,
-    budgets: dict[Address, Budget] | None = None,
-    readers: dict[Address, Address] | None = None,
-    one_at_a_time: frozenset[Address] = frozenset(),
-) -> TreeWorld:
-    return TreeWorld(
-        name="story",
-        tree=tree,
-        options=options,
-        scripts=scripts,
-        setup=[(subscriber, change(topics)) for subscriber, topics in (setup or {}).items()],
-        budgets=budgets or {},
-        may_lose=may_lose,
-        readers=readers or {},
-        one_at_a_time=one_at_a_time,
-        with_links=True,
-        broker_per_topic=False,
-        patience=PATIENCE,
-    )
-
-
-def events(publisher: Address, topics: str) -> list[Publish | Change]:
-    """One event after the other on these topics."""
-    return [publish(publisher, topic, f"{publisher}{i}") for i, topic in enumerate(topics.split(), 1)]
-
 
 JOIN_WHILE_EVENTS_FLOW = story(
     {"y": [change("B")], "z": [change("B")], "p": events("p", "A A"), "q": events("q", "B B")},
@@ -108,7 +72,25 @@ READ_A_CUT_LOG = story(
     budgets={"root": Budget(ticks=99)},
 )
 
-STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
+COPIES_OF_A_LEAF, COPIES_OF_A_ROOT = (
+    story(
+        {"p": events("p", "A A A"), "q": events("q", "B B B")},
+        TreeOptions(mode="log", order_ms=0.0),
+        TWO_LEAVES,
+        setup={"y": "A B", "z": "A B"},
+        budgets={node: Budget(ticks=99, copies=2)},
+    )
+    for node in ("n1", "n0")
+)
+COPIES_OF_ONE = story(
+    {"p": events("p", "A A A A"), "q": events("q", "B B B B")},
+    TreeOptions(mode="log", order_ms=0.0),
+    ONE,
+    setup={"y": "A B", "z": "A B"},
+    budgets={"root": Budget(ticks=99, copies=3)},
+)
+
+STORIES: dict[str, tuple[TreeWorld, set[str]]] = MOVING_STORIES | {
     "no-hop-by-hop": (
         story(
             {"p": events("p", "A A"), "q": events("q", "B B"), "r": events("r", "C C")},
@@ -195,6 +177,10 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
     "no-lost-told": (READ_A_CUT_LOG, {"loss"}),
     "no-lost-noticed": (READ_A_CUT_LOG, {"order-log", "stuck"}),
     "no-history-journal": (READ_THE_PAST, {"duplicate"}),
+    "no-stamp-comparison": (COPIES_OF_ONE, {"stuck", "contradiction", "failure", "inversion", "order-log"}),
+    "no-link-comparison": (COPIES_OF_A_ROOT, {"stuck", "contradiction", "failure", "inversion"}),
+    "no-confirmation": (COPIES_OF_A_LEAF, {"stuck", "contradiction", "failure", "inversion"}),
+    "no-stamp-fence": (COPIES_OF_A_ROOT, {"order-log", "inversion"}),
     "no-global-coupling, a reaction": (
         story(
             {"p": events("p", "A"), "q": events("q", "B")},

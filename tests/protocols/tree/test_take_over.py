@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seriatim.model import BROKER
+from seriatim.model import APPLICATION, BROKER
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame
 from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import SequencerNode, SequencerState
-from seriatim.protocols.tree.messages import Granted, Pass, Routed, Settled, Subscribe, Ticket
+from seriatim.protocols.tree.messages import CancelMove, Granted, Move, Pass, Routed, Settled, Subscribe, Ticket
 from seriatim.protocols.with_broker import Grown, Stamped, Watch, Written
 from tests.nonsense import Nonsense
 from tests.protocols.tree.net import Net, messages, options_for, single
@@ -43,9 +43,9 @@ def without_timers(state: SequencerState, now: float) -> SequencerState:
 
 
 def some_actions(net: Net, random: Random, count: int) -> None:
-    """Publications, changes, silence, lost messages."""
+    """Publications, changes, silence, lost messages, moves."""
     for _ in range(count):
-        action = random.randrange(6)
+        action = random.randrange(7)
         if action <= 1:
             ids = [f"{random.getrandbits(64):x}" for _ in range(random.randint(1, 3))]
             net.publish(random.choice(["p", "q"]), random.choice("ABC"), *ids)
@@ -55,6 +55,10 @@ def some_actions(net: Net, random: Random, count: int) -> None:
             net.change(random.choice("rst"), remove=random.choice("ABC"))
         elif action == 4:
             net.wait(random.choice([5.0, 20.0, 120.0]))
+        elif action == 5:
+            move = Move(random.choice("ABC"), random.choice(sorted(net.tree.parents)))
+            net.step(APPLICATION, net.tree.root, move if random.random() < 0.8 else CancelMove(move.topic))
+            net.run()
         elif net.held_back:
             net.lose()
         else:

@@ -15,11 +15,15 @@ LOCAL = 0.01  # what a hop between nodes of one site counts, in wide-area hops: 
 
 
 class Network(Struct, frozen=True):
-    """The nodes there are and the site of each. `now`: the tree they form, with the homes it has, if there is one."""
+    """The nodes there are and the site of each. `now`: the tree they form, with the homes it has, if there is one.
+
+    `keeps_tree`: only topics may move, so the tree stays as it is now.
+    """
 
     sites: Mapping[Node, str]
     now: SequencingTree | None = None
     load_max: float | None = None  # events per second that one node may handle, those that only pass through included
+    keeps_tree: bool = False
 
     def __post_init__(self) -> None:
         if not self.sites:
@@ -28,6 +32,8 @@ class Network(Struct, frozen=True):
             raise InputError("nodes", f"there are {len(self.sites)} nodes", f"plan for at most {NODES_MAX} nodes")
         if self.now is not None and self.now.parents.keys() != self.sites.keys():
             raise InputError("nodes", "the tree has other nodes than the network", "name the same nodes")
+        if self.keeps_tree and self.now is None:
+            raise InputError("nodes", "the tree that is to be kept is not known", "name a file with the nodes' parents")
         if self.load_max is not None and not self.load_max > 0.0:
             raise InputError("load_max", f"{self.load_max} is not positive", "give events per second, above 0")
 
@@ -135,6 +141,8 @@ def shapes(network: Network, affinity: Floats, weight: Floats, names: Sequence[s
     """What is tried: the tree as it is, a star at the head of every site, a hierarchy of sites, a chain."""
     if network.now is not None:
         yield Shape(network, network.now.parents, "as it is")
+        if network.keeps_tree:
+            return
     for node in heads(network).values():
         yield star(network, node)
     if len(set(network.sites.values())) > 2:

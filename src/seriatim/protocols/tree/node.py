@@ -73,10 +73,10 @@ class SequencerNode(ConfirmedNode):
 
     @classmethod
     def come_back(
-        cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Payload]
+        cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Payload], epoch: int = 0
     ) -> "SequencerNode":
         """Take over, and act when everybody has confirmed that the journal is the last one."""
-        machine = cls.take_over(tree, node, options, journal)
+        machine = cls.take_over(tree, node, options, journal, None, epoch)
         machine.confirm_all(None)
         return machine
 
@@ -130,6 +130,9 @@ class SequencerNode(ConfirmedNode):
         state = self.state.sequencer
         home, passage = state.homes.get(topic), state.passages.passages.get(topic)
         return max(home.issued if home is not None else 0, passage.passed if passage is not None else 0)
+
+    def _above(self) -> Node | None:
+        return self.inner.tree.parents[self.inner.node]
 
     def _orders(self) -> bool:
         return self.options.keeps_order_log and self.inner.tree.parents[self.inner.node] is None

@@ -1,5 +1,6 @@
 """Random worlds of the sequencing tree."""
 
+from dataclasses import replace
 from random import Random
 from typing import Literal
 
@@ -71,7 +72,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         options=options,
         scripts=scripts,
         one_at_a_time=frozenset(client for client in scripts if random.random() < 0.5),
-        budgets=_budgets(random, tree, options, subscribers, publishers),
+        budgets=_copies(_budgets(random, tree, options, subscribers, publishers), options, name),
         may_lose=may_lose_of_a_cut if is_cut else may_lose,
         readers={publisher: f"s{publisher[1:]}" for publisher in publishers if f"s{publisher[1:]}" in subscribers},
         with_links=True,
@@ -82,6 +83,22 @@ def random_world(random: Random, name: str) -> TreeWorld:
         echoes=Random(f"echoes {name}").choice([0, 0, 1]),
         patience=PATIENCE,
     )
+
+
+def _copies(budgets: dict[Address, Budget], options: TreeOptions, name: str) -> dict[Address, Budget]:
+    """In some worlds of log mode one node starts from an older copy of its journal, or a second process runs it.
+
+    Not where stages are told: those are heard by subscribers and by nobody who could tell a node of them later.
+    And not two nodes: older copies that fit each other are an earlier state of the tree, which nobody else has seen.
+    """
+    random = Random(f"copies {name}")
+    if options.mode != "log" or options.tells_stages or random.random() < 0.3:
+        return budgets
+    nodes = sorted(address for address in budgets if address.startswith("n"))
+    if not nodes:
+        return budgets
+    node = random.choice(nodes)
+    return budgets | {node: replace(budgets[node], copies=random.randint(1, 2))}
 
 
 def random_story(random: Random, name: str) -> TreeWorld:

@@ -4,19 +4,20 @@ Each variant replaces the one method (or table) that holds the rule. The names a
 in the protocol's README, with `no-` in front.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import structs
 
 from seriatim.lab.explore.engine.plan import broken, cast_with, gives
 from seriatim.lab.explore.tree.cast import PROPER, Cast
-from seriatim.model import Address, Entries, Node, Number
+from seriatim.model import Address, Entries, Node, Number, Topic
 from seriatim.order import HoldBack, OrderedRange, Shift, level
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
-from seriatim.protocols.tree.messages import JoinId, Pass, Subscribe
+from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber
+from seriatim.protocols.tree.estate import Estate, Regrouping
+from seriatim.protocols.tree.messages import JoinId, Pass, Subscribe, Switch, Vouch
 from seriatim.protocols.tree.placing import Placing
 from seriatim.protocols.tree.reacting import Reactions
 from seriatim.protocols.tree.state import Join
@@ -148,6 +149,42 @@ def summarise_in_a_tick(self: Sequencer, now: float, effects: Effects) -> None:
     del effects.persist[before:]
 
 
+def ask_nobody(self: SequencerNode, patience_ms: float | None, *, with_broker: bool) -> None:
+    """It acts at once."""
+
+
+def hand_over(**without: Callable[[], Any]) -> Callable[..., Estate]:
+    """A former home that leaves out a part of what it knows."""
+
+    def estate(self: Sequencer, topic: Topic) -> Estate:
+        return structs.replace(Sequencer._estate(self, topic), **{name: new() for name, new in without.items()})
+
+    return estate
+
+
+def wait_if_arriving(self: Sequencer, source: Address, message: Any, topic: Topic) -> bool:
+    """Whoever asks the former home is answered until the switch, as if nothing were under way."""
+    if topic in self.state.moving.leaving:
+        return False
+    return Sequencer._must_wait(self, source, message, topic)
+
+
+def vouch_in_vain(self: Sequencer, source: Address, message: Vouch, now: float, effects: Effects) -> None:
+    """It climbs, and no node takes note of the count."""
+    Sequencer._on_vouch(self, source, structs.replace(message, number=0), now, effects)
+
+
+def switch_silently(self: Sequencer, message: Switch, now: float, effects: Effects) -> dict[Topic, Number]:
+    """Without the counts of the topics that meet the moved one elsewhere now."""
+    Sequencer._switch(self, message, now, effects)
+    return {}
+
+
+def meet_now(self: Sequencer, topic: Topic, others: Iterable[Topic], moves: int) -> list[Topic]:
+    """Where topics meet by the map of the node, whatever the home knew."""
+    return Sequencer._meeting_here(self, topic, others, self.tree.moves.number)
+
+
 VARIANTS["no-hop-by-hop"] = "a request skips nodes", Cast(sequencer=SkippingSequencer)
 breaks("no-two-phase-start", "the cut does not wait for announcements", _await_announcements=cut_at_once)
 holds_back(
@@ -196,9 +233,26 @@ breaks(
     _tell_lost=gives(None),
 )
 breaks("no-lost-noticed", "the root does not go on behind a cut order log", _on_order_kept=keep_what_rises)
+breaks("no-stamp-comparison", "who comes back is not told what it has stamped", "node", _compare_broker=gives(None))
+breaks("no-link-comparison", "who comes back is not told what it has sent", "node", _compare_link=gives(None))
+breaks("no-confirmation", "who comes back asks nobody", "node", confirm=ask_nobody)
+breaks("no-stamp-fence", "stamps of a life that was replaced are kept", "broker", _is_refused=gives(False))
 breaks(
     "no-history-journal",
     "a durable subscriber forgets how far it has read the past",
     "subscriber",
     _resume_past=gives(None),
 )
+breaks("no-quiesce", "the former home goes on until the switch", _must_wait=wait_if_arriving, _rests=gives(False))
+breaks("no-quiet", "the former home does not wait until its ranges are finished", _is_quiet=gives(True))
+breaks("no-count-handed-over", "the new home begins again with number 1", _estate=hand_over(issued=int))
+breaks("no-table-handed-over", "the new home does not know who holds the topic", _estate=hand_over(holders=dict))
+breaks("no-closing-handed-over", "the new home names no topic a last time", _estate=hand_over(regrouping=Regrouping))
+breaks("no-requests-handed-over", "the new home does not know who asked before", _estate=hand_over(desks=dict))
+breaks("no-ranges-handed-over", "the new home does not know which numbers are open", _estate=hand_over(ranges=list))
+breaks("no-announced-count", "nodes are not told the count of a topic that moves", _on_vouch=vouch_in_vain)
+breaks("no-switch-awaited", "the new home goes on before all nodes know where the topic lives", _may_go_on=gives(True))
+breaks("no-related-counts", "nodes do not tell the counts of what meets the topic elsewhere", _switch=switch_silently)
+breaks("no-recollecting", "other topics do not collect it where it meets them now", _recollect=gives(None))
+breaks("no-map-of-the-home", "what climbs is taken by the map of the node, not of its home", _meeting_here=meet_now)
+breaks("no-map-of-a-stage", "a stage is enough by any map", "subscriber", _is_map_of=gives(True))

@@ -8,6 +8,7 @@ from seriatim.lab.explore.tree.cast import Cast, TreeWorld, change, publish
 from seriatim.model import Address
 from seriatim.order import SequencingTree
 from seriatim.protocols.tree import TreeOptions
+from seriatim.protocols.tree.messages import Move
 from seriatim.protocols.with_broker import Change, Publish, Start
 
 Script = Mapping[Address, Sequence[Publish | Change]]
@@ -113,6 +114,26 @@ WORLDS: dict[str, Plan[Cast]] = by_name(
             setup=WATCHED,
             about="2 topics on a chain of 2 nodes, stamps in stages; x joins A, y holds both; 2 events",
         )
+    ]
+)
+
+# A moves to the node of B, while an event comes on each; while y joins B and z leaves it, too.
+WORLDS |= by_name(
+    [
+        TreeWorld(
+            name=name + suffix,
+            tree=TWO,
+            options=options,
+            scripts={"n1": [Move("A", "n2")], **scripts},
+            setup=setup,
+            about=f"2 topics on a chain of 2 nodes; A moves to the node of B{also}; 2 events{in_mode}",
+        )
+        for name, setup, scripts, also in (
+            ("moving", BOTH, {each: PAIR[each] for each in "pq"}, ", y and z hold both"),
+            ("moving-pair", UNEVEN, PAIR, ", y joins B while z leaves it"),
+        )
+        for suffix, (options, in_mode) in MODES.items()
+        if options.order == "global"
     ]
 )
 
