@@ -294,7 +294,10 @@ class Subscribing(History):
             return
         holdings, lanes = self.state.holdings.items(), self.state.lanes
         known = [topic for topic, lane in lanes.items() if lane.open or self.state.reading is not None]
-        here = [each for topic, each in holdings if topic in known and self.tree.home(topic) == message.node]
+        ours = {topic for topic in known if self.tree.home(topic) == message.node}
+        if any(self.tree.moved(topic) > message.moves for topic in ours):
+            return  # it has not heard yet that the topic is to live there
+        here = [each for topic, each in holdings if topic in ours]
         if message.acquaintance:
             for topic, each in holdings:
                 if topic in message.inherited and each.home != message.node:
