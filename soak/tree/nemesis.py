@@ -192,7 +192,7 @@ class Nemesis:
         finally:
             second.kill()
         said = second.last_lines()
-        if second.code == 0 or f"in use by process {first_pid}" not in said:
+        if second.code == 0 or f"process {first_pid} " not in said:
             raise FaultFailed(f"a second process claimed {node} and ended with code {second.code}, saying:\n{said}")
         return began_at, now()
 

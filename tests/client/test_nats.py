@@ -16,20 +16,22 @@ from seriatim.audit.logs import read_history
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.filters import headers_of
 from seriatim.live.server import SequencerServer
-from seriatim.model import ConnectionFailed, Fenced, InputError, RequestRefused
+from seriatim.model import Behind, ConnectionFailed, Fenced, InputError, RequestRefused
 from seriatim.server.config import parse_config
 from tests.brokers.nats.world import new_cluster, shared_server
 from tests.client.world import data, take, until
 
 
 @asynccontextmanager
-async def sequencer(server: NatsServer, cluster: str, folder: Path, **more: Any) -> AsyncIterator[SequencerServer]:
+async def sequencer(
+    server: NatsServer, cluster: str, folder: Path, heals: bool = False, **more: Any
+) -> AsyncIterator[SequencerServer]:
     """One node for everything, on this server."""
     nodes = {"root": {"address": "127.0.0.1:0"}}
     config = parse_config(
         {"cluster": cluster, "broker": server.url, "nodes": nodes, "default_home": "root", **more}, folder
     )
-    running = SequencerServer(config)
+    running = SequencerServer(config, heals=heals)
     await running.start()
     try:
         yield running
@@ -245,7 +247,7 @@ async def test_a_node_that_has_lost_its_journal_says_so(tmp_path: Path, caplog: 
     topic = f"{cluster}.orders"
 
     def warnings() -> list[str]:
-        said = [record.message for record in caplog.records if "has lost its journal" in record.message]
+        said = [record.message for record in caplog.records if "without its journal" in record.message]
         caplog.clear()
         return said
 
@@ -260,7 +262,11 @@ async def test_a_node_that_has_lost_its_journal_says_so(tmp_path: Path, caplog: 
     async with sequencer(server, cluster, tmp_path):
         assert warnings() == [], "its journal is there"
     shutil.rmtree(tmp_path / f"journal-{cluster}.root")
-    async with sequencer(server, cluster, tmp_path) as running:
+    with pytest.raises(Behind, match=r"node root has lost its journal: the journal is empty, and .* --heal"):
+        async with sequencer(server, cluster, tmp_path):
+            pass
+    shutil.rmtree(tmp_path / f"journal-{cluster}.root")
+    async with sequencer(server, cluster, tmp_path, heals=True) as running:
         assert len(warnings()) == 1
         epoch = running.status().nodes[0].epoch
         assert epoch > 100, "who has heard of earlier epochs would not listen"

@@ -113,6 +113,10 @@ class Names:
         """The stamp channel of one topic; without one, of all topics of this home."""
         return f"{self.prefix}.stamps.{escape(node)}.{escape(topic) or '*'}"
 
+    def begun_subject(self, node: Node) -> str:
+        """Where a life of a home says that it begins, in the stream of its stamps. No topic is called so."""
+        return f"{self.prefix}.stamps.{escape(node)}.$begun"
+
     def stages_subject(self, node: Node, topic: Topic) -> str:
         """Where a node tells stamps of a topic as far as they are. No stream keeps it."""
         return f"{self.prefix}.stages.{escape(node)}.{escape(topic)}"

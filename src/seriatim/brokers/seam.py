@@ -6,6 +6,7 @@ protocols/with_broker.py and is given the answers through `deliver`. An adapter 
     machine sends        the broker does                                   machine is given
     Append(event)        put it at the end of the topic's log, once        Appended
     Watch(topics)        report the logs' lengths, now and when they grow  Grown, Trimmed
+    Begin(epoch)         refuse earlier epochs of this node                Begun, with what is kept of it
     Stamped(…)           keep it on the topic's stamp channel, once        Kept
     Staged(…)            hand it to whoever attends, and keep nothing      nothing
     Attend(topic, node)  hand over what this node tells of the topic       Staged
@@ -193,6 +194,7 @@ class Broker:
     # ── capabilities: what not every broker can do ────────────────────────────────────────────────────────────────
 
     knows_repeats: bool = False  # an event that is appended again is known by its id and kept once
+    tells_lives: bool = False  # `Begin` is answered, and what earlier epochs of the node stamp and order is refused
     has_stages: bool = False  # `Staged` is handed on to whoever attends. If not, stamps are told when they are finished
     is_dense: bool = True  # each position of a log is an event, unless somebody deletes it. If not, `Voids` are usual
 

@@ -28,6 +28,11 @@ from seriatim.server.config_text import config_text
     metavar="[NUMBER]",
     help="Wait, and take over when the active process falls silent; listens on the node's second address (2: third).",
 )
+@click.option(
+    "--heal",
+    is_flag=True,
+    help="A node that has lost its journal goes on as a new one; its live subscribers begin again, with a gap.",
+)
 @click.option("--admin", metavar="HOST:PORT", help="Listen here for /metrics, /status, /explain and /health.")
 @service_options("info", "addresses", check="Only check the file, and show it with all defaults.")
 def command(
@@ -35,6 +40,7 @@ def command(
     nodes: tuple[str, ...],
     plan: Path | None,
     place: int | None,
+    heal: bool,
     admin: str | None,
     ready_file: Path | None,
     check: bool,
@@ -83,7 +89,7 @@ def command(
     async def serve() -> None:
         if plan is not None and atoms is None:
             await compare_with_broker(config, plan)
-        async with SequencerServer(config, nodes or None, place=place or 0, plan=atoms) as server:
+        async with SequencerServer(config, nodes or None, place=place or 0, plan=atoms, heals=heal) as server:
             write_ready(ready_file, {"nodes": server.addresses, "admin": server.admin_url})
             await server.run()
 

@@ -45,6 +45,9 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
     def epoch(self) -> int:
         """How many processes have run this machine, with this journal."""
 
+    async def prepare(self) -> None:
+        """Before the journal is opened. Raises the reason if this process must not open it."""
+
     @abstractmethod
     async def rebuild(self, recovered: Recovered) -> Rebuilt[AnyMachine, AnyFounded]:
         """Rebuild the machine from its journal. Raises the reason if it cannot run."""
@@ -68,6 +71,7 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
 
         If it cannot run, closes the journal again and raises the reason.
         """
+        await self.prepare()
         try:
             rebuilt = await self.rebuild(await self._journal.open())
             if rebuilt.to_append is not None:
@@ -101,8 +105,12 @@ class MachineHost(ABC, Generic[AnyMachine, AnyFounded]):
         self.switchboard.unplug(self.node)
         if self._driver is not None:
             await self._driver.stop()
+        await self.leave()
         await self.disconnect()
         await self._journal.close()
+
+    async def leave(self) -> None:
+        """The driver has stopped; the broker and the journal are still open."""
 
     async def disconnect(self) -> None:
         """Close what `serve` has opened."""

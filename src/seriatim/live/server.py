@@ -44,7 +44,7 @@ BEATS_PER_TAKEOVER = 6
 class SequencerServer:
     """Runs these nodes (None: all) of a cluster. `place`: which of a node's addresses to use; above 0: a standby.
 
-    `plan`: the hosts of atoms, in a cluster of atoms.
+    `plan`: the hosts of atoms, in a cluster of atoms. `heals`: a node that has lost its journal goes on as a new one.
     """
 
     def __init__(
@@ -54,10 +54,12 @@ class SequencerServer:
         *,
         place: int = 0,
         plan: Written | None = None,
+        heals: bool = False,
     ) -> None:
         self.config = config
         self.plan = plan
         self.place = place
+        self.heals = heals
         self.nodes = check_server(config, nodes, place)
         self.security = config.security.load(config.folder)
         self.options = _options(config)

@@ -213,7 +213,7 @@ class Broker(Machine):
         latest = self.state.begun[source] = max(message.epoch, self.state.begun.get(source, 0))
         order, topics = self.state.order, sorted(self.state.topics.items())
         stamped = {topic: each.stamps[-1].last for topic, each in topics if each.stamps and each.home == source}
-        ordered = order.end if order.writer == source else 0
+        ordered = order.end if message.orders and order.writer == source else 0
         effects.send.append((source, say.Begun(message.epoch, latest, stamped, ordered)))
 
     def _is_refused(self, source: Address, epoch: int, effects: Effects) -> bool:

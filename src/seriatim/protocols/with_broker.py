@@ -157,10 +157,11 @@ class Grown(Struct, frozen=True, tag=True):
 
 
 class Begin(Struct, frozen=True, tag=True):
-    """Node → broker: another life of this node begins. Refuse from now on what earlier epochs stamp and order, and say
-    what you keep of this node."""
+    """Node → broker: another life of this node begins. Refuse from now on what earlier epochs stamp, and say what you
+    keep of this node. `orders`: it is the root, so the same goes for the order log."""
 
     epoch: int
+    orders: bool = False
 
 
 class Begun(Struct, frozen=True, tag=True):

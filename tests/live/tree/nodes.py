@@ -77,10 +77,17 @@ class Site:
         self.switchboard = Switchboard()
         self.answers: dict[Address, asyncio.Queue[Payload]] = {}
 
-    def host(self, journal: Journal, node: str | None = None) -> NodeHost:
+    def host(self, journal: Journal, node: str | None = None, heals: bool = False) -> NodeHost:
         node = node if node is not None else self.tree.root
         return NodeHost(
-            self.tree, node, self.options, broker=self.broker, switchboard=self.switchboard, journal=journal
+            self.tree,
+            node,
+            self.options,
+            broker=self.broker,
+            switchboard=self.switchboard,
+            journal=journal,
+            heals=heals,
+            confirm_ms=0.0,  # there are no neighbours here
         )
 
     def send(self, client: Address, message: Payload, node: str | None = None) -> None:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from seriatim.live.founding import encode_founded, encode_snapshot
 from seriatim.live.tree.founding import Founded, found, rebuild
-from seriatim.model import Fenced, InputError, JournalError, RequestRefused, TreeError
+from seriatim.model import Behind, Fenced, InputError, JournalError, RequestRefused, TreeError
 from seriatim.order import SequencingTree
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import TreeOptions
@@ -43,28 +43,29 @@ async def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_node_without_its_journal_is_known_by_its_stamps(caplog: pytest.LogCaptureFixture) -> None:
-    for mode, epoch, is_warned in (("log", 7, True), ("log", 0, True), ("log", None, False), ("ticket", 7, False)):
+    for mode, epoch, is_lost in (("log", 7, True), ("log", 0, True), ("log", None, False), ("ticket", 7, False)):
         caplog.clear()
         site = Site(options=TreeOptions(mode=mode))  # type: ignore[arg-type]
         site.broker.last_epoch = epoch
-        host = site.host(MemoryJournal())
+        if is_lost:
+            with pytest.raises(Behind, match=r"node root has lost its journal: .* remove this one and heal the node"):
+                await site.host(MemoryJournal()).start()
+        host = site.host(MemoryJournal(), heals=True)
         await host.start()
-        assert (host.epoch > (epoch or 0) + 100) == is_warned, "later than any that somebody may have heard of"
+        assert (host.epoch > (epoch or 0) + 100) == is_lost, "later than any that somebody may have heard of"
         await host.stop()
-        assert ("has lost its journal" in caplog.text) == is_warned
+        assert ("goes on without its journal" in caplog.text) == is_lost
 
 
-async def test_a_broker_that_does_not_tell_keeps_no_node_from_starting(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_node_does_not_start_if_nobody_can_tell_whether_it_is_new() -> None:
     site = Site(options=TreeOptions(mode="log"))
 
     async def refused(node: str) -> int | None:
         raise RequestRefused("no permission")
 
     site.broker.stamped_epoch = refused  # type: ignore[method-assign]
-    host = site.host(MemoryJournal())
-    await host.start()
-    await host.stop()
-    assert "cannot tell whether this node is new" in caplog.text
+    with pytest.raises(RequestRefused, match="no permission"):
+        await site.host(MemoryJournal()).start()
 
 
 async def test_a_restart_after_a_crash_repeats_the_answer(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ class MemoryBroker(Broker):
     """
 
     knows_repeats = True
+    tells_lives = True
     payload_bytes_max = PAYLOAD_BYTES_MAX
 
     def __init__(

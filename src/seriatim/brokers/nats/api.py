@@ -23,6 +23,7 @@ STORE_FAILED = 10077
 # A cluster that is choosing a leader, or has lost too many servers: the answer may be another one in a moment.
 UNDECIDED = frozenset({10004, 10008, 10009, 10118, 10119})
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"  # a publication is refused if it is not behind this one
+EXPECTED_IN_STREAM = "Nats-Expected-Last-Sequence"  # the same for the whole stream
 NANOSECONDS = 1_000_000_000
 RETRY_S = 0.25
 NEVER = "0001-01-01T00:00:00Z"  # the time of the messages of an empty stream

@@ -40,6 +40,7 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
 
     knows_repeats = True
     has_stages = True
+    tells_lives = True
 
     def __init__(
         self,
@@ -122,6 +123,8 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
         if not position:
             return None
         last = await self.api.message(stream, {"seq": position})
+        if last is not None and last.subject == self.names.begun_subject(node):
+            return int(last.data) if last.data.isdigit() else 0
         try:
             return decode_stamps(last.data, "")[-1].epoch if last is not None else 0
         except RemoteError:

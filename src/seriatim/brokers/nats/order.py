@@ -41,7 +41,7 @@ from seriatim.model import (
     Topic,
 )
 from seriatim.order import OrderedRange, count_of, from_position
-from seriatim.protocols.with_broker import Ordered, OrderKept, OrderRead, ReadOrder
+from seriatim.protocols.with_broker import Begun, Ordered, OrderKept, OrderRead, ReadOrder
 
 VERSION = 1
 READ_TOGETHER = 16  # messages that are asked for at once
@@ -109,6 +109,7 @@ class OrderChannel:
         self._waiting: Ordered | None = None
         self._last: int | None = None  # the last message in the stream; None: not known
         self._end: Position | None = None  # where it ends; None: the log is empty
+        self._epoch = 0  # in which its last message was written
         self._looked = False  # the two were just read from the server
         self._busy = False
         self._task: asyncio.Task[None] | None = None
@@ -120,6 +121,23 @@ class OrderChannel:
         for task in (self._task, self._checking):
             if task is not None:
                 task.cancel()
+
+    async def begin(self, epoch: int) -> tuple[int, Position]:
+        """Refuse from now on what earlier lives write. Returns the latest epoch in the log, and where the log ends.
+
+        A message without ranges says so; an empty log gets none.
+        """
+        while True:
+            await self._read_back()
+            if not self._last or self._end is None or self._epoch >= epoch:
+                return self._epoch, self._end or 0
+            headers, fence = {EXPECTED: str(self._last)}, encode_order(Ordered(self._end, (), epoch))
+            try:
+                ack = await self._streams.api.publish(self._streams.names.order_subject, fence, headers)
+            except (WrongLastSequence, StreamNotFound):
+                continue
+            self._last, self._epoch = ack.seq, epoch
+            return epoch, self._end
 
     def send(self, ordered: Ordered) -> None:
         """Store these ranges unless they are stored already. The answer, `OrderKept`, says where the log ends.
@@ -141,6 +159,9 @@ class OrderChannel:
             self._task = asyncio.get_running_loop().create_task(self._recover())
             return
         self._waiting = None
+        if self._epoch > ordered.epoch:
+            self._deliver(Begun(ordered.epoch, self._epoch))
+            return
         end = self._end or 0
         if (self._end is not None and ordered.after < end) or (ordered.after <= end and not ordered.ranges):
             asyncio.get_running_loop().call_soon(self._deliver, OrderKept(end))
@@ -161,6 +182,7 @@ class OrderChannel:
             return
         try:
             self._last, self._end = ack_of(reply, "keeping the order log").seq, end_of(ordered)
+            self._epoch = ordered.epoch
         except (ConnectionFailed, WrongLastSequence):
             self._last, self._waiting = None, self._waiting or ordered  # it may or may not have arrived
         except StreamNotFound:
@@ -210,7 +232,10 @@ class OrderChannel:
         except StreamNotFound:
             self._streams.forget_other(stream)
             raise ConnectionFailed(f"stream {stream} was deleted; it is made again") from None
-        self._last, self._end = (0, None) if last is None else (last.seq, end_of(decode_order(last.data)))
+        self._last, self._end, self._epoch = 0, None, 0
+        if last is not None:
+            ordered = decode_order(last.data)
+            self._last, self._end, self._epoch = last.seq, end_of(ordered), ordered.epoch
         self._looked = True
 
 

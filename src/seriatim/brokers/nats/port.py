@@ -3,6 +3,7 @@
 Appending, slots, listening and the rest each have a file of their own; this one knows which message goes where.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from seriatim.brokers.nats.api import (
     PubAck,
     decode_ack,
     failure,
+    patiently,
 )
 from seriatim.brokers.nats.fetch import Fetching, LogFetching, SlotFetching
 from seriatim.brokers.nats.follow import Follower
@@ -41,6 +43,8 @@ from seriatim.protocols.with_broker import (
     Append,
     Appended,
     Attend,
+    Begin,
+    Begun,
     Fetch,
     Follow,
     Listen,
@@ -83,6 +87,8 @@ class JetStreamPort(Port):
         self._first_sent: dict[str, float] = {}  # event id → when it was handed over first, until it is answered
         self._sent_again: set[str] = set()  # what found no stream, and was sent a second time
         self._stamps: StampChannel | None = None
+        self._begun: Begin | None = None  # the life of the node that is attached here
+        self._beginning: asyncio.Task[None] | None = None
         self._watcher: Watcher | None = None
         self._order: OrderChannel | None = None
         self._reading: OrderReading | None = None
@@ -95,6 +101,11 @@ class JetStreamPort(Port):
                 self._append(message)
             case Write():
                 self._write(message)
+            case Begin():
+                if self._begun is None:
+                    self._link.on_up.append(self._on_up)
+                self._begun = message
+                self._begin(message)
             case Stamped():
                 self.stamps.send(message)
                 self.watcher.stamped(message.topic, message.last)
@@ -157,6 +168,10 @@ class JetStreamPort(Port):
             return
         await super().close()
         self._broker.detach(self)
+        if self._begun is not None:
+            self._link.on_up.remove(self._on_up)
+        if self._beginning is not None:
+            self._beginning.cancel()
         for listening in self._listening.values():
             listening.close()
         self._broker.stages.leave(self)
@@ -197,6 +212,29 @@ class JetStreamPort(Port):
         if self._watcher is None:
             self._watcher = Watcher(self._streams, self.stamps, self._deliver, self._refuse, self._broker.pace_ms)
         return self._watcher
+
+    def _begin(self, message: Begin) -> None:
+        if self._beginning is None or self._beginning.done():  # else a repeat
+            self._beginning = asyncio.get_running_loop().create_task(self._compare(message))
+
+    async def _compare(self, message: Begin) -> None:
+        """Fence earlier lives, and tell what is kept of this node."""
+        try:
+            begun = Begun(message.epoch, message.epoch)
+            if self._broker.mode == "log":
+                begun = await patiently(lambda: self.stamps.begin(message.epoch))
+            if message.orders and begun.latest == message.epoch:
+                latest, ordered = await patiently(lambda: self.order.begin(message.epoch))
+                begun = Begun(message.epoch, max(latest, begun.latest), begun.stamped, ordered)
+        except SeriatimError as error:
+            self._refuse(message, error)
+        else:
+            self._deliver(begun)
+
+    def _on_up(self) -> None:
+        """The connection is new: another life may have begun meanwhile, or somebody restored an older copy."""
+        if self._begun is not None and not self._closed:
+            self._begin(self._begun)
 
     def _listen(self, message: Listen) -> None:
         old = self._listening.get(message.topic)

@@ -88,7 +88,7 @@ def without_journal(
 ) -> Rebuilt[SequencerNode, Founded]:
     """A new node in place of one that had reached this epoch. Its own epoch is later, or others would ignore it."""
     now = found(tree, node, options)
-    machine = SequencerNode.take_over(tree, node, options, [TookOver(epoch + UNSTAMPED_EPOCHS)], None)
+    machine = SequencerNode.take_over(tree, node, options, [], None, epoch + UNSTAMPED_EPOCHS)
     return Rebuilt(machine, 0.0, now, now)
 
 

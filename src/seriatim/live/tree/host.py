@@ -4,8 +4,10 @@ How a node is rebuilt from its journal, and which changes of the configuration i
 host serves the sequencer server and the sequencer embedded in `memory://`.
 """
 
+import asyncio
 import logging
 import time
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import structs
@@ -15,18 +17,22 @@ from seriatim.live.counters import Counters
 from seriatim.live.founding import Rebuilt
 from seriatim.live.host import MachineHost
 from seriatim.live.tree.founding import Founded, rebuild, without_journal
-from seriatim.model import BROKER, Address, ConnectionFailed, Node, Number, RemoteError, RequestRefused, Topic
+from seriatim.live.tree.life import EPOCH, NodeLife, reason_of
+from seriatim.model import BROKER, Address, Node, Number, Topic
 from seriatim.order import SequencingTree, count_of
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
+from seriatim.protocols.tree.confirming import Outdated
 from seriatim.protocols.tree.messages import Finished, Granted, Inquire, OrderFound, Pass, Refused, Routed
-from seriatim.protocols.with_broker import OrderKept, Stamped, Written
+from seriatim.protocols.with_broker import Begun, OrderKept, Stamped, Written
 from seriatim.runtime import Driver, Journal, Recovered, Switchboard
 from seriatim.runtime.net.switchboard import Outlet
 
 logger = logging.getLogger(__name__)
 
+CONFIRM_MS = 3_000.0  # a node that comes back waits so long for neighbours that do not answer
+FENCE_S = 30.0
 SIZE_SAMPLE = 64  # one stamp in this many is encoded to learn its size
 FOLLOWED_MS_MAX = 10_000.0  # a stamp that has not returned after this long is no longer followed
 
@@ -34,7 +40,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class NodeHost(MachineHost[SequencerNode, Founded]):
-    """Starts, runs and stops one node. `counters`: counts what passes; None: nothing is counted."""
+    """Starts, runs and stops one node. `counters`: counts what passes; None: nothing is counted.
+
+    `life`: how the node is registered; None: with nothing said about its journal. `takes_over`: also from a process
+    that answers. `heals`: a node that has lost its journal goes on as a new one, as far as that is safe.
+    `confirm_ms`: how long a node that comes back waits for neighbours that do not answer.
+    """
 
     kind = "node"
 
@@ -48,12 +59,22 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         switchboard: Switchboard,
         journal: Journal,
         counters: Counters | None = None,
+        life: NodeLife | None = None,
+        takes_over: bool = False,
+        heals: bool = False,
+        confirm_ms: float = CONFIRM_MS,
     ) -> None:
         super().__init__(node, switchboard=switchboard, journal=journal)
         self.tree = tree
         self.options = structs.replace(options, stages=broker.has_stages)
         self._broker = broker
         self._counters = counters
+        self._life = life if life is not None else NodeLife(node, broker, "", "")
+        self._takes_over = takes_over
+        self._heals = heals
+        self._confirm_ms = confirm_ms
+        self._is_new = True
+        self._begun: asyncio.Future[Begun] | None = None
         self._port: Port | None = None
         self._deliver: Outlet
         self._climbing: tuple[Topic, Number] | None = None  # the range that is followed up the tree
@@ -63,65 +84,109 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
     def epoch(self) -> int:
         return self.machine.epoch
 
-    async def rebuild(self, recovered: Recovered) -> Rebuilt[SequencerNode, Founded]:
-        is_new = recovered.snapshot is None and not recovered.records
-        if is_new and self.options.mode == "log" and (epoch := await self._epoch_on_broker()) is not None:
-            return without_journal(self.tree, self.node, self.options, epoch)
-        return rebuild(self.tree, self.node, self.options, recovered)
+    async def prepare(self) -> None:
+        await self._life.look(takes_over=self._takes_over)
 
-    async def _epoch_on_broker(self) -> int | None:
-        """The epoch of the node's last stamp on the broker. A new node that has one has lost its journal: it may
-        continue, with a warning, in a later epoch; others ignore an earlier one."""
-        try:
-            epoch = await self._broker.stamped_epoch(self.node)
-        except (ConnectionFailed, RequestRefused) as error:
-            logger.warning("cannot tell whether this node is new: node=%s reason=%s", self.node, error)
-            return None
-        if epoch is not None:
-            effect = "subscribers start their topics anew, with a gap; durable subscriptions are unknown"
-            fix = "stop it, restore the journal and start it again; or go on, and start durable subscriptions anew"
-            if len(self.tree.parents) > 1:
-                effect = "its links to other nodes start again, and theirs do not: a node may stop, or wait for ever"
-                fix = "stop it, restore the journal and start it again; or start anew, with empty journals on all nodes"
-            text = "node has lost its journal: the journal is empty, but the broker has stamps of this node"
-            logger.warning(text + ": node=%s effect=%s fix=%s", self.node, effect, fix)
-        return epoch
+    async def rebuild(self, recovered: Recovered) -> Rebuilt[SequencerNode, Founded]:
+        self._is_new = is_new = recovered.snapshot is None and not recovered.records
+        epoch = await self._epoch_known(is_new)
+        if is_new and epoch:
+            rebuilt = self._without_journal(epoch)
+        else:
+            rebuilt = rebuild(self.tree, self.node, self.options, recovered)
+        machine = rebuilt.machine
+        if not is_new:
+            self._life.check(machine, machine.epoch - 1)
+            machine.confirm_all(self._confirm_ms, with_broker=self._broker.tells_lives)
+        elif epoch or (self._life.last is None and self._broker.lives is None):
+            machine.confirm_all(self._confirm_ms, with_broker=False)
+        await self._life.register(machine)
+        return rebuilt
+
+    async def _epoch_known(self, is_new: bool) -> int:
+        """The latest epoch in which this node is known to have acted; 0: none. Asked only for an empty journal."""
+        if not is_new:
+            return 0
+        last = self._life.last
+        acted = last.numbers.get(EPOCH, 0) if last is not None else 0
+        if self.options.mode != "log":
+            return acted
+        stamped = await self._broker.stamped_epoch(self.node)
+        return max(acted, stamped if stamped is not None else 0, 1 if stamped == 0 else 0)
+
+    def _without_journal(self, epoch: int) -> Rebuilt[SequencerNode, Founded]:
+        """A node that is known to have run, and has an empty journal: a new one in its place, if that is safe."""
+        lost = f"node {self.node} has lost its journal: the journal is empty, and the node has run in epoch {epoch}"
+        is_alone = len(self.tree.parents) == 1 and self.options.mode == "log"
+        if not is_alone:
+            raise self._life.behind(f"{lost}; a tree of several nodes, or ticket mode, cannot go on without it")
+        if not self._heals:
+            raise self._life.behind(lost)
+        effect = "subscribers start their topics anew, with a gap; durable subscriptions are unknown"
+        logger.warning("node goes on without its journal: node=%s epoch=%s effect=%s", self.node, epoch, effect)
+        return without_journal(self.tree, self.node, self.options, epoch)
 
     async def serve(self, driver: Driver) -> None:
         self._deliver = driver.deliver
         self._port = self._broker.attach(self.node, self._from_broker)
         self.switchboard.attach(self.node, self._from_network if self._counters is not None else driver.deliver)
-        found = await self._found_order_log()
+        found = await self._found_order_log() if self._is_new else None
+        if self._is_new and self.epoch > 1:
+            found = await self._fence(found)
         driver.start()
+        self._life.watch(driver, self.machine, self.end)
         if found is not None:
             driver.deliver(self.node, found)
         logger.info("node started: node=%s epoch=%s", self.node, self.epoch)
 
     async def _found_order_log(self) -> OrderFound | None:
-        """What a root must be told that knows less than the order log, because it has lost its journal.
+        """What a root must be told that begins anew behind an order log, because it has lost its journal.
 
-        It is told before anything else arrives: else it would give positions and numbers a second time.
+        It is told before anything else arrives: else it would give positions and numbers a second time. So whoever
+        cannot read the order log does not start.
         """
         log = self._broker.order_log()
         if log is None or self.node != self.tree.root or not self.options.keeps_order_log:
             return None
-        known = self.machine.inner.order_position
-        try:
-            bounds = await log.bounds()
-            if bounds is None or bounds.end <= known:
-                return None
-            lasts: dict[Topic, Number] = {}
-            position = bounds.first - 1
-            while position < bounds.end:
-                read = await log.read(position)
-                lasts.update((each.topic, each.last) for each in read.ranges)
-                position = read.after + count_of(read.ranges)
-        except (ConnectionFailed, RequestRefused, RemoteError) as error:
-            logger.warning("cannot compare with the order log: node=%s reason=%s", self.node, error)
+        bounds = await log.bounds()
+        if bounds is None:
             return None
-        text = "node knows less than the order log, and goes on behind it: node=%s known=%s order_log=%s"
-        logger.warning(text, self.node, known, position)
+        lasts: dict[Topic, Number] = {}
+        position = bounds.first - 1
+        while position < bounds.end:
+            read = await log.read(position)
+            lasts.update((each.topic, each.last) for each in read.ranges)
+            position = read.after + count_of(read.ranges)
+        logger.warning("node goes on behind the order log: node=%s order_log=%s", self.node, position)
         return OrderFound(position, lasts)
+
+    async def _fence(self, found: OrderFound | None) -> OrderFound | None:
+        """Let the broker refuse what earlier lives of this node still stamp, and read what they have stamped."""
+        if not self._broker.tells_lives or self._port is None:
+            return found
+        self._begun = asyncio.get_running_loop().create_future()
+        self._port.send(self.machine.ask_broker_again())
+        begun = await asyncio.wait_for(self._begun, FENCE_S)
+        self._begun = None
+        if begun.latest > self.epoch:
+            raise reason_of(self._life, Outdated(BROKER, "", begun.latest))
+        lasts = dict(found.lasts) if found is not None else {}
+        for topic, last in begun.stamped.items():
+            lasts[topic] = max(last, lasts.get(topic, 0))
+        return OrderFound(max(begun.ordered, found.position), lasts) if found is not None else None
+
+    def told(self, notices: Sequence[Payload]) -> None:
+        for each in notices:
+            if isinstance(each, Outdated):
+                self.end(reason_of(self._life, each))
+
+    def end(self, error: BaseException) -> None:
+        """Another process runs the node, or its journal must not be used: nothing more leaves."""
+        if self._driver is not None:
+            self._driver.end(error)
+
+    async def leave(self) -> None:
+        await self._life.end()
 
     async def disconnect(self) -> None:
         if self._port is not None:
@@ -134,6 +199,9 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
             text = "order log is shorter than it was: somebody has deleted it, or restored an older copy"
             effect = "history has a gap there; the log goes on behind it"
             logger.warning(text + ": node=%s kept=%s ends=%s effect=%s", self.node, kept, message.position, effect)
+        elif type(message) is Begun and self._begun is not None:
+            self._begun.set_result(message)
+            return
         self._deliver(BROKER, message)
 
     def _from_network(self, source: Address, message: Payload) -> None:

@@ -58,9 +58,9 @@ class ConfirmedNode(LinkedNode):
         self._patience_ms = patience_ms
 
     @property
-    def is_confirmed(self) -> bool:
-        """Whether it acts."""
-        return not self._waits_for and self.outdated is None
+    def is_acting(self) -> bool:
+        """Whether it takes inputs, and has recorded its epoch."""
+        return not self._waits_for and self.outdated is None and not self._to_persist
 
     @property
     def unconfirmed(self) -> list[Address]:
@@ -69,7 +69,7 @@ class ConfirmedNode(LinkedNode):
 
     def ask_broker_again(self) -> Begin:
         """What to send the broker to compare with it once more, for example when it was away."""
-        return Begin(self.epoch)
+        return Begin(self.epoch, self._orders())
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
         if self.outdated is not None:
@@ -85,6 +85,9 @@ class ConfirmedNode(LinkedNode):
         return super().step(source, message, now)
 
     def tick(self, now: float) -> Effects:
+        return self._tick(now)
+
+    def _tick(self, now: float) -> Effects:
         if self.outdated is not None:
             return Effects()
         if self._waits_for and self._patience_ms is not None:
@@ -100,7 +103,7 @@ class ConfirmedNode(LinkedNode):
         if now >= self._ask_due:
             self._ask_due = now + self.retry_ms
             for name in sorted(self._waits_for):
-                effects.send.append((name, Begin(self.epoch) if name == BROKER else self._greeting(name)))
+                effects.send.append((name, self.ask_broker_again() if name == BROKER else self._greeting(name)))
         effects.wake_at = self._ask_due if self._acts_at is None else min(self._ask_due, max(now, self._acts_at))
         return effects
 
@@ -179,8 +182,12 @@ class ConfirmedNode(LinkedNode):
         """The last number of a topic that was given out here."""
         raise NotImplementedError
 
+    def _orders(self) -> bool:
+        """Whether this node writes the order log."""
+        raise NotImplementedError
+
     def _ordered_to(self) -> int:
-        """How many positions of the order log this node knows of."""
+        """How many positions of the order log it has given."""
         raise NotImplementedError
 
     def _outdate_or(self, found: Outdated | None, source: Address, now: float) -> Effects:
@@ -191,6 +198,6 @@ class ConfirmedNode(LinkedNode):
             self._to_persist.clear()
             return Effects(notify=[found])
         if source not in self._waits_for:
-            return self._idle_or_asking() if self._waits_for else self.tick(now)
+            return self._idle_or_asking() if self._waits_for else self._tick(now)
         self._waits_for.discard(source)
-        return self._idle_or_asking() if self._waits_for else self.tick(now)
+        return self._idle_or_asking() if self._waits_for else self._tick(now)

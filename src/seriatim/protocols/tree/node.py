@@ -14,7 +14,7 @@ from seriatim.model.topics import check_topic
 from seriatim.order import SequencingTree
 from seriatim.protocols.link import Frame, Link
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.node import Stepped
+from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree.confirming import ConfirmedNode
 from seriatim.protocols.tree.messages import BetweenNodes, Refused, Subscribe, Ticket, Update
 from seriatim.protocols.tree.options import TreeOptions
@@ -30,6 +30,7 @@ class SequencerNodeState(Struct, array_like=True):
 
     sequencer: SequencerState = field(default_factory=SequencerState)
     links: dict[Node, Link[BetweenNodes]] = field(default_factory=dict)
+    inputs: int = 0  # how many records the journal has had: one with fewer is an older one
 
 
 class SequencerNode(ConfirmedNode):
@@ -79,11 +80,10 @@ class SequencerNode(ConfirmedNode):
         machine.confirm_all(None)
         return machine
 
-    def confirm_all(self, patience_ms: float | None) -> None:
+    def confirm_all(self, patience_ms: float | None, *, with_broker: bool = True) -> None:
         """See `confirm`. The broker keeps what was stamped (log mode) and the root's order log."""
-        is_root = self.inner.tree.parents[self.inner.node] is None
-        with_broker = self.options.mode == "log" or (is_root and self.options.keeps_order_log)
-        self.confirm(patience_ms, with_broker=with_broker)
+        is_kept = self.options.mode == "log" or self._orders()
+        self.confirm(patience_ms, with_broker=with_broker and is_kept)
 
     @property
     def epoch(self) -> int:
@@ -95,6 +95,11 @@ class SequencerNode(ConfirmedNode):
         self.state.sequencer.epoch = epoch
 
     def step(self, source: Address, message: Payload, now: float) -> Effects:
+        effects = self._take_input(source, message, now)
+        self.state.inputs += len(effects.persist)
+        return effects
+
+    def _take_input(self, source: Address, message: Payload, now: float) -> Effects:
         links = self.state.links
         if self._waits_for or self.outdated is not None or type(message) is Begun:
             return super().step(source, message, now)
@@ -110,17 +115,35 @@ class SequencerNode(ConfirmedNode):
         return self._wish(self._framed(effects, now)) if links or self._to_persist else effects
 
     def tick(self, now: float) -> Effects:
+        effects = self._tick(now)
+        self.state.inputs += len(effects.persist)
+        return effects
+
+    def _tick(self, now: float) -> Effects:
         parent = self.inner.tree.parents[self.inner.node]
         if parent is not None:
             self.inner.parent_lags = len(self.state.links[parent].unacknowledged) >= LAG
-        return super().tick(now)
+        return super()._tick(now)
 
     def _issued(self, topic: Topic) -> Number:
         home = self.state.sequencer.homes.get(topic)
         return home.issued if home is not None else 0
 
+    def _orders(self) -> bool:
+        return self.options.keeps_order_log and self.inner.tree.parents[self.inner.node] is None
+
     def _ordered_to(self) -> Position:
         return self.state.sequencer.order.end
+
+    def _replay(self, record: Payload) -> None:
+        super()._replay(record)
+        self.state.inputs += 1
+
+    def begin_epoch(self, epoch: int) -> None:
+        """This life has this epoch, or a later one that it already has. Before the first step."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self._to_persist[:] = [TookOver(epoch)]
 
     def _idle(self) -> Effects:
         return self.inner.idle()
