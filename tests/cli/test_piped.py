@@ -1,7 +1,6 @@
 """`sub --durable --json | consumer`: what the consumer has not read, or read and not dealt with, comes again."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from seriatim.client.sync import connect
 from tests.cli.processes import ENVIRONMENT, Running, command, run, up
 from tests.waiting import wait
 
@@ -154,10 +154,8 @@ def test_a_line_that_is_longer_than_the_pipe(cluster: dict[str, Any], tmp_path: 
     url, path, long = cluster["url"], tmp_path / "lines", "x" * 300_000
     subscriber, consumer = piped(durable(url, "long", tmp_path, "--count", "3", "--idle", "600"), path, 2)
     assert subscriber.stderr is not None and "listening to" in subscriber.stderr.readline()
-    for n in range(3):
-        (tmp_path / "event").write_text(f"{n}{long}\n")
-        with Running("pub", "long", "--url", url, stdin=os.open(tmp_path / "event", os.O_RDONLY)) as publisher:
-            assert publisher.wait() == 0, publisher
+    with connect(url, timeout_s=60.0) as bus:
+        bus.publish_many("long", [f"{n}{long}".encode() for n in range(3)])
     assert consumer.wait(60.0) == -signal.SIGKILL  # with the line half read
     subscriber.communicate(timeout=60.0)
     assert subscriber.returncode == 1
@@ -165,4 +163,4 @@ def test_a_line_that_is_longer_than_the_pipe(cluster: dict[str, Any], tmp_path: 
     assert consumer.wait(60.0) == 0
     subscriber.communicate(timeout=60.0)
     assert subscriber.returncode == 0
-    assert list(dict.fromkeys(dealt_with(path))) == [f"{n}{long}" for n in range(3)] or len(dealt_with(path)) == 3
+    assert list(dict.fromkeys(dealt_with(path))) == [f"{n}{long}" for n in range(3)]

@@ -70,13 +70,13 @@ class DurableOutput(Output):
         data = f"{line}\n".encode()
         if self._fd is None or not self._is_pipe:
             click.echo(line)
+            self._written += len(data)
         else:
             await self._until_read()
             try:
                 await self._write(self._fd, data)
             except BrokenPipeError:
                 await self._look()
-        self._written += len(data)
         self._open.append((self._written, self._events.handed_out))
         if not self._is_pipe:
             await self._acknowledge(self._written + 1)
@@ -113,11 +113,12 @@ class DurableOutput(Output):
 
     async def _write(self, descriptor: int, data: bytes) -> None:
         if len(data) <= select.PIPE_BUF:  # there is room for it
-            os.write(descriptor, data)
+            self._written += os.write(descriptor, data)
             return
         loop = asyncio.get_running_loop()
         while data:
             done = await loop.run_in_executor(None, os.write, descriptor, data)
+            self._written += done
             data = data[done:]
 
     def _unread(self) -> int:
