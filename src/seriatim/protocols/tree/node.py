@@ -73,10 +73,10 @@ class SequencerNode(ConfirmedNode):
 
     @classmethod
     def come_back(
-        cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Payload]
+        cls, tree: SequencingTree, node: Node, options: TreeOptions, journal: Iterable[Payload], epoch: int = 0
     ) -> "SequencerNode":
         """Take over, and act when everybody has confirmed that the journal is the last one."""
-        machine = cls.take_over(tree, node, options, journal)
+        machine = cls.take_over(tree, node, options, journal, None, epoch)
         machine.confirm_all(None)
         return machine
 

@@ -19,6 +19,7 @@ class Zombie:
     journal_last: int
     wake_at: float | None
     lives: int = 8  # how often it may still act
+    journal: list[Payload] | None = None  # its own; None: it shares that of the process that replaced it
 
 
 @dataclass(slots=True)
@@ -36,6 +37,9 @@ class Process:
     journal: list[Payload] = field(default_factory=list)
     log: list[Payload] = field(default_factory=list)
     zombie: Zombie | None = None
+    lives: int = 1  # as registered: each has a later epoch
+    newest: list[Payload] | None = None  # the journal, while a process looks at an older copy of it
+    apart: list[Payload] | None = None  # the journal of a second process
 
     @property
     def script(self) -> Sequence[Payload]:
@@ -71,6 +75,15 @@ class Process:
             found.append(Transition("replace", self.address))
         if self.zombie is not None:
             found.append(Transition("haunt", self.address))
+        if self.budget.copies and self.newest is None:
+            lacks = self.world.aged(self.journal)
+            found += [
+                Transition("age", self.address, lane=str(each))
+                for each in sorted({1, lacks // 2, lacks} - {0})
+                if each <= lacks
+            ]
+            if self.zombie is None:
+                found.append(Transition("double", self.address))
         return found
 
     def channel_transitions(self, channel: Channel, message: Payload) -> list[Transition]:
@@ -82,7 +95,7 @@ class Process:
             if (self.budget.losses or self.zombie is not None) and self.world.may_lose(channel, message):
                 if self.budget.losses:
                     found.append(Transition("lose", *at(channel)))
-                if self.zombie is not None:
+                if self.zombie is not None and (self.zombie.journal is None or self.world.known_apart(channel)):
                     found.append(Transition("haunt", *at(channel)))
         return found
 
@@ -115,6 +128,15 @@ class Process:
             self._spend(takeovers=1)
             self.zombie = Zombie(machine, len(self.journal), self.wake_at)
             effects = self._restart()
+        elif kind == "age":
+            self._spend(copies=1)
+            self.newest, self.journal = self.journal, self.journal[: len(self.journal) - int(transition.lane)]
+            effects = self._restart()
+        elif kind == "double":
+            self._spend(copies=1)
+            self.apart = list(self.journal)
+            self.zombie = Zombie(machine, 0, self.wake_at, journal=self.apart)
+            effects = self._restart()
         elif kind == "haunt":
             return self._haunt(transition, message)
         elif kind == "suspect":
@@ -128,7 +150,7 @@ class Process:
             self.machine = self.wake_at = None
             return Effects()
         self.obey(effects)
-        return effects
+        return self._heeded(effects)
 
     def tick(self) -> Effects:
         """Its time has come, by no fault."""
@@ -136,7 +158,22 @@ class Process:
             return Effects()
         effects = self._tick(self.machine)
         self.obey(effects)
-        return effects
+        return self._heeded(effects)
+
+    def _heeded(self, effects: Effects) -> Effects:
+        """If the machine says that its journal is not the newest, its operator puts that back, and starts it again."""
+        if effects.persist:
+            self.newest = None  # it acts
+        if not any(map(self.world.is_outdated, effects.notify)):
+            return effects
+        if self.newest is not None:
+            self.journal, self.newest = self.newest, None
+        elif self.apart is not None:
+            self.journal, self.apart = self.apart, None
+            self.zombie = None if self.zombie is not None and self.zombie.journal is not None else self.zombie
+        again = self._restart()
+        self.obey(again)
+        return again
 
     def obey(self, effects: Effects) -> None:
         """Carry out what concerns this machine alone: its journal, its application and its next waking."""
@@ -159,7 +196,9 @@ class Process:
         self.answered += max(0, self.waiting())
         restore = self.world.roles[self.address].restore
         assert restore is not None, "checked when the world was made"
-        self.machine = restore(self.journal)
+        self.lives += 1
+        come_back = self.world.roles[self.address].come_back
+        self.machine = restore(self.journal) if come_back is None else come_back(self.journal, self.lives)
         return self.machine.tick(self.clock)
 
     def _haunt(self, transition: Transition, message: Payload | None) -> Effects:
@@ -173,7 +212,11 @@ class Process:
             effects = zombie.machine.tick(max(self.clock, zombie.wake_at or 0.0))
         zombie.wake_at = effects.wake_at
         zombie.lives -= 1
-        if effects.persist:
+        if any(map(self.world.is_outdated, effects.notify)):
+            self.zombie = None
+        elif zombie.journal is not None:
+            zombie.journal.extend(effects.persist)
+        elif effects.persist:
             if self.world.fenced and zombie.journal_last != len(self.journal):
                 self.zombie = None
                 return Effects()

@@ -17,6 +17,8 @@ ALONE = {
     "suspect": "{target} is told that {lane} is gone",
     "replace": "{target} is replaced, but goes on",
     "haunt": "the replaced {target}: time passes",
+    "age": "{target} restarts from an older copy of its journal, which lacks {lane} records",
+    "double": "another process takes over {target} with a copy of its journal",
 }
 WITH_MESSAGE = {
     "deliver": "{source} → {target}: {message}",

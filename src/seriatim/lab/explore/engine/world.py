@@ -20,7 +20,9 @@ from seriatim.protocols.machine import Machine, Payload
 
 TIMER: Address = "timer"  # as a cause of messages: a tick or a fault
 
-Kind: TypeAlias = Literal["deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt", "suspect"]
+Kind: TypeAlias = Literal[
+    "deliver", "issue", "tick", "crash", "die", "lose", "replace", "haunt", "suspect", "age", "double"
+]
 
 REGULAR: frozenset[str] = frozenset({"deliver", "issue"})  # the others may happen, but nobody can count on them
 
@@ -32,6 +34,9 @@ class Transition(NamedTuple):
     - `crash`: the process dies and another takes over from its journal; with a channel: during a message, after its
       journal had it and before anybody heard. `die`: it is never seen again. `lose` a message on the way to it.
     - `replace`: another process takes over while the old one still runs; `haunt`: the old one takes a message or ticks.
+    - `age`: the process dies, and another starts from an older copy of its journal (`lane`: how many records it lacks);
+      `double`: another process takes over with a copy of the journal, so that the journal does not fence the old one,
+      which haunts.
     - `suspect`: its driver tells it that the machine named by `lane` is gone, which is true.
     """
 
@@ -74,6 +79,7 @@ class Role:
     create: Callable[[], Stateful]
     thaw: Callable[[Any], Stateful]
     restore: Callable[[Sequence[Payload]], Stateful] | None = None
+    come_back: Callable[[Sequence[Payload], int], Stateful] | None = None  # the same, in at least this epoch
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ class Budget:
     losses: int = 0
     deaths: int = 0
     takeovers: int = 0
+    copies: int = 0  # older copies of its journal, and second processes with a journal of their own
 
 
 NO_BUDGET = Budget()
@@ -125,6 +132,9 @@ class World:
     - `fenced`: a journal refuses the appends of a process that was replaced. Off only to see what happens then.
     - `prepared(address, command, machine)`: the command as an application gives it that knows its other machines;
       `hands_on(address, payload)`: to whom an application passes on what the machine there told it.
+    - `aged(journal)`: by how many records an older copy of this journal may be shorter; `is_outdated(payload)`: whether
+      a machine says that its journal is one, so that its operator puts the newest back; `known_apart(channel)`: whether
+      a second process with a journal of its own may take a message of this channel.
     - `leaks`: these messages leave before the journal has the input that caused them. Only to see what happens then.
     - `route` and `seen_as`: one party may be played by several machines (a broker with a machine per topic, say).
       `route` says which of them gets which part of a message, `seen_as` the name under which others know each.
@@ -156,6 +166,9 @@ class World:
     )
     hands_on: Callable[[Address, Payload], Sequence[Address]] = lambda address, payload: ()
     leaks: Callable[[Payload], bool] = lambda message: False
+    aged: Callable[[Sequence[Payload]], int] = lambda journal: 0
+    is_outdated: Callable[[Payload], bool] = lambda payload: False
+    known_apart: Callable[["Channel"], bool] = lambda channel: False
     about: str = ""
 
     def __post_init__(self) -> None:

@@ -20,8 +20,10 @@ from seriatim.model import APPLICATION, BROKER, Address, Event, Gap, Notificatio
 from seriatim.order import SequencingTree
 from seriatim.protocols.broker import Broker, KeepOrder
 from seriatim.protocols.machine import Payload
+from seriatim.protocols.node import Stepped, TookOver
 from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber, TreeOptions
-from seriatim.protocols.tree.messages import Refresh, Subscribe, Ticket, Update
+from seriatim.protocols.tree.confirming import Outdated
+from seriatim.protocols.tree.messages import Forget, Refresh, Subscribe, Ticket, Update
 from seriatim.protocols.with_broker import (
     Append,
     Begun,
@@ -49,6 +51,7 @@ class Cast:
     """The classes that play the roles. Variants replace one of them by a broken one."""
 
     sequencer: type[Sequencer] = Sequencer
+    node: type[SequencerNode] = SequencerNode
     publisher: type[Publisher] = Publisher
     subscriber: type[Subscriber] = Subscriber
     broker: type[Broker] = Broker
@@ -100,6 +103,9 @@ class TreeWorld(Plan[Cast]):
             fenced=parts.cast.fenced,
             prepared=self.prepared,
             hands_on=self.hands_on,
+            aged=parts.aged,
+            is_outdated=instances_of(Outdated),
+            known_apart=lambda channel: channel.source in parts.tree.parents or channel.source == BROKER,
             leaks=instances_of(Staged) if parts.cast.tells_first else instances_of(),
         )
 
@@ -269,12 +275,14 @@ class Parts:
         for node in tree.parents:
             machine: Any = partial(cast.sequencer, tree, node, options)
             restore: Any = None
+            come_back: Any = None
             if self.plan.with_links:
-                node_type = node_with(cast.sequencer)
+                node_type = node_with(cast.sequencer, cast.node)
                 machine = partial(node_type, tree, node, options)
-                comes_back = node_type.take_over if self.plan.broker_per_topic else node_type.come_back
-                restore = partial(comes_back, tree, node, options)
-            roles[node] = Role(machine, machine, restore)
+                restore = partial(node_type.take_over, tree, node, options)
+                if not self.plan.broker_per_topic:
+                    come_back = partial(node_type.come_back, tree, node, options)
+            roles[node] = Role(machine, machine, restore, come_back)
         for broker in self.brokers:
             roles[broker] = Role(
                 partial(cast.broker, markers=self.plan.markers, echoes=self.plan.echoes),
@@ -289,6 +297,17 @@ class Parts:
             restore = partial(resume, cast.subscriber, tree, subscriber, options) if options.durable else None
             roles[subscriber] = Role(machine, machine, restore)
         return roles
+
+    def aged(self, journal: Sequence[Payload]) -> int:
+        """An older copy may lack what came from other nodes and from the broker, and nothing that clients said: what
+        that led to is between the node and the client, and only the registered count of records can tell."""
+        lacks = 0
+        for record in reversed(journal):
+            heard = type(record) is Stepped and (record.source in self.tree.parents or record.source == BROKER)
+            if type(record) is not TookOver and (not heard or type(record.message) is Forget):
+                break
+            lacks += 1
+        return min(lacks, max(0, len(journal) - 1))
 
     def route(self, target: Address, message: Payload) -> Sequence[tuple[Address, Payload]]:
         if target != BROKER or not self.plan.broker_per_topic:
@@ -359,10 +378,10 @@ class Parts:
         return children if parent is None else children | {parent}
 
 
-def node_with(sequencer: type[Sequencer]) -> type[SequencerNode]:
-    """A node whose inner sequencer is of this type."""
+def node_with(sequencer: type[Sequencer], node: type[SequencerNode]) -> type[SequencerNode]:
+    """A node of this type whose inner sequencer is of that one."""
 
-    class PlayedNode(SequencerNode):
+    class PlayedNode(node):  # type: ignore[misc,valid-type]
         sequencer_type = sequencer
 
     return PlayedNode

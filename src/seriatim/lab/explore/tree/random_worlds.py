@@ -1,5 +1,6 @@
 """Random worlds of the sequencing tree."""
 
+from dataclasses import replace
 from random import Random
 from typing import Literal
 
@@ -70,7 +71,7 @@ def random_world(random: Random, name: str) -> TreeWorld:
         options=options,
         scripts=scripts,
         one_at_a_time=frozenset(client for client in scripts if random.random() < 0.5),
-        budgets=_budgets(random, tree, options, subscribers, publishers),
+        budgets=_copies(_budgets(random, tree, options, subscribers, publishers), options, name),
         may_lose=may_lose_of_a_cut if is_cut else may_lose,
         readers={publisher: f"s{publisher[1:]}" for publisher in publishers if f"s{publisher[1:]}" in subscribers},
         with_links=True,
@@ -81,6 +82,20 @@ def random_world(random: Random, name: str) -> TreeWorld:
         echoes=Random(f"echoes {name}").choice([0, 0, 1]),
         patience=PATIENCE,
     )
+
+
+def _copies(budgets: dict[Address, Budget], options: TreeOptions, name: str) -> dict[Address, Budget]:
+    """In some worlds of log mode a node starts from an older copy of its journal, or a second process runs it.
+
+    Not where stages are told: those are heard by subscribers and by nobody who could tell a node of them later.
+    """
+    random = Random(f"copies {name}")
+    if options.mode != "log" or options.tells_stages or random.random() < 0.3:
+        return budgets
+    return {
+        address: replace(budget, copies=random.randint(0, 2)) if address.startswith("n") else budget
+        for address, budget in budgets.items()
+    }
 
 
 def random_story(random: Random, name: str) -> TreeWorld:
