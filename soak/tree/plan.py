@@ -45,6 +45,10 @@ def _guests(shape: Shape) -> list[str]:
     return list(shape.guests)
 
 
+def _durables(shape: Shape) -> list[str]:
+    return [name for name in shape.subscribers if name not in (*shape.visitors, *shape.guests)]
+
+
 def _file_nodes(shape: Shape) -> list[str]:
     return _nodes(shape) if shape.journal == "file" else []
 
@@ -72,6 +76,9 @@ KINDS: dict[str, Kind] = {
     "claim-node": Kind(_file_nodes, (0.0, 0.0), 0.5),
     "tear-journal": Kind(_file_nodes, (0.0, 0.5)),
     "fill-disk": Kind(_file_nodes, (0.0, 0.5), 0.5),
+    # A second process with the name of a durable subscription; one that has an old copy of its journal, or none.
+    "second-durable": Kind(_durables, (0.0, 0.0), 0.5),
+    "stale-durable": Kind(_durables, (0.5, 2.0), 0.5),
     "jump-clock": Kind(_nodes, (0.0, 0.5)),
 }
 
