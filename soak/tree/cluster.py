@@ -286,8 +286,17 @@ class Cluster:
         self.nodes[name] = child = Child(name, "soak.launch", arguments, self._log(name))
         child.environment["SOAK_CLOCK_FILE"] = str(self.clock_file(name))
 
-    def configuration(self, node: Node, name: str, broker: str, admin: str, address: str | None = None) -> str:
+    def configuration(
+        self,
+        node: Node,
+        name: str,
+        broker: str,
+        admin: str,
+        address: str | None = None,
+        journals: Path | None = None,
+    ) -> str:
         """A cluster.toml as this process sees the world: its parent and the broker behind a proxy."""
+        folder = journals if journals is not None else self.folder / "journals"
         lines = [
             f'cluster = "{CLUSTER_NAME}"',
             f'broker = "nats://{broker}"',
@@ -307,7 +316,7 @@ class Cluster:
             lines += [f"[nodes.{each}]", f"address = {shown!r}"]
             if self.shape.parents[each] is not None:
                 lines.append(f'parent = "{self.shape.parents[each]}"')
-            journal = "jetstream" if self.shape.journal == "jetstream" else f"file:{self.journal_folder(each)}"
+            journal = "jetstream" if self.shape.journal == "jetstream" else f"file:{folder / f'node-{each}'}"
             lines.append(f'journal = "{journal}"')
         lines.append("[homes]")
         lines += [f'"{topic}" = "{home}"' for topic, home in self.shape.homes.items()]

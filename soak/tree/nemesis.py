@@ -180,11 +180,20 @@ class Nemesis:
 
     async def claim(self, fault: Fault, child: Child) -> Times:
         """A second process claims a node that runs. It must be refused and say why; the first one goes on."""
+        return await self._claim(fault, None)
+
+    async def claim_elsewhere(self, fault: Fault, child: Child) -> Times:
+        """The same with journals in another folder: an older copy of the node's own."""
+        journals = self._cluster.folder / "elsewhere"
+        _copy_journal(self._cluster.journal_folder(fault.target), journals / f"node-{fault.target}")
+        return await self._claim(fault, journals)
+
+    async def _claim(self, fault: Fault, journals: Path | None) -> Times:
         node, began_at = fault.target, now()
         config = self._cluster.folder / "config" / f"{node}-claim.toml"
         proxy = self._cluster.proxies[f"{node}>nats"].address
         own, admin = self._cluster.unused_address(), self._cluster.unused_address()
-        config.write_text(self._cluster.configuration(node, node, proxy, admin, own), encoding="utf-8")
+        config.write_text(self._cluster.configuration(node, node, proxy, admin, own, journals), encoding="utf-8")
         arguments = ["serve", "--config", str(config), "--node", node, "--json"]
         second = Child(f"{node}-claim", "soak.launch", arguments, self._cluster.folder / "logs" / f"{node}-claim.log")
         first_pid = self._cluster.nodes[node].pid
@@ -240,6 +249,31 @@ class Nemesis:
         said = other.last_lines()
         if other.code in (0, 3) or '"topic"' in said:  # 3: it was let in, and idle
             raise FaultFailed(f"a {what} process was durable {name} and ended with code {other.code}, saying:\n{said}")
+
+    async def age_journal(self, fault: Fault, child: Child) -> Times:
+        """kill -9, and somebody restores an older copy of the journal. The node must end and say so; the newest heals
+        it, as it says."""
+        journal = self._cluster.journal_folder(fault.target)
+        copy, newest = journal.with_name(f"{journal.name}-copy"), journal.with_name(f"{journal.name}-newest")
+        _copy_journal(journal, copy)
+        await asyncio.sleep(fault.for_s)
+        child.kill()
+        killed_at = now()
+        journal.rename(newest)
+        _copy_journal(copy, journal)
+        child.start()
+        child.wanted = False
+        try:
+            await wait_for(lambda: not child.running, ENDS_S, f"{child.name} to refuse an older copy of its journal")
+            said = child.last_lines()
+            if child.code == 0 or "Put the newest journal back" not in said:
+                raise FaultFailed(f"{child.name} on an older journal ended with code {child.code}, saying:\n{said}")
+        finally:
+            child.kill()
+            shutil.rmtree(journal)
+            newest.rename(journal)
+        child.start()
+        return killed_at, child.started_at
 
     # ── journals, disks, clocks ───────────────────────────────────────────────────────────────────────────────────
 
@@ -353,10 +387,18 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "claim-node": Nemesis.claim,
     "second-durable": Nemesis.second_durable,
     "stale-durable": Nemesis.stale_durable,
+    "second-process": Nemesis.claim_elsewhere,
+    "stale-journal": Nemesis.age_journal,
     "tear-journal": Nemesis.tear_journal,
     "fill-disk": Nemesis.fill_disk,
     "jump-clock": Nemesis.jump_clock,
 }
+
+
+def _copy_journal(journal: Path, copy: Path) -> None:
+    """As an operator copies a folder while the node runs."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(journal, copy, ignore=shutil.ignore_patterns("lock"))
 
 
 def _nearly_full(folder: Path) -> int:

@@ -70,6 +70,14 @@ def test_a_node_claimed_by_a_second_process(stage: Stage, test: str) -> None:
     stage.round(test, ("claim-node", "east"))
 
 
+def test_a_node_claimed_by_a_process_with_another_journal(stage: Stage, test: str) -> None:
+    stage.round(test, ("second-process", "east"), ("second-process", "root"))
+
+
+def test_an_older_copy_of_a_journal(stage: Stage, test: str) -> None:
+    stage.round(test, ("stale-journal", "east"), ("stale-journal", "root"))
+
+
 @pytest.mark.long
 def test_a_durable_name_taken_by_a_second_process_and_by_an_old_journal(stage: Stage, test: str) -> None:
     stage.round(test, ("second-durable", "billing"), ("stale-durable", "shipping"))

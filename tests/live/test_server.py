@@ -244,7 +244,7 @@ async def test_a_second_process_that_is_refused_does_not_take_the_first_ones_pla
     await first.start()
     try:
         await until("the link", lambda: is_linked(first) and is_linked(parent))
-        with pytest.raises(JournalError, match="in use by process"):
+        with pytest.raises(JournalError, match="node eu is run by another process"):
             await second.start()
         assert "replaced" not in [getattr(record, "reason", "") for record in caplog.records]
         assert is_linked(first)

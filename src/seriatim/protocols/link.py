@@ -21,7 +21,8 @@ class Frame(Struct, Generic[Body], frozen=True, tag=True, omit_defaults=True):
 
     A body without a number is a greeting: it is not taken, but answered. An acknowledgement also says the latest epoch
     of the other side that was `heard` (-1: an earlier version of this program does not say), and how many messages the
-    other side has acknowledged.
+    other side has acknowledged. `doubt`: its sender does not act yet, since others have not confirmed its journal; one
+    that is only `READY` waits for nobody but the receiver.
     """
 
     epoch: int
@@ -30,6 +31,10 @@ class Frame(Struct, Generic[Body], frozen=True, tag=True, omit_defaults=True):
     body: Body | None = None
     heard: int = -1
     acknowledged: int = 0
+    doubt: int = 0
+
+
+UNCONFIRMED, READY = 1, 2
 
 
 class Link(Struct, Generic[Body], array_like=True):
@@ -68,9 +73,9 @@ class Link(Struct, Generic[Body], array_like=True):
         self.received += 1
         return frame.body
 
-    def acknowledgement(self, epoch: int) -> "Frame[Body]":
+    def acknowledgement(self, epoch: int, doubt: int = 0) -> "Frame[Body]":
         """A frame that only tells how far we are."""
-        return Frame(epoch, 0, self.received, None, self.peer_epoch, self.acknowledged)
+        return Frame(epoch, 0, self.received, None, self.peer_epoch, self.acknowledged, doubt)
 
     def resend(self, epoch: int, now: float, retry_ms: float) -> "list[Frame[Body]]":
         """If it is time: the oldest unacknowledged messages, in order.

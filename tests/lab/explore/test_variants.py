@@ -108,6 +108,24 @@ READ_A_CUT_LOG = story(
     budgets={"root": Budget(ticks=99)},
 )
 
+COPIES_OF_A_LEAF, COPIES_OF_A_ROOT = (
+    story(
+        {"p": events("p", "A A A"), "q": events("q", "B B B")},
+        TreeOptions(mode="log", order_ms=0.0),
+        TWO_LEAVES,
+        setup={"y": "A B", "z": "A B"},
+        budgets={node: Budget(ticks=99, copies=2)},
+    )
+    for node in ("n1", "n0")
+)
+COPIES_OF_ONE = story(
+    {"p": events("p", "A A A A"), "q": events("q", "B B B B")},
+    TreeOptions(mode="log", order_ms=0.0),
+    ONE,
+    setup={"y": "A B", "z": "A B"},
+    budgets={"root": Budget(ticks=99, copies=3)},
+)
+
 STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
     "no-hop-by-hop": (
         story(
@@ -195,6 +213,10 @@ STORIES: dict[str, tuple[TreeWorld, set[str]]] = {
     "no-lost-told": (READ_A_CUT_LOG, {"loss"}),
     "no-lost-noticed": (READ_A_CUT_LOG, {"order-log", "stuck"}),
     "no-history-journal": (READ_THE_PAST, {"duplicate"}),
+    "no-stamp-comparison": (COPIES_OF_ONE, {"stuck", "contradiction", "failure", "inversion", "order-log"}),
+    "no-link-comparison": (COPIES_OF_A_ROOT, {"stuck", "contradiction", "failure", "inversion"}),
+    "no-confirmation": (COPIES_OF_A_LEAF, {"stuck", "contradiction", "failure", "inversion"}),
+    "no-stamp-fence": (COPIES_OF_A_ROOT, {"order-log", "inversion"}),
     "no-global-coupling, a reaction": (
         story(
             {"p": events("p", "A"), "q": events("q", "B")},

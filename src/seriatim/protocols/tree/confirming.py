@@ -9,6 +9,11 @@ comes back asks first, and takes no other input meanwhile:
 - each *neighbour* (a greeting: a frame without number, with a body that nobody takes), which answers how many messages
   it has received and how many of its own it knows to be received.
 
+A neighbour that has just come back itself does not know yet whether its own journal is the newest, and says so
+(`doubt`). Its answer can show that our journal is older, but not that it is not. If all come back at once, they confirm
+each other up the tree: a child is `READY` when everybody but its parent has confirmed it and the counts of that link
+fit; a parent takes that for an answer. The root then acts, and answers without doubt.
+
 If somebody has seen more than the journal knows, or a later epoch, the node says so (`Outdated`) and is mute for ever.
 Everything that was refused meanwhile is repeated by whoever sent it. The record of the new epoch is written when the
 node begins to act: a journal that is behind is never written to.
@@ -22,7 +27,7 @@ from typing import Any
 from msgspec import Struct
 
 from seriatim.model import BROKER, Address, Node
-from seriatim.protocols.link import Frame, Link
+from seriatim.protocols.link import READY, UNCONFIRMED, Frame, Link
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import LinkedNode
 from seriatim.protocols.tree.messages import Summary
@@ -50,6 +55,7 @@ class ConfirmedNode(LinkedNode):
         self._patience_ms: float | None = None
         self._acts_at: float | None = None  # without the neighbours that have not answered
         self._ask_due = 0.0
+        self._fits: set[Node] = set()  # whose counts fit, although they are in doubt themselves
 
     def confirm(self, patience_ms: float | None, *, with_broker: bool) -> None:
         """Before anything else, ask everybody. `patience_ms`: for neighbours; None: without a limit."""
@@ -135,6 +141,11 @@ class ConfirmedNode(LinkedNode):
             # An answer to a later or an earlier life says nothing; earlier versions do not say which they answer.
             if is_answer and frame.heard in (self.epoch, -1):
                 found = self._compare_link(source, frame, *self._unsure[source])
+                if found is None and not self._confirms(source, frame):
+                    self._fits.add(source)
+                    effects = self._idle_or_asking()
+                    self._tell_parent(effects)
+                    return effects
                 if found is None:
                     del self._unsure[source]
                     link.receive(frame)
@@ -144,18 +155,45 @@ class ConfirmedNode(LinkedNode):
                 return self._outdate_or(found, source, now)
             effects = self._idle_or_asking()
             if frame.number == 0 and frame.body is not None:
-                link.receive(frame)
-                effects.send.append((source, link.acknowledgement(self.epoch)))
+                self._answer(source, frame, effects)
             elif not self._waits_for:
                 effects.send.append((source, self._greeting(source)))
             return effects
         if self._waits_for:
             effects = self._idle_or_asking()
             if frame.number == 0 and frame.body is not None:
-                link.receive(frame)
-                effects.send.append((source, link.acknowledgement(self.epoch)))
+                self._answer(source, frame, effects)
             return effects
         return super().step(source, frame, now)
+
+    def _answer(self, source: Node, frame: "Frame[Any]", effects: Effects) -> None:
+        """To a greeting."""
+        link = self.state.links[source]
+        if frame.epoch > link.peer_epoch:
+            self._fits.discard(source)  # another life, with perhaps another journal
+        link.receive(frame)
+        effects.send.append((source, link.acknowledgement(self.epoch, self._doubt(source))))
+
+    def _doubt(self, towards: Node) -> int:
+        """What to say of ourselves to this neighbour."""
+        if not self._waits_for:
+            return 0
+        is_ready = self._waits_for <= {towards} and towards in self._fits
+        return READY if is_ready and towards == self._above() else UNCONFIRMED
+
+    def _confirms(self, source: Node, frame: "Frame[Any]") -> bool:
+        """Whether this neighbour may say so: it acts, or it is a child that waits for us only."""
+        return frame.doubt == 0 or (frame.doubt == READY and source != self._above())
+
+    def _tell_parent(self, effects: Effects) -> None:
+        """If only the parent is missing, it need not ask."""
+        parent = self._above()
+        if parent is not None and self._doubt(parent) == READY:
+            effects.send.append((parent, self.state.links[parent].acknowledgement(self.epoch, READY)))
+
+    def _above(self) -> Node | None:
+        """The parent."""
+        raise NotImplementedError
 
     def _compare_link(self, source: Node, frame: "Frame[Any]", sent: int, received: int) -> Outdated | None:
         """Whether the neighbour has seen more of this node than its journal knows."""
@@ -200,4 +238,12 @@ class ConfirmedNode(LinkedNode):
         if source not in self._waits_for:
             return self._idle_or_asking() if self._waits_for else self._tick(now)
         self._waits_for.discard(source)
-        return self._idle_or_asking() if self._waits_for else self._tick(now)
+        if self._waits_for:
+            effects = self._idle_or_asking()
+            self._tell_parent(effects)
+            return effects
+        effects = self._tick(now)
+        for name, link in sorted(self.state.links.items()):  # those in doubt wait for it
+            if link.peer_epoch and name not in self._unsure:
+                effects.send.append((name, link.acknowledgement(self.epoch)))
+        return effects

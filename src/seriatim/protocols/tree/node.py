@@ -129,6 +129,9 @@ class SequencerNode(ConfirmedNode):
         home = self.state.sequencer.homes.get(topic)
         return home.issued if home is not None else 0
 
+    def _above(self) -> Node | None:
+        return self.inner.tree.parents[self.inner.node]
+
     def _orders(self) -> bool:
         return self.options.keeps_order_log and self.inner.tree.parents[self.inner.node] is None
 

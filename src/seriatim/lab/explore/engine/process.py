@@ -75,15 +75,15 @@ class Process:
             found.append(Transition("replace", self.address))
         if self.zombie is not None:
             found.append(Transition("haunt", self.address))
-        if self.budget.copies and self.newest is None:
+        if self.budget.copies and self.newest is None and self.apart is None:
             lacks = self.world.aged(self.journal)
             found += [
                 Transition("age", self.address, lane=str(each))
                 for each in sorted({1, lacks // 2, lacks} - {0})
                 if each <= lacks
             ]
-            if self.zombie is None:
-                found.append(Transition("double", self.address))
+            if self.zombie is None and self.budget.copies == self.world.budgets[self.address].copies:
+                found.append(Transition("double", self.address))  # one or the other: an operator knows which is newest
         return found
 
     def channel_transitions(self, channel: Channel, message: Payload) -> list[Transition]:

@@ -85,17 +85,19 @@ def random_world(random: Random, name: str) -> TreeWorld:
 
 
 def _copies(budgets: dict[Address, Budget], options: TreeOptions, name: str) -> dict[Address, Budget]:
-    """In some worlds of log mode a node starts from an older copy of its journal, or a second process runs it.
+    """In some worlds of log mode one node starts from an older copy of its journal, or a second process runs it.
 
     Not where stages are told: those are heard by subscribers and by nobody who could tell a node of them later.
+    And not two nodes: older copies that fit each other are an earlier state of the tree, which nobody else has seen.
     """
     random = Random(f"copies {name}")
     if options.mode != "log" or options.tells_stages or random.random() < 0.3:
         return budgets
-    return {
-        address: replace(budget, copies=random.randint(0, 2)) if address.startswith("n") else budget
-        for address, budget in budgets.items()
-    }
+    nodes = sorted(address for address in budgets if address.startswith("n"))
+    if not nodes:
+        return budgets
+    node = random.choice(nodes)
+    return budgets | {node: replace(budgets[node], copies=random.randint(1, 2))}
 
 
 def random_story(random: Random, name: str) -> TreeWorld:

@@ -15,7 +15,7 @@ from seriatim.model import Address, Entries, Node, Number
 from seriatim.order import HoldBack, OrderedRange, Shift, level
 from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects, Payload
-from seriatim.protocols.tree import Publisher, Sequencer, Subscriber
+from seriatim.protocols.tree import Publisher, Sequencer, SequencerNode, Subscriber
 from seriatim.protocols.tree.messages import JoinId, Pass, Subscribe
 from seriatim.protocols.tree.placing import Placing
 from seriatim.protocols.tree.reacting import Reactions
@@ -148,6 +148,10 @@ def summarise_in_a_tick(self: Sequencer, now: float, effects: Effects) -> None:
     del effects.persist[before:]
 
 
+def ask_nobody(self: SequencerNode, patience_ms: float | None, *, with_broker: bool) -> None:
+    """It acts at once."""
+
+
 VARIANTS["no-hop-by-hop"] = "a request skips nodes", Cast(sequencer=SkippingSequencer)
 breaks("no-two-phase-start", "the cut does not wait for announcements", _await_announcements=cut_at_once)
 holds_back(
@@ -198,7 +202,7 @@ breaks(
 breaks("no-lost-noticed", "the root does not go on behind a cut order log", _on_order_kept=keep_what_rises)
 breaks("no-stamp-comparison", "who comes back is not told what it has stamped", "node", _compare_broker=gives(None))
 breaks("no-link-comparison", "who comes back is not told what it has sent", "node", _compare_link=gives(None))
-breaks("no-confirmation", "who comes back asks nobody", "node", confirm=gives(None))
+breaks("no-confirmation", "who comes back asks nobody", "node", confirm=ask_nobody)
 breaks("no-stamp-fence", "stamps of a life that was replaced are kept", "broker", _is_refused=gives(False))
 breaks(
     "no-history-journal",
