@@ -53,7 +53,7 @@ LINE_WIDTH_MAX = 120
 ROW_WIDTH_MAX = 140  # of a row of a table, without the targets of its links
 
 # Their commands start Spark, each anew.
-SPARK_PAGES = {"docs/pipeline.md", "docs/archive.md"}
+SPARK_PAGES = {"docs/pipeline.md", "docs/archive.md", "docs/audit-at-scale.md"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: name_of(page))
 
