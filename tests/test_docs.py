@@ -55,7 +55,7 @@ ROW_WIDTH_MAX = 140  # of a row of a table, without the targets of its links
 TREE_PAGES = {"docs/serving.md"}  # run against a tree: the one in their block with the nodes' parents
 
 # Their commands start Spark, each anew.
-SPARK_PAGES = {"docs/pipeline.md", "docs/archive.md"}
+SPARK_PAGES = {"docs/pipeline.md", "docs/archive.md", "docs/audit-at-scale.md"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: name_of(page))
 

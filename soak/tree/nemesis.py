@@ -32,6 +32,7 @@ NEAR_S = 1.0  # faults that are closer than this are not alone
 ENDS_S = 60.0
 MOVE_S = 10.0  # then it is undone, or goes on by itself
 PAST_S = 3.0
+TOLD_S = 5.0  # in which a durable subscription has told how far it is, also on a busy machine
 FULL_DISK_BYTES = 8 * 1024  # left on a disk that is about to be full
 CLOCK_JUMPS_S = (-7200.0, -60.0, 60.0, 7200.0)
 
@@ -55,6 +56,7 @@ class Nemesis:
         self._random = random.Random(f"{seed}/nemesis")
         self._on_done = on_done
         self._victims: set[str] = set()
+        self._others = 0
         self.injected: list[Injected] = []
         self.left_out: list[Fault] = []
 
@@ -221,6 +223,48 @@ class Nemesis:
             raise FaultFailed(f"a second process claimed {node} and ended with code {second.code}, saying:\n{said}")
         return began_at, now()
 
+    async def second_durable(self, fault: Fault, child: Child) -> Times:
+        """A second process takes the name of a durable subscription, with a folder of its own. It must be refused."""
+        began_at = now()
+        await self._refused(fault.target, "second", None)
+        return began_at, now()
+
+    async def stale_durable(self, fault: Fault, child: Child) -> Times:
+        """An old copy of a durable's journal, and no journal at all, must be refused while its process is away."""
+        journals = self._cluster.folder / "journals"
+        child.kill()
+        killed_at = now()
+        copy = journals / f"copy-{fault.target}-{child.lives}"
+        shutil.copytree(journals / "subscribers" / fault.target, copy)
+        child.start()
+        await asyncio.sleep(TOLD_S + fault.for_s)
+        child.kill()
+        await self._refused(fault.target, "stale", copy)
+        await self._refused(fault.target, "lost", None)
+        child.start()
+        return killed_at, child.started_at
+
+    async def _refused(self, name: str, what: str, copy: Path | None) -> None:
+        """Another process with this durable name, and this copy as its journal. FaultFailed: it was let in."""
+        cluster = self._cluster
+        self._others += 1
+        journals = cluster.folder / "journals" / f"{what}-{self._others}"
+        if copy is not None:
+            shutil.copytree(copy, journals / CLUSTER_NAME / name)
+        held = cluster.shape.subscribers[name]
+        durable = ["--durable", name, "--journals", str(journals), "--idle", str(ENDS_S)]
+        arguments = ["sub", *held, *durable, "--url", cluster.nats.url, "--cluster", CLUSTER_NAME, "--json"]
+        other = Child(f"{name}-{what}", "soak.launch", arguments, cluster.folder / "logs" / f"{name}-{what}.log")
+        other.start()
+        other.wanted = False
+        try:
+            await wait_for(lambda: not other.running, 2 * ENDS_S, f"the {what} process of {name} to be refused")
+        finally:
+            other.kill()
+        said = other.last_lines()
+        if other.code in (0, 3) or '"topic"' in said:  # 3: it was let in, and idle
+            raise FaultFailed(f"a {what} process was durable {name} and ended with code {other.code}, saying:\n{said}")
+
     async def age_journal(self, fault: Fault, child: Child) -> Times:
         """kill -9, and somebody restores an older copy of the journal. The node must end and say so; the newest heals
         it, as it says."""
@@ -372,6 +416,8 @@ _FAULTS: dict[str, Callable[[Nemesis, Fault, Any], Awaitable[Times]]] = {
     "partition-sequencer": Nemesis.partition,
     "partition-subscriber": Nemesis.partition,
     "claim-node": Nemesis.claim,
+    "second-durable": Nemesis.second_durable,
+    "stale-durable": Nemesis.stale_durable,
     "second-process": Nemesis.claim_elsewhere,
     "stale-journal": Nemesis.age_journal,
     "tear-journal": Nemesis.tear_journal,

@@ -49,6 +49,10 @@ def _movable(shape: Shape) -> list[str]:
     return list(shape.topics) if len(shape.parents) > 1 else []
 
 
+def _durables(shape: Shape) -> list[str]:
+    return [name for name in shape.subscribers if name not in (*shape.visitors, *shape.guests)]
+
+
 def _file_nodes(shape: Shape) -> list[str]:
     return _nodes(shape) if shape.journal == "file" else []
 
@@ -78,6 +82,9 @@ KINDS: dict[str, Kind] = {
     "stale-journal": Kind(_file_nodes, (0.5, 2.0), 0.7),
     "tear-journal": Kind(_file_nodes, (0.0, 0.5)),
     "fill-disk": Kind(_file_nodes, (0.0, 0.5), 0.5),
+    # A second process with the name of a durable subscription; one that has an old copy of its journal, or none.
+    "second-durable": Kind(_durables, (0.0, 0.0), 0.5),
+    "stale-durable": Kind(_durables, (0.5, 2.0), 0.5),
     "jump-clock": Kind(_nodes, (0.0, 0.5)),
     # A topic gets another home. Moves go on beside all other faults, and are planned by themselves.
     "move": Kind(_movable, (0.0, 0.0), 0.0),

@@ -1,13 +1,17 @@
 """`seriatim broker`, and pub, sub, status and explain on overlay:// URLs, as processes that people run."""
 
 import json
+import shutil
 import signal
 import urllib.request
 from pathlib import Path
 
+import pytest
+
+from seriatim.live.overlay import load_overlay
 from tests.certificates import Certificates
 from tests.cli.processes import Running, run
-from tests.live.overlay.world import write_overlay
+from tests.live.overlay.world import free_ports, write_overlay
 
 PAIR = {"B1": "", "B2": "B1"}
 
@@ -49,6 +53,53 @@ def test_brokers_choose_by_content_and_go_on_after_a_kill(tmp_path: Path) -> Non
         assert root.stop(signal.SIGINT) == 0, str(root)
     judged = run("audit", log, "--guarantee", "tno")
     assert judged.returncode == 0 and "valid" in judged.stdout, judged.stdout + judged.stderr
+
+
+@pytest.mark.parametrize(("stale", "other"), [("B2", "B1"), ("B1", "B2")], ids=["below", "root"])
+def test_a_broker_with_an_old_journal_ends_and_says_what_to_do(tmp_path: Path, stale: str, other: str) -> None:
+    path = write_overlay(tmp_path, PAIR)
+    journal = load_overlay(path).journal(stale)
+    url = f"overlay://{path}?broker={other}"
+    with broker(path, other) as running:
+        running.wait_for_line("listens on")
+        for life in range(2):
+            with broker(path, stale) as first:
+                first.wait_for_line("listens on")
+                assert run("pub", "t", f"event {life}", "--url", f"overlay://{path}?broker={stale}").returncode == 0
+                assert run("pub", "t", f"event {life}", "--url", url).returncode == 0
+                first.stop(signal.SIGKILL)
+            if life == 0:
+                shutil.copytree(journal, tmp_path / "copy")
+        shutil.rmtree(journal)
+        shutil.copytree(tmp_path / "copy", journal)
+        with broker(path, stale) as again:
+            assert again.wait() == 1, again
+            assert f"broker {stale} has stopped: " in again.err[-1], again
+            assert "Start it with its latest journal" in again.err[-1]
+        shutil.rmtree(journal)
+        with broker(path, stale) as again:
+            assert again.wait() == 1, again
+        assert run("pub", "t", "goes on", "--url", url).returncode == 0
+        assert running.stop(signal.SIGTERM) == 0, running
+
+
+def test_a_second_process_of_a_running_broker_ends(tmp_path: Path) -> None:
+    path = write_overlay(tmp_path, PAIR)
+    config = load_overlay(path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    text = path.read_text().replace(config.brokers["B2"].address, f"127.0.0.1:{free_ports(1)[0]}")
+    (elsewhere / "overlay.toml").write_text(text)
+    with broker(path, "B1") as root, broker(path, "B2") as first:
+        root.wait_for_line("listens on")
+        first.wait_for_line("listens on")
+        assert run("pub", "t", "event", "--url", f"overlay://{path}?broker=B2").returncode == 0
+        with broker(elsewhere / "overlay.toml", "B2") as second:
+            assert second.wait() == 1, second
+            assert "another process is broker 'B2' and is connected" in second.err[-1], second
+            assert "Stop one of them" in second.err[-1]
+        assert run("pub", "t", "event", "--url", f"overlay://{path}?broker=B2").returncode == 0
+        assert first.stop(signal.SIGTERM) == 0 and root.stop(signal.SIGTERM) == 0
 
 
 def test_tokens_and_certificates(tmp_path: Path) -> None:

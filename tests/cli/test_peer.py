@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.certificates import Certificates
 from tests.cli.processes import Running, run
-from tests.live.peers.world import write_peers
+from tests.live.peers.world import free_ports, write_peers
 
 
 def peer(path: Path, id: int, *words: str | Path) -> Running:
@@ -51,6 +51,31 @@ def test_a_peer_that_only_relays_tells_the_others_that_it_goes(tmp_path: Path) -
         until_status(path, lambda rows: rows["0"]["connected"] == "1 of 1")  # else there is nobody to tell
         assert one.stop() == 0 and "Traceback" not in "".join(one.err), str(one)
         until_status(path, lambda rows: rows["1"]["state"] == "dead")  # it has said so itself
+
+
+def test_two_processes_with_one_id_are_not_both_members(tmp_path: Path) -> None:
+    """The second one has a journal and a port of its own."""
+    path = write_peers(tmp_path, 3)
+    lines = [
+        line.replace(' = "', ' = { address = "').rstrip('"') + f'", bind = "127.0.0.1:{free_ports(1)[0]}" }}'
+        if line.startswith("1 = ")
+        else line
+        for line in path.read_text().splitlines()
+    ]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "peers.toml").write_text("\n".join(lines) + "\n")
+    with peer(path, 0, "--topics", "chat") as zero, peer(path, 1, "--topics", "chat") as one, peer(path, 2) as two:
+        zero.wait_for_line("holds chat")
+        one.wait_for_line("holds chat")
+        two.wait_for_line("holds no topic")
+        with peer(elsewhere / "peers.toml", 1, "--topics", "chat") as second:
+            assert second.wait() == 1, second
+            assert "another process is peer 1, in its life 1.1; two processes cannot have one id" in second.err[-1]
+        sent = run("pub", "chat", "still here", "--url", f"vcube://{path}?id=0") if zero.stop() == 0 else None
+        assert sent is not None and sent.returncode == 0, sent
+        one.wait_for_line("still here")
+        assert one.stop() == 0 and two.stop() == 0
 
 
 def until_status(path: Path, holds: Callable[[dict[str, dict[str, str]]], bool]) -> None:

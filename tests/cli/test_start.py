@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import CliRunner
 
+from seriatim.cli.output import Output
 from seriatim.cli.start import CLEAR, read_start, showing_progress
 from seriatim.cli.sub import Shown, command, print_events
 from seriatim.client.history import Progress
@@ -41,7 +42,7 @@ async def test_gaps_are_told_and_do_not_count(capsys: pytest.CaptureFixture[str]
         yield Gap("orders", 1, 300, "the order log does not have it")
         yield Gap("prices", 7, 7, "the log no longer has it")
 
-    await print_events(events(), 1, None, Shown(stamps=False, positions=False, as_json=False))
+    await print_events(Output(events()), 1, None, Shown(stamps=False, positions=False, as_json=False))
     told = capsys.readouterr()
     assert (told.out, told.err.splitlines()) == (
         "",

@@ -68,7 +68,8 @@ def test_ordered_and_unordered_through_two_kills(tmp_path: Path) -> None:
     assert codes == [0, 1], "the logs that were kept say the same"
 
 
-@pytest.mark.parametrize("at", ["NATS", pytest.param("sequencers", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("at", ["NATS", "sequencers"])
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, at: str) -> None:
     process = start(tmp_path)
     assert process.stdout is not None

@@ -79,6 +79,11 @@ def test_an_older_copy_of_a_journal(stage: Stage, test: str) -> None:
 
 
 @pytest.mark.long
+def test_a_durable_name_taken_by_a_second_process_and_by_an_old_journal(stage: Stage, test: str) -> None:
+    stage.round(test, ("second-durable", "billing"), ("stale-durable", "shipping"))
+
+
+@pytest.mark.long
 def test_an_append_torn_by_a_crash(stage: Stage, test: str) -> None:
     stage.round(test, ("tear-journal", "east"), ("tear-journal", "root"))
 

@@ -68,6 +68,7 @@ def found(spark: SparkSession, folder: Path) -> list[Row]:
     return sorted(Row(**{**row.asDict(), "data": bytes(row.data)}) for row in rows)
 
 
+@pytest.mark.long
 def test_everything_once_through_new_topics_and_compactions(
     spark: SparkSession, filled: Streams, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_batch_that_is_repeated_and_places_that_do_not_belong_together(
         archive(spark, options(filled, tmp_path))
 
 
+@pytest.mark.long
 def test_what_the_broker_dropped_is_written_down(spark: SparkSession, filled: Streams, tmp_path: Path) -> None:
     topic = filled.topic("orders")
     stream = filled.names.log_stream(topic)

@@ -49,7 +49,7 @@ def alone(spark: SparkSession, order: list[Placement]) -> DataFrame:
     return order_table(spark, {"": order}).drop("run")
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(LOGS, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])])
+@pytest.mark.parametrize("count", [4, pytest.param(LOGS, marks=[pytest.mark.long, pytest.mark.timeout(3_600)])])
 def test_agrees_with_the_plain_certificate(
     small: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from seriatim import connect
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.live.server import SequencerServer
-from seriatim.model import RequestRefused
+from seriatim.model import RequestRefused, Taken
 from seriatim.server.config import parse_config
 from tests.waiting import until
 
@@ -63,11 +63,26 @@ async def test_a_client_publishes_and_subscribes_with_what_it_may(tmp_path: Path
             await bus.publish("salaries", b"x")
 
 
+async def test_a_client_may_have_durable_subscriptions(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path, "log") as (_, url),
+        connect(url, journals=tmp_path / "one") as bus,
+        connect(url, journals=tmp_path / "two") as other,
+        bus.subscribe("orders", durable="billing") as events,
+    ):
+        await bus.publish("orders", b"1")
+        assert (await events.next(60)).data == b"1"
+        with pytest.raises(Taken, match="'billing' is run by another process"):
+            async with other.subscribe("orders", durable="billing"):
+                pass
+
+
 FORBIDDEN = [
     "_seriatim.stamps.root.orders",
     "_seriatim.order",
     "_seriatim.stages.root.orders",
     "_seriatim.journal.root.log",
+    "_seriatim.lives.node.root",
     "_INBOX.other.reply",
     "$JS.API.STREAM.CREATE.anything",
     "$JS.API.STREAM.UPDATE.seriatim-stamps-root",

@@ -259,9 +259,14 @@ def check_readable(url: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
 # ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def as_json_line(value: object) -> str:
+    """One line of JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def show_json(value: object) -> None:
     """Print one line of JSON and flush it, because another program may be reading."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(as_json_line(value))
 
 
 def notice(text: str) -> None:

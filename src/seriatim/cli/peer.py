@@ -17,6 +17,7 @@ from seriatim.cli.common import (
     show_json,
     write_ready,
 )
+from seriatim.cli.output import Output
 from seriatim.cli.sub import Shown, print_events
 from seriatim.model import InputError
 
@@ -103,6 +104,6 @@ def command(
                 click.echo(f"peer {id} listens on {live.address}, life {live.name}, holds {held}", err=True)
             if events is None:
                 raise await asyncio.shield(live.failed)  # a signal cancels the wait, not the peer
-            await print_events(events, None, None, Shown(False, False, as_json))
+            await print_events(Output(events), None, None, Shown(False, False, as_json))
 
     run_service(serve)

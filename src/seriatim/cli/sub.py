@@ -11,6 +11,7 @@ import click
 
 from seriatim.cli.common import (
     Client,
+    as_json_line,
     client_options,
     data_as_json,
     default_journals,
@@ -19,9 +20,9 @@ from seriatim.cli.common import (
     log_option,
     notice,
     run_until_interrupted,
-    show_json,
     url_option,
 )
+from seriatim.cli.output import DurableOutput, Output
 from seriatim.cli.start import read_start, showing_progress
 from seriatim.model import Gap, InputError, TimedOut
 from seriatim.runtime.net.addresses import split_address
@@ -140,6 +141,7 @@ def command(
                 *topics,
                 where=where,
                 durable=durable,
+                acknowledge="next" if durable is None else "manual",
                 accept=accept,
                 gaps=policy,
                 show_gaps=True,
@@ -152,9 +154,9 @@ def command(
             notice(f"listening to {_chosen(topics, where, getattr(events, 'filter', None))}")
             async with showing_progress(events) as before:
                 shown = Shown(show_stamps, show_positions, as_json, "" if as_json else before)
-                await print_events(events, count, idle_s, shown)
-            if durable is not None:
-                await events.acknowledge()  # the last one is printed too
+                output = DurableOutput(events) if durable is not None else Output(events)
+                await print_events(output, count, idle_s, shown)
+                await output.finish()
 
     run_until_interrupted(subscribe)
 
@@ -174,14 +176,15 @@ class Shown(NamedTuple):
     before: str = ""  # at a terminal: what clears the line of the progress
 
 
-async def print_events(events: Any, count: int | None, idle_s: float | None, what: Shown) -> None:
+async def print_events(output: Output, count: int | None, idle_s: float | None, what: Shown) -> None:
     """Print one line per event, and gaps on stderr, in their places. TimedOut: no event came for `idle_s`."""
     shown = 0
     while count is None or shown < count:
         try:
             async with asyncio.timeout(idle_s):
-                event = await anext(events)
+                event = await output.next()
         except TimeoutError:
+            await output.finish()
             raise TimedOut(f"no event for {idle_s:g} s, after {shown} events") from None
         except StopAsyncIteration:
             return
@@ -190,10 +193,7 @@ async def print_events(events: Any, count: int | None, idle_s: float | None, wha
             notice(f"{what.before}gap: {event.topic} {numbers} will not come: {event.reason}")
             continue
         shown += 1
-        if what.as_json:
-            show_json(_as_json(event, what))
-        else:
-            click.echo(what.before + _as_text(event, what))
+        await output.write(as_json_line(_as_json(event, what)) if what.as_json else what.before + _as_text(event, what))
 
 
 def _as_json(event: Any, what: Shown) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from seriatim.client.explain import Explanation
 from seriatim.client.history import LIVE, Progress, Start
-from seriatim.client.inbox import Inbox, Item, TellLog
+from seriatim.client.inbox import Inbox, Item, Place, TellLog
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import GapPolicy, Limits
 from seriatim.client.outbox import Outbox
@@ -105,8 +105,13 @@ class Source(ABC):
         """Take from the inbox. A durable subscription records what this acknowledges and what it takes."""
         return self.inbox.take(count)
 
-    async def acknowledge(self) -> None:
-        """Acknowledge everything handed out so far. Returns when that is recorded."""
+    @property
+    def handed_out(self) -> Place:
+        """How far it has handed out."""
+        return self.inbox.handed
+
+    async def acknowledge(self, place: Place | None = None) -> None:
+        """Acknowledge everything handed out so far, or up to that place. Returns when that is recorded."""
         if self.substrate in METHODS["acknowledge"]:
             raise refusal("acknowledge", self.substrate)
         raise InputError("acknowledge", "the subscription is not durable", 'subscribe with durable="name"')

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from seriatim.client.events import Event
 from seriatim.client.explain import Explanation
 from seriatim.client.history import Progress, Start, check_start
-from seriatim.client.inbox import Item
+from seriatim.client.inbox import Item, Place
 from seriatim.client.metrics import SubscriptionMetrics
 from seriatim.client.options import names_of
 from seriatim.client.refusals import refusal
@@ -172,9 +172,14 @@ class Subscription(UsedOnce):
         while (items := await self._next(max)) is not None:
             yield items  # type: ignore[misc]  # as in __anext__
 
-    async def acknowledge(self) -> None:
-        """Acknowledge everything handed out so far. Returns when that is recorded."""
-        await self._opened().acknowledge()
+    @property
+    def handed_out(self) -> Place:
+        """How far events were handed out. To be kept, and given to `acknowledge` later."""
+        return self._source.handed_out
+
+    async def acknowledge(self, place: Place | None = None) -> None:
+        """Acknowledge everything handed out so far, or up to this `handed_out`. Returns when that is recorded."""
+        await self._opened().acknowledge(place)
 
     async def _next(self, count: int) -> list[Item] | None:
         """At least one item; None if closed. Cancelling a waiting call loses nothing."""

@@ -4,6 +4,7 @@ All processes of a system are given the same file, and connect through runtime/n
 that peers and brokers share.
 """
 
+import asyncio
 import logging
 import secrets
 from abc import abstractmethod
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from seriatim.live.founding import AnyFounded, AnyMachine
 from seriatim.live.host import MachineHost
-from seriatim.model import Address, Closed, RemoteError, SeriatimError
+from seriatim.model import Address, Behind, Closed, RemoteError, SeriatimError, Taken
 from seriatim.protocols.machine import Payload
 from seriatim.runtime import Driver, FileJournal, Journal, Switchboard
 from seriatim.runtime.net.connection import Throttle, TransportOptions
@@ -32,12 +33,17 @@ DIALING = DialerOptions(retry_max_s=1.0, refused_s=5.0)
 WAITS_SHOWN_MAX = 100
 APPEND_S = 5.0  # a journal that takes longer for one append is a trouble
 
+# In refusals: another process has the id, and is connected; a later epoch of it was heard.
+TAKEN, BEHIND = b"taken", b"behind"
+
 
 class SystemHost(MachineHost[AnyMachine, AnyFounded]):
     """Start it, and stop it at the end. When it cannot continue, `failed` is done and holds a SeriatimError."""
 
     admits: ClassVar[str]  # who may connect if no token is required
     decoders: ClassVar[Decoders]  # how the frames of the others are read
+    fix: ClassVar[str]  # for one that is behind
+    taken_s: float  # after so long the earlier process of an id is known to be dead, if it is
 
     def __init__(
         self,
@@ -59,6 +65,7 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
         self._ledger = Ledger(node)
         self._listener: SystemListener | None = None
         self._dialer: SystemDialer | None = None
+        self._taken_since: float | None = None
 
     @abstractmethod
     def connections(self, driver: Driver) -> "tuple[SystemListener, SystemDialer]":
@@ -67,6 +74,24 @@ class SystemHost(MachineHost[AnyMachine, AnyFounded]):
     @abstractmethod
     def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
         """A process claims to be this one, in this epoch. None: it is accepted."""
+
+    def heard_of(self, names: list[Address]) -> int:
+        """The latest epoch of the only one of these; 0: of several, or nothing is known."""
+        return 0
+
+    def refused(self, refusal: Refusal) -> None:
+        """Another process of the system says that this one is not the only one, or is behind (TAKEN, BEHIND).
+
+        One that does not look whether its earlier life has ended may say so for a while.
+        """
+        if refusal.report == BEHIND:
+            self.fail(Behind(f"{self._shown} has stopped: {refusal.reason}. {self.fix}"))
+            return
+        now = asyncio.get_running_loop().time()
+        self._taken_since = now if self._taken_since is None else self._taken_since
+        if now - self._taken_since > self.taken_s:
+            fix = "Stop one of them; each needs an id of its own"
+            self.fail(Taken(f"{self._shown} has stopped: {refusal.reason}. {fix}"))
 
     @abstractmethod
     def met(self, name: Address, epoch: int) -> None:
@@ -179,6 +204,11 @@ class SystemListener(SystemDoor):
     def visitor(self) -> "SystemGuest":
         return SystemGuest(self)
 
+    def report_for(self, problem: Problem) -> bytes:
+        if problem.kind == "id" and problem.retry:
+            return TAKEN
+        return BEHIND if problem.kind == "epoch" else super().report_for(problem)
+
 
 class SystemGuest(SystemVisitor):
     """A connection that another process of the system, or an observer, has made."""
@@ -225,8 +255,10 @@ class SystemDialer(Dialer):
     def greeting(self) -> Hello:
         """The hello, with the present epoch and the digest of the shared configuration."""
         hello, host = self.hello, self._host
-        digest = host.description.digest
-        return Hello(VERSION, hello.cluster, hello.role, hello.name, hello.token, host.epoch, host.process, digest)
+        digest, heard = host.description.digest, host.heard_of([*self._known])
+        return Hello(
+            VERSION, hello.cluster, hello.role, hello.name, hello.token, host.epoch, host.process, digest, heard
+        )
 
     def welcomed(self, welcome: Welcome) -> None:
         for name in welcome.nodes:
@@ -240,6 +272,9 @@ class SystemDialer(Dialer):
 
     def refusal(self, refusal: Refusal) -> str:
         """The reason of a refusal; names the difference if the configurations differ."""
+        if refusal.report in (TAKEN, BEHIND):
+            self._host.refused(refusal)
+            return refusal.reason
         return explain_refusal(refusal, self._host.difference)
 
     def _deliver(self, source: Address, target: Address, message: Payload) -> None:

@@ -51,10 +51,10 @@ def test_a_swarm_is_walked() -> None:
 
 
 def test_a_broken_world_is_named_and_replayed_alone() -> None:
-    result = explore("swarm", "--worlds", "200", "--seed", "3", "--variant", "no-at-least")
+    result = explore("swarm", "--worlds", "200", "--seed", "4", "--variant", "no-at-least")
     assert result.exit_code == 1
     replay = result.output.splitlines()[-1]
-    assert replay.startswith("replay: seriatim explore swarm --seed 3 --world ")
+    assert replay.startswith("replay: seriatim explore swarm --seed 4 --world ")
     alone = explore(*replay.split()[3:])
     assert alone.exit_code == 1
     assert alone.output.splitlines()[-1] == replay

@@ -8,7 +8,7 @@ import pytest
 from seriatim.client import Bus, GapPolicy
 from seriatim.filters import Contradiction, FilterError
 from seriatim.live.overlay import LiveBroker, load_overlay
-from seriatim.model import ConnectionFailed, Event, InputError, JournalError, RequestRefused
+from seriatim.model import ConnectionFailed, Event, InputError, JournalError, RequestRefused, Taken
 from seriatim.protocols.overlay.messages import Publish, Subscribe
 from tests.live.overlay.world import brokers, bus_of, free_ports, session_of, until, write_overlay
 
@@ -135,7 +135,10 @@ async def test_two_processes_cannot_be_one_broker(tmp_path: Path) -> None:
         await impostor.start()
         try:
             await until(lambda: running["A"].refusals.get("id", 0) > 0, "the second one is refused")
+            assert impostor.unconfirmed == ["A"], "it admits no clients"
             assert any("two processes cannot have one id" in line for line in impostor.explain())
+            with pytest.raises(Taken, match=r"another process is broker 'B' and is connected.* Stop one of them"):
+                raise await asyncio.wait_for(impostor.failed, 30.0)
             await still_works(bus)
         finally:
             await impostor.stop()

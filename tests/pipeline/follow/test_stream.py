@@ -68,6 +68,7 @@ def findings(spark: SparkSession, folder: Path) -> list[tuple[int, str, int]]:
     return [(row["batch"], row["name"], row["count"]) for row in found]
 
 
+@pytest.mark.long
 def test_flagged_by_the_batch_that_reads_it_and_never_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import random
 from itertools import pairwise
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from seriatim.pipeline.replay import positions
@@ -15,6 +16,7 @@ from tests.pipeline.replay.stamp_worlds import Stamp, random_stamps
 from tests.pipeline.replay.worlds import events_table, stamps_table
 
 
+@pytest.mark.long
 def test_spark_gives_the_keys_of_the_merger(spark: SparkSession) -> None:
     """Three worlds that do not know each other, and a chunk so small that ranges and logs cross many."""
     chance = random.Random(7)

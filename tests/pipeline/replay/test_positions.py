@@ -92,6 +92,7 @@ def test_positions_beside_events(spark: SparkSession, events: DataFrame) -> None
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_bounds(spark: SparkSession, events: DataFrame, stamps: DataFrame) -> None:
     order = order_table(spark, ORDER)
     some = would_have_seen(events, ["A", "B"], order=order, since=Bound(position=3), until=Bound(position=6))

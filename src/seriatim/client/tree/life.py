@@ -121,7 +121,7 @@ class JournalPlace(Struct, frozen=True):
     def is_that_of(self, life: Life) -> bool:
         """Whether that life had this very journal. One that is no folder refuses its earlier writers by itself."""
         here = life.where.endswith(f" on {socket.gethostname()}, {self.shown}")
-        return not self.folder or (here and life.numbers.get(FOLDER) == self.number)
+        return life.numbers.get(FOLDER) == self.number and (here or not self.folder)
 
 
 class Progress(Protocol):

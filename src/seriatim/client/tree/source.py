@@ -11,7 +11,7 @@ from seriatim.client.brokered.machines import SubscriberView
 from seriatim.client.brokered.source import BrokerSource
 from seriatim.client.explain import Explanation
 from seriatim.client.history import Start
-from seriatim.client.inbox import Item
+from seriatim.client.inbox import Item, Place
 from seriatim.client.session import Wishes
 from seriatim.client.tree.durable import (
     DurableSubscriber,
@@ -246,10 +246,16 @@ class DurableSource(TreeSource):
         self._given = self.inbox.handed
         return items
 
-    async def acknowledge(self) -> None:
+    @property
+    def handed_out(self) -> Place:
+        return self._given
+
+    async def acknowledge(self, place: Place | None = None) -> None:
+        if place is not None and place > self._given:
+            raise InputError("place", f"{place} was not handed out yet", "give a `handed_out` of this subscription")
         if self._life is not None:
             await self._life.confirm(self.wishes.timeout_s)
-        self._acknowledged = self._given
+        self._acknowledged = max(self._acknowledged, self._given if place is None else place)
         await self._write_mark()
 
     async def _write_mark(self) -> None:

@@ -51,6 +51,7 @@ def rebuild(place: Place, options: OverlayOptions, recovered: Recovered) -> Rebu
     node = BrokerNode.take_over(
         lambda state=None: Broker(written, options, state), options.retry_ms, content.steps, state
     )
+    node.confirm()
     return Rebuilt(node, content.at_least, now, now if then is None else None)
 
 

@@ -8,6 +8,11 @@ Messages for them are kept. *Clients* that are not connected for longer, or that
 subscriptions end, and they are told so when they come back. A client says in its hello (epoch 1) that the broker must
 know it. A broker that has forgotten the client, or has lost its journal, says so, and the client starts anew.
 
+*Old journals, second processes.* Every life has a later epoch than the one before, and its neighbours know which they
+have heard. A broker admits no client before each neighbour was heard, or is suspected. It ends with `Behind` when a
+neighbour knows of a later epoch, or of more than the journal holds (protocols/overlay/running.py), and with `Taken`
+when another process has its name and stays connected.
+
 *Connections.* The handshake is that of system_door.py; brokers must be given the same file, clients need not. Then a
 connection carries frames between its two ends; a frame in another name closes it.
 """
@@ -22,12 +27,12 @@ from seriatim.live.overlay.config import BrokerReport, OverlayConfig, decode_rep
 from seriatim.live.overlay.founding import Founded, rebuild
 from seriatim.live.overlay.wire import OVERLAY
 from seriatim.live.system import SystemDialer, SystemGuest, SystemHost, SystemListener
-from seriatim.model import APPLICATION, BROKER, Address, RemoteError, event_bytes
+from seriatim.model import APPLICATION, BROKER, Address, Behind, RemoteError, event_bytes
 from seriatim.protocols.link import Frame
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.node import Amnesia, Nonsense
 from seriatim.protocols.overlay.messages import Answers, Forget, Publish, Reached, Suspect
-from seriatim.protocols.overlay.running import BrokerNode
+from seriatim.protocols.overlay.running import BrokerNode, Outdated
 from seriatim.runtime import Driver, Journal, Recovered
 from seriatim.runtime.net.connection import Throttle
 from seriatim.runtime.net.dialer import Peer
@@ -52,12 +57,17 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
     kind = "broker"
     admits = "clients"
     decoders = OVERLAY
+    fix = (
+        "Start it with its latest journal, and stop any other process of this name. If that journal is lost, start all "
+        "brokers with empty journals"
+    )
 
     def __init__(self, config: OverlayConfig, name: Address, *, journal: Journal | None = None) -> None:
         self.config = config
         self.name = config.check_member(name)
         self.place = config.overlay.places[name]
         self.payload_bytes_max = config.options.payload_bytes_max
+        self.taken_s = 2 * config.options.suspect_after_ms / 1000.0
         self.clients_max = config.options.clients_max
         super().__init__(config, name, name, journal)
         self._watching: asyncio.Task[None] | None = None
@@ -149,12 +159,37 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
 
     def admit(self, name: Address, epoch: int, process: str) -> Problem | None:
         """A process in an earlier epoch is a second one, or has lost its journal."""
-        latest = self._epochs.get(name, 0)
+        latest = self._latest(name)
         if epoch < latest:
-            reason = f"broker {name!r} was in epoch {latest} already: two processes cannot have one id"
-            return Problem("epoch", f"{reason}, and a broker cannot go on without its journal")
+            reason = f"broker {name!r} was in epoch {latest} already, and comes in epoch {epoch}"
+            return Problem("epoch", f"{reason}: its journal is an old copy, or new, or another process runs it")
         self._epochs[name] = epoch
         return None
+
+    def _latest(self, name: Address) -> int:
+        """The latest epoch in which this neighbour was heard, by this process or those before."""
+        link = self.machine.state.links.get(name)
+        return max(self._epochs.get(name, 0), link.peer_epoch if link is not None else 0)
+
+    def heard_of(self, names: list[Address]) -> int:
+        return self._latest(names[0]) if len(names) == 1 else 0
+
+    def check_own(self, epoch: int, by: Address) -> Problem | None:
+        """A broker below says which epoch of this one it has heard. If that is a later one, this one must stop."""
+        if epoch <= self.epoch:
+            return None
+        reason = f"broker {by!r} has heard {self.name!r} in epoch {epoch}, and this process is in epoch {self.epoch}"
+        self.fail(Behind(f"broker {self.name} has stopped: {reason}. {self.fix}"))
+        return Problem("behind", reason)
+
+    @property
+    def unconfirmed(self) -> list[Address]:
+        """The neighbours that may know more than the journal here, and have not been heard yet.
+
+        Who is suspected is not waited for; the parent that says that another process is this broker, is.
+        """
+        suspected = self.machine.inner.state.suspected if self._taken_since is None else set()
+        return [each for each in self.machine.unheard if each not in suspected]
 
     def take(self, source: Address, message: Any) -> None:
         if self._driver is not None and not self.failed.done():
@@ -163,6 +198,7 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
 
     def met(self, name: Address, epoch: int) -> None:
         self._missing.pop(name, None)
+        self._taken_since = None
         if name in self.machine.inner.state.suspected:
             self.take(APPLICATION, Answers(name))
         self.take(APPLICATION, Reached(name))
@@ -223,9 +259,18 @@ class LiveBroker(SystemHost[BrokerNode, Founded]):
                 logger.warning(
                     "message skipped: broker=%s source=%s reason=%s", self.name, notice.source, notice.reason
                 )
+            elif isinstance(notice, Outdated):
+                self._outdated(notice)
             elif isinstance(notice, Amnesia):
                 text = "neighbour has lost its journal: broker=%s source=%s acknowledged=%s known=%s"
                 logger.error(text, self.name, notice.source, notice.acknowledged, notice.known)
+
+    def _outdated(self, found: Outdated) -> None:
+        if found.is_client:
+            self._forget(found.source, f"its broker has an older journal than it has seen: {found.reason}")
+        else:
+            why = f"its journal is not the latest, {found.source} has seen more of it: {found.reason}"
+            self.fail(Behind(f"broker {self.name} has stopped: {why}. {self.fix}"))
 
 
 class BrokerListener(SystemListener):
@@ -270,6 +315,8 @@ class BrokerListener(SystemListener):
         if present is not None and present.process != hello.process:
             reason = f"another process is broker {name!r} and is connected; two processes cannot have one id"
             return Problem("id", reason, retry=True)
+        if (problem := host.check_own(hello.heard, name)) is not None:
+            return problem
         return host.admit(name, hello.epoch, hello.process)
 
     def _problem_with_client(self, hello: Hello) -> Problem | None:
@@ -284,6 +331,9 @@ class BrokerListener(SystemListener):
         if hello.epoch and not host.knows(name):
             reason = f"{host.name} has forgotten {name}, or has lost its journal"
             return Problem("forgotten", reason, retry=True)
+        if unconfirmed := host.unconfirmed:
+            reason = f"{host.name} has not heard yet from {', '.join(unconfirmed)} whether its journal is the latest"
+            return Problem("unconfirmed", reason, retry=True)
         if present is None and self.clients >= host.clients_max:
             return Problem("too many clients", f"{self.clients} clients are connected already", retry=True)
         return None

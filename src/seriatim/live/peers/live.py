@@ -43,6 +43,7 @@ class LivePeer(SystemHost[LinkedPeer, None]):
     kind = "peer"
     admits = "peers"
     decoders = PEERS
+    fix = "Stop any other process of this id"
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         self.config = config
         super().__init__(config, id, address_of(id), journal)
         self.cube = config.cube
+        self.taken_s = 2 * config.options.protocol.suspect_after_ms / 1000.0
         self.clock = clock if clock is not None else Clock()
         self._roster = Roster(self._status)
         self._notify = notify
@@ -139,6 +141,7 @@ class LivePeer(SystemHost[LinkedPeer, None]):
         return self._roster.admit(_id_at(name), epoch, process)
 
     def met(self, name: Address, epoch: int) -> None:
+        self._taken_since = None
         if self._driver is not None and not self.failed.done():
             self._driver.command(APPLICATION, Connected(_id_at(name), epoch))
 

@@ -196,7 +196,10 @@ class Guest(Visitor):
 
     def replaced(self) -> None:
         """A newer connection speaks for one of our addresses."""
-        self.close("replaced", Refusal("replaced: a newer connection uses the same address"))
+        self.close(
+            "replaced",
+            Refusal("replaced: a newer connection uses the same address; is there another process of this name?"),
+        )
 
     def ended(self, reason: str) -> None:
         listener = self._listener

@@ -34,6 +34,7 @@ class Hello(Struct, frozen=True, tag=True, array_like=True):
 
     `epoch` is the node's: of two processes that both think they run it, the one of the later epoch does. A peer's is
     how often it was born; `process` tells its processes apart, `digest` is of what all peers must be given alike.
+    `heard`: the latest epoch that the caller knows of whom it calls.
     """
 
     version: int
@@ -44,6 +45,7 @@ class Hello(Struct, frozen=True, tag=True, array_like=True):
     epoch: int = 0
     process: str = ""
     digest: str = ""
+    heard: int = 0
 
 
 class Welcome(Struct, frozen=True, tag=True, array_like=True):

@@ -1,0 +1,145 @@
+"""What `sub --durable` prints for a program that reads it through a pipe: how far it is, and whether it lives.
+
+An event counts as dealt with when the reader begins to read the line after it, as an event in Python does when the next
+one is asked for. There is one line in the pipe at a time, so that this holds for readers that read ahead, too. What was
+not read, or is the last that was, comes again after a restart. How many bytes of a pipe nobody has read, Linux tells.
+Of anything else what is written counts as read.
+"""
+
+import array
+import asyncio
+import fcntl
+import os
+import select
+import stat
+import sys
+import termios
+from collections import deque
+from itertools import count
+from typing import Any
+
+import click
+
+from seriatim.model import Closed
+
+LOOK_S = 0.2  # how often an idle reader is looked after
+TURNS = 50  # of the loop, in which a quick reader takes its line
+READ_S = 0.001  # how often a slower one is looked after
+
+
+class Output:
+    """Where events come from, and where their lines go: stdout."""
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    async def next(self) -> Any:
+        """The next event. StopAsyncIteration: there are no more."""
+        return await anext(self._events)
+
+    async def write(self, line: str) -> None:
+        """Print one line, and flush it, because another program may be reading."""
+        click.echo(line)
+
+    async def finish(self) -> None:
+        """Everything is printed."""
+
+
+class DurableOutput(Output):
+    """The same for a durable subscription. Closed: the reader has ended."""
+
+    def __init__(self, events: Any) -> None:
+        super().__init__(events)
+        self._fd = _descriptor()
+        self._is_pipe = self._fd is not None and stat.S_ISFIFO(os.fstat(self._fd).st_mode)
+        self._written = 0
+        self._open: deque[tuple[int, Any]] = deque()  # where each line ends, and the place of its event
+
+    async def next(self) -> Any:
+        coming = asyncio.ensure_future(anext(self._events))
+        try:
+            while not (await asyncio.wait([coming], timeout=LOOK_S))[0]:
+                await self._look()
+            return coming.result()
+        finally:
+            if not coming.done():
+                coming.cancel()
+                await asyncio.wait([coming])
+
+    async def write(self, line: str) -> None:
+        data = f"{line}\n".encode()
+        if self._fd is None or not self._is_pipe:
+            click.echo(line)
+            self._written += len(data)
+        else:
+            await self._until_read()
+            try:
+                await self._write(self._fd, data)
+            except BrokenPipeError:
+                await self._look()
+        self._open.append((self._written, self._events.handed_out))
+        if not self._is_pipe:
+            await self._acknowledge(self._written + 1)
+
+    async def finish(self) -> None:
+        """Wait until all of it is read, and acknowledge it."""
+        await self._until_read()
+        await self._acknowledge(self._written + 1)
+
+    async def _until_read(self) -> None:
+        """The reader has taken what was written, and is there."""
+        for turn in count():
+            await self._look()
+            if not self._unread():
+                return
+            await asyncio.sleep(0 if turn < TURNS else READ_S)
+
+    async def _look(self) -> None:
+        """Acknowledge what the reader has dealt with. Closed: it has ended."""
+        is_gone = self._is_gone()
+        await self._acknowledge(self._written - self._unread())
+        if is_gone:
+            raise Closed(
+                f"the reader of the output has ended: {len(self._open)} events that it was given are not acknowledged; "
+                "they come again after a restart"
+            )
+
+    async def _acknowledge(self, read: int) -> None:
+        place = None
+        while self._open and self._open[0][0] < read:
+            _, place = self._open.popleft()
+        if place is not None:
+            await self._events.acknowledge(place)
+
+    async def _write(self, descriptor: int, data: bytes) -> None:
+        if len(data) <= select.PIPE_BUF:  # there is room for it
+            self._written += os.write(descriptor, data)
+            return
+        loop = asyncio.get_running_loop()
+        while data:
+            done = await loop.run_in_executor(None, os.write, descriptor, data)
+            self._written += done
+            data = data[done:]
+
+    def _unread(self) -> int:
+        if self._fd is None or not self._is_pipe:
+            return 0
+        unread = array.array("i", [0])
+        fcntl.ioctl(self._fd, termios.FIONREAD, unread)
+        return unread[0]
+
+    def _is_gone(self) -> bool:
+        """Whether nobody reads any more."""
+        if self._fd is None or not self._is_pipe:
+            return False
+        poll = select.poll()
+        poll.register(self._fd, 0)
+        return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
+
+
+def _descriptor() -> int | None:
+    """Of stdout. None: it is not a file of the system."""
+    try:
+        return sys.stdout.fileno()
+    except (OSError, ValueError):
+        return None
