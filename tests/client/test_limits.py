@@ -8,7 +8,8 @@ from seriatim import Limits
 from seriatim.client.events import Event
 from seriatim.client.inbox import Inbox
 from seriatim.model import Gap, InputError, QueueFull
-from tests.client.test_publishing import Gate, world
+from tests.client.test_publishing import Gate
+from tests.client.world import world
 
 
 async def test_as_many_bytes_as_it_says_and_the_event_that_goes_beyond() -> None:

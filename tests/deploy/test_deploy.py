@@ -12,17 +12,18 @@ import tomllib
 import urllib.request
 from collections.abc import Iterator
 from configparser import ConfigParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from seriatim.brokers.nats.server import NatsServer
 from seriatim.server.config import parse_config
 from tests.cli.processes import ENVIRONMENT, PROGRAM, WAIT_S
 from tests.waiting import wait
 
+yaml: Any = import_module("yaml")  # it has no types; Spark's pipelines bring it along
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
@@ -186,7 +187,9 @@ def test_pods_serve_and_stand_by(tmp_path: Path, nats: NatsServer) -> None:
     stateful_set = next(each for each in documents if each["kind"] == "StatefulSet")
     container = stateful_set["spec"]["template"]["spec"]["containers"][0]
     assert container["command"] == ["/bin/sh", "-c"]
-    pods = [Here(tmp_path / name, nats.url) for name in ("root-0", "root-1") if not (tmp_path / name).mkdir()]
+    for name in ("root-0", "root-1"):
+        (tmp_path / name).mkdir()
+    pods = [Here(tmp_path / name, nats.url) for name in ("root-0", "root-1")]
     pods[1].file.write_text(pods[0].file.read_text())  # one file for all
     processes = []
     try:

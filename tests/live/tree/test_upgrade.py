@@ -14,6 +14,7 @@ from seriatim.brokers.nats.server import NatsServer
 from seriatim.live.server import SequencerServer
 from seriatim.model import ConnectionFailed, SeriatimError
 from seriatim.runtime.net import dialer
+from seriatim.runtime.net.wire import VERSION
 from seriatim.server.config import ClusterConfig, parse_config
 from tests.waiting import until
 
@@ -64,7 +65,7 @@ async def test_every_node_is_started_again_while_events_flow(tmp_path: Path) -> 
             publishers = [asyncio.create_task(publish_until(stop, bus, k)) for k, bus in enumerate((one, two))]
             for name in ("eu", "root", "us"):
                 before = seen[0]
-                await until(lambda before=before: seen[0] > before + 50, "events flow")  # type: ignore[misc]
+                await until(lambda before=before: seen[0] > before + 50, "events flow")
                 epoch = servers[name].status().nodes[0].epoch
                 await servers[name].stop()
                 servers[name] = SequencerServer(config, [name])
@@ -89,8 +90,8 @@ async def test_another_wire_version_is_refused_and_told(tmp_path: Path, monkeypa
     async with NatsServer() as nats:
         config = cluster(nats.url, tmp_path)
         async with SequencerServer(config, ["root"]) as root:
-            monkeypatch.setattr(dialer, "VERSION", dialer.VERSION + 1)
-            told = f"it speaks version {dialer.VERSION}, and this server {dialer.VERSION - 1}"
+            monkeypatch.setattr(dialer, "VERSION", VERSION + 1)
+            told = f"it speaks version {VERSION + 1}, and this server {VERSION}"
             async with SequencerServer(config, ["eu"]) as eu:
                 await until(lambda: told in str(eu.explain()), "explain of the node says it")
                 assert any("root" in line for line in eu.explain()[0].waits)

@@ -1,9 +1,13 @@
 """Removing a topic: its home refuses while it is held, settles what is open, and numbers go on behind what was."""
 
+import random
+
 import pytest
 
-from seriatim.model import BROKER, Notification
+from seriatim.model import BROKER, Gap, Notification
 from seriatim.order import SequencingTree
+from seriatim.protocols import broker
+from seriatim.protocols.broker import Broker
 from seriatim.protocols.machine import Effects
 from seriatim.protocols.tree import Sequencer, SequencerNode
 from seriatim.protocols.tree.messages import Add, Inquire, Refused, Remove, Subscribe, Ticket
@@ -150,3 +154,102 @@ def test_a_topic_is_made_before_anybody_uses_it() -> None:
     assert list(home.state.homes) == ["A"]
     home.step("mallory", Remove("A", True), 0.0)
     assert home.state.removed == {}
+
+
+TOPICS = "ABC"
+
+
+class World:
+    """Random publications, changes of subscriptions, removals and restarts."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.tree = SequencingTree.star({"A": 1, "B": 2, "C": 1}, leaves=2)
+        self.net = Net(self.tree, options_for("log", order_log=True))
+        self.published: dict[str, int] = dict.fromkeys(TOPICS, 0)
+        self.removed = 0
+        for name in "rst":
+            self.net.subscriber(name)
+
+    def step(self) -> None:
+        net, dice = self.net, self.dice
+        match dice.randrange(7):
+            case 0 | 1 | 2 | 6:
+                topic = dice.choice(TOPICS)
+                self.published[topic] += 1
+                net.publish("p", topic, f"{topic}{self.published[topic]}")
+            case 3:
+                name, topic = dice.choice("rst"), dice.choice(TOPICS)
+                if net.subscriber(name).topics:
+                    net.change(name, remove="".join(net.subscriber(name).topics))
+                else:
+                    net.change(name, add=topic + dice.choice(TOPICS))
+            case 4:
+                topic = dice.choice(TOPICS)
+                home = self.tree.home(topic)
+                is_free = net.node(home).inner.why_kept(topic) is None
+                net.step(home, home, Remove(topic))
+                net.wait(100.0)
+                net.run()
+                self.removed += is_free
+                assert net.node(home).state.sequencer.removed.get(topic, True)
+            case 5:
+                node = dice.choice(list(self.tree.parents))
+                net.crash(node)
+                net.take_over(node)
+        net.wait(200.0)
+
+
+def problem_in(seed: int) -> tuple[str, int]:
+    """What is wrong after one random world, and how many topics were removed in it."""
+    world = World(seed)
+    for _ in range(60):
+        world.step()
+    world.net.change("z", add=TOPICS)  # so that also what nobody watched since a removal is numbered
+    world.net.wait(2_000.0)
+    ranges = world.net.broker.state.order.ranges
+    order = [(each.topic, number) for each in ranges for number in range(each.first, each.last + 1)]
+    if sorted(order) != [(topic, n) for topic in TOPICS for n in range(1, world.published[topic] + 1)]:
+        return "the order log has not each number once", world.removed
+    places = {event: place for place, event in enumerate(order)}
+    for name in "rst":
+        seen = [places[event] for event in numbers(world.net, name)]
+        if seen != sorted(set(seen)):
+            return f"{name} contradicts the order log", world.removed
+        if world.net.all_told(name, Gap):
+            return f"{name} has lost events", world.removed
+    return "", world.removed
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_in_random_worlds_everybody_agrees_and_nothing_is_lost(block: int) -> None:
+    removed = 0
+    for seed in range(20 * block, 20 * block + 20):
+        problem, count = problem_in(seed)
+        assert not problem, f"seed {seed}: {problem}"
+        removed += count
+    assert removed > 20
+
+
+def test_a_broker_that_drops_what_is_not_numbered_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drop_all(self: Broker, source: str, message: Discard, effects: Effects) -> None:
+        state = self._topic(message.topic)
+        state.first_available = len(state.log) + 1
+        state.log[:], state.watchers[:] = [None] * len(state.log), []
+        effects.send.append((source, Discarded(message.topic, message.last)))
+
+    net = Net(SequencingTree.single("A"), options_for("log", order_log=True))
+    monkeypatch.setitem(broker._HANDLERS, Discard, drop_all)
+    net.hold_back(Grown)
+    net.publish("p", "A", "a1")
+    net.lose()
+    remove(net, "A")
+    assert net.broker.state.order.ranges == [], "the number is lost"
+    monkeypatch.undo()
+    net = Net(SequencingTree.single("A"), options_for("log", order_log=True))
+    net.hold_back(Grown)
+    net.publish("p", "A", "a1")
+    net.lose()
+    remove(net, "A")
+    net.wait(1_000.0)
+    assert [(each.topic, each.last) for each in net.broker.state.order.ranges] == [("A", 1)]
