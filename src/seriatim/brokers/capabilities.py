@@ -18,6 +18,7 @@ from seriatim.runtime import Journal
 
 BROKER = "broker:"  # in place of a folder: the log is kept on the broker
 IN_FLIGHT = 2_000
+OTHERS_S = 0.1  # how long other answers are waited for, after the first
 
 C = TypeVar("C")
 
@@ -35,6 +36,11 @@ class Requests(Protocol):
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
         """Ask. None: nobody answered."""
 
+    async def request_all(
+        self, subject: str, data: bytes, timeout_s: float, enough: Callable[[list[bytes]], bool]
+    ) -> list[bytes]:
+        """Ask everybody, and wait a moment longer for other answers after the first, until these are `enough`."""
+
     async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
         """Answer such questions until the broker is closed; None: say nothing."""
 
@@ -47,6 +53,16 @@ class Records(Protocol):
 
     async def kept(self, name: str) -> bytes | None:
         """The last record under this name. None: there is none."""
+
+
+class Register(Protocol):
+    """One small record that all processes of a cluster go by. It is replaced by compare-and-set."""
+
+    async def read(self) -> tuple[bytes, int] | None:
+        """The record and its version, from 1. None: there is none."""
+
+    async def write(self, data: bytes, after: int) -> int | None:
+        """Put this behind the version that was read; 0: there was none. Returns its version. None: it was changed."""
 
 
 class FencedJournal(Journal, Protocol):

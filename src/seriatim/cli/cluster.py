@@ -15,7 +15,7 @@ from seriatim.brokers.urls import shown
 from seriatim.cli.common import check_outlives, opened
 from seriatim.client.brokered.discovery import ask_for_description
 from seriatim.model import ConnectionFailed, Node
-from seriatim.server.description import ClusterDescription, decode_description
+from seriatim.server.description import ClusterDescription
 from seriatim.server.status import NodeExplanation, NodeStatus, node_subject
 
 LEAST_S = 0.1  # to ask a last question
@@ -72,4 +72,4 @@ async def find_cluster(url: str, name: str, timeout_s: float) -> AsyncIterator[C
         if answer is None:
             fix = "start one with `seriatim serve` or `seriatim up`"
             raise ConnectionFailed(f"no sequencer answers for cluster {name!r} on {shown(url)}; {fix}")
-        yield Cluster(broker, decode_description(answer), max(LEAST_S, deadline_s - time.monotonic()))
+        yield Cluster(broker, answer, max(LEAST_S, deadline_s - time.monotonic()))

@@ -240,6 +240,10 @@ class Streams:
             age["duplicate_window"] = int(min(age_s, DUPLICATES_S) * NANOSECONDS)
         return await self._other(self.names.order_stream, self.names.order_subject, {}, age)
 
+    async def register(self, name: str) -> str:
+        """The stream of one record of the cluster."""
+        return await self._other(self.names.register_stream(name), self.names.register_subject(name), {"max_age": 0})
+
     async def logs(self, table: str) -> str:
         return await self._other(self.names.logs_stream(table), self.names.logs_subject(table), {})
 
