@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from seriatim.model import InputError, JournalError, Number, Position, Topic
+from seriatim.model import InputError, JournalError, Number, Position, RequestRefused, Topic
 from seriatim.protocols.with_broker import OrderRead
 from seriatim.runtime import Journal
 
@@ -28,6 +28,14 @@ def required(capability: C | None, field: str, what: str, fix: str) -> C:
     if capability is None:
         raise InputError(field, f"this broker {what}", fix)
     return capability
+
+
+class AnotherLog(RequestRefused):
+    """The log of a topic is not the one that was numbered: it was deleted. `events`: how many its successor holds."""
+
+    def __init__(self, text: str, events: int = 0) -> None:
+        super().__init__(text)
+        self.events = events
 
 
 class Requests(Protocol):

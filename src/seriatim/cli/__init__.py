@@ -32,6 +32,7 @@ GROUPS = {
         "broker": "Run one broker of an overlay that filters by content.",
         "status": "Show the nodes of a running cluster.",
         "explain": "Say what waits for what in a running cluster.",
+        "accept": "Accept that the stream of a topic was deleted on purpose.",
         "order": "Print the order log: one order of all events.",
         "bench": "Load a broker: events per second, and how late they are notified.",
     },

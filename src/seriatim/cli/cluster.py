@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import required
+from seriatim.brokers.naming import ordered_topic
 from seriatim.brokers.urls import shown
 from seriatim.cli.common import check_outlives, opened
 from seriatim.client.brokered.discovery import ask_for_description
-from seriatim.model import ConnectionFailed, Node
+from seriatim.model import ConnectionFailed, Node, Topic
 from seriatim.server.description import ClusterDescription
 from seriatim.server.status import NodeExplanation, NodeStatus, node_subject
 
@@ -54,6 +55,17 @@ class Cluster:
         nodes = list(self.description.parents)
         subjects = [node_subject(self.description.cluster, "explain", node) for node in nodes]
         return list(zip(nodes, await self._ask(subjects, NodeExplanation), strict=True))
+
+    def ordered_topic(self, name: Topic) -> Topic:
+        """The topic, or the bucket, that events published as `name` are ordered as."""
+        return ordered_topic(name, self.description.buckets)
+
+    async def ask_node(self, node: Node, what: str, question: Struct, type_: type[_Answer]) -> _Answer | None:
+        """What the process that runs a node answers. None: nobody does."""
+        requests = required(self._broker.requests, "url", "has no request and reply", "use one that has")
+        subject, data = node_subject(self.description.cluster, what, node), msgspec.json.encode(question)
+        answer = await requests.request(subject, data, self._timeout_s)
+        return msgspec.json.decode(answer, type=type_) if answer is not None else None
 
     async def _ask(self, subjects: list[str], type_: type[_Answer]) -> list[_Answer | None]:
         fix = "ask the admin port of each process"

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from msgspec import structs
@@ -85,6 +85,10 @@ class Served(ABC, Generic[AnyHost]):
     @abstractmethod
     def waits(self, host: AnyHost) -> list[str]:
         """What is unfinished at the machine."""
+
+    def answers(self) -> Mapping[str, Callable[[bytes], bytes | None]]:
+        """What else this node answers on the broker while it is active, under which word."""
+        return {}
 
     def neighbours(self) -> Mapping[Node, frozenset[Node]] | None:
         """Which nodes may talk to each other; None: along the tree."""

@@ -396,3 +396,5 @@ async def _answer_for(broker: Requests, cluster: str, node: Served[Any]) -> None
     await broker.answer(node_subject(cluster, "status", node.node, node.place), status)
     await broker.answer(node_subject(cluster, "status", node.node), status_if_active)
     await broker.answer(node_subject(cluster, "explain", node.node), explain_if_active)
+    for word, answer in node.answers().items():
+        await broker.answer(node_subject(cluster, word, node.node), answer)

@@ -199,6 +199,16 @@ class Broker(Machine):
             voids = say.Voids(topic, first, len(state.log))
             effects.send.extend([(listener, voids) for listener in state.listeners])
 
+    def _renew(self, source: Address, message: say.Renew, effects: Effects) -> None:
+        """The log goes on at `first`, without what was before. A repeat changes nothing."""
+        state, last = self._topic(message.topic), message.first - 1
+        dropped = sum(event is not None for event in state.log[:last])
+        state.log[:last] = [None] * last
+        if state.first_available < message.first:
+            state.first_available = message.first
+            effects.send.extend([(each, say.Trimmed(message.topic, message.first)) for each in state.listeners])
+        effects.send.append((source, say.Renewed(message.topic, message.first, dropped)))
+
     def _watch(self, source: Address, message: say.Watch, effects: Effects) -> None:
         for topic in sorted(message.topics):
             state = self._topic(topic)
@@ -384,6 +394,7 @@ _last, _number = attrgetter("last"), attrgetter("number")
 _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Append: Broker._append,
     say.Watch: Broker._watch,
+    say.Renew: Broker._renew,
     say.Stamped: Broker._stamped,
     say.Staged: Broker._staged,
     say.Attend: Broker._attend,

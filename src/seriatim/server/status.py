@@ -83,7 +83,7 @@ class NodeExplanation(Struct, frozen=True, kw_only=True):
     left_out: int = 0
 
 
-def node_subject(cluster: str, what: Literal["status", "explain"], node: Node, place: int | None = None) -> str:
+def node_subject(cluster: str, what: str, node: Node, place: int | None = None) -> str:
     """Where on the broker to ask. Without a place the active process answers; with one, the process at that address of
     the node, active or not."""
     return f"_{cluster}.{what}.{node}" + (f".{place}" if place is not None else "")

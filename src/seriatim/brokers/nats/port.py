@@ -46,6 +46,7 @@ from seriatim.protocols.with_broker import (
     Listen,
     Ordered,
     ReadOrder,
+    Renew,
     Staged,
     Stamped,
     Unfollow,
@@ -123,6 +124,8 @@ class JetStreamPort(Port):
                     fetching.close()
             case Fetch():
                 self._fetch(message)
+            case Renew():
+                self.watcher.renew(message)
             case Watch():
                 for topic in sorted(message.topics):
                     self.watcher.watch(topic)

@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 from seriatim.brokers.naming import Names, check_topic, is_bucket
 from seriatim.brokers.nats.api import NANOSECONDS, Api, StreamConfig, StreamNameInUse, StreamNotFound, SubjectsOverlap
 from seriatim.brokers.nats.members import Members
-from seriatim.model import InputError, Node, SeriatimError, Topic
+from seriatim.model import InputError, Node, Number, SeriatimError, Topic
 
 logger = logging.getLogger(__name__)
 
@@ -144,6 +144,13 @@ class Streams:
                 return await self._bucket(topic)
             self._logs[topic] = self._logs.get(topic) or await self._topic(topic)
             return {}
+
+    async def create_log(self, topic: Topic, first: Number, metadata: dict[str, str]) -> None:
+        """Make the log of a topic again, whose first position is this one."""
+        stream = self.names.log_stream(topic)
+        subjects = [topic] if not self.names.buckets else [self.names.log_subject(topic)]
+        config = self._log_config(stream, subjects)
+        await self.api.create_stream({**config, "first_seq": first, "metadata": metadata})
 
     async def _topic(self, topic: Topic) -> str:
         stream = self.names.log_stream(topic)

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from seriatim.live.served import Served
+from seriatim.live.tree.acceptance import answer_acceptance
 from seriatim.live.tree.active import ActiveProcess
 from seriatim.live.tree.host import NodeHost
 from seriatim.live.tree.standby import Standby
@@ -121,6 +122,13 @@ class ServedNode(Served[NodeHost]):
                     began_s = time.perf_counter()
                 spent_s += time.perf_counter() - began_s
             await asyncio.sleep(max(SURVEY_PAUSE_S, spent_s / SURVEY_SHARE))
+
+    def answers(self) -> Mapping[str, Callable[[bytes], bytes | None]]:
+        def accept(data: bytes) -> bytes | None:
+            host = self.host
+            return answer_acceptance(host, data) if host is not None and self.role == "active" else None
+
+        return {"accept": accept}
 
     def needed(self) -> list[Node]:
         return self.dials()

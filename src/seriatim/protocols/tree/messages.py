@@ -10,7 +10,7 @@ from msgspec import Struct
 from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import OrderedRange
 from seriatim.protocols.proofs import Proof
-from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Start, Trimmed, Written
+from seriatim.protocols.with_broker import Grown, Kept, OrderKept, Renewed, Start, Trimmed, Written
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -310,6 +310,12 @@ class BeginOrder(Struct, frozen=True, tag=True):
     """A node to itself: keep the order from now on."""
 
 
+class AcceptLog(Struct, frozen=True, tag=True):
+    """Host → home: the operator accepts that the log of this topic was deleted, and is another one from now on."""
+
+    topic: Topic
+
+
 class OrderFound(Struct, frozen=True, tag=True):
     """Host → root: the order log holds so many positions, more than this node knows of, and these topics up to there.
 
@@ -321,8 +327,8 @@ class OrderFound(Struct, frozen=True, tag=True):
 
 
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
-FromBroker: TypeAlias = Grown | Kept | OrderKept | Trimmed | Written
+FromBroker: TypeAlias = Grown | Kept | OrderKept | Renewed | Trimmed | Written
 Climbing: TypeAlias = Pass | Announce | Cut | Summary
 BetweenNodes: TypeAlias = Pass | Announce | Cut | Summary | Routed
-ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | AcceptLog
 Input: TypeAlias = FromClients | FromBroker | BetweenNodes | ToItself  # what a node takes, and its journal keeps

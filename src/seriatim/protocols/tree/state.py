@@ -98,6 +98,7 @@ class SequencerState(Struct, array_like=True):
     joins: dict[Address, dict[Topic, Join]] = field(default_factory=dict)
     open_tickets: dict[Address, int] = field(default_factory=dict)
     order: OrderState = field(default_factory=OrderState)
+    renewing: dict[Topic, Number] = field(default_factory=dict)  # another log goes on here; the broker has yet to know
 
 
 def new_state(options: TreeOptions) -> SequencerState:
