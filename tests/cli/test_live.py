@@ -79,7 +79,7 @@ def test_status_explain_and_the_admin_port(cluster: dict[str, Any]) -> None:
     shown = run("status", "--url", cluster["url"])
     assert shown.returncode == 0, shown
     assert shown.stdout.startswith("cluster seriatim: log mode, global order\nnode  role")
-    assert "root  active  1" in shown.stdout
+    assert "root  active  ok" in shown.stdout
     listed = run("status", "--url", cluster["url"], "--json")
     assert '"role": "active"' in listed.stdout
     explained = run("explain", "--url", cluster["url"])

@@ -163,9 +163,9 @@ async def test_sequencers_are_found_once_they_answer() -> None:
     class Asked(MemoryBroker):
         questions = 0
 
-        async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
+        async def request_all(self, *question: Any) -> list[bytes]:
             self.questions += 1
-            return await super().request(subject, data, timeout_s)
+            return await super().request_all(*question)
 
     broker = Asked()
     asking = asyncio.ensure_future(find_description(broker, settings(cluster="shop", timeout_s=60.0)))

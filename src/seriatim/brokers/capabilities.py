@@ -12,12 +12,13 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from seriatim.model import InputError, JournalError, Number, Position, Topic
+from seriatim.model import InputError, JournalError, Number, Position, RequestRefused, Topic
 from seriatim.protocols.with_broker import OrderRead
 from seriatim.runtime import Journal
 
 BROKER = "broker:"  # in place of a folder: the log is kept on the broker
 IN_FLIGHT = 2_000
+OTHERS_S = 0.1  # how long other answers are waited for, after the first
 
 C = TypeVar("C")
 
@@ -29,11 +30,24 @@ def required(capability: C | None, field: str, what: str, fix: str) -> C:
     return capability
 
 
+class AnotherLog(RequestRefused):
+    """The log of a topic is not the one that was numbered: it was deleted. `events`: how many its successor holds."""
+
+    def __init__(self, text: str, events: int = 0) -> None:
+        super().__init__(text)
+        self.events = events
+
+
 class Requests(Protocol):
     """Questions and answers on subjects."""
 
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
         """Ask. None: nobody answered."""
+
+    async def request_all(
+        self, subject: str, data: bytes, timeout_s: float, enough: Callable[[list[bytes]], bool]
+    ) -> list[bytes]:
+        """Ask everybody, and wait a moment longer for other answers after the first, until these are `enough`."""
 
     async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
         """Answer such questions until the broker is closed; None: say nothing."""
@@ -60,6 +74,16 @@ class LogFacts(Struct, frozen=True, kw_only=True):
     bytes: int = 0
     limits: str = ""
     is_ours: bool = True  # made by this cluster, and not by somebody else
+
+
+class Register(Protocol):
+    """One small record that all processes of a cluster go by. It is replaced by compare-and-set."""
+
+    async def read(self) -> tuple[bytes, int] | None:
+        """The record and its version, from 1. None: there is none."""
+
+    async def write(self, data: bytes, after: int) -> int | None:
+        """Put this behind the version that was read; 0: there was none. Returns its version. None: it was changed."""
 
 
 class FencedJournal(Journal, Protocol):

@@ -123,6 +123,14 @@ class Names:
         """Where a node tells stamps of a topic as far as they are. No stream keeps it."""
         return f"{self.prefix}.stages.{escape(node)}.{escape(topic)}"
 
+    def register_stream(self, name: str) -> str:
+        """The stream that holds one record of the cluster."""
+        return f"{self.cluster}-{name}"
+
+    def register_subject(self, name: str) -> str:
+        """What this record is published as."""
+        return f"{self.prefix}.{name}"
+
     @property
     def order_stream(self) -> str:
         """The stream of the order log."""

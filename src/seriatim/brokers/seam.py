@@ -41,6 +41,7 @@ from seriatim.brokers.capabilities import (
     LogFacts,
     OrderLog,
     Records,
+    Register,
     ReplayPlace,
     ReplayPublisher,
     Requests,
@@ -214,6 +215,10 @@ class Broker:
     @property
     def records(self) -> Records | None:
         """Small records by name."""
+        return None
+
+    def register(self, name: str) -> Register | None:
+        """A record of the cluster, replaced by compare-and-set."""
         return None
 
     def journals(self, cluster: str, replicas: int) -> FencedJournals | None:

@@ -36,6 +36,7 @@ GROUPS = {
         "apply": "Bring a running cluster to a plan, while events flow.",
         "topics": "List the topics of a cluster; add and remove them.",
         "durables": "List durable subscriptions and how far they are; remove them.",
+        "accept": "Accept that the stream of a topic was deleted on purpose.",
         "order": "Print the order log: one order of all events.",
         "bench": "Load a broker: events per second, and how late they are notified.",
     },

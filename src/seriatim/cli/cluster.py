@@ -11,11 +11,12 @@ from msgspec import Struct
 
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import Requests, required
+from seriatim.brokers.naming import ordered_topic
 from seriatim.brokers.urls import kind_of, shown
 from seriatim.cli.common import check_outlives, opened
 from seriatim.client.brokered.discovery import ask_for_description
-from seriatim.model import ConnectionFailed, Node
-from seriatim.server.description import ClusterDescription, decode_description
+from seriatim.model import ConnectionFailed, Node, Topic
+from seriatim.server.description import ClusterDescription
 from seriatim.server.status import NodeExplanation, NodeStatus, node_subject
 
 LEAST_S = 0.1  # to ask a last question
@@ -55,13 +56,17 @@ class Cluster:
         subjects = [node_subject(self.description.cluster, "explain", node) for node in nodes]
         return list(zip(nodes, await self._ask(subjects, NodeExplanation), strict=True))
 
+    def ordered_topic(self, name: Topic) -> Topic:
+        """The topic, or the bucket, that events published as `name` are ordered as."""
+        return ordered_topic(name, self.description.buckets)
+
     @property
     def requests(self) -> Requests | None:
         """How to ask on the broker."""
         return self.broker.requests
 
     async def ask_node(self, node: Node, what: str, question: Struct, type_: type[_Answer]) -> _Answer:
-        """What the process that runs a node answers to one of INVENTORY. ConnectionFailed: nobody does."""
+        """What the process that runs a node answers to such a question. ConnectionFailed: nobody does."""
         subject, data = node_subject(self.description.cluster, what, node), msgspec.json.encode(question)
         (answer,) = await self._ask([subject], type_, data)
         if answer is None:
@@ -86,4 +91,4 @@ async def find_cluster(url: str, name: str, timeout_s: float) -> AsyncIterator[C
         if answer is None:
             fix = "start one with `seriatim serve` or `seriatim up`"
             raise ConnectionFailed(f"no sequencer answers for cluster {name!r} on {shown(url)}; {fix}")
-        yield Cluster(broker, decode_description(answer), max(LEAST_S, deadline_s - time.monotonic()))
+        yield Cluster(broker, answer, max(LEAST_S, deadline_s - time.monotonic()))

@@ -28,8 +28,8 @@ def command(url: str, cluster: str, timeout_s: float, as_json: bool, **files: st
 
     Each node names its unfinished work: ranges of numbers without a stamp or not yet kept by the broker, joins under
     way, messages that a neighbour has not acknowledged, connections that are down. It also names the subscribers that
-    have waited for longer than `times.patience_ms`, and what for: they tell the homes of their topics. Under load there
-    is always some unfinished work; it is a problem only if the same work stays unfinished.
+    have waited for longer than `times.patience_ms`, and what for: they tell the homes of their topics. Under
+    load there is always some unfinished work; it is a problem only if the same work stays unfinished.
 
     \b
     Examples:

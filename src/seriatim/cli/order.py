@@ -95,7 +95,6 @@ async def found_log(url: str, cluster: str, timeout_s: float) -> AsyncIterator[O
     """The order log of a cluster. InputError: it has none, and why."""
     from seriatim.brokers.urls import kind_of, open_broker
     from seriatim.client.brokered.discovery import ask_for_description
-    from seriatim.server.description import decode_description
 
     broker = open_broker(url, **kind_of(url).cluster_options(cluster, None, {}))
     await broker.open()
@@ -104,8 +103,7 @@ async def found_log(url: str, cluster: str, timeout_s: float) -> AsyncIterator[O
         if log is None:
             raise InputError("--url", "this broker keeps no log, so it keeps no order log", "use one that keeps logs")
         if await log.bounds() is None:
-            answer = await ask_for_description(broker, cluster, min(DESCRIPTION_S, timeout_s))
-            description = decode_description(answer) if answer is not None else None
+            description = await ask_for_description(broker, cluster, min(DESCRIPTION_S, timeout_s))
             if description is not None and description.order != "global":
                 pairwise = "its order is pairwise, so no one order fits what everybody sees"
                 why = "it orders by atoms, which keep none" if description.order == "atoms" else pairwise

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
@@ -19,6 +19,7 @@ from msgspec.json import encode
 from seriatim.brokers import Broker
 from seriatim.brokers.capabilities import FencedJournal, FencedJournals, Requests, required
 from seriatim.brokers.urls import open_broker, shown
+from seriatim.live.agreement import Agreement
 from seriatim.live.metrics import add_nodes
 from seriatim.live.served import Served
 from seriatim.model import Closed, InputError, Node, SeriatimError
@@ -32,6 +33,7 @@ from seriatim.server.admin import AdminServer
 from seriatim.server.config import ON_BROKER, ClusterConfig, exposed_without_token, lacks_node_token
 from seriatim.server.description import MOVED, VERSION, ClusterDescription, describe_subject, encode_description
 from seriatim.server.health import Ledger, Problem, Trouble
+from seriatim.server.layout import of_config
 from seriatim.server.machine_check import check_machine, room_for_connections
 from seriatim.server.metrics import Metrics, add_listeners, add_process
 from seriatim.server.moving import admin_subject
@@ -67,6 +69,8 @@ class SequencerServer:
         self.options = _options(config)
         self.served: dict[Node, Served[Any]] = {}
         self.broker: Broker = _broker(config)
+        self.agreement = Agreement(self.broker, of_config(config))
+        self._watching: asyncio.Task[None] | None = None
         self.metrics = Metrics()
         add_nodes(self.metrics, self.served)
         self._ledger = Ledger()
@@ -109,17 +113,19 @@ class SequencerServer:
         if self.options.mode == "log" and not self.broker.knows_repeats:
             consequence = "an event that is sent again may be in the log twice"
             logger.warning("broker does not know repeats: broker=%s reason=%s", shown(self.config.broker), consequence)
+        await self.agreement.reach()
         await self._open_journals()
         kind = self._kind()
         for name in self.nodes:
             served = kind(self, name)
             self.served[name] = served
             await served.listen()
-        describer = Describer(self.broker, self.config, self.options, self.served.values())
+        describer = Describer(self.broker, self.config, self.options, self.served.values(), self.agreement)
         self._connect_nodes()
         for served in self.served.values():
             await served.start()
-        await answer_questions(self.broker, self.config.cluster, describer, self.served.values())
+        await answer_questions(self.broker, describer, self.served.values())
+        self._watching = asyncio.get_running_loop().create_task(self.agreement.watch())
         add_process(self.metrics)
         add_listeners(self.metrics, {name: served.listener for name, served in self.served.items()})
         self._stage = "serving"
@@ -175,6 +181,9 @@ class SequencerServer:
         self._stage = "stopped"
         if self._admin is not None:
             await self._admin.stop()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         paths = self.config.tree.paths
         for served in sorted(self.served.values(), key=lambda served: -len(paths[served.node])):
             await served.stop()
@@ -241,6 +250,7 @@ class SequencerServer:
             yield Trouble("starting" if self._stage == "starting" else "stopped", "", f"the process is {self._stage}")
         elif (problem := self.broker.problem) is not None:
             yield Trouble("broker", "", problem)
+        yield from self.agreement.troubles()
 
     def status(self) -> ServerStatus:
         return ServerStatus(
@@ -326,14 +336,21 @@ def _broker(config: ClusterConfig) -> Broker:
 
 class Describer:
     """The cluster as clients see it: as it is now, as far as the nodes of this process know. InputError: it does not
-    fit into a message."""
+    fit into a message. A process that has another layout than the cluster does not describe it."""
 
     def __init__(
-        self, broker: Broker, config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]
+        self,
+        broker: Broker,
+        config: ClusterConfig,
+        options: TreeOptions,
+        served: Iterable[Served[Any]],
+        agreement: Agreement,
     ) -> None:
+        self.cluster = config.cluster
         self._config = config
         self._served = list(served)
-        self._described = _described(config, options, self._served)
+        self._agreement = agreement
+        self._described = _described(config, options, self._served, agreement)
         self._encoded = encode_description(self._described)
         self._moves = 0
         if len(self._encoded) > broker.payload_bytes_max:
@@ -342,7 +359,9 @@ class Describer:
             raise InputError("homes", f"{problem}{broker.payload_bytes_max}", fix)
 
     def encoded(self) -> bytes | None:
-        """None: no node of this process runs, so others know better."""
+        """None: no node of this process runs, or it has another layout; others know better."""
+        if self._agreement.problem:
+            return None
         if self._config.order == "atoms":
             return self._encoded
         known = [found for each in self._served if (found := each.moves()) is not None]
@@ -362,7 +381,9 @@ class Describer:
         return self._encoded
 
 
-def _described(config: ClusterConfig, options: TreeOptions, served: Iterable[Served[Any]]) -> ClusterDescription:
+def _described(
+    config: ClusterConfig, options: TreeOptions, served: Collection[Served[Any]], agreement: Agreement
+) -> ClusterDescription:
     addresses: dict[Node, list[str]] = {name: list(node.addresses) for name, node in config.nodes.items()}
     for node in served:
         addresses[node.node][node.place] = node.address  # with its real port
@@ -373,6 +394,8 @@ def _described(config: ClusterConfig, options: TreeOptions, served: Iterable[Ser
         broker_options=config.broker_options,
         token_needed=bool(config.security.token_file),
         tls=bool(config.security.certificate),
+        layout_version=agreement.version,
+        by=[node.node for node in served],
     )
     if config.order == "atoms":
         ingresses = list(config.playing("ingress"))
@@ -387,8 +410,9 @@ def _described(config: ClusterConfig, options: TreeOptions, served: Iterable[Ser
     return described
 
 
-async def answer_questions(broker: Broker, cluster: str, describer: Describer, served: Iterable[Served[Any]]) -> None:
+async def answer_questions(broker: Broker, describer: Describer, served: Iterable[Served[Any]]) -> None:
     """Answer from now on, until the broker is closed. On brokers without requests, the description is a record."""
+    cluster = describer.cluster
     if (requests := broker.requests) is None:
         fix = "use a broker with request and reply, or with records"
         records = required(broker.records, "broker", "has no way for clients to find the sequencers", fix)

@@ -221,6 +221,16 @@ class Broker(Machine):
             effects.send.extend([(address, say.Trimmed(topic, last + 1)) for address in state.listeners])
         effects.send.append((source, say.Discarded(topic, last)))
 
+    def _renew(self, source: Address, message: say.Renew, effects: Effects) -> None:
+        """The log goes on at `first`, without what was before. A repeat changes nothing."""
+        state, last = self._topic(message.topic), message.first - 1
+        dropped = sum(event is not None for event in state.log[:last])
+        state.log[:last] = [None] * last
+        if state.first_available < message.first:
+            state.first_available = message.first
+            effects.send.extend([(each, say.Trimmed(message.topic, message.first)) for each in state.listeners])
+        effects.send.append((source, say.Renewed(message.topic, message.first, dropped)))
+
     def _watch(self, source: Address, message: say.Watch, effects: Effects) -> None:
         for topic in sorted(message.topics):
             state = self._topic(topic)
@@ -434,6 +444,7 @@ _HANDLERS: dict[type, Callable[[Broker, Address, Any, Effects], None]] = {
     say.Discard: Broker._discard,
     say.Begin: Broker._begin,
     say.Unwatch: Broker._unwatch,
+    say.Renew: Broker._renew,
     say.Stamped: Broker._stamped,
     say.Staged: Broker._staged,
     say.Attend: Broker._attend,

@@ -320,6 +320,24 @@ class Discarded(Struct, frozen=True, tag=True):
     last: Number
 
 
+class Renew(Struct, frozen=True, tag=True):
+    """Home → broker: the log of this topic is another one than it was, and that is accepted. It goes on at `first`.
+
+    What it holds before that is dropped: it was never numbered. Repeated until it is answered with `Renewed`.
+    """
+
+    topic: Topic
+    first: Number
+
+
+class Renewed(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Broker → home: the log goes on at `first`; so many events were dropped."""
+
+    topic: Topic
+    first: Number
+    dropped: int = 0
+
+
 class Write(Struct, frozen=True, tag=True):
     """Ticket mode, publisher or home → broker: put this into the slot (topic, number), if it is empty.
 

@@ -85,7 +85,7 @@ class NodeExplanation(Struct, frozen=True, kw_only=True):
 
 
 def node_subject(cluster: str, what: str, node: Node, place: int | None = None) -> str:
-    """Where on the broker to ask: "status", "explain", or one of INVENTORY.
+    """Where on the broker to ask: "status", "explain", "accept", or one of INVENTORY.
 
     Without a place the active process answers; with one, the process at that address of the node, active or not.
     """

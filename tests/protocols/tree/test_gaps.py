@@ -94,7 +94,7 @@ def test_the_home_of_what_is_held_back_is_told_for_what() -> None:
         ("us", Inquire("B", 1, held=2, waits_for=("A", 1))),
     ]
     for state in ("published", "coming", "void", "lost"):
-        effects = subscriber.step("us", Answer("B", 1, state, {}, epoch=1), 110.0)  # type: ignore[arg-type]
+        effects = subscriber.step("us", Answer("B", 1, state, {}, epoch=1), 110.0)
         assert (effects.send, effects.notify) == ([], [])
     assert names(give(subscriber, "A", 1, now=120.0)) == ["A1", "B1", "C1", "B2"]
 

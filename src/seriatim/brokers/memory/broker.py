@@ -163,6 +163,12 @@ class MemoryBroker(Broker):
                 return said
         return None
 
+    async def request_all(
+        self, subject: str, data: bytes, timeout_s: float, enough: Callable[[list[bytes]], bool]
+    ) -> list[bytes]:
+        said = [reply(data) for reply in list(self._hub.answers.get(subject, ()))]
+        return [each for each in said if each is not None]
+
     async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
         self._hub.answers.setdefault(subject, []).append(reply)
         self._answering.append((subject, reply))

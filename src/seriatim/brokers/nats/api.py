@@ -110,6 +110,7 @@ class StreamConfig(Struct):
     allow_rollup_hdrs: bool = False
     mirror: dict[str, Any] | None = None
     subject_transform: dict[str, Any] | None = None
+    metadata: dict[str, str] | None = None
 
 
 class StreamAnswer(Answer):

@@ -1,11 +1,13 @@
 """What both NATS brokers have in common: one connection, its ports, and questions on plain subjects."""
 
+import asyncio
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Generic, TypeVar
 
 from nats.aio.msg import Msg
 
-from seriatim.brokers.capabilities import Requests
+from seriatim.brokers.capabilities import OTHERS_S, Requests
 from seriatim.brokers.naming import Names, check_topic, ordered_topic
 from seriatim.brokers.nats.credentials import NatsCredentials
 from seriatim.brokers.nats.link import NatsLink, no_responders
@@ -46,6 +48,7 @@ class NatsBroker(Broker, Generic[P]):
         self.topic_names = TopicNames()
         self._ports: set[P] = set()
         self._closed = False
+        self._inboxes = count(1)
 
     @property
     def payload_bytes_max(self) -> int:
@@ -84,6 +87,36 @@ class NatsBroker(Broker, Generic[P]):
         if isinstance(reply, RequestRefused):
             raise reply
         return None if reply is None or no_responders(reply) else reply.data
+
+    async def request_all(
+        self, subject: str, data: bytes, timeout_s: float, enough: Callable[[list[bytes]], bool]
+    ) -> list[bytes]:
+        answers: list[bytes] = []
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        inbox = self.link.inbox(f"all{next(self._inboxes)}")
+
+        def end() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def on_answer(message: Msg) -> None:
+            if no_responders(message):
+                end()
+                return
+            answers.append(message.data)
+            if enough(answers):
+                end()
+            elif len(answers) == 1:
+                loop.call_later(OTHERS_S, end)
+
+        self.link.listen(inbox, on_answer)
+        try:
+            if self.link.publish(subject, data, reply=inbox):
+                await asyncio.wait({done}, timeout=timeout_s)
+        finally:
+            self.link.unlisten(inbox)
+        return answers
 
     async def answer(self, subject: str, reply: Callable[[bytes], bytes | None]) -> None:
         def on_question(message: Msg) -> None:

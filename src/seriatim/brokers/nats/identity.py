@@ -8,17 +8,25 @@ Another time is not always another stream. A cluster gives a restored stream a n
 the same when somebody created a stream again that was there. Two things tell, both by the server's clock. A stream with
 messages from before its creation is an old one. And so is one that was seen under its earlier time *after* its
 creation.
+
+Somebody may delete a stream on purpose, and accept the one that is made anew (renewal.py). It then goes on behind the
+last number, and says in its metadata which streams it continues.
 """
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
 from seriatim.brokers.nats.api import StreamAnswer
 
-INSTEAD = "restore it, accept that it is another one (`seriatim topics accept`), or use another topic"
+INSTEAD = "restore it, accept that it is another one (`seriatim accept`), or use another topic"
 ADVICE = f"it was deleted and made anew; {INSTEAD}"
 GONE = f"was deleted; {INSTEAD}"
+
+
+CONTINUES = "seriatim.continues"  # metadata of a stream: when those that it continues were created
+CONTINUED_MAX = 16
 
 
 class Sighting(Struct, frozen=True):
@@ -41,10 +49,24 @@ def is_another(answer: StreamAnswer, known: Sighting) -> bool:
     """Whether a stream was made anew since that sighting, however far it has grown."""
     if not known.created or not answer.created or answer.created == known.created:
         return False
+    if known.created in continued(answer):
+        return False
     created = datetime.fromisoformat(answer.created)
     if known.at and datetime.fromisoformat(known.at) >= created:
         return False
     return datetime.fromisoformat(answer.state.first_ts) >= created
+
+
+def continued(answer: StreamAnswer) -> list[str]:
+    """When the streams were created that this one continues."""
+    return (answer.config.metadata or {}).get(CONTINUES, "").split(",")
+
+
+def continuing(metadata: Mapping[str, str] | None, created: Iterable[str]) -> dict[str, str]:
+    """The metadata of a stream that continues those created then, and what they continued."""
+    before = (metadata or {}).get(CONTINUES, "").split(",")
+    names = [each for each in dict.fromkeys([*before, *created]) if each]
+    return {**(metadata or {}), CONTINUES: ",".join(names[-CONTINUED_MAX:])}
 
 
 def stored_at(nanoseconds: str) -> str:

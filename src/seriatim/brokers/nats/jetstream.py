@@ -23,6 +23,7 @@ from seriatim.brokers.nats.messages import decode_stamps
 from seriatim.brokers.nats.order import NatsOrderLog
 from seriatim.brokers.nats.port import JetStreamPort
 from seriatim.brokers.nats.readers import Readers
+from seriatim.brokers.nats.register import NatsRegister
 from seriatim.brokers.nats.replay import NatsReplay
 from seriatim.brokers.nats.rows import NatsRowChannel
 from seriatim.brokers.nats.stages import Stages
@@ -82,6 +83,9 @@ class JetStreamBroker(NatsBroker[JetStreamPort]):
 
     async def topic_logs(self) -> dict[Topic, LogFacts]:
         return logs_among(await self.api.all_streams(), self.names)
+
+    def register(self, name: str) -> NatsRegister:
+        return NatsRegister(self.streams, name)
 
     def order_log(self) -> NatsOrderLog:
         return NatsOrderLog(self.streams)

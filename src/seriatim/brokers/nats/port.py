@@ -52,6 +52,7 @@ from seriatim.protocols.with_broker import (
     Listen,
     Ordered,
     ReadOrder,
+    Renew,
     Staged,
     Stamped,
     Unfollow,
@@ -144,6 +145,8 @@ class JetStreamPort(Port):
                 self.stamps.leave(message)
             case Discard():
                 self._removal(message)
+            case Renew():
+                self.watcher.renew(message)
             case Watch():
                 for topic in sorted(message.topics):
                     self.watcher.watch(topic, message.issued.get(topic, 0))

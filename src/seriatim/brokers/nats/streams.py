@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 from seriatim.brokers.naming import Names, check_topic, is_bucket
 from seriatim.brokers.nats.api import NANOSECONDS, Api, StreamConfig, StreamNameInUse, StreamNotFound, SubjectsOverlap
 from seriatim.brokers.nats.members import Members
-from seriatim.model import InputError, Node, SeriatimError, Topic
+from seriatim.model import InputError, Node, Number, SeriatimError, Topic
 
 logger = logging.getLogger(__name__)
 
@@ -146,6 +146,13 @@ class Streams:
             self._logs[topic] = self._logs.get(topic) or await self._topic(topic)
             return {}
 
+    async def create_log(self, topic: Topic, first: Number, metadata: dict[str, str]) -> None:
+        """Make the log of a topic again, whose first position is this one."""
+        stream = self.names.log_stream(topic)
+        subjects = [topic] if not self.names.buckets else [self.names.log_subject(topic)]
+        config = self._log_config(stream, subjects)
+        await self.api.create_stream({**config, "first_seq": first, "metadata": metadata})
+
     async def _topic(self, topic: Topic) -> str:
         stream = self.names.log_stream(topic)
         found = await self._find(stream)
@@ -247,6 +254,10 @@ class Streams:
     async def lives(self) -> str:
         """The stream of registered lives: the last message of each name is kept for ever."""
         return await self._other(self.names.lives_stream, f"{self.names.prefix}.lives.>", LAST_ONLY)
+
+    async def register(self, name: str) -> str:
+        """The stream of one record of the cluster."""
+        return await self._other(self.names.register_stream(name), self.names.register_subject(name), {"max_age": 0})
 
     async def logs(self, table: str) -> str:
         return await self._other(self.names.logs_stream(table), self.names.logs_subject(table), {})

@@ -36,14 +36,16 @@ from collections.abc import Callable
 from msgspec import Struct, field
 from nats.aio.msg import Msg
 
+from seriatim.brokers.capabilities import AnotherLog
 from seriatim.brokers.nats.api import RETRY_S, STREAM_NOT_FOUND, StreamAnswer, decode_info, failure, patiently
 from seriatim.brokers.nats.identity import GONE, Sighting, difference
 from seriatim.brokers.nats.link import Reply, no_responders
+from seriatim.brokers.nats.renewal import renew
 from seriatim.brokers.nats.stamps import StampChannel
 from seriatim.brokers.nats.streams import Streams
 from seriatim.brokers.seam import Deliver, OnError
 from seriatim.model import ConnectionFailed, Number, RequestRefused, SeriatimError, Topic
-from seriatim.protocols.with_broker import Grown, Trimmed, Watch
+from seriatim.protocols.with_broker import Grown, Renew, Trimmed, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +113,7 @@ class Watcher:
         self._rate_per_s = 0.0  # how fast all logs grow together
         self._counted, self._counted_since = 0, time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: set[Topic] = set()
         self._closed = False
         self._link.on_up.append(self._on_up)
         self._link.on_down.append(self._on_down)
@@ -147,6 +150,33 @@ class Watcher:
             self._begin(each)
         else:
             self._ask(each)
+
+    def renew(self, message: Renew) -> None:
+        """The log of a topic is another one, and that is accepted. Tried once; the home asks again."""
+        if message.topic not in self._renewing:
+            self._renewing.add(message.topic)
+            task = asyncio.get_running_loop().create_task(self._renew(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _renew(self, message: Renew) -> None:
+        topic = message.topic
+        each = self._watched.setdefault(topic, Watched(topic))
+        try:
+            await self._stamps.look_up(topic)
+            stream = each.stream or self._streams.known_log(topic) or self._streams.names.log_stream(topic)
+            known = (each.known.created, self._stamps.log_of(topic).created)
+            renewed = await renew(message, self._streams, stream, known)
+        except ConnectionFailed:
+            return  # asked again
+        except SeriatimError as error:
+            self._on_error(message, error)
+            return
+        finally:
+            self._renewing.discard(topic)
+        each.told, each.known, each.broken, each.stream = message.first - 1, Sighting(), "", ""
+        self._deliver(renewed)
+        self.watch(topic)
 
     def stamped(self, topic: Topic, last: Number) -> None:
         """The home has stamped up to `last`, or told the first stage of that stamp."""
@@ -254,11 +284,11 @@ class Watcher:
                 each.stream = ""
                 self._begin(each)
             elif answer.error.err_code == STREAM_NOT_FOUND:
-                self._break(each, RequestRefused(f"the log of {each.topic} (stream {each.stream}) {GONE}"))
+                self._break(each, AnotherLog(f"the log of {each.topic} (stream {each.stream}) {GONE}"))
             elif isinstance(problem := failure(f"the log of {each.topic}", answer.error), ConnectionFailed):
                 self._ask_soon(each, RETRY_S)
             else:
-                self._break(each, problem)
+                self._break(each, AnotherLog(str(problem)))
 
     def _take_state(self, each: Watched, answer: StreamAnswer) -> None:
         config, state = answer.config, answer.state
@@ -268,7 +298,8 @@ class Watcher:
         each.cheaply = config.allow_direct and state.bytes <= SMALL_BYTES * state.messages
         each.state_due = time.monotonic() + ROUND_S
         if (problem := difference(answer, max(0, each.told), each.known)) is not None:
-            self._break(each, RequestRefused(f"the log of {each.topic} (stream {each.stream}) {problem}"))
+            what = f"the log of {each.topic} (stream {each.stream}) {problem}"
+            self._break(each, AnotherLog(what, state.messages))
             return
         if each.broken:
             logger.info("log is the one it was again: topic=%s stream=%s", each.topic, each.stream)
@@ -415,12 +446,13 @@ class Watcher:
             if each.stream:
                 self._ask(each)
 
-    def _break(self, each: Watched, error: SeriatimError) -> None:
+    def _break(self, each: Watched, error: AnotherLog) -> None:
         """Number no more of it, but look again: it may be restored.
 
         Without the alarms, because a publisher hears that its stream is gone only if nobody listens.
         """
-        is_new, each.broken = str(error) != each.broken, str(error)
+        what = f"{error} ({error.events})"
+        is_new, each.broken = what != each.broken, what
         self._silence(each)
         each.rang, each.state_due = 0, 0.0
         self._plan(each, BROKEN_ROUND_S)

@@ -15,12 +15,13 @@ from seriatim.brokers.capabilities import required
 from seriatim.brokers.urls import kind_of, open_broker, shown
 from seriatim.client.brokered.cluster import Network
 from seriatim.client.settings import Settings
-from seriatim.model import Address, ConnectionFailed, InputError
+from seriatim.model import Address, ConnectionFailed, InputError, RemoteError
 from seriatim.runtime import Journal, Switchboard
 from seriatim.runtime.net.dialer import Dialer, Peer
 from seriatim.runtime.net.security import SecurityOptions
 from seriatim.runtime.net.wire import Decoders
 from seriatim.server.description import ClusterDescription, decode_description, describe_subject
+from seriatim.server.layout import Disagreement, Layout, choose, difference
 
 logger = logging.getLogger(__name__)
 
@@ -140,13 +141,48 @@ def broker_options(description: ClusterDescription, settings: Settings) -> dict[
     return {name: value for name, value in shared.items() if name not in given}
 
 
-async def ask_for_description(broker: Broker, cluster: str, timeout_s: float) -> bytes | None:
-    """What a sequencer answers, or has left as a record where the broker has no request and reply. None: nothing."""
+async def ask_for_description(broker: Broker, cluster: str, timeout_s: float) -> ClusterDescription | None:
+    """What the sequencers answer, or have left as a record where the broker has no request and reply. None: nothing.
+
+    RemoteError: the answer cannot be read, or two processes do not agree about the cluster.
+    """
     subject = describe_subject(cluster)
-    if broker.requests is not None:
-        return await broker.requests.request(subject, b"", timeout_s)
-    fix = "use a broker with request and reply, or with records"
-    return await required(broker.records, "url", "has no way to find the sequencers", fix).kept(subject)
+    if broker.requests is None:
+        fix = "use a broker with request and reply, or with records"
+        kept = await required(broker.records, "url", "has no way to find the sequencers", fix).kept(subject)
+        return decode_description(kept) if kept is not None else None
+    answers = await broker.requests.request_all(subject, b"", timeout_s, _are_all)
+    if not answers:
+        return None
+    told, unread = _read(answers)
+    if unread is not None:
+        if not told:
+            raise unread
+        logger.warning("description ignored: cluster=%s reason=%s", cluster, unread)
+    chosen, strangers = choose(told)
+    for each in strangers:
+        nodes = ",".join(each.by) or "not told"
+        text = "another process describes the cluster differently, and is ignored: cluster=%s nodes=%s difference=%s"
+        logger.warning(text, cluster, nodes, difference(Layout.of(chosen), Layout.of(each)))
+    return chosen
+
+
+def _read(answers: list[bytes]) -> tuple[list[ClusterDescription], RemoteError | None]:
+    """The descriptions among the answers, and why another one cannot be read."""
+    told: list[ClusterDescription] = []
+    problem: RemoteError | None = None
+    for each in answers:
+        try:
+            told.append(decode_description(each))
+        except RemoteError as error:
+            problem = error
+    return told, problem
+
+
+def _are_all(answers: list[bytes]) -> bool:
+    """Whether every node of the cluster has answered, so that nobody else is to be waited for."""
+    told, _ = _read(answers)
+    return bool(told) and set(told[0].parents) <= {node for each in told for node in each.by}
 
 
 async def find_description(broker: Broker, settings: Settings) -> ClusterDescription:
@@ -154,11 +190,17 @@ async def find_description(broker: Broker, settings: Settings) -> ClusterDescrip
     subject = describe_subject(settings.cluster)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + settings.timeout_s
+    problem: Disagreement | None = None
     while (left_s := deadline - loop.time()) > 0:
-        answer = await ask_for_description(broker, settings.cluster, min(ANSWER_S, left_s))
-        if answer is not None:
-            return decode_description(answer)
+        try:
+            found = await ask_for_description(broker, settings.cluster, min(ANSWER_S, left_s))
+        except Disagreement as error:
+            found, problem = None, error
+        if found is not None:
+            return found
         await asyncio.sleep(min(ASK_AGAIN_S, max(0.0, deadline - loop.time())))
+    if problem is not None:
+        raise problem
     raise ConnectionFailed(
         f"no sequencer answers for cluster {settings.cluster!r} on {without_password(settings.url)} "
         f"(asked on {subject} for {settings.timeout_s:g} s); start one with `seriatim serve` or `seriatim up`"

@@ -28,7 +28,7 @@ from seriatim.protocols.machine import Payload
 from seriatim.protocols.tree import SequencerNode, TreeOptions
 from seriatim.protocols.tree.confirming import Outdated
 from seriatim.protocols.tree.messages import Finished, Granted, Inquire, OrderFound, Pass, Refused, Routed
-from seriatim.protocols.with_broker import Begun, OrderKept, Stamped, Written
+from seriatim.protocols.with_broker import Begun, OrderKept, Renewed, Stamped, Written
 from seriatim.runtime import Driver, Journal, Recovered, Switchboard
 from seriatim.runtime.net.switchboard import Outlet
 
@@ -91,6 +91,7 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
         )
         self.refusals = Refusals()
         self.waiters = Waiters(options.patience_ms)
+        self.renewed: dict[Topic, Renewed] = {}  # the logs that were accepted, by this process
         self._climbing: tuple[Topic, Number] | None = None  # the range that is followed up the tree
         self._climbing_since_s = 0.0
 
@@ -229,11 +230,13 @@ class NodeHost(MachineHost[SequencerNode, Founded]):
 
     def _on_refused(self, message: Payload, error: SeriatimError) -> None:
         """The broker does not carry something out. It is asked again; health says so until it does."""
-        if self.refusals.add(message, str(error)):
+        if self.refusals.add(message, error):
             logger.error("request refused by the broker: at=%s reason=%s", self.node, error)
 
     def _from_broker(self, message: Payload) -> None:
         self.refusals.heard(message)
+        if type(message) is Renewed:
+            self.renewed[message.topic] = message
         if type(message) is Written and message.event_id is None and self._counters is not None:
             self._counters.voids += 1
         elif type(message) is OrderKept and message.position < (kept := self.machine.inner.order_kept):

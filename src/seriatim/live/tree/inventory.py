@@ -46,7 +46,7 @@ class Inventory:
 
     def topics(self, question: Page) -> TopicsPage:
         """Topics homed here that are in use, listed, or being removed."""
-        state, tree = self._state, self._host.tree
+        state, tree = self._state, self._host.machine.inner.tree
         listed = {topic for topic, node in tree.homes.items() if node == self._host.node}
         held = {topic for holder in state.couplings.holders.values() for topic in holder.topics}
         here = (topic for topic in {*state.homes, *listed} if not state.removed.get(topic) or topic in held)
@@ -71,7 +71,7 @@ class Inventory:
         )
 
     def durables(self, question: Page) -> DurablesPage:
-        holders, tree = self._state.couplings.holders, self._host.tree
+        holders, tree = self._state.couplings.holders, self._host.machine.inner.tree
         page, more = _page((name for name, holder in holders.items() if holder.lasts), question)
         now = self._host.driver.clock.now_ms()
         return DurablesPage(
@@ -98,7 +98,10 @@ class Inventory:
             return GivenUp(refused.reason)
         if state.removed.get(topic) is False:
             return GivenUp("it is being removed; ask again when that is done")
-        if not self._host.tree.knows(topic) or self._host.tree.home(topic) != self._host.node:
+        if (
+            not self._host.machine.inner.tree.knows(topic)
+            or self._host.machine.inner.tree.home(topic) != self._host.node
+        ):
             return GivenUp(f"{self._host.node} is not its home")
         self._host.driver.deliver(self._host.node, Add(topic))
         return GivenUp()

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seriatim.live.served import Served
+from seriatim.live.tree.acceptance import answer_acceptance
 from seriatim.live.tree.active import ActiveProcess
 from seriatim.live.tree.host import NodeHost
 from seriatim.live.tree.inventory import Inventory
@@ -78,9 +79,11 @@ class ServedNode(Served[NodeHost]):
             host = self.host
             if host is None or self.role != "active":
                 return None
+            if word == "accept":
+                return answer_acceptance(host, data)
             return Inventory(host, time.monotonic() - self._started_s, self._where).answers()[word](data)
 
-        return {word: partial(answer, word) for word in INVENTORY}
+        return {word: partial(answer, word) for word in (*INVENTORY, "accept")}
 
     def _where(self, client: Address) -> str | None:
         guest = self.listener.owners.get(client)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from seriatim.brokers.capabilities import AnotherLog
 from seriatim.live.tree.survey import Survey
-from seriatim.model import Topic
+from seriatim.model import SeriatimError, Topic
 from seriatim.protocols.machine import Payload
 from seriatim.protocols.with_broker import (
     Discard,
@@ -12,6 +13,8 @@ from seriatim.protocols.with_broker import (
     Kept,
     Ordered,
     OrderKept,
+    Renew,
+    Renewed,
     Stamped,
     Watch,
     Write,
@@ -24,19 +27,27 @@ REFUSALS_MAX = 1_000
 
 
 class Refusals:
-    """What the broker has refused, and has not carried out since. The oldest are forgotten beyond a bound."""
+    """What the broker has refused, and has not carried out since. The oldest are forgotten beyond a bound.
+
+    `other_logs`: how many events there are in logs that are not the ones they were.
+    """
 
     def __init__(self) -> None:
+        self.other_logs: dict[Topic, int] = {}
         self._found: dict[tuple[Kind, Topic], str] = {}
 
-    def add(self, message: Payload, reason: str) -> bool:
+    def add(self, message: Payload, error: SeriatimError) -> bool:
         """This message is refused. Whether that is news."""
-        is_new = False
+        is_new, reason = False, str(error)
+        if isinstance(error, AnotherLog) and isinstance(message, Watch):
+            self.other_logs.update(dict.fromkeys(message.topics, error.events))
         for key in _keys_of(message):
             is_new |= self._found.get(key) != reason
             self._found[key] = reason
         while len(self._found) > REFUSALS_MAX:
-            del self._found[next(iter(self._found))]
+            oldest = next(iter(self._found))
+            del self._found[oldest]
+            self.other_logs.pop(oldest[1], None)
         return is_new
 
     def heard(self, message: Payload) -> None:
@@ -44,8 +55,9 @@ class Refusals:
         if not self._found:
             return
         match message:
-            case Grown():
+            case Grown() | Renewed():
                 self._found.pop(("log", message.topic), None)
+                self.other_logs.pop(message.topic, None)
             case Kept() | Written():
                 self._found.pop(("stamps", message.topic), None)
             case Discarded():
@@ -65,6 +77,8 @@ class Refusals:
 
 def _keys_of(message: Payload) -> Iterator[tuple[Kind, Topic]]:
     match message:
+        case Renew():
+            yield "log", message.topic
         case Watch():
             for topic in sorted(message.topics):
                 yield "log", topic

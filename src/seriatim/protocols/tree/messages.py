@@ -11,7 +11,17 @@ from seriatim.model import Address, Entries, Node, Number, Position, Topic
 from seriatim.order import OrderedRange, Place
 from seriatim.protocols.proofs import Proof
 from seriatim.protocols.tree.estate import Estate, KnownAs
-from seriatim.protocols.with_broker import Discarded, Grown, Kept, OrderKept, Start, Trimmed, Unwatched, Written
+from seriatim.protocols.with_broker import (
+    Discarded,
+    Grown,
+    Kept,
+    OrderKept,
+    Renewed,
+    Start,
+    Trimmed,
+    Unwatched,
+    Written,
+)
 
 # ── publisher and home ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -476,6 +486,12 @@ class BeginOrder(Struct, frozen=True, tag=True):
     """A node to itself: keep the order from now on."""
 
 
+class AcceptLog(Struct, frozen=True, tag=True):
+    """Host → home: the operator accepts that the log of this topic was deleted, and is another one from now on."""
+
+    topic: Topic
+
+
 class OrderFound(Struct, frozen=True, tag=True):
     """Host → root: the order log holds so many positions, more than this node knows of, and these topics up to there.
 
@@ -508,9 +524,9 @@ class Remove(Struct, frozen=True, tag=True, omit_defaults=True):
 
 FromClients: TypeAlias = Ticket | Settled | Subscribe | Update | Refresh
 FromOperator: TypeAlias = Move | CancelMove
-FromBroker: TypeAlias = Discarded | Grown | Kept | OrderKept | Trimmed | Unwatched | Written
+FromBroker: TypeAlias = Discarded | Grown | Kept | OrderKept | Renewed | Trimmed | Unwatched | Written
 Climbing: TypeAlias = Pass | Announce | Cut | Summary | Vouch | Switched
 BetweenNodes: TypeAlias = Climbing | Switch | Routed
-ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound | Add | Remove
+ToItself: TypeAlias = Forget | Summarise | BeginOrder | OrderFound | MovesFound | Add | Remove | AcceptLog
 # What a node takes, and its journal keeps.
 Input: TypeAlias = FromClients | FromOperator | FromBroker | BetweenNodes | ToItself

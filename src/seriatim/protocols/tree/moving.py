@@ -137,8 +137,8 @@ class Moving(Numbering, Joining):
 
     def _is_quiet(self, topic: Topic) -> bool:
         """Nothing of it climbs; in log mode the broker has all stamps; nobody is just joining it; it is not just being
-        removed."""
-        if self.state.removed.get(topic) is False:
+        removed, and no other log of it is just being accepted."""
+        if self.state.removed.get(topic) is False or topic in self.state.renewing:
             return False
         ranges = self.state.ranges.get(topic, {}).values()
         if ranges and (self.options.mode == "log" or any(range_.entries is None for range_ in ranges)):

@@ -2,7 +2,7 @@
 
 It handles one input at a time, and talks to its parent and children over FIFO, exactly-once links (node.py makes
 them). Giving out numbers is described in numbering.py, starting subscriptions in joining.py, the order log in
-ordering.py, moving topics in moving.py, removing them in removing.py.
+ordering.py, moving topics in moving.py, removing them in removing.py, going on with another log in accepting.py.
 
 Each correction to paper 000 is one small method, so that the checkers can be checked by replacing it: `_next_stop`
 (hop by hop), `_await_announcements` (two-phase start), `_floor` (floor), `_left_topics` (left topics), `_collect`
@@ -18,17 +18,18 @@ from seriatim.order import SequencingTree
 from seriatim.protocols.machine import Effects, Payload
 from seriatim.protocols.node import Stepped
 from seriatim.protocols.tree import messages as say
+from seriatim.protocols.tree.accepting import Accepting
 from seriatim.protocols.tree.moving import Moving
 from seriatim.protocols.tree.options import TreeOptions
 from seriatim.protocols.tree.ordering import Ordering
 from seriatim.protocols.tree.removing import Removing
 from seriatim.protocols.tree.state import SequencerState
-from seriatim.protocols.with_broker import Discarded, Grown, Kept, OrderKept, Trimmed, Unwatched, Written
+from seriatim.protocols.with_broker import Discarded, Grown, Kept, OrderKept, Renewed, Trimmed, Unwatched, Written
 
 QUESTIONS = frozenset({say.Inquire, say.Locate})  # they change nothing, so they are not journaled
 
 
-class Sequencer(Moving, Ordering, Removing):
+class Sequencer(Moving, Ordering, Removing, Accepting):
     """One node. `state` is all it knows; everything else here is derived from it."""
 
     def __init__(
@@ -41,6 +42,7 @@ class Sequencer(Moving, Ordering, Removing):
         broker, itself, operator = frozenset({BROKER}), frozenset({node}), frozenset({APPLICATION})
         # What each message is handled by, and who may send it; None: any client.
         self._handlers: dict[type, tuple[Callable[[Address, Any, float, Effects], None], frozenset[Address] | None]] = {
+            say.AcceptLog: (self._on_accept_log, itself),
             say.Add: (self._on_add, itself),
             say.Announce: (self._on_climbing, neighbours),
             say.BeginOrder: (self._on_begin_order, itself),
@@ -59,6 +61,7 @@ class Sequencer(Moving, Ordering, Removing):
             say.Pass: (self._on_climbing, neighbours),
             say.Refresh: (self._on_refresh, None),
             say.Remove: (self._on_remove, itself),
+            Renewed: (self._on_renewed, broker),
             say.Routed: (self._on_routed, neighbours),
             say.Settled: (self._on_settled, None),
             say.Subscribe: (self._on_subscribe, None),
@@ -97,6 +100,7 @@ class Sequencer(Moving, Ordering, Removing):
         self._expire(now, effects)
         self._hand_on_order(now, effects)
         self._remove_due(now, effects)
+        self._renew_due(now, effects)
         self._wish(effects)
         return effects
 
@@ -121,13 +125,20 @@ class Sequencer(Moving, Ordering, Removing):
                 owner = f" of {range_.publisher}" if range_.publisher else ""
                 stage = "its stamp" if range_.entries is None else "its slots" if range_.publisher else "the broker"
                 lines.append(f"{topic} {range_.first}..{range_.last}{owner}: waits for {stage}")
-        return lines + self._explain_moves() + self._explain_removals() + self._explain_order()
+        return [
+            *lines,
+            *self._explain_moves(),
+            *self._explain_removals(),
+            *self._explain_renewals(),
+            *self._explain_order(),
+        ]
 
     def _start(self, now: float, effects: Effects) -> None:
         self._started = True
         self._start_order(now, effects)
         self._settle_again(now, effects)
         self._start_removals(now)
+        self._start_renewals(now)
         for holder in self.state.couplings.holders.values():
             holder.heard_at = now
         if self.options.mode == "log":
@@ -159,6 +170,8 @@ class Sequencer(Moving, Ordering, Removing):
             wish = self._order_due
         if self._removal_due is not None and (wish is None or self._removal_due < wish):
             wish = self._removal_due
+        if self._renewal_due is not None and (wish is None or self._renewal_due < wish):
+            wish = self._renewal_due
         if self.options.subscriber_lease_ms is not None and (wish is None or self._expiry_due < wish):
             wish = self._expiry_due
         effects.wake_at = wish

@@ -110,6 +110,7 @@ class SequencerState(Struct, array_like=True):
     moves: Moves = field(default_factory=Moves)  # where topics live that do not live where they began
     moving: MovingState = field(default_factory=MovingState)
     removed: dict[Topic, bool] = field(default_factory=dict)  # False: it is under way
+    renewing: dict[Topic, Number] = field(default_factory=dict)  # another log goes on here; the broker has yet to know
 
 
 def new_state(options: TreeOptions) -> SequencerState:
